@@ -1,0 +1,99 @@
+"""Multi-head self-attention that stays inside each sequence of a packed row.
+
+A row of a batch may hold several sequences one after the other. `AttentionLayout` says which token may look
+at which; it is made once for each forward pass and serves every layer. `attend` is the only place that calls
+an attention kernel.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.config import AlbertConfig
+
+
+class AttentionLayout(NamedTuple):
+    """Who may attend to whom, for all layers of one forward pass."""
+
+    mask: Tensor | None
+    """bool, (B, 1, S, S) or (B, 1, 1, S): True where the query (next to last) may see the key (last). None:
+    everywhere."""
+
+    @classmethod
+    def for_packed_rows(cls, sequence_ids: Tensor) -> "AttentionLayout":
+        """Block-diagonal attention over int `sequence_ids` (B, S), which number the sequences of a row.
+
+        Padding carries an id of its own (-1), so it sees only padding: harmless, and no row of the softmax is
+        empty.
+        """
+        same = sequence_ids[:, :, None] == sequence_ids[:, None, :]  # (B, S, S)
+        return cls(same[:, None])  # (B, 1, S, S)
+
+    @classmethod
+    def for_padded_rows(cls, attention_mask: Tensor | None) -> "AttentionLayout":
+        """One sequence a row; `attention_mask` (B, S) is 1 or True on its tokens and 0 on the padding. None:
+        no padding."""
+        if attention_mask is None:
+            return cls(None)
+        return cls(attention_mask.bool()[:, None, None, :])  # (B, 1, 1, S)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+    """softmax(query key^T / sqrt(D)) value within `layout`; all tensors (B, heads, S, D); `dropout` on the
+    weights."""
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=layout.mask, dropout_p=dropout
+    )
+
+
+class QueryKeyValue(nn.Module):
+    """The three input projections of attention, computed as one matrix product.
+
+    They stay three parameters because LAMB scales each matrix by its own trust ratio: one fused parameter
+    would train differently.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.query_weight = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.key_weight = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.value_weight = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.query_bias = nn.Parameter(torch.zeros(hidden_size))
+        self.key_bias = nn.Parameter(torch.zeros(hidden_size))
+        self.value_bias = nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Projects (B, S, H) to query, key and value, each (B, S, H)."""
+        weight = torch.cat((self.query_weight, self.key_weight, self.value_weight))  # (3H, H)
+        bias = torch.cat((self.query_bias, self.key_bias, self.value_bias))  # (3H,)
+        query, key, value = functional.linear(hidden, weight, bias).chunk(3, dim=-1)  # (B, S, H) each
+        return query, key, value
+
+
+class SelfAttention(nn.Module):
+    """Attention, projection, dropout, and the LayerNorm after the residual: what parameter sharing calls
+    "attention"."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.num_attention_heads = config.num_attention_heads
+        self.probs_dropout = config.attention_probs_dropout_prob
+        self.query_key_value = QueryKeyValue(config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor, layout: AttentionLayout) -> Tensor:
+        """(B, S, H) to (B, S, H)."""
+        query, key, value = (
+            self._split_heads(part) for part in self.query_key_value(hidden)
+        )  # (B, heads, S, D)
+        dropout = self.probs_dropout if self.training else 0.0
+        context = attend(query, key, value, layout, dropout)  # (B, heads, S, D)
+        context = context.transpose(1, 2).flatten(2)  # (B, S, H)
+        return self.layer_norm(hidden + self.dropout(self.dense(context)))  # (B, S, H)
+
+    def _split_heads(self, projected: Tensor) -> Tensor:
+        return projected.unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)  # (B, heads, S, D)
