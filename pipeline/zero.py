@@ -1,0 +1,328 @@
+"""Where each tensor's elements live in DeepSpeed's flat buffers, and what has to be mended there.
+
+The one file that knows the insides of DeepSpeed's optimizers. It was read against the version in `DEEPSPEED`;
+paths below are inside that package. `attach(engine)` is called once, right after `deepspeed.initialize`.
+
+    stage 0 fp32  the model's parameters are the weights; each rank holds all of them
+    stage 0 bf16  runtime/fp16/unfused_optimizer.py: an fp32 copy of each parameter on each rank
+    stage 1, 2    runtime/zero/stage_1_and_2.py, and runtime/bf16_optimizer.py for bf16 accumulated in fp32: a flat
+                  fp32 buffer for each parameter group, its tensors one after the other, cut into equal slices
+    stage 3       runtime/zero/stage3.py: every tensor cut into ceil(n / world) elements a rank; a rank's cuts lie
+                  one after the other in sub-groups, a last cut followed by padding that is never initialised
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from data_prep.errors import UserError
+from pipeline.lamb import Lamb
+
+DEEPSPEED = "0.19.8"
+
+STATE_NAMES = ("exp_avg", "exp_avg_sq")
+"""The fp32 state that Adam and LAMB keep for each element, by the names both give it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The elements of one tensor that this rank updates, in fp32.
+
+    Attributes:
+        name: of the parameter in the model.
+        shape: of the whole tensor.
+        group: index of its parameter group in the optimizer.
+        start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0.
+        flat: the optimizer's tensor that holds them (a key of `optimizer.state`).
+        offset: where they start in the flattened `flat`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    group: int
+    start: int
+    length: int
+    flat: Tensor
+    offset: int
+
+    @property
+    def master(self) -> Tensor:
+        """fp32 (length,): a view of the weights that the optimizer updates."""
+        return self._cut(self.flat.detach())
+
+    def state(self, optimizer: torch.optim.Optimizer, name: str) -> Tensor:
+        """fp32 (length,): a view of the optimizer's state `name`, as `STATE_NAMES` has them."""
+        return self._cut(optimizer.state[self.flat][name])
+
+    def _cut(self, flat: Tensor) -> Tensor:
+        return flat.view(-1).narrow(0, self.offset, self.length)
+
+
+def check_version() -> None:
+    """Raises UserError when another DeepSpeed is installed than the one whose buffers this file describes."""
+    installed = deepspeed.__version__.split("+")[0]
+    if installed != DEEPSPEED:
+        raise UserError(
+            f"deepspeed {installed} is installed, and LAMB knows its way in the buffers of {DEEPSPEED} only; "
+            f"pip install deepspeed=={DEEPSPEED}"
+        )
+
+
+def stage(engine: Any) -> int:
+    """The engine's ZeRO stage, 0 to 3."""
+    return int(engine.zero_optimization_stage())
+
+
+def process_group(engine: Any) -> dist.ProcessGroup:
+    """The ranks among which the samples (and from stage 1 on the weights) are divided."""
+    return engine.seq_data_parallel_group
+
+
+def segments(engine: Any) -> list[Segment]:
+    """One segment for each named parameter, in the model's order: the same list on all ranks but for the places.
+
+    A shared parameter appears once, under its first name; a compiled layer's parameters under their own. At
+    stage 0 each rank has the whole of each tensor. Raises ValueError for a parameter that is not trained.
+    """
+    check_version()
+    optimizer = engine.optimizer
+    if stage(engine) == 3:
+        found = _partitioned_tensors(optimizer)
+    elif hasattr(optimizer, "single_partition_of_fp32_groups"):
+        found = _slices_of_groups(optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups)
+    elif hasattr(optimizer, "fp32_groups_flat_partition"):
+        found = _slices_of_groups(optimizer.bf16_groups, optimizer.fp32_groups_flat_partition)
+    elif hasattr(optimizer, "fp32_groups"):
+        found = _whole_tensors(optimizer.fp16_groups, optimizer.fp32_groups)
+    else:
+        groups = [group["params"] for group in engine.basic_optimizer.param_groups]
+        found = _whole_tensors(groups, groups)
+
+    result = []
+    for name, parameter in engine.module.named_parameters():
+        name = name.replace("_orig_mod.", "")  # torch.compile's wrapper
+        if id(parameter) not in found:
+            raise ValueError(
+                f"parameter {name} is in no group of the optimizer; every parameter must be trained"
+            )
+        group, shape, start, length, flat, offset = found[id(parameter)]
+        result.append(Segment(name, shape, group, start, length, flat, offset))
+    return result
+
+
+# (group, shape, start, length, flat, offset) by id of the model's parameter
+_Found = dict[int, tuple[int, tuple[int, ...], int, int, Tensor, int]]
+
+
+def _whole_tensors(groups: Sequence[Sequence[Tensor]], masters: Sequence[Sequence[Tensor]]) -> _Found:
+    return {
+        id(parameter): (number, tuple(parameter.shape), 0, parameter.numel(), master, 0)
+        for number, (group, copies) in enumerate(zip(groups, masters))
+        for parameter, master in zip(group, copies)
+    }
+
+
+def _slices_of_groups(groups: Sequence[Sequence[Any]], flats: Sequence[Tensor]) -> _Found:
+    """From the mapping of `utils/mixed_precision_linkage.py`, None for a tensor outside this rank's slice."""
+    found: _Found = {}
+    for number, (group, flat) in enumerate(zip(groups, flats)):
+        for parameter in group:
+            mapping = parameter._hp_mapping
+            if mapping is None:
+                start, length, offset = 0, 0, 0
+            else:
+                address = mapping.get_hp_fragment_address()
+                start, length, offset = mapping.lp_fragment_address.start, address.numel, address.start
+            found[id(parameter)] = (number, tuple(parameter.shape), start, length, flat, offset)
+    return found
+
+
+def _partitioned_tensors(optimizer: Any) -> _Found:
+    """From `grad_position`, whose lengths count the padding of a tensor's last cut: clamped to the tensor."""
+    found: _Found = {}
+    for sub_group, parameters in enumerate(optimizer.fp16_groups):
+        flat = optimizer.fp32_partitioned_groups_flat[sub_group]
+        number = optimizer.sub_group_to_group_id[sub_group]
+        for parameter in parameters:
+            _, offset, cut = optimizer.grad_position[optimizer.get_param_id(parameter)]
+            start = min(cut * optimizer._get_param_partition_rank(parameter), parameter.ds_numel)
+            length = min(cut, parameter.ds_numel - start)
+            found[id(parameter)] = (number, tuple(parameter.ds_shape), start, length, flat, offset)
+    return found
+
+
+def owned(segment: Segment, rank: int, world: int) -> Segment:
+    """This rank's part, of ceil(n / world) elements, the last shorter, of a segment that every rank holds."""
+    part = math.ceil(segment.length / world)
+    start = min(part * rank, segment.length)
+    length = min(part, segment.length - start)
+    offset = segment.offset + start
+    return Segment(
+        segment.name, segment.shape, segment.group, segment.start + start, length, segment.flat, offset
+    )
+
+
+def owned_segments(engine: Any) -> list[Segment]:
+    """As `segments`, but at every stage each element belongs to exactly one rank."""
+    found = segments(engine)
+    if stage(engine) > 0:
+        return found
+    group = process_group(engine)
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    return [owned(segment, rank, world) for segment in found]
+
+
+def check_cover(name: str, elements: int, pieces: Sequence[tuple[int, int]]) -> None:
+    """Raises RuntimeError unless `pieces` (start, length) cover [0, elements) exactly once; some may be empty."""
+    end = 0
+    for start, length in sorted(piece for piece in pieces if piece[1]):
+        if start != end:
+            fault = "are in no rank's buffer" if start > end else "are in the buffers of two ranks"
+            raise RuntimeError(f"elements {min(start, end)} to {max(start, end)} of {name} {fault}")
+        end = start + length
+    if end != elements:
+        raise RuntimeError(f"{name} has {elements} elements, and the ranks' buffers hold {end} of them")
+
+
+def check_all_covered(engine: Any) -> None:
+    """Checks over all ranks that each element of each tensor is updated by one rank. Collective."""
+    mine = [(segment.name, segment.start, segment.length) for segment in owned_segments(engine)]
+    group = process_group(engine)
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, mine, group=group)
+    for index, segment in enumerate(segments(engine)):
+        entries = [pieces[index] for pieces in gathered]
+        if any(name != segment.name for name, _, _ in entries):
+            raise RuntimeError(f"the ranks disagree about the order of the tensors at {segment.name}")
+        check_cover(segment.name, math.prod(segment.shape), [(start, length) for _, start, length in entries])
+
+
+def attach(engine: Any) -> None:
+    """Mends and checks a new engine, and tells its LAMB where the tensors lie. Collective, once, at the start."""
+    forget_first_step(engine)
+    grow_loss_scale_after_step(engine)
+    check_all_covered(engine)
+    if isinstance(engine.basic_optimizer, Lamb):
+        divided = process_group(engine) if stage(engine) > 0 else None
+        engine.basic_optimizer.attach(segments(engine), divided, engine.device)
+
+
+@torch.no_grad()
+def refresh_model_weights(engine: Any) -> None:
+    """Makes the model's weights on all ranks from the fp32 ones, after a load changed those. Collective."""
+    optimizer = engine.optimizer
+    if stage(engine) == 3:
+        # The second half of its step(): sub-group by sub-group, then the small tensors that stay whole.
+        optimizer._partition_all_parameters()
+        for sub_group in range(len(optimizer.fp16_groups)):
+            optimizer._reassign_or_swap_out_partitioned_parameters(sub_group)
+        if optimizer.persistent_parameters:
+            optimizer.persistent_parameters[0].all_gather(optimizer.persistent_parameters)
+    elif stage(engine) > 0:
+        optimizer.update_lp_params()
+    elif hasattr(optimizer, "fp32_groups"):
+        for masters, parameters in zip(optimizer.fp32_groups, optimizer.fp16_groups):
+            for master, parameter in zip(masters, parameters):
+                parameter.data.copy_(master.data)
+
+
+# Remedies for defects of this version. tests/pipeline/test_zero.py shows each defect without its remedy, so
+# that the day DeepSpeed mends one, the test says that the remedy can go.
+
+
+def forget_first_step(engine: Any) -> None:
+    """Undoes the optimizer step that stage 0 makes in bf16 before training, on gradients of zero.
+
+    runtime/fp16/unfused_optimizer.py, `initialize_optimizer_states`: harmless without weight decay, but LAMB
+    scales a mere decay up to a step of lr * |w|. The model's own weights were not touched by it.
+    """
+    if hasattr(engine.optimizer, "fp32_groups") and engine.global_steps == 0:
+        engine.optimizer.refresh_fp32_params()
+        engine.basic_optimizer.state.clear()
+
+
+def grow_loss_scale_after_step(engine: Any) -> None:
+    """Lets the fp16 loss scale double only after the step whose gradients carry the old scale.
+
+    runtime/zero/stage_1_and_2.py 3046 and stage3.py 2826 double it before the gradients are unscaled, which
+    halves them on that step.
+    """
+    optimizer = engine.optimizer
+    if stage(engine) == 0 or not engine.fp16_enabled():
+        return
+    scaler, step = optimizer.loss_scaler, optimizer.step
+    clean = False
+
+    def update_scale(has_overflow: bool = False) -> None:
+        nonlocal clean
+        clean = not has_overflow
+        if has_overflow:
+            scaler.update_scale(True)
+
+    def step_then_grow(closure: Any = None) -> None:
+        nonlocal clean
+        clean = False
+        step(closure)
+        if clean:
+            scaler.update_scale(False)
+
+    optimizer._update_scale = update_scale
+    optimizer.step = step_then_grow
+
+
+def refuse_what_is_wrong(config: dict[str, Any]) -> None:
+    """Raises UserError for settings of a DeepSpeed JSON under which training or a resume would be wrong.
+
+    Args:
+        config: the JSON as read, before DeepSpeed sees it.
+    """
+    check_version()
+    zero = config.get("zero_optimization") or {}
+    level = zero.get("stage", 0)
+    if zero.get("round_robin_gradients"):
+        raise UserError(
+            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where they "
+            "lie, so trust ratios would mix tensors; remove it"
+        )
+    if (config.get("fp16") or {}).get("enabled") and level == 0:
+        raise UserError(
+            "fp16 at ZeRO stage 0 divides gradients by a loss scale that the loss never had; "
+            'set "zero_optimization": {"stage": 1}, on one GPU as well'
+        )
+    if config.get("activation_checkpointing"):
+        raise UserError(
+            "the activation_checkpointing block means DeepSpeed's reentrant checkpointing, which gives wrong "
+            "gradients for shared layers under ZeRO; remove it and use --activation-checkpointing"
+        )
+    for block, name in (
+        ("fp16", "fp16_master_weights_and_grads"),
+        ("bf16", "bf16_master_weights_and_grads"),
+        ("bf16", "bf16_optimizer_states"),
+    ):
+        if (config.get(block) or {}).get(name):
+            raise UserError(
+                f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it"
+            )
+    for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients"):
+        if zero.get(name) or (zero.get("offload_optimizer") or {}).get(name):
+            raise UserError(f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it")
+    offload = (zero.get("offload_optimizer") or {}).get("device", "none")
+    if offload == "nvme" or (zero.get("offload_param") or {}).get("device") == "nvme":
+        raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')
+    kind = (config.get("optimizer") or {}).get("type", "Lamb")
+    if kind.lower() == "lamb" and level > 0:
+        if not config.get("zero_allow_untested_optimizer"):
+            raise UserError(
+                'DeepSpeed takes LAMB under ZeRO only with "zero_allow_untested_optimizer": true; add it'
+            )
+        if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
+            raise UserError(
+                "DeepSpeed takes LAMB with an offloaded state only with "
+                '"zero_force_ds_cpu_optimizer": false; add it'
+            )
