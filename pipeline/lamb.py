@@ -7,7 +7,7 @@ For each tensor w with gradient g, and with no bias correction and no clamp of t
     u = m / (sqrt(v) + eps) + weight_decay * w
     w = w - lr * r * u          r = |w| / |u|, and 1 where either norm is 0
 
-LayerNorm weights and every bias have weight_decay = 0 and r = 1 (section 4.1 of the ALBERT paper, and its code).
+LayerNorm weights and every bias have weight_decay = 0 and r = 1, as in the ALBERT paper's code.
 
 The ratio belongs to a whole tensor. ZeRO hands an optimizer flat buffers that hold slices of many tensors, so
 after `deepspeed.initialize` the optimizer is told where each tensor lies (`Lamb.attach`, normally through
@@ -83,9 +83,13 @@ class Lamb(torch.optim.Optimizer):
             raise ValueError(f"eps is {eps}; it must be positive")
         if weight_decay < 0.0:
             raise ValueError(f"weight_decay is {weight_decay}; it must not be negative")
-        defaults = dict(
-            lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay, trust_ratio=trust_ratio
-        )
+        defaults = {
+            "lr": lr,
+            "betas": tuple(betas),
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "trust_ratio": trust_ratio,
+        }
         super().__init__(params, defaults)
         self._attached = False
         self._process_group: dist.ProcessGroup | None = None
@@ -271,10 +275,9 @@ def _views(plan: _Plan, flats: list[Tensor]) -> list[Tensor]:
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
-    """The recipe's two groups: what is decayed and trust-scaled; LayerNorm weights and biases, which are neither.
+    """The recipe's two groups: what is decayed and trust-scaled; LayerNorm weights and biases, neither.
 
-    A shared parameter appears once. A bias is what is called "bias" or "..._bias". Groups without parameters are
-    left out.
+    A shared parameter appears once. A bias is what is called "bias" or "..._bias". An empty group is left out.
     """
     norms = {
         id(parameter)
@@ -297,7 +300,7 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
 
 
 def describe(groups: list[dict[str, Any]]) -> str:
-    """One line a group, for the start of a run: how many tensors and parameters are decayed and trust-scaled."""
+    """One line a group, for the start of a run: how many tensors and parameters are decayed and scaled."""
     lines = []
     for group in groups:
         tensors: list[Tensor] = group["params"]

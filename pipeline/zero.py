@@ -5,9 +5,9 @@ paths below are inside that package. `attach(engine)` is called once, right afte
 
     stage 0 fp32  the model's parameters are the weights; each rank holds all of them
     stage 0 bf16  runtime/fp16/unfused_optimizer.py: an fp32 copy of each parameter on each rank
-    stage 1, 2    runtime/zero/stage_1_and_2.py, and runtime/bf16_optimizer.py for bf16 accumulated in fp32: a flat
+    stage 1, 2    runtime/zero/stage_1_and_2.py (runtime/bf16_optimizer.py for bf16 accumulated in fp32): a flat
                   fp32 buffer for each parameter group, its tensors one after the other, cut into equal slices
-    stage 3       runtime/zero/stage3.py: every tensor cut into ceil(n / world) elements a rank; a rank's cuts lie
+    stage 3       runtime/zero/stage3.py: every tensor cut into ceil(n / world) elements a rank, a rank's cuts
                   one after the other in sub-groups, a last cut followed by padding that is never initialised
 """
 
@@ -85,7 +85,7 @@ def process_group(engine: Any) -> dist.ProcessGroup:
 
 
 def segments(engine: Any) -> list[Segment]:
-    """One segment for each named parameter, in the model's order: the same list on all ranks but for the places.
+    """One segment for each named parameter, in the model's order: the same list on all ranks but for places.
 
     A shared parameter appears once, under its first name; a compiled layer's parameters under their own. At
     stage 0 each rank has the whole of each tensor. Raises ValueError for a parameter that is not trained.
@@ -179,7 +179,7 @@ def owned_segments(engine: Any) -> list[Segment]:
 
 
 def check_cover(name: str, elements: int, pieces: Sequence[tuple[int, int]]) -> None:
-    """Raises RuntimeError unless `pieces` (start, length) cover [0, elements) exactly once; some may be empty."""
+    """Raises RuntimeError unless `pieces` (start, length) cover [0, elements) exactly once."""
     end = 0
     for start, length in sorted(piece for piece in pieces if piece[1]):
         if start != end:
@@ -204,7 +204,7 @@ def check_all_covered(engine: Any) -> None:
 
 
 def attach(engine: Any) -> None:
-    """Mends and checks a new engine, and tells its LAMB where the tensors lie. Collective, once, at the start."""
+    """Mends and checks a new engine, and tells its LAMB where the tensors lie. Collective, called once."""
     forget_first_step(engine)
     grow_loss_scale_after_step(engine)
     check_all_covered(engine)
@@ -287,8 +287,8 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
     level = zero.get("stage", 0)
     if zero.get("round_robin_gradients"):
         raise UserError(
-            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where they "
-            "lie, so trust ratios would mix tensors; remove it"
+            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where "
+            "they lie, so trust ratios would mix tensors; remove it"
         )
     if (config.get("fp16") or {}).get("enabled") and level == 0:
         raise UserError(
