@@ -1,0 +1,232 @@
+"""Rows of shards to the tensors of a batch: sentence order, masks and layout are drawn here, when a row is read.
+
+Shapes: B rows, S positions a row, P pairs a row, M predictions a row; all four are the same for every batch of a
+run, so that one compiled graph serves them all.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.shards import Row, ShardSet
+from data_prep.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
+from pipeline import draws, masking, order
+
+IGNORED = -100  # the label that the losses pass over, as in torch and transformers
+FIRST_ORDINARY_ID = MASK_ID + 1
+
+Objective = Literal["sop", "nsp", "mlm"]
+
+
+class Batch(NamedTuple):
+    """What the model reads; every field int64. See `model.AlbertForPreTraining.forward`."""
+
+    input_ids: NDArray[np.int64]  # (B, S)
+    token_type_ids: NDArray[np.int64]  # (B, S) 0 in [CLS] A [SEP], 1 in B [SEP]
+    position_ids: NDArray[np.int64]  # (B, S) from 0 at each pair's [CLS]
+    sequence_ids: NDArray[
+        np.int64
+    ]  # (B, S) number of the pair in its row, -1 on the padding at the row's end
+    masked_positions: NDArray[np.int64]  # (B, M) 0 where unused
+    masked_labels: NDArray[np.int64]  # (B, M) -100 where unused
+    cls_positions: NDArray[np.int64]  # (B, P) 0 where unused
+    sentence_labels: NDArray[np.int64]  # (B, P) 0 in order, 1 swapped or random, -100 where there is no B
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """The fixed sizes of a run's batches."""
+
+    sequence_length: int
+    pairs: int
+    predictions: int
+
+    @classmethod
+    def of(cls, shards: ShardSet) -> "BatchShape":
+        """The sizes that every row of `shards` fits into."""
+        length = shards.manifest.max_seq_length
+        return cls(length, shards.manifest.counts["max_pairs_in_row"], masking.max_predictions(length))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Draws and lays out rows of one shard set.
+
+    Attributes:
+        continues_word: (V,) True for pieces that are the inside of a word.
+        objective: what the sentence head learns: order (sop), adjacency (nsp), or nothing (mlm).
+        seed: every draw is a function of (seed, epoch, row).
+    """
+
+    shards: ShardSet
+    shape: BatchShape
+    continues_word: NDArray[np.bool_]
+    objective: Objective
+    seed: int
+
+    def read(self, epochs: Sequence[int], rows: Sequence[int]) -> Batch:
+        """The batch of the given rows, each as its epoch draws it; a negative row number gives an empty row."""
+        batch = blank(len(rows), self.shape)
+        for index, (epoch, row) in enumerate(zip(epochs, rows)):
+            if row >= 0:
+                self._fill(batch, index, int(epoch), int(row))
+        return batch
+
+    def _fill(self, batch: Batch, index: int, epoch: int, row_number: int) -> None:
+        row = self.shards.row(row_number)
+        pairs, labels = self._arrange(row, epoch, row_number)
+        segments = lay_out(batch, index, pairs, labels)
+        mask_row(batch, index, segments, self.continues_word, self.seed, epoch, row_number)
+
+    def _arrange(
+        self, row: Row, epoch: int, row_number: int
+    ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], list[int]]:
+        """First and second segment of every pair, as the objective has them, and the pair's label."""
+        # Four numbers a pair: which label, then partner row, partner pair (NSP), one to spare for redraws.
+        uniforms = draws.uniforms(
+            self.seed, draws.Purpose.SENTENCE_ORDER, epoch, row_number, _DRAWS_A_PAIR * len(row.a_lengths)
+        ).reshape(-1, _DRAWS_A_PAIR)
+        pairs, labels = [], []
+        for (a, b), document, drawn in zip(segments_of(row), row.documents, uniforms):
+            changed = bool(drawn[0] < 0.5)
+            if len(b) == 0 or self.objective == "mlm":
+                labels.append(IGNORED)
+            elif not changed:
+                labels.append(0)
+            elif self.objective == "sop":
+                a, b = b, a
+                labels.append(1)
+            else:
+                partner = self._partner(int(document), len(b), drawn[1:])
+                labels.append(0 if partner is None else 1)
+                b = b if partner is None else partner
+            pairs.append((a, b))
+        return pairs, labels
+
+    def _partner(self, document: int, length: int, uniforms: NDArray[np.float64]) -> NDArray[np.int64] | None:
+        """A second segment out of another document, at most `length` tokens; None if no draw finds one.
+
+        Only a set with hardly any documents runs out of draws; the pair then keeps its own B, and label 0.
+        """
+        for drawn in uniforms:
+            other = self.shards.row(int(drawn * len(self.shards)))
+            for (_, b), owner in zip(segments_of(other), other.documents):
+                if owner != document and len(b):
+                    return b[:length]
+        return None
+
+
+_DRAWS_A_PAIR = 8
+
+
+def segments_of(row: Row) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The A and B tokens of each pair of a row, in document order."""
+    tokens = row.tokens.astype(np.int64)
+    start = 0
+    for a, b in zip(row.a_lengths.tolist(), row.b_lengths.tolist()):
+        yield tokens[start : start + a], tokens[start + a : start + a + b]
+        start += a + b
+
+
+def blank(rows: int, shape: BatchShape) -> Batch:
+    """A batch of empty rows: padding everywhere, nothing to predict."""
+    positions = (rows, shape.sequence_length)
+    return Batch(
+        input_ids=np.full(positions, PAD_ID, dtype=np.int64),
+        token_type_ids=np.zeros(positions, dtype=np.int64),
+        position_ids=np.zeros(positions, dtype=np.int64),
+        sequence_ids=np.full(positions, -1, dtype=np.int64),
+        masked_positions=np.zeros((rows, shape.predictions), dtype=np.int64),
+        masked_labels=np.full((rows, shape.predictions), IGNORED, dtype=np.int64),
+        cls_positions=np.zeros((rows, shape.pairs), dtype=np.int64),
+        sentence_labels=np.full((rows, shape.pairs), IGNORED, dtype=np.int64),
+    )
+
+
+def lay_out(
+    batch: Batch,
+    index: int,
+    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    labels: Sequence[int],
+) -> NDArray[np.int64]:
+    """Writes [CLS] A [SEP] B [SEP] of each pair into row `index`; a pair without B is [CLS] A [SEP].
+
+    Returns:
+        (S,) number of the segment of each token, ascending; -1 on [CLS], [SEP] and padding.
+    """
+    ids, types = batch.input_ids[index], batch.token_type_ids[index]
+    segments = np.full(len(ids), -1, dtype=np.int64)
+    start = 0
+    for number, ((a, b), label) in enumerate(zip(pairs, labels)):
+        middle = start + 1 + len(a)  # the first [SEP]
+        ids[start], ids[start + 1 : middle], ids[middle] = CLS_ID, a, SEP_ID
+        segments[start + 1 : middle] = 2 * number
+        end = middle + 1
+        if len(b):
+            end = middle + len(b) + 2
+            ids[middle + 1 : end - 1], ids[end - 1] = b, SEP_ID
+            types[middle + 1 : end] = 1
+            segments[middle + 1 : end - 1] = 2 * number + 1
+        batch.position_ids[index, start:end] = np.arange(end - start)
+        batch.sequence_ids[index, start:end] = number
+        batch.cls_positions[index, number] = start
+        batch.sentence_labels[index, number] = label
+        start = end
+    return segments
+
+
+def mask_row(
+    batch: Batch,
+    index: int,
+    segments: NDArray[np.int64],
+    continues_word: NDArray[np.bool_],
+    seed: int,
+    epoch: int,
+    row_number: int,
+) -> None:
+    """Draws the predictions of row `index`: `masked_positions`, `masked_labels`, and what `input_ids` shows there."""
+    ids = batch.input_ids[index]
+    predictions = batch.masked_labels.shape[1]
+    words = masking.find_words(ids, segments, continues_word)
+    # As many numbers whatever the row holds: two a word at most, two a prediction.
+    uniforms = draws.uniforms(seed, draws.Purpose.MASK, epoch, row_number, 2 * (len(ids) + predictions))
+    length = int(np.count_nonzero(batch.sequence_ids[index] >= 0))
+    budget = min(predictions, masking.max_predictions(length))
+    chosen = masking.choose_positions(words, budget, uniforms[: 2 * len(words.starts)])
+    count = len(chosen)
+    labels = ids[chosen]
+    batch.masked_positions[index, :count] = chosen
+    batch.masked_labels[index, :count] = labels
+    ids[chosen] = masking.corrupt(
+        labels, uniforms[2 * len(ids) :][: 2 * count], MASK_ID, FIRST_ORDINARY_ID, len(continues_word)
+    )
+
+
+def training_step(
+    reader: Reader, step: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
+) -> list[Batch]:
+    """The micro-batches of one rank in one step."""
+    batches = []
+    for micro_step in range(train_batch_size // (micro_batch_size * world_size)):
+        positions = order.positions_of(step, micro_step, rank, world_size, micro_batch_size, train_batch_size)
+        epochs, rows = order.rows_at(positions, len(reader.shards), reader.seed)
+        batches.append(reader.read(epochs.tolist(), rows.tolist()))
+    return batches
+
+
+def evaluation(
+    reader: Reader, rank: int, world_size: int, micro_batch_size: int, limit: int | None = None
+) -> Iterator[Batch]:
+    """Every row once, over all ranks, with the draws of epoch 0; the last batches are filled up with empty rows.
+
+    All ranks get the same number of batches, at most `limit`, since each is a collective operation under ZeRO-3.
+    """
+    stride = micro_batch_size * world_size
+    count = -(-len(reader.shards) // stride)
+    for number in range(count if limit is None else min(count, limit)):
+        start = number * stride + rank * micro_batch_size
+        rows = [row if row < len(reader.shards) else -1 for row in range(start, start + micro_batch_size)]
+        yield reader.read([0] * micro_batch_size, rows)

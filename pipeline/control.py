@@ -1,0 +1,51 @@
+"""What the ranks agree on between steps: a few numbers, summed on their own group of sockets.
+
+A gloo group beside the accelerator's: agreeing never makes the host wait for the device, and it works the same
+without one.
+"""
+
+import signal
+from collections.abc import Sequence
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+
+
+class Control:
+    """Sums small vectors over all ranks, on the host. Every rank must call `sum` and `barrier` in the same order."""
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self._group = dist.new_group(backend="gloo") if self.world_size > 1 else None
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """The element-wise sums over the ranks, in float64."""
+        if self._group is None:
+            return [float(value) for value in values]
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total, group=self._group)
+        return total.tolist()
+
+    def barrier(self) -> None:
+        """Returns when every rank has come here."""
+        if self._group is not None:
+            dist.barrier(group=self._group)
+
+
+class StopSignals:
+    """Notes SIGTERM, SIGINT and SIGUSR1 (Slurm's warning) instead of dying, so that the step can end and be saved.
+
+    A second SIGINT means what it always does: whoever presses Ctrl-C twice does not want to wait.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number

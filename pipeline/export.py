@@ -1,0 +1,64 @@
+"""Writes the model of a run in the Hugging Face layout.
+
+    python -m pipeline.export --run runs/base --out albert-base
+
+The newest complete checkpoint is taken; one process is enough, whatever number of ranks wrote it.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from data_prep import atomic
+from data_prep.errors import UserError
+from model import AlbertConfig, AlbertForPreTraining, huggingface
+from pipeline import checkpoints
+
+
+def load_model(run: Path) -> AlbertForPreTraining:
+    """The model of a run's newest complete checkpoint, fp32, in evaluation mode.
+
+    Raises:
+        UserError: `run` holds no run, or no checkpoint yet.
+    """
+    settings = run / "settings.json"
+    if not settings.exists():
+        raise UserError(f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain")
+    config = AlbertConfig.from_dict(json.loads(settings.read_text(encoding="utf-8"))["model"])
+    model = AlbertForPreTraining(config)
+    model.load_state_dict(checkpoints.load_weights(run / "checkpoints"))
+    return model.eval()
+
+
+def export_run(run: Path, out: Path) -> None:
+    """Writes the model of `run` to `out`, which is never seen half-written. Raises UserError as `load_model`."""
+    model = load_model(run)
+    with atomic.replacing_directory(out) as temporary:
+        huggingface.save(model, temporary, run / "spiece.model")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.export", description=__doc__.splitlines()[0], allow_abbrev=False
+    )
+    parser.add_argument(
+        "--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain"
+    )
+    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
+    args = parser.parse_args(argv)
+    try:
+        if args.out.exists() and not (args.out / "config.json").exists() and any(args.out.iterdir()):
+            raise UserError(f"--out {args.out} holds other files; choose another place")
+        export_run(args.run, args.out)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"wrote {args.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Pre-trains ALBERT with DeepSpeed. Started again with the same --output, it goes on where it was.
+
+One machine, all of its GPUs (or, without any, its processor):
+
+    deepspeed --module pipeline.pretrain --model albert-base --data shards/train --eval-data shards/held_out \\
+        --deepspeed_config ds_configs/base.json --output runs/base
+
+Two ranks on a laptop's processor:
+
+    deepspeed --num_accelerators 2 --module pipeline.pretrain --model albert-tiny --data shards/train \\
+        --deepspeed_config ds_configs/tiny.json --output runs/tiny --steps 1000
+
+Several machines, over ssh (pdsh):
+
+    deepspeed --hostfile hostfile --module pipeline.pretrain --model albert-xxlarge --data shards/train \\
+        --eval-data shards/held_out --deepspeed_config ds_configs/xxlarge.json --output runs/xxlarge
+
+Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 75 stopped by SIGTERM,
+SIGUSR1 or Ctrl-C after saving, to be started again.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from data_prep import atomic
+from data_prep.errors import UserError
+from pipeline import settings as run_settings
+from pipeline.settings import Settings
+
+EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    _become_single_rank()
+    rank = int(os.environ["RANK"])
+    try:
+        args = run_settings.parse(sys.argv[1:] if argv is None else argv)
+        from pipeline import engine_config
+
+        settings = run_settings.resolve(args, int(os.environ["WORLD_SIZE"]), engine_config.detect_hardware())
+        _check_earlier_run(settings)
+        if (settings.output / "done").exists():
+            if rank == 0:
+                print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
+            return 0
+        return _run(settings)
+    except UserError as error:
+        run_settings.report_user_error(error, rank)
+
+
+def _run(settings: Settings) -> int:
+    import deepspeed
+    import torch
+
+    from data_prep.shards import open_shards
+    from data_prep.vocabulary import Vocabulary
+    from model import AlbertForPreTraining
+    from pipeline import checkpoints, export, schedule, zero
+    from pipeline.batches import BatchShape, Reader
+    from pipeline.control import Control
+    from pipeline.engine import initialise
+    from pipeline.monitor import Monitor
+    from pipeline.trainer import Position, Trainer, TrainingFailed
+
+    zero.refuse_what_is_wrong(settings.engine.json)
+    rates = schedule.from_config(
+        settings.engine.json.get("scheduler"),
+        settings.engine.learning_rate,
+        settings.warmup_steps,
+        settings.steps,
+    )
+    vocabulary = Vocabulary.load(settings.data / "spiece.model")
+
+    def reader(directory: Path) -> Reader:
+        shards = open_shards(directory)
+        return Reader(
+            shards, BatchShape.of(shards), vocabulary.continues_word, settings.objective, settings.seed
+        )
+
+    training = reader(settings.data)
+    held_out = None if settings.eval_data is None else reader(settings.eval_data)
+
+    deepspeed.init_distributed(verbose=False)
+    control = Control()
+    if control.rank == 0:
+        _write_run(settings)
+    control.barrier()
+
+    torch.manual_seed(settings.seed)
+    engine, description = initialise(
+        AlbertForPreTraining(settings.model, settings.implementation), settings.engine
+    )
+    saved = checkpoints.load_latest(engine, settings.output / "checkpoints")
+    position = Position() if saved is None else Position(**saved)
+    if control.rank == 0:
+        _introduce(settings, len(training.shards), description, position.step)
+
+    monitor = Monitor(settings.output, position.step, enabled=control.rank == 0)
+    try:
+        stopped_by = Trainer(settings, engine, rates, training, held_out, control, monitor, position).train()
+    except TrainingFailed as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
+    finally:
+        monitor.close()
+    if stopped_by is not None:
+        if control.rank == 0:
+            name = signal.Signals(stopped_by).name
+            print(f"stopped by {name} and saved at step {position.step}; the same command goes on from there")
+        control.barrier()
+        return EXIT_STOPPED
+    if control.rank == 0:
+        export.export_run(settings.output, settings.output / "export")
+        atomic.write_text(settings.output / "done", f"{position.step}\n")
+        print(f"finished after {position.step} steps: {settings.output / 'export'} holds the model")
+    control.barrier()
+    return 0
+
+
+def _become_single_rank() -> None:
+    """Without a launcher this process is the only rank: `python -m pipeline.pretrain` works, too."""
+    if "RANK" in os.environ:
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def _check_earlier_run(settings: Settings) -> None:
+    """Raises UserError if --output holds a run that would compute other numbers."""
+    path = settings.output / "settings.json"
+    if not path.exists():
+        return
+    earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    identity = json.loads(json.dumps(settings.identity()))
+    changed = run_settings.differences({key: earlier.get(key) for key in identity}, identity)
+    if changed:
+        raise UserError(
+            f"{settings.output} holds a run with other settings ({'; '.join(changed)}); "
+            "give these again to resume it, or choose another --output"
+        )
+
+
+def _write_run(settings: Settings) -> None:
+    """Makes the run's directory: its settings, and the vocabulary, so that the run is whole without the data."""
+    settings.output.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(settings.output / "settings.json", json.dumps(settings.to_dict(), indent=2) + "\n")
+    with atomic.replacing(settings.output / "spiece.model") as temporary:
+        temporary.write_bytes((settings.data / "spiece.model").read_bytes())
+
+
+def _introduce(settings: Settings, rows: int, description: str, step: int) -> None:
+    engine = settings.engine
+    print(
+        f"model: {asdict(settings.model)['num_hidden_layers']} layers, hidden size {settings.model.hidden_size}, "
+        f"vocabulary {settings.model.vocab_size:,}\n{description}\n"
+        f"batch: {engine.train_batch_size} rows = {engine.micro_batch_size} x {engine.accumulation_steps} "
+        f"accumulated x {engine.world_size} ranks; {settings.steps:,} steps = "
+        f"{settings.steps * engine.train_batch_size / rows:.2f} epochs of {rows:,} rows\n"
+        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        *(f"note: {note}" for note in engine.notes),
+        *([f"resuming from step {step}"] if step else []),
+        sep="\n",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

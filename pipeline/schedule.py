@@ -1,0 +1,103 @@
+"""The learning rate of every step, as pure functions of the step alone.
+
+Steps count from 0: the update that step `s` makes uses `rate(s)`. Nothing is remembered between steps, so a run
+that resumes at step `s` needs no scheduler state.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from data_prep.errors import UserError
+
+Schedule = Callable[[int], float]
+
+
+def albert(step: int, peak: float, warmup_steps: int, total_steps: int) -> float:
+    """The schedule of the paper's code (`create_optimizer`): linear decay to 0, with a warm-up laid over it.
+
+    The decay starts at step 0, not at the end of the warm-up, so the rate *drops* when the warm-up ends:
+    0.00176 * 3124/3125 at step 3124, then 0.00176 * (1 - 3125/125000) at step 3125.
+    """
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    return peak * max(0.0, 1.0 - step / total_steps)
+
+
+def constant(step: int, floor: float, peak: float, warmup_steps: int) -> float:
+    """Linear warm-up from `floor` to `peak`, then `peak` for ever (DeepSpeed's WarmupLR, linear)."""
+    return floor + (peak - floor) * min(1.0, step / max(1, warmup_steps))
+
+
+def linear(step: int, floor: float, peak: float, warmup_steps: int, total_steps: int) -> float:
+    """Linear warm-up, then linear decay from its end to 0 (DeepSpeed's WarmupDecayLR, linear)."""
+    if step < warmup_steps:
+        return constant(step, floor, peak, warmup_steps)
+    return peak * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+
+
+def cosine(
+    step: int, peak: float, warmup_ratio: float, floor_ratio: float, warmup_steps: int, total_steps: int
+) -> float:
+    """Linear warm-up from `warmup_ratio * peak`, then half a cosine to `floor_ratio * peak` (WarmupCosineLR)."""
+    if step < warmup_steps:
+        return peak * (warmup_ratio + (1.0 - warmup_ratio) * step / warmup_steps)
+    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+    return peak * (floor_ratio + (1.0 - floor_ratio) * (1.0 + math.cos(math.pi * progress)) / 2.0)
+
+
+def from_config(
+    block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, total_steps: int
+) -> Schedule:
+    """The schedule that a DeepSpeed JSON's `scheduler` block names; the paper's when there is none.
+
+    Args:
+        block: `{"type": WarmupLR | WarmupDecayLR | WarmupCosineLR, "params": {...}}` with DeepSpeed's names.
+        peak: learning rate of the optimizer block.
+        warmup_steps: of the command line; wins over the block's. Default: 2.5 % of the steps, as in the paper.
+        total_steps: length of the run; wins over the block's, for a run ends where its command line says.
+    Raises:
+        UserError: a type or a parameter that this does not know, or a warm-up that is longer than the run.
+    """
+    params = dict((block or {}).get("params", {}))
+    kind = (block or {}).get("type")
+    params.pop("total_num_steps", None)
+    shape = params.pop("warmup_type", "linear")
+    if shape != "linear":
+        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear"')
+    from_block = params.pop("warmup_num_steps", None)
+    if warmup_steps is None:
+        warmup_steps = round(0.025 * total_steps) if from_block is None else int(from_block)
+    if not 0 <= warmup_steps <= total_steps:
+        raise UserError(
+            f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lower --warmup-steps"
+        )
+    schedule: Schedule
+    if kind is None:
+        schedule = functools.partial(albert, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
+    elif kind in ("WarmupLR", "WarmupDecayLR"):
+        floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
+        if kind == "WarmupLR":
+            schedule = functools.partial(constant, floor=floor, peak=peak, warmup_steps=warmup_steps)
+        else:
+            schedule = functools.partial(
+                linear, floor=floor, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps
+            )
+    elif kind == "WarmupCosineLR":
+        schedule = functools.partial(
+            cosine,
+            peak=peak,
+            warmup_ratio=float(params.pop("warmup_min_ratio", 0.0)),
+            floor_ratio=float(params.pop("cos_min_ratio", 0.0001)),
+            warmup_steps=warmup_steps,
+            total_steps=total_steps,
+        )
+    else:
+        raise UserError(
+            f"scheduler.type {kind!r} is not known; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
+            "or no scheduler block for the paper's schedule"
+        )
+    if params:
+        raise UserError(f"scheduler.params.{min(params)} is not a parameter of {kind}; remove it")
+    return schedule

@@ -1,0 +1,341 @@
+"""The settings of a pre-training run: command line, DeepSpeed JSON and data manifest made into one checked object."""
+
+import argparse
+import dataclasses
+import difflib
+import hashlib
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from data_prep.errors import UserError
+from data_prep.shards import Manifest, open_shards
+from model.config import PRESETS, AlbertConfig, Implementation
+from pipeline import engine_config
+from pipeline.batches import Objective
+from pipeline.engine_config import EngineConfig, Hardware
+
+PAPER_BATCH, PAPER_STEPS = 4096, 125_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that a pre-training run is told.
+
+    Attributes:
+        model: architecture; its vocabulary and positions are those of the data.
+        implementation: how it runs; never changes what it computes.
+        data: directory of the training shards.
+        eval_data: directory of the held-out shards, if any.
+        output: the run's directory.
+        engine: the DeepSpeed JSON, fitted to the ranks there are.
+        data_digest: sha256 of the training shards' manifest.
+        objective: the sentence loss: sop, nsp, or mlm for none.
+        seed: of initial weights, order, masks, sentence order and dropout.
+        steps: optimizer steps of the whole run.
+        warmup_steps: None for the default of the schedule.
+        log_interval: steps from one logged line to the next.
+        save_interval: steps from one checkpoint to the next.
+        eval_interval: steps from one evaluation to the next.
+        eval_batches: micro-batches a rank in an evaluation; None for all held-out rows.
+        max_hours: wall-clock limit over all starts of the run; None for none.
+    """
+
+    model: AlbertConfig
+    implementation: Implementation
+    data: Path
+    eval_data: Path | None
+    output: Path
+    engine: EngineConfig
+    data_digest: str
+    objective: Objective
+    seed: int
+    steps: int
+    warmup_steps: int | None
+    log_interval: int
+    save_interval: int
+    eval_interval: int
+    eval_batches: int | None
+    max_hours: float | None
+
+    def identity(self) -> dict[str, Any]:
+        """What must stay as it is when a run is resumed: all that decides which numbers it computes.
+
+        Ranks, micro-batch, ZeRO stage, precision, intervals and the place of the data may change.
+        """
+        json = self.engine.json
+        return {
+            "model": self.model.to_dict(),
+            "objective": self.objective,
+            "seed": self.seed,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "max_hours": self.max_hours,
+            "train_batch_size": self.engine.train_batch_size,
+            "optimizer": json["optimizer"],
+            "scheduler": json.get("scheduler"),
+            "gradient_clipping": json.get("gradient_clipping"),
+            "data": self.data_digest,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as plain values, for the run's `settings.json`."""
+        return {
+            **self.identity(),
+            "data_directory": str(self.data),
+            "eval_data_directory": None if self.eval_data is None else str(self.eval_data),
+            "implementation": dataclasses.asdict(self.implementation),
+            "precision": self.engine.precision,
+            "world_size": self.engine.world_size,
+            "deepspeed": self.engine.json,
+            "log_interval": self.log_interval,
+            "save_interval": self.save_interval,
+            "eval_interval": self.eval_interval,
+            "eval_batches": self.eval_batches,
+        }
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, with the nearest flag, and exits with status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `pipeline.pretrain`."""
+    p = _Parser(
+        prog="deepspeed --module pipeline.pretrain",
+        description="Pre-trains ALBERT. Started again with the same --output, it resumes.",
+        allow_abbrev=False,
+    )
+    p.add_argument("--model", required=True, metavar="NAME", help=f"a preset: {', '.join(PRESETS)}")
+    p.add_argument(
+        "--model-args",
+        nargs="+",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="fields of AlbertConfig to replace, e.g. parameter_sharing=attention embedding_size=64",
+    )
+    p.add_argument(
+        "--data", required=True, type=Path, metavar="DIR", help="shards to train on (data_prep shards)"
+    )
+    p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
+    p.add_argument("--output", required=True, type=Path, metavar="RUN", help="directory of the run")
+    p.add_argument(
+        "--deepspeed_config", required=True, type=Path, metavar="JSON", help="e.g. ds_configs/base.json"
+    )
+    p.add_argument(
+        "--steps", type=_positive, metavar="N", help="default: the paper's 125,000 at a batch of 4096"
+    )
+    p.add_argument("--warmup-steps", type=_natural, metavar="N", help="default: 2.5 %% of the steps")
+    p.add_argument(
+        "--objective", choices=("sop", "nsp", "mlm"), help="default: sop (ALBERT), nsp (BERT presets)"
+    )
+    p.add_argument("--seed", type=_natural, default=0, metavar="N")
+    p.add_argument("--log-interval", type=_positive, default=10, metavar="N", help="steps (10)")
+    p.add_argument("--save-interval", type=_positive, default=5000, metavar="N", help="steps (5000)")
+    p.add_argument("--eval-interval", type=_positive, default=1000, metavar="N", help="steps (1000)")
+    p.add_argument(
+        "--eval-batches", type=_positive, metavar="N", help="micro-batches a rank (default: all rows)"
+    )
+    p.add_argument(
+        "--precision",
+        choices=("auto", "config", "fp16", "bf16", "fp32"),
+        default="auto",
+        help="auto: the JSON's where the hardware has it, else the nearest; config: the JSON's or an error",
+    )
+    p.add_argument(
+        "--max-hours", type=_hours, metavar="H", help="end schedule and run within H hours (Table 6)"
+    )
+    p.add_argument("--activation-checkpointing", choices=("none", "layer", "ffn"), default="none")
+    p.add_argument("--compile", action="store_true", help="torch.compile the layer; pays on GPUs")
+    p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
+    return p
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parses the command line. Raises UserError for an unknown flag, naming the nearest one that exists."""
+    p = parser()
+    args, unknown = p.parse_known_args(argv)
+    if unknown:
+        flags = [flag for action in p._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(unknown[0].split("=")[0], flags, n=1)
+        raise UserError(
+            f"unknown argument {unknown[0]!r}"
+            + (f" (did you mean {near[0]}?)" if near else "")
+            + "; see --help"
+        )
+    return args
+
+
+def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Settings:
+    """Makes `Settings` of a parsed command line. Reads files and writes none; raises UserError for what cannot work."""
+    config = engine_config.load(args.deepspeed_config)
+    shards = open_shards(args.data)
+    fields = parse_fields(args.model_args)
+    model = _model(args.model, fields, args.objective, shards.manifest)
+    engine = engine_config.fit(config, world_size, hardware, args.precision)
+    if len(shards) < world_size:
+        raise UserError(
+            f"{args.data} holds {len(shards)} rows, fewer than the {world_size} ranks; use fewer ranks or more text"
+        )
+    if len(shards) < engine.train_batch_size:
+        raise UserError(
+            f"{args.data} holds {len(shards)} rows, fewer than one batch of {engine.train_batch_size}; "
+            "lower train_batch_size or add text"
+        )
+    if args.eval_data is not None:
+        _same_vocabulary(shards.manifest, args.data, open_shards(args.eval_data).manifest, args.eval_data)
+    _writable(args.output)
+    return Settings(
+        model=model,
+        implementation=Implementation(
+            activation_checkpointing=args.activation_checkpointing, compile=args.compile
+        ),
+        data=args.data,
+        eval_data=args.eval_data,
+        output=args.output,
+        engine=engine,
+        data_digest=hashlib.sha256((args.data / "manifest.json").read_bytes()).hexdigest(),
+        objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
+        seed=args.seed,
+        steps=args.steps or max(1, round(PAPER_STEPS * PAPER_BATCH / engine.train_batch_size)),
+        warmup_steps=args.warmup_steps,
+        log_interval=args.log_interval,
+        save_interval=args.save_interval,
+        eval_interval=args.eval_interval,
+        eval_batches=args.eval_batches,
+        max_hours=args.max_hours,
+    )
+
+
+def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
+    """`["embedding_size=64", ...]` as typed fields of AlbertConfig."""
+    types = {field.name: field.type for field in dataclasses.fields(AlbertConfig)}
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"--model-args {pair!r}: FIELD=VALUE is wanted, e.g. embedding_size=64")
+        if name not in types:
+            near = difflib.get_close_matches(name, list(types), n=1)
+            raise UserError(
+                f"--model-args: AlbertConfig has no field {name!r}"
+                + (f" (did you mean {near[0]!r}?)" if near else f"; it has {', '.join(types)}")
+            )
+        try:
+            fields[name] = {int: int, float: float}.get(types[name], str)(text)  # type: ignore[call-overload, arg-type]
+        except ValueError:
+            raise UserError(f"--model-args {pair!r}: a number is wanted") from None
+    return fields
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The settings in which two identities differ, each as `name: old -> new`."""
+    found = []
+    for key in sorted(set(old) | set(new)):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            found.append(f"{prefix}{key}: {before} -> {after}")
+    return found
+
+
+def _model(name: str, fields: dict[str, Any], objective: str | None, manifest: Manifest) -> AlbertConfig:
+    for field, of_data in (
+        ("vocab_size", manifest.vocabulary_size),
+        ("max_position_embeddings", manifest.max_seq_length),
+    ):
+        given = fields.setdefault(field, of_data)
+        if field == "vocab_size" and given != of_data:
+            raise UserError(
+                f"the model's vocab_size {given} is not the {of_data} of the data's vocabulary; leave it out"
+            )
+        if given < of_data:
+            raise UserError(
+                f"{field} {given} is less than the data's {of_data}; leave it out or make new shards"
+            )
+    if objective is not None:
+        fields["sentence_head"] = None if objective == "mlm" else objective
+    try:
+        return AlbertConfig.preset(name, **fields)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def _same_vocabulary(first: Manifest, first_path: Path, second: Manifest, second_path: Path) -> None:
+    if first.vocabulary_sha256 != second.vocabulary_sha256:
+        raise UserError(
+            f"{second_path} was made with another vocabulary ({second.vocabulary_sha256[:12]}) than {first_path} "
+            f"({first.vocabulary_sha256[:12]}); make its shards again with --vocab {first_path / 'spiece.model'}"
+        )
+    if second.max_seq_length > first.max_seq_length:
+        raise UserError(
+            f"{second_path} has rows of {second.max_seq_length} tokens, {first_path} of {first.max_seq_length}; "
+            f"make its shards again with --max-seq-length {first.max_seq_length}"
+        )
+
+
+def _writable(output: Path) -> None:
+    """Raises UserError unless `output` is a directory, or can become one, that this process may write to."""
+    place = output
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise UserError(f"--output {output}: {place} is not a directory; choose another place")
+    if not os.access(place, os.W_OK | os.X_OK) or _is_read_only(place):
+        raise UserError(
+            f"--output {output}: {place} is not writable; choose another place or mend its permissions"
+        )
+
+
+def _is_read_only(place: Path) -> bool:
+    return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value
+
+
+def _natural(text: str) -> int:
+    value = int(text)
+    if not 0 <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 2**63 - 1")
+    return value
+
+
+def _hours(text: str) -> float:
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text} is not a number of hours above 0")
+    return value
+
+
+# argparse names a converter in its message: "invalid positive whole number value: 'x'".
+_positive.__name__ = "positive whole number"
+_natural.__name__ = "whole number"
+_hours.__name__ = "number of hours"
+
+
+def report_user_error(error: UserError, rank: int) -> NoReturn:
+    """Prints the one line on rank 0 and exits with status 2.
+
+    Every rank finds the same mistake. The launcher kills the others as soon as one has left, so the others leave
+    later than rank 0, which has something to say.
+    """
+    import time
+
+    if rank == 0:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(5.0)
+    sys.exit(2)

@@ -1,0 +1,84 @@
+"""Sums over batches to the figures that are reported. Means are over predicted tokens and pairs, never of means."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.albert import PreTrainingOutput
+
+FIELDS = (
+    "mlm_loss_sum",
+    "mlm_correct",
+    "mlm_count",
+    "sentence_loss_sum",
+    "sentence_correct",
+    "sentence_count",
+)
+
+
+class Meter:
+    """Adds up a model's sums, and the tokens seen, on the device: nothing waits for it until `totals` is asked."""
+
+    def __init__(self, device: torch.device | str) -> None:
+        # float64: a count of predicted tokens passes the 2**24 that fp32 can count to within a few hundred steps.
+        self._sums = torch.zeros(len(FIELDS) + 2, dtype=torch.float64, device=device)
+
+    def add(self, output: PreTrainingOutput, sequence_ids: Tensor) -> None:
+        """Adds one batch; `sequence_ids` (B, S) is -1 on padding."""
+        tokens = (sequence_ids >= 0).sum()
+        rows = (sequence_ids[:, 0] >= 0).sum()
+        values = [getattr(output, name).detach() for name in FIELDS]
+        self._sums += torch.stack([value.double() for value in (*values, tokens, rows)])
+
+    def totals(self) -> list[float]:
+        """This rank's sums, in the order of `FIELDS`, then tokens and rows. Waits for the device."""
+        return self._sums.tolist()
+
+    def load(self, totals: Sequence[float]) -> None:
+        """Goes on from sums that `totals` gave earlier."""
+        self._sums.copy_(torch.tensor(totals, dtype=torch.float64))
+
+    def reset(self) -> None:
+        """Starts again from nothing."""
+        self._sums.zero_()
+
+
+def summarise(totals: Sequence[float], sentence_task: str | None) -> dict[str, Any]:
+    """Losses and accuracies of the totals over all ranks.
+
+    Args:
+        sentence_task: "sop" or "nsp", whose name the sentence figures carry; None leaves them out.
+    """
+    mlm_loss, mlm_correct, predictions, sentence_loss, sentence_correct, pairs, tokens, _ = totals
+    figures: dict[str, Any] = {
+        "loss": mlm_loss / max(predictions, 1.0),
+        "mlm_loss": mlm_loss / max(predictions, 1.0),
+        "mlm_accuracy": mlm_correct / max(predictions, 1.0),
+    }
+    if sentence_task is not None and pairs:
+        figures |= {
+            f"{sentence_task}_loss": sentence_loss / pairs,
+            f"{sentence_task}_accuracy": sentence_correct / pairs,
+            "pairs": int(pairs),
+        }
+        figures["loss"] += sentence_loss / pairs
+    return figures | {"predictions": int(predictions), "interval_tokens": int(tokens)}
+
+
+def wilson_interval(successes: float, trials: float, z: float = 1.959964) -> tuple[float, float]:
+    """The 95 % confidence interval of a proportion (Wilson, JASA 22, 1927): sound near 0 and 1 and for few trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    p = successes / trials
+    centre = (p + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z / (1 + z * z / trials) * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
+    return centre - half, centre + half
+
+
+def entropy(counts: Tensor) -> float:
+    """Entropy, in nats, of the distribution that `counts` (V,) are counts of."""
+    shares = counts.double() / counts.sum().clamp(min=1)
+    return float(torch.special.entr(shares).sum())

@@ -1,0 +1,61 @@
+"""Batches on their way to the device: made ahead by a thread, pinned, and copied without waiting."""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from pipeline.batches import Batch
+
+T = TypeVar("T")
+
+
+def to_device(batch: Batch, device: torch.device | str) -> dict[str, Tensor]:
+    """The fields of `batch` as tensors on `device`, by name."""
+    tensors = {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
+    if torch.device(device).type == "cuda":
+        return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}
+    return tensors
+
+
+def prefetch(items: Iterable[T], depth: int = 2) -> Iterator[T]:
+    """The items in their order, made by a thread that stays at most `depth` ahead.
+
+    An exception of `items` is raised here, where it was wanted. Closing the iterator ends the thread.
+    """
+    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(maxsize=depth)
+    closed = threading.Event()
+
+    def put(entry: tuple[bool, T | BaseException | None]) -> None:
+        while not closed.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def produce() -> None:
+        try:
+            for item in items:
+                put((True, item))
+                if closed.is_set():
+                    return
+            put((False, None))
+        except BaseException as error:
+            put((False, error))
+
+    threading.Thread(target=produce, name="batches", daemon=True).start()
+    try:
+        while True:
+            more, item = ready.get()
+            if more:
+                yield item  # type: ignore[misc]
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                return
+    finally:
+        closed.set()
