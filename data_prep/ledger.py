@@ -33,21 +33,24 @@ class Ledger:
         self.output = output
         self.directory = output / ".units"
 
-    def begin(self, options: Mapping[str, Any]) -> None:
+    def begin(self, options: Mapping[str, Any], *, discard_others: bool = False) -> None:
         """Creates the ledger, or takes up an unfinished one. For one rank only.
 
         Args:
             options: everything that decides what the job writes, as JSON.
+            discard_others: an unfinished run with other options is deleted; for directories no person asked for.
 
         Raises:
             UserError: `output` cannot be written, holds something else, or an unfinished run with other options.
         """
         recorded = self.directory / "options.json"
+        wanted = json.loads(json.dumps(options))
         try:
             if recorded.exists():
                 there = json.loads(recorded.read_text(encoding="utf-8"))
-                wanted = json.loads(json.dumps(options))
-                if there != wanted:
+                if there != wanted and discard_others:
+                    shutil.rmtree(self.output)
+                elif there != wanted:
                     raise UserError(
                         f"{self.output} holds an unfinished run of other options "
                         f"({describe_differences(there, wanted)}); "
@@ -82,7 +85,7 @@ class Ledger:
 
     def remove(self) -> None:
         """Forgets the records: the job is complete and its manifest written."""
-        shutil.rmtree(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def _path(self, index: int) -> Path:
         return self.directory / f"{index:06d}.json"

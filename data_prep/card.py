@@ -1,0 +1,63 @@
+"""The dataset card: what a shard set holds, for whoever finds the directory."""
+
+from data_prep.shards import Manifest
+
+
+def dataset_card(manifest: Manifest) -> str:
+    """A Markdown page, with the YAML head that the Hugging Face hub reads."""
+    counts = manifest.counts
+    rows = [
+        ("documents", f"{counts.documents:,}"),
+        ("left out (too short)", f"{counts.documents_left_out:,} with {counts.tokens_left_out:,} tokens"),
+        ("sentences", f"{counts.sentences:,}"),
+        ("tokens", f"{counts.tokens:,}"),
+        ("unknown tokens", f"{counts.unknown_tokens:,}"),
+        ("segment pairs", f"{counts.pairs:,} ({counts.pairs_without_b:,} without B)"),
+        ("rows", f"{counts.rows:,} of {manifest.max_seq_length} positions, {100 * counts.fill:.2f} % full"),
+        ("most pairs in a row", f"{counts.max_pairs_in_row}"),
+        ("shards", f"{len(manifest.shards())}"),
+    ]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    sources = "\n".join(
+        f"| {s['directory']} | {s['source']} | {s['documents']:,} | {s['text_bytes']:,} |" for s in manifest.sources
+    )
+    packing = "as many segment pairs as fit" if manifest.pack else "one segment pair"
+    return f"""---
+language: en
+task_categories: [fill-mask]
+---
+
+# ALBERT pre-training rows ({manifest.split} split)
+
+Text in rows of up to {manifest.max_seq_length} positions for masked language modelling and sentence-order prediction.
+Made by `python -m data_prep shards`.
+
+| | |
+|---|---|
+{table}
+
+| corpus | source | documents | bytes of text |
+|---|---|---|---|
+{sources}
+
+## A row
+
+Each row holds {packing}, without special tokens, masks or padding: those are drawn when it is read.
+
+| column | type | meaning |
+|---|---|---|
+| tokens | list of uint16 | the tokens of its pairs, A then B, pair after pair, in the order of the text |
+| a_lengths | list of uint16 | tokens of A, for each pair |
+| b_lengths | list of uint16 | tokens of B, for each pair; 0 where A has no partner |
+| documents | list of uint32 | number of the document in the corpus, for each pair |
+
+`datasets.Dataset.from_file("shard-00000.arrow")` opens a shard.
+
+## How it was made
+
+- Text: {manifest.normalization}. Vocabulary: `spiece.model`, {manifest.vocabulary_size:,} pieces,
+  sha256 `{manifest.vocabulary_sha256}`.
+- Every token of every document with {manifest.min_tokens} tokens or more stands in exactly one pair.
+- A pair takes up to {manifest.max_seq_length - 3} tokens; with probability {manifest.short_seq_prob} fewer. Seed {manifest.seed}.
+- `manifest.json` lists all files with their checksums; `python -m data_prep verify` checks them.
+"""

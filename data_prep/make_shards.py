@@ -1,0 +1,276 @@
+"""Documents to shards, a unit of work at a time.
+
+python -m data_prep shards --documents DIR... --vocab FILE.model --out DIR [--max-seq-length 512] [--seed 0]
+mpirun -n 8 python -m data_prep shards ...
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep import batch, card, packs, pairs, shards
+from data_prep.atomic import replacing, write_text
+from data_prep.documents import SPLITS, TRAIN
+from data_prep.errors import UserError
+from data_prep.ledger import Ledger, Record, describe_differences
+from data_prep.text import normalize, split_sentences
+from data_prep.units import Corpus, Unit, open_corpus, read_texts
+from data_prep.vocabulary import NORMALIZATION, UNK_ID, Vocabulary
+
+LEAST_SEQ_LENGTH = 16
+MOST_SEQ_LENGTH = 65_535  # lengths are stored as uint16
+MOST_PIECES = 65_536  # and so are tokens
+DEFAULT_MIN_TOKENS = 16
+SENTENCES_AT_ONCE = 8192  # handed to SentencePiece: its lists of Python integers are the largest thing in memory
+
+
+@dataclass(frozen=True)
+class Options:
+    """What decides the rows of a shard set, beside the corpus and the vocabulary; see `add_arguments`."""
+
+    split: str
+    max_seq_length: int
+    seed: int
+    short_seq_prob: float
+    min_tokens: int
+    pack: bool
+
+    def __post_init__(self) -> None:
+        if not LEAST_SEQ_LENGTH <= self.max_seq_length <= MOST_SEQ_LENGTH:
+            raise UserError(
+                f"--max-seq-length is {self.max_seq_length}; "
+                f"choose one from {LEAST_SEQ_LENGTH} to {MOST_SEQ_LENGTH}, the paper's is 512"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise UserError(f"--short-seq-prob is {self.short_seq_prob}; choose a probability, the paper's is 0.1")
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"--seed is {self.seed}; choose one from 0 to 2**63 - 1")
+        if self.min_tokens < 1:
+            raise UserError(f"--min-tokens is {self.min_tokens}; choose 1 to keep every document, or more")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `python -m data_prep shards`."""
+    parser.add_argument(
+        *("--documents",), type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote"
+    )
+    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help=".model file that `vocab` wrote")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to make")
+    parser.add_argument("--split", choices=SPLITS, default=TRAIN, help="which documents (default: %(default)s)")
+    parser.add_argument(
+        *("--max-seq-length",), type=int, default=512, metavar="N", help="positions of a row (default: %(default)s)"
+    )
+    parser.add_argument(
+        *("--seed",), type=int, default=0, metavar="N", help="of the pairs' lengths and cuts (default: %(default)s)"
+    )
+    parser.add_argument(
+        *("--short-seq-prob",),
+        type=float,
+        default=0.1,
+        metavar="P",
+        help="share of pairs with a random shorter target length (default: %(default)s)",
+    )
+    parser.add_argument(
+        *("--min-tokens",),
+        type=int,
+        default=DEFAULT_MIN_TOKENS,
+        metavar="N",
+        help="documents with fewer tokens are left out and counted (default: %(default)s)",
+    )
+    parser.add_argument(
+        *("--no-pack",), dest="pack", action="store_false", help="one pair a row, as in the paper, instead of full rows"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Makes the shard set `args.out`, or finishes or recognises the one that is there."""
+    with batch.launch() as ranks:
+        plan = ranks.on_root(lambda: _plan(args))
+        if plan is None:
+            return
+        options, corpus, identity = plan
+        vocabulary = ranks.on_root(lambda: _load_vocabulary(args.vocab))
+        ledger = Ledger(args.out)
+        ranks.on_root(lambda: ledger.begin(identity))
+
+        def work(index: int, unit: Unit) -> Record:
+            return make_shard(args.out / shards.shard_name(index), unit, vocabulary, options)
+
+        sizes = [unit.text_bytes for unit in corpus.units]
+        records = ranks.run(corpus.units, work, ledger, sizes=sizes, description="shards")
+        ranks.on_root(lambda: _finish(args.out, options, corpus, vocabulary, records, ledger))
+
+
+def _load_vocabulary(path: Path) -> Vocabulary:
+    vocabulary = Vocabulary.load(path)
+    if len(vocabulary) > MOST_PIECES:
+        raise UserError(
+            f"{path} has {len(vocabulary)} pieces and shards hold at most {MOST_PIECES}; train a smaller one"
+        )
+    return vocabulary
+
+
+def _plan(args: argparse.Namespace) -> tuple[Options, Corpus, dict[str, object]] | None:
+    """What is to be done and by which options; None where it is done already."""
+    options = Options(args.split, args.max_seq_length, args.seed, args.short_seq_prob, args.min_tokens, args.pack)
+    vocabulary = _load_vocabulary(args.vocab)
+    corpus = open_corpus(args.documents, options.split)
+    identity = asdict(options) | {
+        "format_version": shards.FORMAT_VERSION,
+        "normalization": NORMALIZATION,
+        "vocabulary_sha256": vocabulary.sha256,
+        "documents_digest": corpus.digest,
+    }
+    if (args.out / shards.MANIFEST).exists():
+        there = asdict(shards.open_shards(args.out).manifest)
+        if differences := describe_differences({name: there[name] for name in identity}, identity):
+            raise UserError(
+                f"{args.out} holds shards of other options ({differences}); use another --out or delete that directory"
+            )
+        Ledger(args.out).remove()
+        print(f"shards: {args.out} is complete; nothing to do")
+        return None
+    return options, corpus, identity
+
+
+def make_shard(path: Path, unit: Unit, vocabulary: Vocabulary, options: Options) -> Record:
+    """Writes the shard of one unit; returns its record: "files", counts, and the positions that its rows fill."""
+    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(read_texts(unit), vocabulary)
+    made = pairs.make_pairs(
+        sentence_lengths,
+        sentences_per_document,
+        unit.first_document,
+        max_seq_length=options.max_seq_length,
+        short_probability=options.short_seq_prob,
+        min_tokens=options.min_tokens,
+        seed=options.seed,
+    )
+    costs = packs.positions(made.a_lengths, made.b_lengths)
+    most_pairs = packs.max_pairs(options.max_seq_length) if options.pack else 1
+    row_of = packs.pack(costs, options.max_seq_length, most_pairs)
+    order = np.argsort(row_of, kind="stable")  # (P,) pairs, row after row, in the order of the text within a row
+    lengths = made.a_lengths + made.b_lengths
+    slices = [tokens[first : first + n] for first, n in zip(made.starts[order].tolist(), lengths[order].tolist())]
+    kept = np.concatenate(slices) if slices else tokens[:0]
+    pairs_per_row = np.bincount(row_of)
+    file = shards.write_shard(
+        path,
+        kept,
+        np.bincount(row_of, weights=lengths).astype(np.int64),
+        made.a_lengths[order],
+        made.b_lengths[order],
+        made.documents[order],
+        pairs_per_row,
+    )
+    return {
+        "files": [asdict(file)],
+        "documents": unit.documents,
+        "sentences": len(sentence_lengths),
+        "pairs": len(made),
+        "tokens": len(kept),
+        "rows": len(pairs_per_row),
+        "positions": int(costs.sum()),
+        "max_pairs_in_row": int(pairs_per_row.max(initial=0)),
+        "pairs_without_b": int((made.b_lengths == 0).sum()),
+        "documents_left_out": made.documents_left_out,
+        "tokens_left_out": made.tokens_left_out,
+        "unknown_tokens": int((kept == UNK_ID).sum()),
+        "text_bytes": text_bytes,
+        "sentences_per_document": np.bincount(np.frexp(sentences_per_document)[1]).tolist(),
+    }
+
+
+def encode_documents(
+    texts: Iterator[str], vocabulary: Vocabulary
+) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], int]:
+    """Splits, normalises and encodes documents.
+
+    Returns:
+        All tokens, uint16; the tokens of each sentence, int64; the sentences of each document, int64;
+        and the bytes of the normalised sentences.
+    """
+    tokens: list[NDArray[np.uint16]] = []
+    lengths: list[NDArray[np.int64]] = []
+    sentences_per_document: list[int] = []
+    waiting: list[str] = []
+    text_bytes = 0
+
+    def encode_waiting() -> None:
+        ids, sizes = vocabulary.encode_flat(waiting)
+        tokens.append(ids)
+        lengths.append(sizes)
+        waiting.clear()
+
+    for text in texts:
+        sentences = [normalized for sentence in split_sentences(text) if (normalized := normalize(sentence))]
+        sentences_per_document.append(len(sentences))
+        text_bytes += sum(len(s) if s.isascii() else len(s.encode()) for s in sentences)
+        waiting += sentences
+        if len(waiting) >= SENTENCES_AT_ONCE:
+            encode_waiting()
+    encode_waiting()
+    return (
+        np.concatenate(tokens),
+        np.concatenate(lengths),
+        np.array(sentences_per_document, np.int64),
+        text_bytes,
+    )
+
+
+def _finish(
+    out: Path,
+    options: Options,
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    records: list[Record],
+    ledger: Ledger,
+) -> None:
+    """Rank 0, after the last unit: the vocabulary, the card, and the manifest at the end."""
+    counts = total_counts(records, options.max_seq_length)
+    if not counts.rows:
+        raise UserError(
+            f"no document has {options.min_tokens} tokens or more, so there are no rows; lower --min-tokens or add text"
+        )
+    manifest = shards.Manifest(
+        **asdict(options),
+        vocabulary_sha256=vocabulary.sha256,
+        vocabulary_size=len(vocabulary),
+        normalization=NORMALIZATION,
+        documents_digest=corpus.digest,
+        sources=corpus.sources,
+        counts=counts,
+        files=[shards.ShardFile(**file) for record in records for file in record["files"]],
+    )
+    with replacing(out / shards.VOCABULARY) as temporary:
+        temporary.write_bytes(vocabulary.serialized)
+    write_text(out / shards.CARD, card.dataset_card(manifest))
+    manifest.files += [shards.describe_file(out / name) for name in (shards.VOCABULARY, shards.CARD)]
+    shards.write_manifest(out, manifest)
+    ledger.remove()
+    print(
+        f"shards: wrote {out}: {counts.rows:,} rows of {options.max_seq_length} in {len(records)} shards, "
+        f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; "
+        f"{counts.documents_left_out:,} of {counts.documents:,} documents left out (under {options.min_tokens} tokens)"
+    )
+
+
+def total_counts(records: list[Record], max_seq_length: int) -> shards.Counts:
+    """Sums the counts of all units."""
+    counts = shards.Counts()
+    histogram: list[int] = []
+    positions = 0
+    for record in records:
+        for name in vars(counts).keys() & record.keys() - {"sentences_per_document", "max_pairs_in_row"}:
+            setattr(counts, name, getattr(counts, name) + record[name])
+        counts.max_pairs_in_row = max(counts.max_pairs_in_row, record["max_pairs_in_row"])
+        positions += record["positions"]
+        bins = record["sentences_per_document"]
+        histogram += [0] * (len(bins) - len(histogram))
+        histogram[: len(bins)] = [total + n for total, n in zip(histogram, bins)]
+    counts.sentences_per_document = histogram
+    counts.fill = positions / (counts.rows * max_seq_length) if counts.rows else 0.0
+    return counts
