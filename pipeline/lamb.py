@@ -155,6 +155,10 @@ class Lamb(torch.optim.Optimizer):
                 loss = closure()
         scaled: list[tuple[dict[str, Any], list[Tensor], list[Tensor]]] = []
         for group in self.param_groups:
+            if self._attached:  # ZeRO makes a missing gradient 0, and stages must not differ
+                for parameter in group["params"]:
+                    if parameter.grad is None:
+                        parameter.grad = torch.zeros_like(parameter)
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if not parameters:
                 continue
@@ -263,9 +267,7 @@ class Lamb(torch.optim.Optimizer):
 def _cut(pieces: list[tuple[int, _Piece]], flats: list[Tensor]) -> list[Tensor]:
     """Views of `pieces` in `flats`; a tensor that is one whole piece keeps its shape and strides."""
     return [
-        flats[index]
-        if piece.length == flats[index].numel()
-        else flats[index].narrow(0, piece.offset, piece.length)
+        flats[index] if piece.length == flats[index].numel() else flats[index].narrow(0, piece.offset, piece.length)
         for index, piece in pieces
     ]
 
@@ -277,7 +279,7 @@ def _views(plan: _Plan, flats: list[Tensor]) -> list[Tensor]:
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
     """The recipe's two groups: what is decayed and trust-scaled; LayerNorm weights and biases, neither.
 
-    A shared parameter appears once. A bias is what is called "bias" or "..._bias". An empty group is left out.
+    A shared parameter appears once. A bias is what is called "bias" or "..._bias". Empty groups are left out.
     """
     norms = {
         id(parameter)

@@ -5,8 +5,8 @@ paths below are inside that package. `attach(engine)` is called once, right afte
 
     stage 0 fp32  the model's parameters are the weights; each rank holds all of them
     stage 0 bf16  runtime/fp16/unfused_optimizer.py: an fp32 copy of each parameter on each rank
-    stage 1, 2    runtime/zero/stage_1_and_2.py (runtime/bf16_optimizer.py for bf16 accumulated in fp32): a flat
-                  fp32 buffer for each parameter group, its tensors one after the other, cut into equal slices
+    stage 1, 2    runtime/zero/stage_1_and_2.py (runtime/bf16_optimizer.py for bf16 accumulated in fp32): a
+                  flat fp32 buffer for each parameter group, its tensors one after the other, cut into equal slices
     stage 3       runtime/zero/stage3.py: every tensor cut into ceil(n / world) elements a rank, a rank's cuts
                   one after the other in sub-groups, a last cut followed by padding that is never initialised
 """
@@ -108,10 +108,13 @@ def segments(engine: Any) -> list[Segment]:
     for name, parameter in engine.module.named_parameters():
         name = name.replace("_orig_mod.", "")  # torch.compile's wrapper
         if id(parameter) not in found:
-            raise ValueError(
-                f"parameter {name} is in no group of the optimizer; every parameter must be trained"
-            )
+            raise ValueError(f"parameter {name} is in no group of the optimizer; every parameter must be trained")
         group, shape, start, length, flat, offset = found[id(parameter)]
+        if flat.dtype != torch.float32:
+            raise UserError(
+                f"the optimizer updates {name} in {flat.dtype}, without fp32 weights behind it; "
+                'set "zero_optimization": {"stage": 1}'
+            )
         result.append(Segment(name, shape, group, start, length, flat, offset))
     return result
 
@@ -157,15 +160,40 @@ def _partitioned_tensors(optimizer: Any) -> _Found:
     return found
 
 
+def prepare_states(engine: Any, pieces: Sequence[Segment]) -> None:
+    """Gives the optimizer's tensors of `pieces` a state of zeros where they have none, as its first step would."""
+    optimizer = engine.basic_optimizer
+    for segment in pieces:
+        if isinstance(optimizer, Lamb):
+            optimizer.initialise_state(segment.flat)
+        elif not optimizer.state[segment.flat]:
+            step = torch.tensor(0.0) if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW) else 0
+            zeros = {name: torch.zeros_like(segment.flat.detach()) for name in STATE_NAMES}
+            optimizer.state[segment.flat].update({"step": step, **zeros})
+
+
+def optimizer_steps(engine: Any) -> int:
+    """The number of updates that the optimizer has made (skipped ones not among them)."""
+    # DeepSpeed's FusedAdam counts in one tensor's state only, the last of a group.
+    return max((int(state["step"]) for state in engine.basic_optimizer.state.values() if state), default=0)
+
+
+def set_optimizer_steps(engine: Any, steps: int) -> None:
+    """Sets the count of updates in every state that there is."""
+    for state in engine.basic_optimizer.state.values():
+        if torch.is_tensor(state.get("step")):
+            state["step"].fill_(steps)
+        else:
+            state["step"] = steps
+
+
 def owned(segment: Segment, rank: int, world: int) -> Segment:
     """This rank's part, of ceil(n / world) elements, the last shorter, of a segment that every rank holds."""
     part = math.ceil(segment.length / world)
     start = min(part * rank, segment.length)
     length = min(part, segment.length - start)
     offset = segment.offset + start
-    return Segment(
-        segment.name, segment.shape, segment.group, segment.start + start, length, segment.flat, offset
-    )
+    return Segment(segment.name, segment.shape, segment.group, segment.start + start, length, segment.flat, offset)
 
 
 def owned_segments(engine: Any) -> list[Segment]:
@@ -230,6 +258,28 @@ def refresh_model_weights(engine: Any) -> None:
         for masters, parameters in zip(optimizer.fp32_groups, optimizer.fp16_groups):
             for master, parameter in zip(masters, parameters):
                 parameter.data.copy_(master.data)
+
+
+_SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
+
+
+def _dynamic_loss_scaler(engine: Any) -> Any | None:
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    return scaler if getattr(scaler, "dynamic", False) else None
+
+
+def loss_scaler_state(engine: Any) -> dict[str, float] | None:
+    """What the dynamic loss scale of fp16 depends on beside its settings; None where there is none."""
+    scaler = _dynamic_loss_scaler(engine)
+    return None if scaler is None else {name: getattr(scaler, name) for name in _SCALER_STATE}
+
+
+def set_loss_scaler_state(engine: Any, state: dict[str, float] | None) -> None:
+    """Restores what `loss_scaler_state` gave; without effect where either side has no dynamic loss scale."""
+    scaler = _dynamic_loss_scaler(engine)
+    if scaler is not None and state is not None:
+        for name in _SCALER_STATE:
+            setattr(scaler, name, state[name])
 
 
 # Remedies for defects of this version. tests/pipeline/test_zero.py shows each defect without its remedy, so
@@ -306,9 +356,7 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
         ("bf16", "bf16_optimizer_states"),
     ):
         if (config.get(block) or {}).get(name):
-            raise UserError(
-                f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it"
-            )
+            raise UserError(f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
     for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients"):
         if zero.get(name) or (zero.get("offload_optimizer") or {}).get(name):
             raise UserError(f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it")
@@ -318,11 +366,8 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
     kind = (config.get("optimizer") or {}).get("type", "Lamb")
     if kind.lower() == "lamb" and level > 0:
         if not config.get("zero_allow_untested_optimizer"):
-            raise UserError(
-                'DeepSpeed takes LAMB under ZeRO only with "zero_allow_untested_optimizer": true; add it'
-            )
+            raise UserError('DeepSpeed takes LAMB under ZeRO only with "zero_allow_untested_optimizer": true; add it')
         if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
             raise UserError(
-                "DeepSpeed takes LAMB with an offloaded state only with "
-                '"zero_force_ds_cpu_optimizer": false; add it'
+                'DeepSpeed takes LAMB with an offloaded state only with "zero_force_ds_cpu_optimizer": false; add it'
             )
