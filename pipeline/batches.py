@@ -27,9 +27,7 @@ class Batch(NamedTuple):
     input_ids: NDArray[np.int64]  # (B, S)
     token_type_ids: NDArray[np.int64]  # (B, S) 0 in [CLS] A [SEP], 1 in B [SEP]
     position_ids: NDArray[np.int64]  # (B, S) from 0 at each pair's [CLS]
-    sequence_ids: NDArray[
-        np.int64
-    ]  # (B, S) number of the pair in its row, -1 on the padding at the row's end
+    sequence_ids: NDArray[np.int64]  # (B, S) number of the pair in its row, -1 on the padding at the row's end
     masked_positions: NDArray[np.int64]  # (B, M) 0 where unused
     masked_labels: NDArray[np.int64]  # (B, M) -100 where unused
     cls_positions: NDArray[np.int64]  # (B, P) 0 where unused
@@ -48,7 +46,7 @@ class BatchShape:
     def of(cls, shards: ShardSet) -> "BatchShape":
         """The sizes that every row of `shards` fits into."""
         length = shards.manifest.max_seq_length
-        return cls(length, shards.manifest.counts["max_pairs_in_row"], masking.max_predictions(length))
+        return cls(length, shards.manifest.counts.max_pairs_in_row, masking.max_predictions(length))
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[Any, str]:
     groups = lamb.parameter_groups(model, params.pop("weight_decay", 0.01))
     description = lamb.describe(groups)
     if config.optimizer == "Lamb":
-        engine, *_ = deepspeed.initialize(
-            model=model, optimizer=lamb.Lamb(groups, **params), config=config.json
-        )
+        engine, *_ = deepspeed.initialize(model=model, optimizer=lamb.Lamb(groups, **params), config=config.json)
     else:
         engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config.json)
     zero.attach(engine)

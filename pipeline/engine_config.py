@@ -19,14 +19,41 @@ Precision = Literal["fp16", "bf16", "fp32"]
 OPTIMIZERS = ("Lamb", "Adam", "AdamW")
 
 _TOP_LEVEL = frozenset(
-    ["train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "optimizer", "scheduler", "fp16", "bf16", "zero_optimization", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "gradient_clipping", "communication_data_type", "data_types", "prescale_gradients", "gradient_predivide_factor", "disable_allgather", "activation_checkpointing", "aio", "checkpoint", "comms_logger", "csv_monitor", "tensorboard", "wandb", "flops_profiler", "wall_clock_breakdown", "memory_breakdown", "dump_state", "steps_per_print"]
+    {
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "optimizer",
+        "scheduler",
+        "fp16",
+        "bf16",
+        "zero_optimization",
+        "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer",
+        "gradient_clipping",
+        "communication_data_type",
+        "data_types",
+        "prescale_gradients",
+        "gradient_predivide_factor",
+        "disable_allgather",
+        "activation_checkpointing",
+        "aio",
+        "checkpoint",
+        "comms_logger",
+        "csv_monitor",
+        "tensorboard",
+        "wandb",
+        "flops_profiler",
+        "wall_clock_breakdown",
+        "memory_breakdown",
+        "dump_state",
+        "steps_per_print",
+    }
 )
 _OPTIMIZER_PARAMS = {
     "Lamb": frozenset({"lr", "betas", "eps", "weight_decay"}),
     "Adam": frozenset({"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction"}),
-    "AdamW": frozenset(
-        {"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction"}
-    ),
+    "AdamW": frozenset({"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction"}),
 }
 
 
@@ -134,13 +161,9 @@ def check_keys(config: dict[str, Any], source: Path) -> None:
         )
     _refuse_unknown(_block(optimizer, "params", source), _OPTIMIZER_PARAMS[kind], source, "optimizer.params.")
     if "lr" not in optimizer.get("params", {}):
-        raise UserError(
-            f"{source}: optimizer.params.lr is missing; give the peak learning rate (paper: 0.00176)"
-        )
+        raise UserError(f"{source}: optimizer.params.lr is missing; give the peak learning rate (paper: 0.00176)")
     if _block(config, "scheduler", source) and "type" not in config["scheduler"]:
-        raise UserError(
-            f"{source}: scheduler.type is missing; name one, or drop the block for the paper's schedule"
-        )
+        raise UserError(f"{source}: scheduler.type is missing; name one, or drop the block for the paper's schedule")
 
 
 def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: str = "auto") -> EngineConfig:
@@ -223,15 +246,9 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
     return batch, micro, derived
 
 
-def choose_precision(
-    config: dict[str, Any], hardware: Hardware, choice: str = "auto"
-) -> tuple[Precision, str | None]:
+def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "auto") -> tuple[Precision, str | None]:
     """The precision to train in, and what to tell the user where it is not the one that the JSON asks for."""
-    enabled: list[Precision] = [
-        kind
-        for kind in ("fp16", "bf16")
-        if config.get(kind, {}).get("enabled", False)  # type: ignore[misc]
-    ]
+    enabled: list[Precision] = [kind for kind in ("fp16", "bf16") if config.get(kind, {}).get("enabled", False)]
     if len(enabled) == 2:
         raise UserError("fp16 and bf16 are both enabled in the DeepSpeed JSON; enable one")
     wanted: Precision = enabled[0] if enabled else "fp32"
@@ -262,9 +279,7 @@ def detect_hardware() -> Hardware:
     accelerator = get_accelerator()
     if accelerator.device_name() == "cpu":
         # DeepSpeed's CPU accelerator always claims bf16; without instructions for it torch is many times slower.
-        return Hardware(
-            "CPU", bool(accelerator.is_fp16_supported()), torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        )
+        return Hardware("CPU", bool(accelerator.is_fp16_supported()), torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return Hardware(
         torch.cuda.get_device_name() if torch.cuda.is_available() else accelerator.device_name(),
         bool(accelerator.is_fp16_supported()),
@@ -287,6 +302,4 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
 def _refuse_unknown(block: dict[str, Any], known: Iterable[str], source: Path, prefix: str) -> None:
     for key in block:
         if key not in known:
-            raise UserError(
-                f"{source}: unknown key {prefix + key!r}{_suggestion(key, known)}; mend or remove it"
-            )
+            raise UserError(f"{source}: unknown key {prefix + key!r}{_suggestion(key, known)}; mend or remove it")

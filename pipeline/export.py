@@ -44,9 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.export", description=__doc__.splitlines()[0], allow_abbrev=False
     )
-    parser.add_argument(
-        "--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain"
-    )
+    parser.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
     args = parser.parse_args(argv)
     try:

@@ -28,9 +28,7 @@ class Words(NamedTuple):
     segments: NDArray[np.int64]  # (W,) number of the segment that it stands in
 
 
-def find_words(
-    token_ids: NDArray[np.int64], segments: NDArray[np.int64], continues_word: NDArray[np.bool_]
-) -> Words:
+def find_words(token_ids: NDArray[np.int64], segments: NDArray[np.int64], continues_word: NDArray[np.bool_]) -> Words:
     """Finds the words of a row.
 
     Args:

@@ -38,16 +38,13 @@ def permute(index: NDArray[np.integer], rows: int, seed: int, epoch: int) -> NDA
     return images.astype(np.int64)
 
 
-def rows_at(
-    positions: NDArray[np.integer], rows: int, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def rows_at(positions: NDArray[np.integer], rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Epoch and row number of each position (samples consumed before it) in a set of `rows` rows."""
-    positions = np.asarray(positions, dtype=np.int64)
-    epochs = positions // rows
-    chosen = np.empty_like(positions)
+    epochs: NDArray[np.int64] = np.asarray(positions, dtype=np.int64) // rows
+    chosen = np.empty_like(epochs)
     for epoch in np.unique(epochs):
         here = epochs == epoch
-        chosen[here] = permute(positions[here] % rows, rows, seed, int(epoch))
+        chosen[here] = permute(np.asarray(positions)[here] % rows, rows, seed, int(epoch))
     return epochs, chosen
 
 

@@ -81,9 +81,7 @@ def _run(settings: Settings) -> int:
 
     def reader(directory: Path) -> Reader:
         shards = open_shards(directory)
-        return Reader(
-            shards, BatchShape.of(shards), vocabulary.continues_word, settings.objective, settings.seed
-        )
+        return Reader(shards, BatchShape.of(shards), vocabulary.continues_word, settings.objective, settings.seed)
 
     training = reader(settings.data)
     held_out = None if settings.eval_data is None else reader(settings.eval_data)
@@ -95,9 +93,7 @@ def _run(settings: Settings) -> int:
     control.barrier()
 
     torch.manual_seed(settings.seed)
-    engine, description = initialise(
-        AlbertForPreTraining(settings.model, settings.implementation), settings.engine
-    )
+    engine, description = initialise(AlbertForPreTraining(settings.model, settings.implementation), settings.engine)
     saved = checkpoints.load_latest(engine, settings.output / "checkpoints")
     position = Position() if saved is None else Position(**saved)
     if control.rank == 0:

@@ -25,31 +25,42 @@ def albert(step: int, peak: float, warmup_steps: int, total_steps: int) -> float
     return peak * max(0.0, 1.0 - step / total_steps)
 
 
-def constant(step: int, floor: float, peak: float, warmup_steps: int) -> float:
-    """Linear warm-up from `floor` to `peak`, then `peak` for ever (DeepSpeed's WarmupLR, linear)."""
-    return floor + (peak - floor) * min(1.0, step / max(1, warmup_steps))
+def warmup(step: int, steps: int, shape: str) -> float:
+    """How far a warm-up of `steps` steps has come, 0 to 1: "linear", or "log" as is DeepSpeed's default."""
+    if step >= steps:
+        return 1.0
+    return step / steps if shape == "linear" else math.log(step + 1) / math.log(max(2, steps))
 
 
-def linear(step: int, floor: float, peak: float, warmup_steps: int, total_steps: int) -> float:
-    """Linear warm-up, then linear decay from its end to 0 (DeepSpeed's WarmupDecayLR, linear)."""
+def constant(step: int, floor: float, peak: float, warmup_steps: int, shape: str) -> float:
+    """Warm-up from `floor` to `peak`, then `peak` for ever (DeepSpeed's WarmupLR)."""
+    return floor + (peak - floor) * warmup(step, warmup_steps, shape)
+
+
+def linear(step: int, floor: float, peak: float, warmup_steps: int, shape: str, total_steps: int) -> float:
+    """Warm-up, then linear decay from its end to `floor` (DeepSpeed's WarmupDecayLR)."""
     if step < warmup_steps:
-        return constant(step, floor, peak, warmup_steps)
-    return peak * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+        return constant(step, floor, peak, warmup_steps, shape)
+    return floor + (peak - floor) * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
 
 
 def cosine(
-    step: int, peak: float, warmup_ratio: float, floor_ratio: float, warmup_steps: int, total_steps: int
+    step: int,
+    peak: float,
+    warmup_ratio: float,
+    floor_ratio: float,
+    warmup_steps: int,
+    shape: str,
+    total_steps: int,
 ) -> float:
-    """Linear warm-up from `warmup_ratio * peak`, then half a cosine to `floor_ratio * peak` (WarmupCosineLR)."""
+    """Warm-up from `warmup_ratio * peak`, then half a cosine to `floor_ratio * peak` (DeepSpeed's WarmupCosineLR)."""
     if step < warmup_steps:
-        return peak * (warmup_ratio + (1.0 - warmup_ratio) * step / warmup_steps)
-    progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+        return peak * (warmup_ratio + (1.0 - warmup_ratio) * warmup(step, warmup_steps, shape))
+    progress = min(1.0, (step - warmup_steps + 1) / max(1, total_steps - warmup_steps))
     return peak * (floor_ratio + (1.0 - floor_ratio) * (1.0 + math.cos(math.pi * progress)) / 2.0)
 
 
-def from_config(
-    block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, total_steps: int
-) -> Schedule:
+def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, total_steps: int) -> Schedule:
     """The schedule that a DeepSpeed JSON's `scheduler` block names; the paper's when there is none.
 
     Args:
@@ -63,26 +74,24 @@ def from_config(
     params = dict((block or {}).get("params", {}))
     kind = (block or {}).get("type")
     params.pop("total_num_steps", None)
-    shape = params.pop("warmup_type", "linear")
-    if shape != "linear":
-        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear"')
+    shape = params.pop("warmup_type", "log")
+    if shape not in ("linear", "log"):
+        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear" or "log"')
     from_block = params.pop("warmup_num_steps", None)
     if warmup_steps is None:
         warmup_steps = round(0.025 * total_steps) if from_block is None else int(from_block)
     if not 0 <= warmup_steps <= total_steps:
-        raise UserError(
-            f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lower --warmup-steps"
-        )
+        raise UserError(f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lower --warmup-steps")
     schedule: Schedule
     if kind is None:
         schedule = functools.partial(albert, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
     elif kind in ("WarmupLR", "WarmupDecayLR"):
         floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
         if kind == "WarmupLR":
-            schedule = functools.partial(constant, floor=floor, peak=peak, warmup_steps=warmup_steps)
+            schedule = functools.partial(constant, floor=floor, peak=peak, warmup_steps=warmup_steps, shape=shape)
         else:
             schedule = functools.partial(
-                linear, floor=floor, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps
+                linear, floor=floor, peak=peak, warmup_steps=warmup_steps, shape=shape, total_steps=total_steps
             )
     elif kind == "WarmupCosineLR":
         schedule = functools.partial(
@@ -91,6 +100,7 @@ def from_config(
             warmup_ratio=float(params.pop("warmup_min_ratio", 0.0)),
             floor_ratio=float(params.pop("cos_min_ratio", 0.0001)),
             warmup_steps=warmup_steps,
+            shape=shape,
             total_steps=total_steps,
         )
     else:

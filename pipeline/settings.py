@@ -7,7 +7,7 @@ import hashlib
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -99,6 +99,9 @@ class Settings:
         }
 
 
+_READERS: dict[Any, Callable[[str], Any]] = {int: int, float: float}
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, with the nearest flag, and exits with status 2."""
 
@@ -121,37 +124,25 @@ def parser() -> argparse.ArgumentParser:
         metavar="FIELD=VALUE",
         help="fields of AlbertConfig to replace, e.g. parameter_sharing=attention embedding_size=64",
     )
-    p.add_argument(
-        "--data", required=True, type=Path, metavar="DIR", help="shards to train on (data_prep shards)"
-    )
+    p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards to train on (data_prep shards)")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--output", required=True, type=Path, metavar="RUN", help="directory of the run")
-    p.add_argument(
-        "--deepspeed_config", required=True, type=Path, metavar="JSON", help="e.g. ds_configs/base.json"
-    )
-    p.add_argument(
-        "--steps", type=_positive, metavar="N", help="default: the paper's 125,000 at a batch of 4096"
-    )
+    p.add_argument("--deepspeed_config", required=True, type=Path, metavar="JSON", help="e.g. ds_configs/base.json")
+    p.add_argument("--steps", type=_positive, metavar="N", help="default: the paper's 125,000 at a batch of 4096")
     p.add_argument("--warmup-steps", type=_natural, metavar="N", help="default: 2.5 %% of the steps")
-    p.add_argument(
-        "--objective", choices=("sop", "nsp", "mlm"), help="default: sop (ALBERT), nsp (BERT presets)"
-    )
+    p.add_argument("--objective", choices=("sop", "nsp", "mlm"), help="default: sop (ALBERT), nsp (BERT presets)")
     p.add_argument("--seed", type=_natural, default=0, metavar="N")
     p.add_argument("--log-interval", type=_positive, default=10, metavar="N", help="steps (10)")
     p.add_argument("--save-interval", type=_positive, default=5000, metavar="N", help="steps (5000)")
     p.add_argument("--eval-interval", type=_positive, default=1000, metavar="N", help="steps (1000)")
-    p.add_argument(
-        "--eval-batches", type=_positive, metavar="N", help="micro-batches a rank (default: all rows)"
-    )
+    p.add_argument("--eval-batches", type=_positive, metavar="N", help="micro-batches a rank (default: all rows)")
     p.add_argument(
         "--precision",
         choices=("auto", "config", "fp16", "bf16", "fp32"),
         default="auto",
         help="auto: the JSON's where the hardware has it, else the nearest; config: the JSON's or an error",
     )
-    p.add_argument(
-        "--max-hours", type=_hours, metavar="H", help="end schedule and run within H hours (Table 6)"
-    )
+    p.add_argument("--max-hours", type=_hours, metavar="H", help="end schedule and run within H hours (Table 6)")
     p.add_argument("--activation-checkpointing", choices=("none", "layer", "ffn"), default="none")
     p.add_argument("--compile", action="store_true", help="torch.compile the layer; pays on GPUs")
     p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
@@ -166,9 +157,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         flags = [flag for action in p._actions for flag in action.option_strings]
         near = difflib.get_close_matches(unknown[0].split("=")[0], flags, n=1)
         raise UserError(
-            f"unknown argument {unknown[0]!r}"
-            + (f" (did you mean {near[0]}?)" if near else "")
-            + "; see --help"
+            f"unknown argument {unknown[0]!r}" + (f" (did you mean {near[0]}?)" if near else "") + "; see --help"
         )
     return args
 
@@ -194,9 +183,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Se
     _writable(args.output)
     return Settings(
         model=model,
-        implementation=Implementation(
-            activation_checkpointing=args.activation_checkpointing, compile=args.compile
-        ),
+        implementation=Implementation(activation_checkpointing=args.activation_checkpointing, compile=args.compile),
         data=args.data,
         eval_data=args.eval_data,
         output=args.output,
@@ -229,7 +216,7 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
                 + (f" (did you mean {near[0]!r}?)" if near else f"; it has {', '.join(types)}")
             )
         try:
-            fields[name] = {int: int, float: float}.get(types[name], str)(text)  # type: ignore[call-overload, arg-type]
+            fields[name] = _READERS.get(types[name], str)(text)
         except ValueError:
             raise UserError(f"--model-args {pair!r}: a number is wanted") from None
     return fields
@@ -258,9 +245,7 @@ def _model(name: str, fields: dict[str, Any], objective: str | None, manifest: M
                 f"the model's vocab_size {given} is not the {of_data} of the data's vocabulary; leave it out"
             )
         if given < of_data:
-            raise UserError(
-                f"{field} {given} is less than the data's {of_data}; leave it out or make new shards"
-            )
+            raise UserError(f"{field} {given} is less than the data's {of_data}; leave it out or make new shards")
     if objective is not None:
         fields["sentence_head"] = None if objective == "mlm" else objective
     try:
@@ -290,9 +275,7 @@ def _writable(output: Path) -> None:
     if not place.is_dir():
         raise UserError(f"--output {output}: {place} is not a directory; choose another place")
     if not os.access(place, os.W_OK | os.X_OK) or _is_read_only(place):
-        raise UserError(
-            f"--output {output}: {place} is not writable; choose another place or mend its permissions"
-        )
+        raise UserError(f"--output {output}: {place} is not writable; choose another place or mend its permissions")
 
 
 def _is_read_only(place: Path) -> bool:

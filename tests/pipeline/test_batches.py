@@ -1,0 +1,157 @@
+"""Rows to batches: layout by hand, labels by objective, and independence of how a batch is split."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from data_prep.shards import Row
+from pipeline import batches, masking
+from pipeline.batches import IGNORED, BatchShape, Reader
+
+VOCABULARY = 200
+CONTINUES = np.arange(VOCABULARY) >= 100  # ids 5..99 begin a word
+
+
+class MemoryShards:
+    """A shard set in memory, with what `Reader` asks of one."""
+
+    def __init__(self, rows, length):
+        self.rows = rows
+        pairs = max(len(row.a_lengths) for row in rows)
+        self.manifest = SimpleNamespace(max_seq_length=length, counts=SimpleNamespace(max_pairs_in_row=pairs))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def row(self, index):
+        return self.rows[index]
+
+
+def make_row(pairs, document):
+    tokens = np.array([token for a, b in pairs for token in (*a, *b)], dtype=np.uint16)
+    lengths = np.array([[len(a), len(b)] for a, b in pairs]).reshape(-1, 2)
+    return Row(tokens, lengths[:, 0], lengths[:, 1], np.full(len(pairs), document))
+
+
+def random_shards(count=40, length=64, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        pairs = [
+            (rng.integers(5, VOCABULARY, rng.integers(3, 12)), rng.integers(5, VOCABULARY, rng.integers(3, 12)))
+            for _ in range(2)
+        ]
+        rows.append(make_row(pairs, number))
+    return MemoryShards(rows, length)
+
+
+def reader(shards, objective="sop", seed=0):
+    return Reader(shards, BatchShape.of(shards), CONTINUES, objective, seed)
+
+
+def original(batch, index):
+    """Row `index` with the masked tokens put back."""
+    ids = batch.input_ids[index].copy()
+    used = batch.masked_labels[index] != IGNORED
+    ids[batch.masked_positions[index][used]] = batch.masked_labels[index][used]
+    return ids
+
+
+def test_a_row_of_two_pairs_by_hand():
+    shards = MemoryShards([make_row([([10, 11], [12]), ([20], [])], document=0)], length=16)
+    batch = reader(shards, objective="mlm").read([0], [0])
+    #                            [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
+    assert original(batch, 0).tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
+    assert batch.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0] + [0] * 7
+    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2] + [0] * 7
+    assert batch.sequence_ids[0].tolist() == [0] * 6 + [1] * 3 + [-1] * 7
+    assert batch.cls_positions[0].tolist() == [0, 6]
+    assert batch.sentence_labels[0].tolist() == [IGNORED, IGNORED]
+    assert batch.masked_labels.shape == (1, masking.max_predictions(16))
+
+
+def test_sentence_order_swaps_half_of_the_pairs_and_labels_them():
+    shards = random_shards(count=400)
+    batch = reader(shards).read([0] * 400, list(range(400)))
+    swapped = 0
+    for index in range(400):
+        ids, row = original(batch, index), shards.row(index)
+        for pair, (a, b) in enumerate(batches.segments_of(row)):
+            start = batch.cls_positions[index, pair]
+            first, second = (b, a) if batch.sentence_labels[index, pair] == 1 else (a, b)
+            expected = [2, *first, 3, *second, 3]
+            assert ids[start : start + len(expected)].tolist() == expected
+            swapped += batch.sentence_labels[index, pair]
+    assert 340 < swapped < 460  # of 800: four standard errors are 57
+
+
+def test_next_sentence_takes_a_stranger_s_second_segment_half_of_the_time():
+    shards = random_shards(count=300)
+    owners = {
+        tuple(b.tolist()): document for document in range(300) for _, b in batches.segments_of(shards.row(document))
+    }
+    batch = reader(shards, "nsp").read([0] * 300, list(range(300)))
+    strangers = 0
+    for index in range(300):
+        ids = original(batch, index)
+        for pair, (a, b) in enumerate(batches.segments_of(shards.row(index))):
+            start = batch.cls_positions[index, pair]
+            assert ids[start + 1 : start + 1 + len(a)].tolist() == a.tolist()
+            second = ids[(batch.sequence_ids[index] == pair) & (batch.token_type_ids[index] == 1)][:-1]
+            if batch.sentence_labels[index, pair] == 0:
+                assert second.tolist() == b.tolist()
+            else:
+                strangers += 1
+                assert 0 < len(second) <= len(b)
+                sources = {owner for tokens, owner in owners.items() if tokens[: len(second)] == tuple(second)}
+                assert sources - {index}
+    assert 250 < strangers < 350
+
+
+def test_masks_touch_no_special_token_and_no_padding():
+    shards = random_shards()
+    batch = reader(shards).read([0] * 40, list(range(40)))
+    for index in range(40):
+        used = batch.masked_labels[index] != IGNORED
+        positions = batch.masked_positions[index][used]
+        assert (original(batch, index)[positions] >= 5).all()
+        length = (batch.sequence_ids[index] >= 0).sum()
+        assert used.sum() == round(0.15 * length)
+
+
+def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():
+    shards = random_shards()
+    together = reader(shards).read([3] * 40, list(range(40)))
+    alone = reader(shards).read([3], [17])
+    for field, value in alone._asdict().items():
+        np.testing.assert_array_equal(value[0], getattr(together, field)[17])
+    other_epoch = reader(shards).read([4], [17])
+    other_seed = reader(shards, seed=1).read([3], [17])
+    assert (other_epoch.input_ids != alone.input_ids).any()
+    assert (other_seed.input_ids != alone.input_ids).any()
+
+
+@pytest.mark.parametrize(("world", "micro"), [(1, 12), (1, 4), (2, 3), (3, 4), (4, 1)])
+def test_a_step_reads_the_same_rows_however_it_is_split(world, micro):
+    shards = random_shards(count=30)
+    whole = [batches.training_step(reader(shards), step, 0, 1, 12, 12) for step in range(4)]
+    for step in range(4):
+        parts = [
+            batch
+            for rank in range(world)
+            for batch in batches.training_step(reader(shards), step, rank, world, micro, 12)
+        ]
+        rows = sorted(map(tuple, np.concatenate([part.input_ids for part in parts]).tolist()))
+        assert rows == sorted(map(tuple, whole[step][0].input_ids.tolist()))
+
+
+@pytest.mark.parametrize(("world", "micro"), [(1, 8), (2, 8), (3, 7), (4, 40)])
+def test_evaluation_reads_every_row_once_in_equally_many_batches(world, micro):
+    shards = random_shards(count=30)
+    per_rank = [list(batches.evaluation(reader(shards), rank, world, micro)) for rank in range(world)]
+    assert len({len(found) for found in per_rank}) == 1
+    rows = np.concatenate([batch.input_ids for found in per_rank for batch in found])
+    filled = rows[rows[:, 0] != 0]
+    assert len(filled) == 30
+    assert len(set(map(tuple, filled.tolist()))) == 30
