@@ -68,6 +68,7 @@ class Trainer:
         self.config = self.settings.engine
         self.clock = Clock(self.position.seconds)
         self.meter = Meter(self.engine.device)
+        self._mlm_accuracy: float | None = None  # of the last evaluation; the best checkpoint is kept by it
         if self.position.meter is not None and self.control.rank == 0:
             self.meter.load(self.position.meter)
 
@@ -96,7 +97,7 @@ class Trainer:
                     ]
                 )
                 if signal_number:
-                    self._save()
+                    self._save(must_succeed=True)
                     return int(signal_number)
                 share = self._share_behind(seconds)
                 rate = self._set_learning_rate(share)
@@ -113,7 +114,7 @@ class Trainer:
                     figures = self._evaluate(None if last else settings.eval_batches)
                     progress.update(0, held_out_mlm_loss=f"{figures['mlm_loss']:.3f}")
                 if position.step % settings.save_interval == 0 or last:
-                    self._save()
+                    self._save(must_succeed=last)
                 if last:
                     break
         return None
@@ -193,14 +194,25 @@ class Trainer:
         with self.clock.paused():
             figures = evaluate(self.engine, self.held_out, self.control, self.config.micro_batch_size, limit)
         figures["samples"] = self.position.step * self.config.train_batch_size
+        self._mlm_accuracy = figures["mlm_accuracy"]
         self.monitor.log(self.position.step, figures, "eval")
         return figures
 
-    def _save(self) -> None:
+    def _save(self, must_succeed: bool) -> None:
+        """Saves a checkpoint. One that fails on the way costs only what would be redone after a kill: it is said,
+        and training goes on; the last one must succeed."""
         self.position.seconds = self.clock.seconds()
         self.position.meter = self.control.sum(self.meter.totals())
         with self.clock.paused():
-            checkpoints.save(self.engine, self.settings.output / "checkpoints", asdict(self.position))
+            try:
+                checkpoints.save(
+                    self.engine, self.settings.output / "checkpoints", asdict(self.position), score=self._mlm_accuracy
+                )
+            except checkpoints.SaveFailed as error:
+                if must_succeed:
+                    raise TrainingFailed(f"the checkpoint of step {self.position.step} failed: {error}") from None
+                if self.control.rank == 0:
+                    print(f"checkpoint of step {self.position.step} failed, training goes on: {error}", flush=True)
 
 
 def mean_loss(output: PreTrainingOutput, predictions: float, pairs: float, shares: int) -> Tensor:
