@@ -110,9 +110,7 @@ class AlbertModel(nn.Module):
         elif position_ids is None:
             raise ValueError("packed rows (sequence_ids) need position_ids, which restart with each sequence")
         elif attention_mask is not None:
-            raise ValueError(
-                "packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1"
-            )
+            raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
             layout = AttentionLayout.for_packed_rows(sequence_ids)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
@@ -162,9 +160,7 @@ class AlbertForPreTraining(nn.Module):
         """
         if sequence_ids is not None and cls_positions is None and self.sentence_head is not None:
             raise ValueError("packed rows (sequence_ids) need cls_positions, one [CLS] for each pair")
-        encoded = self.albert(
-            input_ids, token_type_ids, position_ids, sequence_ids, attention_mask, cls_positions
-        )
+        encoded = self.albert(input_ids, token_type_ids, position_ids, sequence_ids, attention_mask, cls_positions)
         predicted = encoded.last_hidden_state  # (B, S, H)
         if masked_positions is not None:
             predicted = gather_positions(predicted, masked_positions)  # (B, M, H)
@@ -180,9 +176,7 @@ class AlbertForPreTraining(nn.Module):
 _NO_SUMS = (None, None, None)
 
 
-def _sentence_sums(
-    logits: Tensor | None, labels: Tensor | None
-) -> ClassificationSums | tuple[None, None, None]:
+def _sentence_sums(logits: Tensor | None, labels: Tensor | None) -> ClassificationSums | tuple[None, None, None]:
     if labels is None:
         return _NO_SUMS
     if logits is None:

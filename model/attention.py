@@ -43,9 +43,7 @@ class AttentionLayout(NamedTuple):
 def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
     """softmax(query key^T / sqrt(D)) value within `layout`; all tensors (B, heads, S, D); `dropout` on the
     weights."""
-    return functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=layout.mask, dropout_p=dropout
-    )
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask, dropout_p=dropout)
 
 
 class QueryKeyValue(nn.Module):
@@ -87,9 +85,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, hidden: Tensor, layout: AttentionLayout) -> Tensor:
         """(B, S, H) to (B, S, H)."""
-        query, key, value = (
-            self._split_heads(part) for part in self.query_key_value(hidden)
-        )  # (B, heads, S, D)
+        query, key, value = (self._split_heads(part) for part in self.query_key_value(hidden))  # (B, heads, S, D)
         dropout = self.probs_dropout if self.training else 0.0
         context = attend(query, key, value, layout, dropout)  # (B, heads, S, D)
         context = context.transpose(1, 2).flatten(2)  # (B, S, H)

@@ -55,9 +55,7 @@ def check_tensors(source: Path, expected: Mapping[str, Tensor], found: Mapping[s
     ):
         if names:
             first = ", ".join(sorted(names)[:3])
-            raise ValueError(
-                f"{source} {problem} {len(names)} tensors ({first}, ...); it is another kind of model"
-            )
+            raise ValueError(f"{source} {problem} {len(names)} tensors ({first}, ...); it is another kind of model")
     for name, tensor in expected.items():
         if found[name].shape != tensor.shape:
             raise ValueError(

@@ -91,11 +91,13 @@ class AlbertConfig:
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be at least 0 and below 1")
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+                raise ValueError(f"{name} is {value!r}; it must be at least 0 and below 1")
         for name in ("initializer_range", "layer_norm_eps"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be above 0")
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not value > 0.0:
+                raise ValueError(f"{name} is {value!r}; it must be above 0")
         check_choice("parameter_sharing", self.parameter_sharing, PARAMETER_SHARING)
         check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
         check_choice("sentence_head", self.sentence_head, SENTENCE_HEADS)
@@ -189,11 +191,7 @@ def check_choice(what: str, value: str | None, choices: Iterable[str | None]) ->
     if value in choices:
         return
     near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
-    hint = (
-        f"did you mean {near[0]!r}?"
-        if near
-        else "choose one of: " + ", ".join(str(choice) for choice in choices)
-    )
+    hint = f"did you mean {near[0]!r}?" if near else "choose one of: " + ", ".join(str(choice) for choice in choices)
     raise ValueError(f"unknown {what} {value!r}; {hint}")
 
 

@@ -27,14 +27,10 @@ class FactorisedEmbeddings(nn.Module):
         self.layer_norm = nn.LayerNorm(embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.projection = (
-            nn.Linear(embedding_size, config.hidden_size)
-            if config.has_embedding_projection
-            else nn.Identity()
+            nn.Linear(embedding_size, config.hidden_size) if config.has_embedding_projection else nn.Identity()
         )
 
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None
-    ) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None) -> Tensor:
         """Embeds int64 ids (B, S) as (B, S, H).
 
         Without `token_type_ids` every token is of segment 0; without `position_ids` (B, S) each row counts
@@ -45,9 +41,7 @@ class FactorisedEmbeddings(nn.Module):
         if position_ids is None:
             length, limit = input_ids.shape[1], self.position_embeddings.num_embeddings
             if length > limit:
-                raise ValueError(
-                    f"sequences of {length} tokens exceed max_position_embeddings {limit}; shorten them"
-                )
+                raise ValueError(f"sequences of {length} tokens exceed max_position_embeddings {limit}; shorten them")
             position_ids = torch.arange(length, device=input_ids.device)  # (S,), broadcast over the rows
         embeddings = self.word_embeddings(input_ids)  # (B, S, E)
         embeddings = embeddings + self.position_embeddings(position_ids)  # (B, S, E)

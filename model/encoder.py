@@ -72,9 +72,7 @@ class SharedEncoder(nn.Module):
         states = [hidden]
         for layer in self.indices:
             for attention, feed_forward in layer:
-                hidden = self._run_block(
-                    self.attention[attention], self.feed_forward[feed_forward], hidden, layout
-                )
+                hidden = self._run_block(self.attention[attention], self.feed_forward[feed_forward], hidden, layout)
             states.append(hidden)
         return states
 

@@ -175,12 +175,8 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
     Raises ValueError for another architecture and for values that this project cannot express.
     """
     if fields.get("model_type") != "albert":
-        raise ValueError(
-            f"config.json has the model_type {fields.get('model_type')!r}; only 'albert' can be read"
-        )
-    known = _TRANSFORMERS_DEFAULTS | {
-        name: fields[name] for name in (*_SHARED_FIELDS, *_OWN_FIELDS) if name in fields
-    }
+        raise ValueError(f"config.json has the model_type {fields.get('model_type')!r}; only 'albert' can be read")
+    known = _TRANSFORMERS_DEFAULTS | {name: fields[name] for name in (*_SHARED_FIELDS, *_OWN_FIELDS) if name in fields}
     if known.get("parameter_sharing") == "none":
         known["num_hidden_groups"] = 1
     if "albert.pooler.weight" not in tensors:
@@ -229,9 +225,7 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
     try:
         return torch.load(pickled, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(
-            f"{pickled} cannot be read as tensors alone; convert it to {WEIGHTS_FILE}"
-        ) from error
+        raise ValueError(f"{pickled} cannot be read as tensors alone; convert it to {WEIGHTS_FILE}") from error
 
 
 def _drop_duplicates(directory: Path, tensors: dict[str, Tensor]) -> None:
@@ -244,9 +238,7 @@ def _drop_duplicates(directory: Path, tensors: dict[str, Tensor]) -> None:
     ):
         second = tensors.pop(duplicate, None)
         if second is not None and not torch.equal(tensors.setdefault(name, second), second):
-            raise ValueError(
-                f"{directory}: {duplicate} differs from {name}; only tied weights can be expressed here"
-            )
+            raise ValueError(f"{directory}: {duplicate} differs from {name}; only tied weights can be expressed here")
 
 
 def _is_identity(tensors: Mapping[str, Tensor]) -> bool:

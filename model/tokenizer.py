@@ -38,9 +38,7 @@ def read_vocabulary(path: Path) -> sentencepiece.SentencePieceProcessor:
         raise ValueError(f"{path} is no SentencePiece model; give the file that `vocab` wrote") from error
     first = [vocabulary.id_to_piece(i) for i in range(min(len(SPECIAL_TOKENS), len(vocabulary)))]
     if first != list(SPECIAL_TOKENS):
-        raise ValueError(
-            f"{path} starts with {first} instead of {list(SPECIAL_TOKENS)}; train another vocabulary"
-        )
+        raise ValueError(f"{path} starts with {first} instead of {list(SPECIAL_TOKENS)}; train another vocabulary")
     return vocabulary
 
 
@@ -136,9 +134,7 @@ def _normalizers(vocabulary: sentencepiece.SentencePieceProcessor) -> list[dict[
         _replace_regex(r"(?<=\p{L})Σ(?!\p{L})", "ς"),  # Python's lower() knows the form that ends a word
         {"type": "Lowercase"},
     ]
-    specification = sentencepiece_model_pb2.ModelProto.FromString(
-        vocabulary.serialized_model_proto()
-    ).normalizer_spec
+    specification = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.serialized_model_proto()).normalizer_spec
     if specification.precompiled_charsmap:
         charsmap = base64.b64encode(specification.precompiled_charsmap).decode("ascii")
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})

@@ -1,0 +1,10 @@
+"""A quiet `transformers` for every test of the model."""
+
+import pytest
+import transformers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_transformers() -> None:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()

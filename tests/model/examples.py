@@ -1,0 +1,51 @@
+"""Small models and batches that the tests of the model share."""
+
+from typing import Any
+
+import torch
+from hypothesis import settings
+from torch import Tensor, nn
+
+from model import AlbertConfig
+
+FIRST_ORDINARY_ID = 5
+
+few_examples = settings(deadline=None, derandomize=True, max_examples=12)
+"""For hypothesis: the same few examples in every run."""
+
+
+def tiny_config(**overrides: Any) -> AlbertConfig:
+    """Three layers of width 24 without dropout."""
+    fields = {
+        "vocab_size": 50,
+        "embedding_size": 8,
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+        "intermediate_size": 32,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": 40,
+    }
+    return AlbertConfig(**{**fields, **overrides})
+
+
+def randomise(model: nn.Module, seed: int, scale: float = 0.3) -> None:
+    """Gives every parameter, biases and LayerNorms too, values that a mistake would show in."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+
+
+def random_ids(seed: int, *shape: int, vocab_size: int = 50) -> Tensor:
+    """Ordinary token ids, int64."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(FIRST_ORDINARY_ID, vocab_size, shape, generator=generator)
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """The gradient of every parameter, which must have one."""
+    found = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert all(gradient is not None for gradient in found.values()), "a parameter has no gradient"
+    return {name: gradient.clone() for name, gradient in found.items() if gradient is not None}

@@ -1,0 +1,83 @@
+"""AlbertConfig: the paper's Table 1, and one clear line for every mistake."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from model import AlbertConfig, Implementation
+
+# (layers, H, heads, FFN, E, sharing, dropout) of Table 1 and the first release.
+TABLE_1 = {
+    "bert-base": (12, 768, 12, 3072, 768, "none", 0.1),
+    "bert-large": (24, 1024, 16, 4096, 1024, "none", 0.1),
+    "albert-base": (12, 768, 12, 3072, 128, "all", 0.1),
+    "albert-large": (24, 1024, 16, 4096, 128, "all", 0.1),
+    "albert-xlarge": (24, 2048, 16, 8192, 128, "all", 0.1),
+    "albert-xxlarge": (12, 4096, 64, 16384, 128, "all", 0.0),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_1)
+def test_presets_are_those_of_table_1(name: str) -> None:
+    config = AlbertConfig.preset(name)
+    assert TABLE_1[name] == (
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+        config.embedding_size,
+        config.parameter_sharing,
+        config.hidden_dropout_prob,
+    )
+    assert config.attention_probs_dropout_prob == config.hidden_dropout_prob
+    assert (config.vocab_size, config.max_position_embeddings, config.type_vocab_size) == (30000, 512, 2)
+    assert (config.hidden_act, config.initializer_range, config.layer_norm_eps) == ("gelu_new", 0.02, 1e-12)
+
+
+def test_an_override_replaces_one_field_only() -> None:
+    preset = AlbertConfig.preset("albert-base")
+    changed = AlbertConfig.preset("albert-base", parameter_sharing="attention", embedding_size=64)
+    assert changed == dataclasses.replace(preset, parameter_sharing="attention", embedding_size=64)
+
+
+def test_configurations_survive_json() -> None:
+    config = AlbertConfig.preset("bert-base", sentence_head=None, num_hidden_layers=4)
+    assert AlbertConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"hidden_size": 100, "num_attention_heads": 12}, ["hidden_size 100", "num_attention_heads 12"]),
+        ({"num_hidden_layers": 12, "num_hidden_groups": 5}, ["num_hidden_layers 12", "num_hidden_groups 5"]),
+        ({"parameter_sharing": "none", "num_hidden_groups": 3}, ["num_hidden_groups is 3", "'none'"]),
+        ({"parameter_sharing": "atention"}, ["parameter_sharing", "did you mean 'attention'?"]),
+        ({"sentence_head": "sap"}, ["sentence_head 'sap'", "did you mean 'sop'?"]),
+        ({"hidden_act": "relu"}, ["hidden_act 'relu'", "gelu"]),
+        ({"embedding_projection": False, "embedding_size": 64}, ["embedding_projection", "embedding_size 64"]),
+        ({"num_hidden_layers": 0}, ["num_hidden_layers is 0"]),
+        ({"vocab_size": 30000.0}, ["vocab_size is 30000.0"]),
+        ({"hidden_size": True}, ["hidden_size is True"]),
+        ({"hidden_dropout_prob": 1.0}, ["hidden_dropout_prob is 1.0"]),
+        ({"attention_probs_dropout_prob": -0.1}, ["attention_probs_dropout_prob is -0.1"]),
+        ({"hidden_dropout_prob": "0.1"}, ["hidden_dropout_prob is '0.1'"]),
+        ({"layer_norm_eps": 0.0}, ["layer_norm_eps is 0.0"]),
+    ],
+)
+def test_values_that_do_not_fit_are_named_in_one_line(fields: dict, words: list[str]) -> None:
+    with pytest.raises(ValueError, match=re.escape(words[0])) as error:
+        AlbertConfig(**fields)
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"unknown model 'albert-xlrage'; did you mean 'albert-xlarge'\?"):
+        AlbertConfig.preset("albert-xlrage")
+    with pytest.raises(ValueError, match=r"unknown AlbertConfig field 'hiden_size'; did you mean 'hidden_size'\?"):
+        AlbertConfig.preset("albert-base", hiden_size=64)
+    with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean 'layer'"):
+        Implementation(activation_checkpointing="layers")

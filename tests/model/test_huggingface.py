@@ -1,0 +1,217 @@
+"""Directories for `transformers`, from it, and the project's own format."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from model import AlbertForPreTraining, checkpoint, huggingface
+from tests.model.examples import random_ids, randomise, tiny_config
+
+EXPRESSIBLE: dict[str, dict[str, Any]] = {
+    "shared": {},
+    "E = H": {"embedding_size": 24},
+    "E = H with a projection": {"embedding_size": 24, "embedding_projection": True},
+    "groups": {"num_hidden_groups": 3, "inner_group_num": 2},
+    "nothing shared": {"parameter_sharing": "none", "inner_group_num": 2},
+    "BERT": {"parameter_sharing": "none", "embedding_size": 24, "sentence_head": "nsp"},
+    "groups of one layer": {"parameter_sharing": "attention", "num_hidden_groups": 3},
+    "masked tokens only": {"sentence_head": None},
+    "exact GELU": {"hidden_act": "gelu"},
+}
+
+
+def make_model(**fields: Any) -> AlbertForPreTraining:
+    model = AlbertForPreTraining(tiny_config(**fields)).eval()
+    randomise(model, seed=4)
+    return model
+
+
+def assert_same_model(actual: AlbertForPreTraining, expected: AlbertForPreTraining) -> None:
+    assert actual.config == expected.config
+    assert all(parameter.requires_grad for parameter in actual.parameters())
+    state = actual.state_dict()
+    assert state.keys() == expected.state_dict().keys()
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(state[name], tensor), name
+
+
+@pytest.mark.parametrize("kind", EXPRESSIBLE)
+def test_transformers_opens_what_save_writes(kind: str, tmp_path: Path) -> None:
+    model = make_model(**EXPRESSIBLE[kind])
+    huggingface.save(model, tmp_path)
+    ids, mask = random_ids(0, 2, 12), torch.ones(2, 12, dtype=torch.int64)
+    mask[1, 8:] = 0
+    output = model(ids, attention_mask=mask)
+
+    headless = model.config.sentence_head is None
+    factory = transformers.AutoModelForMaskedLM if headless else transformers.AutoModelForPreTraining
+    other, report = factory.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    assert type(other).__name__ == other.config.architectures[0]
+    theirs = other.eval()(ids, attention_mask=mask)
+    logits = theirs.logits if headless else theirs.prediction_logits
+    torch.testing.assert_close(logits, output.mlm_logits, rtol=1e-4, atol=1e-4)
+    if not headless:
+        torch.testing.assert_close(theirs.sop_logits, output.sentence_logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", EXPRESSIBLE)
+def test_load_reads_what_save_wrote(kind: str, tmp_path: Path) -> None:
+    model = make_model(**EXPRESSIBLE[kind])
+    huggingface.save(model, tmp_path)
+    assert_same_model(huggingface.load(tmp_path), model)
+
+
+def test_a_classifier_for_fine_tuning_starts_from_the_saved_encoder(tmp_path: Path) -> None:
+    model = make_model()
+    huggingface.save(model, tmp_path)
+    classifier, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=3, output_loading_info=True
+    )
+    assert set(report["missing_keys"]) == {"classifier.weight", "classifier.bias"}
+    ids = random_ids(0, 2, 12)
+    expected = model.albert(ids).pooled_output
+    torch.testing.assert_close(classifier.eval().albert(ids).pooler_output, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_kept_in_the_file_and_read_as_fp32(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = make_model().to(dtype)
+    huggingface.save(model, tmp_path)
+    assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {dtype}
+    assert transformers.AutoModelForPreTraining.from_pretrained(tmp_path).dtype == dtype
+    assert_same_model(huggingface.load(tmp_path), model.float())
+
+
+def publish(directory: Path, pickled: bool = False) -> AlbertForPreTraining:
+    """Writes a checkpoint in the layout of the published albert-base-v2.
+
+    It has a pooler but no sentence head, the tied matrix and bias under their second names too, and a
+    constant.
+    """
+    model = make_model()
+    huggingface.save(model, directory)
+    tensors = load_file(directory / "model.safetensors")
+    del tensors["sop_classifier.classifier.weight"], tensors["sop_classifier.classifier.bias"]
+    tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"].clone()
+    tensors["predictions.decoder.bias"] = tensors["predictions.bias"].clone()
+    tensors["albert.embeddings.position_ids"] = torch.arange(40)[None]
+    if pickled:
+        (directory / "model.safetensors").unlink()
+        torch.save(tensors, directory / "pytorch_model.bin")
+    else:
+        save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    fields = json.loads((directory / "config.json").read_text())
+    published = {"attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "net_structure_type": 0, "gap_size": 0}
+    kept = {name: value for name, value in fields.items() if name not in ("parameter_sharing", "sentence_head")}
+    (directory / "config.json").write_text(json.dumps(kept | published))
+    return model
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_load_reads_the_published_layout(pickled: bool, tmp_path: Path) -> None:
+    model = publish(tmp_path, pickled)
+    with pytest.warns(UserWarning, match="no sentence head"):
+        loaded = huggingface.load(tmp_path)
+    assert loaded.config == model.config
+    ids = random_ids(0, 2, 12)
+    torch.testing.assert_close(loaded.eval()(ids).mlm_logits, model(ids).mlm_logits)
+    head = loaded.state_dict()["sentence_head.classifier.weight"]
+    assert 0 < head.abs().max() <= 2 * model.config.initializer_range
+
+
+def test_safetensors_come_before_pickles(tmp_path: Path) -> None:
+    model = make_model()
+    huggingface.save(model, tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not even a pickle")
+    assert_same_model(huggingface.load(tmp_path), model)
+
+
+class _Mischief:
+    def __reduce__(self) -> tuple:
+        return (print, ("code from a checkpoint was executed",))
+
+
+def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(tmp_path, pickled=True)
+    torch.save({"albert.pooler.weight": _Mischief()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot be read as tensors alone"):
+        huggingface.load(tmp_path)
+    assert capsys.readouterr().out == ""
+
+
+def damage(directory: Path, change: str) -> None:
+    tensors = load_file(directory / "model.safetensors")
+    fields = json.loads((directory / "config.json").read_text())
+    if change == "missing":
+        del tensors["predictions.dense.weight"]
+    elif change == "left over":
+        tensors["classifier.weight"] = torch.zeros(3)
+    elif change == "shape":
+        tensors["predictions.dense.weight"] = torch.zeros(2, 2)
+    elif change == "untied":
+        tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"] + 1
+    elif change == "size":
+        fields["vocab_size"] = 51
+    elif change == "kind":
+        fields["model_type"] = "bert"
+    save_file(tensors, directory / "model.safetensors")
+    (directory / "config.json").write_text(json.dumps(fields))
+    if change == "cut":
+        contents = (directory / "model.safetensors").read_bytes()
+        (directory / "model.safetensors").write_bytes(contents[: len(contents) // 2])
+    elif change == "no weights":
+        (directory / "model.safetensors").unlink()
+    elif change == "no config":
+        (directory / "config.json").unlink()
+    elif change == "no JSON":
+        (directory / "config.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("missing", r"lacks 1 tensors \(predictions.dense.weight"),
+        ("left over", r"has, beyond .*, 1 tensors \(classifier.weight"),
+        ("shape", r"predictions.dense.weight has the shape \(2, 2\)"),
+        ("untied", "predictions.decoder.weight differs"),
+        ("size", r"\(50, 8\), but its configuration says \(51, 8\)"),
+        ("kind", "model_type 'bert'"),
+        ("cut", "model.safetensors cannot be read"),
+        ("no weights", "model.safetensors does not exist"),
+        ("no config", "config.json does not exist"),
+        ("no JSON", "config.json cannot be read as JSON"),
+    ],
+)
+def test_damage_is_named_in_one_line(change: str, message: str, tmp_path: Path) -> None:
+    huggingface.save(make_model(), tmp_path)
+    damage(tmp_path, change)
+    with pytest.raises(ValueError, match=message) as error:
+        huggingface.load(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("sharing", ["attention", "ffn"])
+def test_what_transformers_cannot_express_is_refused_and_kept_in_the_own_format(sharing: str, tmp_path: Path) -> None:
+    model = make_model(parameter_sharing=sharing)
+    with pytest.raises(ValueError, match=f"share '{sharing}' only; .*model.checkpoint.save"):
+        huggingface.save(model, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+    checkpoint.save(model, tmp_path / "own")
+    assert_same_model(checkpoint.load(tmp_path / "own"), model)
+
+
+def test_the_own_format_keeps_the_dtype_and_names_damage(tmp_path: Path) -> None:
+    model = make_model(num_hidden_groups=3, sentence_head=None).to(torch.bfloat16)
+    checkpoint.save(model, tmp_path)
+    assert_same_model(checkpoint.load(tmp_path), model)
+    fields = json.loads((tmp_path / "albert.json").read_text())
+    (tmp_path / "albert.json").write_text(json.dumps(fields | {"num_hidden_groups": 1}))
+    with pytest.raises(ValueError, match=r"has, beyond what its configuration asks for, 32 tensors"):
+        checkpoint.load(tmp_path)

@@ -1,0 +1,33 @@
+"""Parameter counts: by hand, by building the model, and beside the paper's tables."""
+
+import pytest
+
+from model import AlbertConfig, AlbertForPreTraining
+from model.parameter_counts import PAPER_COUNTS, parameter_counts
+from tests.model.examples import tiny_config
+
+# albert-xxlarge: the paper prints 235M, its released checkpoint has 223M, and so have we.
+RELEASED = {"albert-xxlarge": 223}
+
+
+def test_albert_base_by_hand() -> None:
+    counts = parameter_counts(AlbertConfig.preset("albert-base"))
+    layer_norm = 2 * 768
+    assert counts.embeddings == (30000 + 512 + 2) * 128 + 2 * 128 + 128 * 768 + 768
+    assert counts.encoder == (4 * (768 * 768 + 768) + layer_norm) + (768 * 3072 + 3072 + 3072 * 768 + 768 + layer_norm)
+    assert counts.pooler == 768 * 768 + 768
+    assert counts.heads == (768 * 128 + 128 + 2 * 128 + 30000) + (2 * 768 + 2)
+
+
+@pytest.mark.parametrize(("label", "config", "millions"), PAPER_COUNTS)
+def test_counts_are_those_of_the_paper(label: str, config: AlbertConfig, millions: int) -> None:
+    # The paper rounds up or down to a million, and counts the pooler in some rows only.
+    assert abs(parameter_counts(config).backbone / 1e6 - RELEASED.get(label, millions)) < 1.4
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
+@pytest.mark.parametrize("sentence_head", ["sop", None])
+def test_counts_are_those_of_the_built_model(sharing: str, sentence_head: str | None) -> None:
+    config = tiny_config(parameter_sharing=sharing, sentence_head=sentence_head, inner_group_num=2)
+    model = AlbertForPreTraining(config)
+    assert parameter_counts(config).total == sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,167 @@
+"""The same weights give the same numbers as in `transformers`, in fp32."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model import AlbertConfig, AlbertForPreTraining, huggingface
+from tests.model.examples import few_examples, gradients, random_ids, randomise
+
+TOLERANCE = 2e-5
+
+
+def assert_near(actual: Tensor, expected: Tensor, what: str) -> None:
+    """Equal to 2e-5 of the largest magnitude, or of 1 where all are smaller."""
+    difference = (actual - expected).abs().max().item()
+    assert difference <= TOLERANCE * max(1.0, expected.abs().max().item()), f"{what}: {difference}"
+
+
+def padded_batch(seed: int, lengths: list[int]) -> dict[str, Tensor]:
+    """One pair a row in the format of `transformers`, with labels at about one token in four."""
+    rows, longest = len(lengths), max(lengths)
+    ids = random_ids(seed, rows, longest)
+    mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+    labels = torch.where((random_ids(seed + 1, rows, longest) % 4 == 0) & (mask == 1), ids, -100)
+    labels[0, 1] = 7  # never none at all
+    return {
+        "input_ids": ids * mask,
+        "attention_mask": mask,
+        "token_type_ids": (torch.arange(longest) >= 3).long() * mask,
+        "labels": labels,
+        "sentence_order_label": random_ids(seed + 2, rows) % 2,
+    }
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields of `transformers.AlbertConfig`: groups, inner groups, E = H and E != H, both activations."""
+    heads = draw(st.integers(1, 3))
+    hidden_size = heads * draw(st.sampled_from([4, 8]))
+    groups = draw(st.sampled_from([1, 2, 3]))
+    return {
+        "vocab_size": 50,
+        "hidden_size": hidden_size,
+        "embedding_size": draw(st.sampled_from([hidden_size, 5])),
+        "num_attention_heads": heads,
+        "num_hidden_layers": groups * draw(st.integers(1, 2)),
+        "num_hidden_groups": groups,
+        "inner_group_num": draw(st.integers(1, 2)),
+        "intermediate_size": draw(st.sampled_from([7, 32])),
+        "hidden_act": draw(st.sampled_from(["gelu_new", "gelu"])),
+        "max_position_embeddings": 12,
+        "classifier_dropout_prob": 0.0,
+        "attn_implementation": "eager",
+    }
+
+
+@few_examples
+@given(
+    fields=configurations(),
+    seed=st.integers(0, 10**6),
+    lengths=st.lists(st.integers(4, 12), min_size=1, max_size=3),
+)
+def test_logits_hidden_states_losses_and_gradients(fields: dict[str, Any], seed: int, lengths: list[int]) -> None:
+    reference = transformers.AlbertForPreTraining(transformers.AlbertConfig(**fields)).eval()
+    randomise(reference, seed)
+    with tempfile.TemporaryDirectory() as directory:
+        reference.save_pretrained(directory)
+        model = huggingface.load(Path(directory)).eval()
+
+    batch = padded_batch(seed, lengths)
+    expected = reference(**batch, output_hidden_states=True)
+    expected.loss.backward()
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    output = model(**inputs, masked_labels=batch["labels"], sentence_labels=batch["sentence_order_label"])
+    loss = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
+    loss.backward()
+
+    assert_near(output.mlm_logits, expected.prediction_logits, "masked-token logits")
+    assert_near(output.sentence_logits, expected.sop_logits, "sentence logits")
+    assert_near(loss, expected.loss, "loss")
+    states = model.albert(**inputs).hidden_states
+    # transformers lists every block, this project every layer.
+    expected_states = expected.hidden_states[:: fields["inner_group_num"]]
+    assert len(states) == len(expected_states) == fields["num_hidden_layers"] + 1
+    for layer, (state, expected_state) in enumerate(zip(states, expected_states)):
+        assert_near(state, expected_state, f"hidden states of layer {layer}")
+    expected_gradients = gradients(reference)
+    for name, gradient in gradients(model).items():
+        there = huggingface.transformers_name(name, fields["inner_group_num"])
+        assert_near(gradient, expected_gradients.pop(there), f"gradient of {name}")
+    assert not expected_gradients
+
+
+# The names of BERT's tensors, by their beginning. "#" stands for the layer.
+BERT_NAMES = {
+    "albert.embeddings.layer_norm.": "bert.embeddings.LayerNorm.",
+    "albert.embeddings.": "bert.embeddings.",
+    "albert.encoder.attention.#.query_key_value.query_": "bert.encoder.layer.#.attention.self.query.",
+    "albert.encoder.attention.#.query_key_value.key_": "bert.encoder.layer.#.attention.self.key.",
+    "albert.encoder.attention.#.query_key_value.value_": "bert.encoder.layer.#.attention.self.value.",
+    "albert.encoder.attention.#.dense.": "bert.encoder.layer.#.attention.output.dense.",
+    "albert.encoder.attention.#.layer_norm.": "bert.encoder.layer.#.attention.output.LayerNorm.",
+    "albert.encoder.feed_forward.#.intermediate.": "bert.encoder.layer.#.intermediate.dense.",
+    "albert.encoder.feed_forward.#.output.": "bert.encoder.layer.#.output.dense.",
+    "albert.encoder.feed_forward.#.layer_norm.": "bert.encoder.layer.#.output.LayerNorm.",
+    "albert.pooler.": "bert.pooler.",
+    "mlm_head.dense.": "cls.predictions.transform.dense.",
+    "mlm_head.layer_norm.": "cls.predictions.transform.LayerNorm.",
+    "mlm_head.bias": "cls.predictions.bias",
+    "sentence_head.classifier.": "cls.seq_relationship.",
+}
+
+
+def bert_name(own: str) -> str:
+    layer = next((part for part in own.split(".") if part.isdigit()), "#")
+    for prefix, there in BERT_NAMES.items():
+        if own.startswith(prefix.replace("#", layer)):
+            return there.replace("#", layer) + own.removeprefix(prefix.replace("#", layer))
+    raise AssertionError(own)
+
+
+@few_examples
+@given(seed=st.integers(0, 10**6), hidden_act=st.sampled_from(["gelu_new", "gelu"]), layers=st.integers(1, 3))
+def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> None:
+    """The two meet everywhere but in one default: BERT in `transformers` takes the exact GELU, the paper's
+    code the tanh one."""
+    small = {
+        "vocab_size": 50,
+        "hidden_size": 24,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 3,
+        "intermediate_size": 32,
+        "hidden_act": hidden_act,
+        "max_position_embeddings": 12,
+    }
+    reference = transformers.BertForPreTraining(transformers.BertConfig(**small, attn_implementation="eager")).eval()
+    randomise(reference, seed)
+    model = AlbertForPreTraining(AlbertConfig.preset("bert-base", embedding_size=24, **small)).eval()
+    theirs = reference.state_dict()
+    model.load_state_dict({name: theirs[bert_name(name)] for name in model.state_dict()})
+
+    batch = padded_batch(seed, [12, 7])
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    expected = reference(
+        **inputs, labels=batch["labels"], next_sentence_label=batch["sentence_order_label"], output_hidden_states=True
+    )
+    expected.loss.backward()
+    output = model(**inputs, masked_labels=batch["labels"], sentence_labels=batch["sentence_order_label"])
+    loss = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
+    loss.backward()
+    assert_near(output.mlm_logits, expected.prediction_logits, "masked-token logits")
+    assert_near(output.sentence_logits, expected.seq_relationship_logits, "sentence logits")
+    assert_near(loss, expected.loss, "loss")
+    for layer, (state, expected_state) in enumerate(
+        zip(model.albert(**inputs).hidden_states, expected.hidden_states, strict=True)
+    ):
+        assert_near(state, expected_state, f"hidden states of layer {layer}")
+    expected_gradients = gradients(reference)
+    for name, gradient in gradients(model).items():
+        assert_near(gradient, expected_gradients.pop(bert_name(name)), f"gradient of {name}")
+    assert not expected_gradients
