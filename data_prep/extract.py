@@ -1,0 +1,194 @@
+"""Raw collections to documents.
+
+    python -m data_prep extract --source wikipedia --input enwiki-latest-pages-articles.xml.bz2 --out DIR --held-out 0.01
+    mpirun -n 16 python -m data_prep extract --source books --input gutenberg/ --out DIR
+
+Unit k of the input becomes DIR/train-k.parquet (and DIR/held_out-k.parquet) whoever does it and whenever, so any number of
+ranks, and a run that was killed and started again, write the same bytes. DIR/documents.json is written last.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from data_prep.batch import launch
+from data_prep.documents import (
+    HELD_OUT,
+    MANIFEST,
+    TRAIN,
+    Counts,
+    Document,
+    DocumentsManifest,
+    PartFile,
+    is_held_out,
+    part_name,
+    read_manifest,
+    write_manifest,
+    write_part,
+)
+from data_prep.errors import UserError
+from data_prep.ledger import Ledger, Record, describe_differences
+from data_prep.sources import Source
+from data_prep.sources.books import Books
+from data_prep.sources.wikipedia import Wikipedia
+
+_EXAMPLES = 5  # names kept of what was skipped, for each reason
+SOURCES: dict[str, Callable[[argparse.Namespace], Source]] = {
+    "wikipedia": lambda args: Wikipedia(_paths(args), args.unit_megabytes << 20),
+    "books": lambda args: Books(_paths(args), args.unit_megabytes << 20),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `python -m data_prep extract`."""
+    parser.add_argument("--source", required=True, choices=sorted(SOURCES), help="kind of the raw collection")
+    parser.add_argument("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: a name)")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
+    parser.add_argument(
+        "--held-out", type=float, default=0.0, metavar="FRACTION", help="share of the documents kept out of training"
+    )
+    parser.add_argument(
+        "--unit-megabytes", type=int, default=16, metavar="N", help="raw text in a unit of work (default %(default)s)"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Extracts `args.input` into `args.out`, alone or under MPI. UserError: see the message."""
+    if not 0 <= args.held_out < 1:
+        raise UserError(f"--held-out {args.held_out} is not a share of the documents; give one from 0 up to below 1")
+    if args.unit_megabytes < 1:
+        raise UserError(f"--unit-megabytes {args.unit_megabytes} is not a size; give 1 or more")
+    started = time.monotonic()
+    with launch() as ranks:
+        source = ranks.on_root(lambda: SOURCES[args.source](args))
+        options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, **_source_options(args)}
+        if ranks.on_root(lambda: is_complete(args.out, args.source, source.inputs, options)):
+            if ranks.is_root:
+                print(f"extract: {args.out} holds these documents already; nothing to do")
+            return
+        ledger = Ledger(args.out)
+        ranks.on_root(lambda: ledger.begin({"source": args.source, "inputs": source.inputs, **options}))
+        records = ranks.run(
+            source.units,
+            lambda index, unit: extract_unit(source, unit, index, args.out, args.held_out),
+            ledger,
+            sizes=source.sizes,
+            description="extract",
+        )
+        if ranks.is_root:
+            manifest = summarize(args.source, source.inputs, options, records)
+            if not any(counts.documents for counts in manifest.counts.values()):
+                raise UserError(
+                    f"{', '.join(args.input)}: no document found ({describe_skipped(manifest)}); check --source"
+                )
+            write_manifest(args.out, manifest)
+            ledger.remove()
+            print(summary_line(manifest, time.monotonic() - started))
+
+
+def _paths(args: argparse.Namespace) -> list[Path]:
+    return [Path(path) for path in args.input]
+
+
+def _source_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags that matter to one kind of source only."""
+    return {}
+
+
+def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: dict[str, Any]) -> bool:
+    """Whether `out` holds these very documents. UserError: it holds others, and what differs."""
+    if not (out / MANIFEST).is_file():
+        return False
+    there = read_manifest(out)
+    recorded = {"source": there.source, "inputs": there.inputs, **there.options}
+    wanted = {"source": source, "inputs": inputs, **options}
+    if recorded == wanted:
+        missing = [file.name for file in there.files if not (out / file.name).is_file()]
+        if missing:
+            raise UserError(f"{out} lacks {missing[0]}, which {MANIFEST} lists; delete {out} and extract it again")
+        return True
+    if recorded["inputs"] != inputs:
+        recorded["inputs"], wanted["inputs"] = _names(there.inputs), _names(inputs)
+    raise UserError(
+        f"{out} holds other documents ({describe_differences(recorded, wanted)}); give another --out or delete that directory"
+    )
+
+
+def _names(inputs: list[dict[str, Any]]) -> str:
+    shown = [
+        f"{entry.get('name')} ({entry['bytes']} bytes)" if "bytes" in entry else str(entry) for entry in inputs[:3]
+    ]
+    return ", ".join(shown) + (f" and {len(inputs) - 3} more" if len(inputs) > 3 else "")
+
+
+def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> Record:
+    """Writes the documents of one unit, each to the file of its split; returns the unit's record."""
+    counts = {TRAIN: Counts()} | ({HELD_OUT: Counts()} if held_out else {})
+    documents: dict[str, list[Document]] = {split: [] for split in counts}
+    skipped: dict[str, dict[str, Any]] = {}
+    for item in source.read(unit):
+        if isinstance(item, Document):
+            split = HELD_OUT if held_out and is_held_out(item.id, held_out) else TRAIN
+            counts[split].add(item)
+            documents[split].append(item)
+        else:
+            entry = skipped.setdefault(item.reason, {"count": 0, "examples": []})
+            entry["count"] += 1
+            if len(entry["examples"]) < _EXAMPLES:
+                entry["examples"].append(item.name)
+    files = [write_part(out / part_name(split, index), documents[split]) for split in counts]
+    return {
+        "documents": sum(count.documents for count in counts.values()),
+        "counts": {split: asdict(count) for split, count in counts.items()},
+        "skipped": skipped,
+        "bytes": source.sizes[index],
+        "files": [asdict(file) for file in files],
+    }
+
+
+def summarize(
+    source: str, inputs: list[dict[str, Any]], options: dict[str, Any], records: list[Record]
+) -> DocumentsManifest:
+    """The manifest of all units together, in their order."""
+    counts = {TRAIN: Counts()} | ({HELD_OUT: Counts()} if options["held_out"] else {})
+    skipped: dict[str, dict[str, Any]] = {}
+    for record in records:
+        for split, count in record["counts"].items():
+            counts[split].merge(Counts(**count))
+        for reason, entry in record["skipped"].items():
+            total = skipped.setdefault(reason, {"count": 0, "examples": []})
+            total["count"] += entry["count"]
+            total["examples"] = (total["examples"] + entry["examples"])[:_EXAMPLES]
+    files = [PartFile(**file) for record in records for file in record["files"]]
+    return DocumentsManifest(
+        source=source,
+        inputs=inputs,
+        options=options,
+        counts=counts,
+        input_bytes=sum(record["bytes"] for record in records),
+        skipped=dict(sorted(skipped.items())),
+        files=sorted(files, key=lambda file: (file.name.rpartition("-")[0] != TRAIN, file.name)),
+    )
+
+
+def summary_line(manifest: DocumentsManifest, seconds: float) -> str:
+    """What was done, in one line."""
+    total = Counts()
+    for count in manifest.counts.values():
+        total.merge(count)
+    held_out = manifest.counts.get(HELD_OUT, Counts()).documents
+    return (
+        f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
+        f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.input_bytes / 1e6:.1f} MB of input "
+        f"in {seconds:.1f} s ({manifest.input_bytes / 1e6 / seconds:.1f} MB/s); {describe_skipped(manifest)}"
+    )
+
+
+def describe_skipped(manifest: DocumentsManifest) -> str:
+    """What gave no document: "skipped 99 redirect, 8 disambiguation page"."""
+    if not manifest.skipped:
+        return "nothing skipped"
+    return "skipped " + ", ".join(f"{entry['count']:,} {reason}" for reason, entry in manifest.skipped.items())

@@ -1,0 +1,81 @@
+"""A tree of plain text files, one book each -> documents: BookCorpus, Project Gutenberg and the like."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.documents import Document
+from data_prep.errors import UserError
+from data_prep.sources import Skipped
+from data_prep.sources.book_text import book_to_prose
+
+_SUFFIXES = {".txt", ".text"}
+
+
+@dataclass(frozen=True)
+class Book:
+    """path: of the file. id: its path relative to the --input it was found under, with "/"."""
+
+    path: Path
+    id: str
+
+
+class Books:
+    """The .txt files below one or more directories, or files named themselves. A `Source`; a unit is a run of files."""
+
+    def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
+        """Files are put together into units of about `unit_bytes`. UserError: a path is missing or holds no text file."""
+        self.inputs: list[dict[str, Any]] = []
+        self.units: list[list[Book]] = []
+        self.sizes: list[int] = []
+        for book in [book for path in paths for book in find_books(path)]:
+            size = book.path.stat().st_size
+            self.inputs.append({"name": book.id, "bytes": size})
+            if not self.units or self.sizes[-1] + size > unit_bytes:
+                self.units.append([])
+                self.sizes.append(0)
+            self.units[-1].append(book)
+            self.sizes[-1] += size
+
+    def read(self, unit: list[Book]) -> Iterator[Document | Skipped]:
+        """One document a file."""
+        for book in unit:
+            text = decode(book.path.read_bytes())
+            if text is None:
+                yield Skipped(book.id, "not a text file")
+                continue
+            prose = book_to_prose(text)
+            yield Document(book.id, book.path.stem, prose) if prose else Skipped(book.id, "no prose")
+
+
+def find_books(path: Path) -> list[Book]:
+    """The text files that `path` means, in the order of their ids."""
+    if path.is_file():
+        return [Book(path, path.name)]
+    if not path.is_dir():
+        raise UserError(f"{path} does not exist; give a text file or a directory of .txt files")
+    found = [file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES and file.is_file()]
+    if not found:
+        raise UserError(f"{path} holds no .txt file; give a text file or a directory of them")
+    return sorted((Book(file, file.relative_to(path).as_posix()) for file in found), key=lambda book: book.id)
+
+
+def decode(content: bytes) -> str | None:
+    """Text in UTF-8, UTF-16 with its mark, Windows-1252 or Latin-1, lines ended by "\\n"; None where it is no text."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        text = content.decode("utf-16", errors="replace")
+    elif b"\0" in content:
+        return None
+    else:
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            try:
+                text = content.decode("cp1252")
+            except UnicodeDecodeError:  # five bytes mean nothing there
+                text = content.decode("latin-1")
+    if len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]", text)) > len(text) // 100:
+        return None
+    return text.replace("\r\n", "\n").replace("\r", "\n")

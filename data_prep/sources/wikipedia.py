@@ -1,0 +1,222 @@
+"""MediaWiki XML exports (https://dumps.wikimedia.org) -> articles in prose.
+
+Reads `.xml` and `.xml.bz2`, of one stream or many. A unit is a range of the file; it owns the pages that begin in it.
+Each page is parsed by itself, so a broken one costs nothing but itself.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from data_prep.documents import Document
+from data_prep.errors import UserError
+from data_prep.sources import Skipped
+from data_prep.sources.bzip2 import Bzip2File
+from data_prep.wikitext import to_prose
+
+_HEAD_BYTES = 1 << 20  # the description of the wiki before the first page is a few kB
+_READ_BYTES = 1 << 20
+_BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
+_PAGE, _PAGE_END = b"<page>", b"</page>"  # nothing inside a page can look like these: there "<" is "&lt;"
+_INDEX_NAME = re.compile(r"-index\d*\.txt(-[^/]*)?(\.bz2)?$")
+_DISAMBIGUATION = re.compile(
+    r"\{\{\s*(?:[^{}|\n]*\bdisambig(?:uation)?(?: page| cleanup)?|dab|geodis|hndis|numberdis|letter-numbercombdis"
+    r"|mil-unit-dis|letter disambig|schooldis|airport dis|call ?sign dis|roaddis|hospitaldis)\s*(?:\||\}\})",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes [begin, end) of a file."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+@dataclass
+class Page:
+    """One page of an export, as far as it matters here."""
+
+    title: str = ""
+    namespace: str = ""
+    id: str = ""
+    model: str = "wikitext"
+    text: str = ""
+    is_redirect: bool = False
+
+
+class Wikipedia:
+    """The articles of one or more exports: namespace 0 without redirects and disambiguation pages. A `Source`."""
+
+    def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
+        """`unit_bytes` of XML make a unit. UserError: a path is not a whole export."""
+        self.inputs: list[dict[str, Any]] = []
+        self.units: list[Range] = []
+        for path in paths:
+            for file in export_files(path):
+                size = file.stat().st_size
+                check_export(file)
+                step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
+                self.inputs.append({"name": file.name, "bytes": size})
+                self.units += [Range(file, at, min(at + step, size)) for at in range(0, size, step)]
+        self.sizes = [unit.end - unit.begin for unit in self.units]
+
+    def read(self, unit: Range) -> Iterator[Document | Skipped]:
+        """The articles among the pages that begin in the range."""
+        for number, raw in enumerate(raw_pages(unit)):
+            try:
+                page = parse_page(raw)
+                yield article(page)
+            # Whatever is wrong with one page of millions must not end the job: it is counted and named.
+            except Exception as error:
+                title = re.search(rb"<title>([^<]*)</title>", raw)
+                name = title[1].decode(errors="replace") if title else f"page {number} after byte {unit.begin}"
+                yield Skipped(name, f"broken ({type(error).__name__})")
+
+
+def export_files(path: Path) -> list[Path]:
+    """The exports that `path` means: itself, or the .xml and .xml.bz2 files of a directory. Indexes are left out."""
+    if not path.exists():
+        raise UserError(f"{path} does not exist; give a MediaWiki export (.xml or .xml.bz2) or a directory of them")
+    if path.is_dir():
+        files = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
+    else:
+        files = [path]
+    files = [file for file in files if not _INDEX_NAME.search(file.name)]
+    if not files:
+        raise UserError(f"{path} holds no MediaWiki export; give a .xml or .xml.bz2 file, or a directory of them")
+    return files
+
+
+def is_bzip2(path: Path) -> bool:
+    """Whether a file is compressed, by its first bytes."""
+    with path.open("rb") as file:
+        return file.read(3) == b"BZh"
+
+
+def check_export(path: Path) -> None:
+    """UserError unless the file begins as a MediaWiki export does, declares no DTD, and is whole."""
+    bzip2 = Bzip2File(path) if path.suffix == ".bz2" or is_bzip2(path) else None
+    head = b""
+    for _, content in chunks(path, 0, bzip2):
+        head += content
+        if _PAGE in head or len(head) > _HEAD_BYTES:
+            break
+    head = head.partition(_PAGE)[0]
+    # MediaWiki writes no document type, and one can make a parser read other files or expand without end.
+    if b"<!DOCTYPE" in head or b"<!ENTITY" in head:
+        raise UserError(
+            f"{path} declares a document type, which no MediaWiki export does; give the export as downloaded"
+        )
+    if b"<mediawiki" not in head:
+        raise UserError(f"{path} is not a MediaWiki export (no <mediawiki> at its start); check --source and --input")
+    size = path.stat().st_size
+    tail = b"".join(content for _, content in chunks(path, max(0, size - (2 << 20)), bzip2))
+    if not tail.rstrip().endswith(b"</mediawiki>"):
+        raise UserError(f"{path} is cut off: it does not end with </mediawiki>; download it again")
+
+
+def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[int, bytes]]:
+    """Yields (byte of the file where it begins, decompressed content) from the first chunk at or after `start` on."""
+    if bzip2 is not None:
+        yield from bzip2.blocks(start)
+        return
+    with path.open("rb") as file:
+        file.seek(start)
+        while content := file.read(_READ_BYTES):
+            yield start, content
+            start += len(content)
+
+
+def raw_pages(unit: Range) -> Iterator[bytes]:
+    """The `<page>...</page>` elements that begin in the range, as bytes, with one of them in memory at a time.
+
+    A page begins where its first byte stands. In a .bz2 file that byte belongs to the bzip2 block that holds it, and the
+    block to the range that holds the block's first byte.
+    """
+    bzip2 = Bzip2File(unit.path) if is_bzip2(unit.path) else None
+    buffer, used = b"", 0  # how many bytes of the buffer are done with
+    owned = 0  # how many bytes of the buffer, from its first on, belong to this range
+    for position, content in chunks(unit.path, unit.begin, bzip2):
+        buffer, owned, used = buffer[used:], owned - used, 0
+        if position < unit.end:
+            own = len(content) if bzip2 is not None else min(len(content), unit.end - position)
+            owned = len(buffer) + own
+        elif owned <= 0:
+            return
+        buffer += content
+        while True:
+            begin = buffer.find(_PAGE, used)
+            if begin >= owned:
+                return
+            if begin < 0:  # keep only what can be the start of "<page>"
+                used = max(used, len(buffer) - len(_PAGE) + 1)
+                break
+            used = begin
+            end = buffer.find(_PAGE_END, begin)
+            if end < 0:
+                break
+            used = end + len(_PAGE_END)
+            yield buffer[begin:used]
+
+
+def parse_page(raw: bytes) -> Page:
+    """Reads one `<page>` element. Raises expat.ExpatError where it is not well-formed; no entity can be declared in it."""
+    page = Page()
+    path: list[str] = []
+    pieces: list[str] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        path.append(name)
+        pieces.clear()
+        if name == "redirect":
+            page.is_redirect = True
+
+    def end(name: str) -> None:
+        where = "/".join(path)
+        path.pop()
+        field = _FIELDS.get(where)
+        if field:
+            setattr(page, field, "".join(pieces))
+        pieces.clear()
+
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text = True
+    parser.buffer_size = 1 << 16
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = pieces.append
+    parser.Parse(raw, True)
+    return page
+
+
+_FIELDS = {
+    "page/title": "title",
+    "page/ns": "namespace",
+    "page/id": "id",
+    "page/revision/model": "model",
+    "page/revision/text": "text",
+}
+
+
+def article(page: Page) -> Document | Skipped:
+    """A page's prose, or why it has none."""
+    reason = None
+    if page.namespace not in ("0", "") or (not page.namespace and ":" in page.title):
+        reason = "not an article"
+    elif page.is_redirect or page.text.lstrip()[:9].lower() == "#redirect":
+        reason = "redirect"
+    elif page.model != "wikitext":
+        reason = "not wikitext"
+    elif page.title.endswith("(disambiguation)") or _DISAMBIGUATION.search(page.text):
+        reason = "disambiguation page"
+    if reason is None:
+        text = to_prose(page.text)
+        if text:
+            return Document(page.id, page.title, text)
+        reason = "no prose"
+    return Skipped(page.title, reason)

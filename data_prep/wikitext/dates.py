@@ -1,0 +1,87 @@
+"""Templates of dates and times."""
+
+from data_prep.wikitext.arguments import Arguments
+from data_prep.wikitext.marks import HOLE
+
+_MONTHS = "January February March April May June July August September October November December".split()
+
+
+def format_date(year: str, month: str, day: str, day_first: bool) -> str:
+    """Words for a date given in numbers; month and day may be empty or already words."""
+    if month.isdecimal() and 1 <= int(month) <= 12:
+        month = _MONTHS[int(month) - 1]
+    if day.isdecimal():
+        day = str(int(day))
+    if not month:
+        return year
+    if not day:
+        return f"{month} {year}".strip()
+    return f"{day} {month} {year}".strip() if day_first else f"{month} {day}, {year}".strip(" ,")
+
+
+def date(arguments: Arguments) -> str:
+    """{{start date|1990|1|2|df=y}}, {{birth date and age|...}}, ...: the date in words."""
+    return format_date(arguments[0], arguments.get(1), arguments.get(2), bool(arguments.get("df")))
+
+
+def as_of(arguments: Arguments) -> str:
+    """{{as of|2014|6|lc=y}}: "as of June 2014"."""
+    words = arguments.get("alt") or ""
+    if words:
+        return words
+    lead = "since" if arguments.get("since") else "as of"
+    lead = lead if arguments.get("lc") else lead.capitalize()
+    end = "" if arguments.get("bare") not in ("y", "yes") else None
+    shown = format_date(arguments[0], arguments.get(1), arguments.get(2), not arguments.get("df", "").startswith("us"))
+    return f"{lead} {shown}" if end is not None else shown
+
+
+def circa(arguments: Arguments) -> str:
+    """{{circa|1200|1250}}: "c. 1200 – c. 1250"."""
+    years = [year for year in arguments.positional[:2] if year]
+    return " – ".join(f"c. {year}" for year in years) or "c."
+
+
+def floruit(arguments: Arguments) -> str:
+    """{{fl.|1200|1250}}: "fl. 1200–1250"."""
+    return f"fl. {'–'.join(filter(None, arguments.positional[:2]))}".strip()
+
+
+def reign(arguments: Arguments) -> str:
+    """{{reign|1200|1250}}: "r. 1200–1250"."""
+    return f"r. {'–'.join(filter(None, arguments.positional[:2]))}".strip()
+
+
+def old_style(arguments: Arguments) -> str:
+    """{{OldStyleDate|February 2|1905|January 20}}: "February 2, 1905", in the new style alone."""
+    month_and_day, year = arguments[0], arguments.get(1)
+    separator = ", " if month_and_day[-1:].isdecimal() else " "
+    return f"{month_and_day}{separator}{year}" if year else month_and_day
+
+
+def born_and_died(arguments: Arguments) -> str:
+    """{{birth year and age|1950}} and its like: the year."""
+    return arguments[0]
+
+
+def time_ago(arguments: Arguments) -> str:
+    """A span that depends on the day of reading: nothing that stays true."""
+    return HOLE
+
+
+RENDERERS = {
+    **dict.fromkeys(
+        "start date|end date|birth date|birth date and age|death date|death date and age|bda|dda|dob|start date and age|dts|date"
+        "|film date|launch date|release date|birth-date and age|death-date and age|dtsa|d-da|isodate|date table sorting|opening date".split(
+            "|"
+        ),
+        date,
+    ),
+    **dict.fromkeys(["as of", "as of?", "asof", "since"], as_of),
+    **dict.fromkeys(["circa", "c.", "ca", "ca.", "c"], circa),
+    **dict.fromkeys(["floruit", "fl.", "fl"], floruit),
+    **dict.fromkeys(["reign", "r.", "reigned"], reign),
+    **dict.fromkeys(["oldstyledate", "old style date", "oldstyledatedy", "oldstyledatenot"], old_style),
+    **dict.fromkeys(["birth year and age", "death year and age", "birth based on age as of date"], born_and_died),
+    **dict.fromkeys(["age in years", "age in days", "time ago", "years ago", "age nts"], time_ago),
+}

@@ -1,0 +1,43 @@
+"""Comments and extension tags: <ref>, <math>, <nowiki>, <gallery>, ... whose content is no wikitext."""
+
+import re
+
+from data_prep.wikitext.latex import to_text
+from data_prep.wikitext.marks import HOLE, shield
+
+_DROPPED = (
+    "gallery|timeline|imagemap|score|hiero|graph|templatedata|templatestyles|mapframe|maplink|inputbox|indicator"
+    "|syntaxhighlight|source|categorytree|charinsert|references|ref|noinclude|section|pages|page|rss|phonos|chart"
+)
+_EXTENSION = re.compile(
+    rf"""<!--.*?(?:-->|\Z)
+    |<(?:{_DROPPED})\b[^<>]*?/>                                                 # nothing inside
+    |<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>                          # up to its own end, not another's
+    |<(?P<dropped>{_DROPPED})\b[^<>]*>.*?</(?P=dropped)\s*>
+    |<nowiki\s*>(?P<nowiki>.*?)</nowiki\s*>
+    |<(?P<math>math|chem|ce)\b[^<>]*>(?P<latex>.*?)</(?P=math)\s*>
+    |<pre\b[^<>]*>.*?</pre\s*>
+    """,
+    re.DOTALL | re.IGNORECASE | re.VERBOSE,
+)
+
+
+def render_tags(text: str) -> str:
+    """Wikitext without comments and extension tags: formulas become text, <nowiki> is shielded, the rest is dropped."""
+    if "<" not in text:
+        return text
+    while True:  # a reference can hold a comment, and a gallery a reference
+        rendered = _EXTENSION.sub(_render, text)
+        if rendered == text:
+            return text
+        text = rendered
+
+
+def _render(match: re.Match[str]) -> str:
+    if match["nowiki"] is not None:
+        return shield(match["nowiki"])
+    if match["latex"] is not None:
+        return shield(to_text(match["latex"]))
+    if match[0].startswith("<!--"):
+        return ""
+    return HOLE
