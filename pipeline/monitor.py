@@ -66,11 +66,10 @@ def keep_until(lines: str, step: int) -> str:
     return "".join(kept)
 
 
-def last_evaluation(run: Path) -> dict[str, Any] | None:
-    """The newest evaluation in a run's metrics, or None."""
+def last_record(run: Path, split: str) -> dict[str, Any] | None:
+    """The newest record of "train" or "eval" in a run's metrics, or None."""
     path = run / "metrics.jsonl"
     if not path.exists():
         return None
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    evaluations = [record for record in records if record["split"] == "eval"]
-    return evaluations[-1] if evaluations else None
+    return next((record for record in reversed(records) if record["split"] == split), None)
