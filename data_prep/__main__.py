@@ -38,7 +38,7 @@ JOBS = {
     "stats": ("data_prep.report", "tables and plots of a shard set"),
     "show": ("data_prep.show", "print rows as a person reads them"),
 }
-"""Each job's module, which has `add_arguments(parser)` and `run(args)`, and its help. Only the one wanted is imported."""
+"""Each job's module, with `add_arguments(parser)` and `run(args)`, and its help. Only the wanted one is imported."""
 
 _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

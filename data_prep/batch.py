@@ -66,7 +66,7 @@ def launched_rank() -> int:
 
 @dataclass
 class Ranks:
-    """The processes that do one job together. Made by `launch()`; every rank calls the same methods in the same order."""
+    """The processes that do one job together, from `launch()`. All call the same methods in the same order."""
 
     rank: int = 0
     size: int = 1
@@ -78,7 +78,7 @@ class Ranks:
         return self.rank == 0
 
     def on_root(self, function: Callable[[], Result]) -> Result:
-        """Calls `function` on rank 0 and returns its (pickled) result on every rank; what it raises is raised on every rank."""
+        """Calls `function` on rank 0 and returns its (pickled) result, or raises what it raised, on every rank."""
         if self.communicator is None:
             return function()
         result, error = None, None
@@ -93,13 +93,13 @@ class Ranks:
         if failed is not None:
             self._shared_error = error or UserError(failed)
             raise self._shared_error
-        return result  # type: ignore[return-value]
+        return result
 
     def run(
         self,
         units: Sequence[Unit],
         work: Callable[[int, Unit], Record],
-        ledger: Ledger,
+        ledger: Ledger | None,
         *,
         sizes: Sequence[int],
         description: str,
@@ -110,7 +110,7 @@ class Ranks:
             units: the same list on every rank.
             work: does unit `units[index]` and returns its record. Where the record has "documents", the
                 progress line shows their sum.
-            ledger: begun already, by rank 0.
+            ledger: begun already, by rank 0; None where there is nothing to remember.
             sizes: bytes of input of each unit: the largest go first, and progress counts them.
             description: for the progress line.
 
@@ -125,9 +125,7 @@ class Ranks:
                 return [board.records[index] for index in range(len(units))]
         report: tuple[int, Record] | None = None
         while (index := self._ask_root(report)) != _NO_MORE:
-            record = work(index, units[index])
-            ledger.write(index, record)
-            report = (index, record)
+            report = (index, _do(index, units, work, ledger))
         self._wait_for_all()
         return []
 
@@ -135,7 +133,7 @@ class Ranks:
         self,
         units: Sequence[Unit],
         work: Callable[[int, Unit], Record],
-        ledger: Ledger,
+        ledger: Ledger | None,
         board: "_Board",
     ) -> None:
         """Rank 0: works through units itself while a second thread hands others to the other ranks."""
@@ -153,9 +151,7 @@ class Ranks:
             server.start()
         try:
             while not failure and (index := board.take()) != _NO_MORE:
-                record = work(index, units[index])
-                ledger.write(index, record)
-                board.finish(index, record)
+                board.finish(index, _do(index, units, work, ledger))
         except BaseException:
             stop.set()  # two threads must not be inside MPI when the job is aborted
             raise
@@ -198,16 +194,23 @@ class Ranks:
                 time.sleep(POLL_INTERVAL)
 
 
+def _do(index: int, units: Sequence[Unit], work: Callable[[int, Unit], Record], ledger: Ledger | None) -> Record:
+    record = work(index, units[index])
+    if ledger is not None:
+        ledger.write(index, record)
+    return record
+
+
 class _Board:
     """Which units are left and what the finished ones gave; shared by the two threads of rank 0."""
 
-    def __init__(self, count: int, ledger: Ledger, sizes: Sequence[int], progress: Progress) -> None:
+    def __init__(self, count: int, ledger: Ledger | None, sizes: Sequence[int], progress: Progress) -> None:
         self.records: dict[int, Record] = {}
         self._sizes, self._progress = sizes, progress
         self._documents = 0
         self._lock = threading.Lock()
         for index in range(count):
-            if (record := ledger.finished(index)) is not None:
+            if ledger is not None and (record := ledger.finished(index)) is not None:
                 self.finish(index, record)
         self._left = sorted(set(range(count)) - self.records.keys(), key=lambda i: (-sizes[i], i))
         self._left.reverse()
@@ -220,7 +223,8 @@ class _Board:
         with self._lock:
             self.records[index] = record
             self._documents += record.get("documents", 0)
-            self._progress.update(self._sizes[index], documents=self._documents)
+            figures = {"documents": f"{self._documents:,}"} if self._documents else {}
+            self._progress.update(self._sizes[index], **figures)
 
 
 @contextlib.contextmanager

@@ -58,6 +58,7 @@ Each row holds {packing}, without special tokens, masks or padding: those are dr
 - Text: {manifest.normalization}. Vocabulary: `spiece.model`, {manifest.vocabulary_size:,} pieces,
   sha256 `{manifest.vocabulary_sha256}`.
 - Every token of every document with {manifest.min_tokens} tokens or more stands in exactly one pair.
-- A pair takes up to {manifest.max_seq_length - 3} tokens; with probability {manifest.short_seq_prob} fewer. Seed {manifest.seed}.
+- A pair takes up to {manifest.max_seq_length - 3} tokens; with probability {manifest.short_seq_prob} fewer.
+- Seed {manifest.seed}.
 - `manifest.json` lists all files with their checksums; `python -m data_prep verify` checks them.
 """

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from data_prep import batch, card, packs, pairs, shards
 from data_prep.atomic import replacing, write_text
 from data_prep.documents import SPLITS, TRAIN
+from data_prep.encoder import Encoder
 from data_prep.errors import UserError
 from data_prep.ledger import Ledger, Record, describe_differences
-from data_prep.text import normalize, split_sentences
+from data_prep.text import split_sentences
 from data_prep.units import Corpus, Unit, open_corpus, read_texts
 from data_prep.vocabulary import NORMALIZATION, UNK_ID, Vocabulary
 
@@ -25,7 +26,7 @@ LEAST_SEQ_LENGTH = 16
 MOST_SEQ_LENGTH = 65_535  # lengths are stored as uint16
 MOST_PIECES = 65_536  # and so are tokens
 DEFAULT_MIN_TOKENS = 16
-SENTENCES_AT_ONCE = 8192  # handed to SentencePiece: its lists of Python integers are the largest thing in memory
+SENTENCES_AT_ONCE = 8192  # encoded in one go: they bound what is in memory as Python objects
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,10 @@ def run(args: argparse.Namespace) -> None:
         vocabulary = ranks.on_root(lambda: _load_vocabulary(args.vocab))
         ledger = Ledger(args.out)
         ranks.on_root(lambda: ledger.begin(identity))
+        encoder = Encoder(vocabulary)
 
         def work(index: int, unit: Unit) -> Record:
-            return make_shard(args.out / shards.shard_name(index), unit, vocabulary, options)
+            return make_shard(args.out / shards.shard_name(index), unit, encoder, options)
 
         sizes = [unit.text_bytes for unit in corpus.units]
         records = ranks.run(corpus.units, work, ledger, sizes=sizes, description="shards")
@@ -137,9 +139,9 @@ def _plan(args: argparse.Namespace) -> tuple[Options, Corpus, dict[str, object]]
     return options, corpus, identity
 
 
-def make_shard(path: Path, unit: Unit, vocabulary: Vocabulary, options: Options) -> Record:
+def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options) -> Record:
     """Writes the shard of one unit; returns its record: "files", counts, and the positions that its rows fill."""
-    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(read_texts(unit), vocabulary)
+    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(read_texts(unit), encoder)
     made = pairs.make_pairs(
         sentence_lengths,
         sentences_per_document,
@@ -185,13 +187,13 @@ def make_shard(path: Path, unit: Unit, vocabulary: Vocabulary, options: Options)
 
 
 def encode_documents(
-    texts: Iterator[str], vocabulary: Vocabulary
+    texts: Iterator[str], encoder: Encoder
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], int]:
     """Splits, normalises and encodes documents.
 
     Returns:
-        All tokens, uint16; the tokens of each sentence, int64; the sentences of each document, int64;
-        and the bytes of the normalised sentences.
+        All tokens, uint16; the tokens of each sentence, int64; the sentences of each document, int64; and the bytes of
+        the documents in UTF-8.
     """
     tokens: list[NDArray[np.uint16]] = []
     lengths: list[NDArray[np.int64]] = []
@@ -200,15 +202,15 @@ def encode_documents(
     text_bytes = 0
 
     def encode_waiting() -> None:
-        ids, sizes = vocabulary.encode_flat(waiting)
+        ids, sizes = encoder.encode(waiting)
         tokens.append(ids)
         lengths.append(sizes)
         waiting.clear()
 
     for text in texts:
-        sentences = [normalized for sentence in split_sentences(text) if (normalized := normalize(sentence))]
+        sentences = split_sentences(text)
         sentences_per_document.append(len(sentences))
-        text_bytes += sum(len(s) if s.isascii() else len(s.encode()) for s in sentences)
+        text_bytes += len(text) if text.isascii() else len(text.encode())
         waiting += sentences
         if len(waiting) >= SENTENCES_AT_ONCE:
             encode_waiting()

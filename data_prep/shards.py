@@ -67,7 +67,7 @@ class Counts:
 
     documents, sentences: read, with those left out. documents_left_out, tokens_left_out: under `min_tokens`.
     pairs, pairs_without_b: segment pairs, and those that are one segment. tokens: in all pairs, without special ones.
-    unknown_tokens: of these, <unk>. text_bytes: of the normalised text, in UTF-8. rows; max_pairs_in_row.
+    unknown_tokens: of these, <unk>. text_bytes: of the documents, in UTF-8. rows; max_pairs_in_row.
     fill: share of the rows' positions that hold a token, special ones included.
     sentences_per_document: documents by number of sentences; entry i counts those of 2**(i-1) to 2**i - 1.
     """
@@ -91,7 +91,7 @@ class Counts:
 class Manifest:
     """What `manifest.json` says.
 
-    vocabulary_sha256, vocabulary_size: of `spiece.model`. normalization: what was done to the text before it was encoded.
+    vocabulary_sha256, vocabulary_size: of `spiece.model`. normalization: of the text before it was encoded.
     max_seq_length: positions of a row. seed, short_seq_prob, min_tokens, pack, split: the options of the job.
     documents_digest: of the corpus. sources: the directories it came from, with their counts. files: every other file.
     """
@@ -285,7 +285,7 @@ class ShardSet(Sequence[Row]):
 
 
 def open_shards(path: Path) -> ShardSet:
-    """Opens the shard set in directory `path`, checking its manifest and the sizes of its files (`verify` checks contents).
+    """Opens the shard set in directory `path`; checks its manifest and the sizes of its files, not their contents.
 
     Raises:
         UserError: see `read_manifest`; or a file is missing or has another size than recorded.

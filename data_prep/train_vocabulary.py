@@ -9,6 +9,7 @@ Beside FILE.model stand FILE.vocab (pieces and scores as text) and FILE.json (ho
 import argparse
 import hashlib
 import io
+import itertools
 import json
 import re
 import shutil
@@ -120,7 +121,7 @@ def quotas(counts: list[int], most: int) -> list[int]:
     for count in counts:
         ends.append(ends[-1] + count)
     shares = [end * most // total for end in ends]
-    return [last - first for first, last in zip(shares, shares[1:])]
+    return [last - first for first, last in itertools.pairwise(shares)]
 
 
 def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
@@ -132,7 +133,7 @@ def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
 def _sample(
     ranks: batch.Ranks, corpus: Corpus, options: dict[str, Any], scratch: Path
 ) -> tuple[list[Path], dict[str, Any]]:
-    """Writes the sampled sentences of each unit to a file; on rank 0 returns the files in order, and how it was done."""
+    """Writes the sampled sentences of each unit to a file; on rank 0 returns the files in order, and the method."""
     options = {name: value for name, value in options.items() if name != "size"}
     sizes = [unit.text_bytes for unit in corpus.units]
     wanted: list[int] | None = None

@@ -1,6 +1,7 @@
 """A corpus cut into units of work: fixed runs of documents of about equal size, whoever works on them."""
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,7 @@ def _units(slices: list[tuple[Slice, int]]) -> Iterator[Unit]:
     for group, size in slices:
         cuts = min(group.count, max(1, round(size / wanted)))
         bounds = [group.count * cut // cuts for cut in range(cuts + 1)]
-        for first, stop in zip(bounds, bounds[1:]):
+        for first, stop in itertools.pairwise(bounds):
             gathered.append(Slice(group.path, group.row_group, first, stop - first))
             gathered_bytes += size * (stop - first) // group.count
             if gathered_bytes >= wanted * 3 // 4:
@@ -129,7 +130,7 @@ def _unit(slices: list[Slice], first_document: int, text_bytes: int) -> Unit:
 
 
 def read_texts(unit: Unit) -> Iterator[str]:
-    """The text of each document of `unit`, in order, with a row group in memory at a time. UserError: a damaged file."""
+    """The text of each document of `unit` in order, with a row group in memory at a time. UserError: a damaged file."""
     for part in unit.slices:
         try:
             with pq.ParquetFile(part.path) as file:

@@ -99,7 +99,7 @@ class Vocabulary:
         return self._processor.encode(sentences, out_type=int, num_threads=threads)
 
     def encode_flat(self, sentences: list[str], threads: int = 1) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-        """The same as two arrays: all ids one after the other, uint16, and the number of ids of each sentence, int64."""
+        """The same as two arrays: all ids one after the other, uint16, and how many each sentence has, int64."""
         encoded = self.encode(sentences, threads)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         ids = np.fromiter(itertools.chain.from_iterable(encoded), np.uint16, int(lengths.sum()))

@@ -1,0 +1,66 @@
+"""Prints rows of a shard set as a person reads them: text, pieces, and where segments begin.
+
+    python -m data_prep show DIR [-n 3] [--row N]
+
+What a row stores is shown: [CLS], [SEP], the swap of A and B, and the masks are drawn when training reads it.
+"""
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from data_prep import shards
+from data_prep.errors import UserError
+from data_prep.packs import positions
+from data_prep.vocabulary import Vocabulary
+
+WIDTH = 110
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `python -m data_prep show`."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set that `shards` wrote")
+    parser.add_argument("-n", type=int, default=3, metavar="N", help="how many rows (default: %(default)s)")
+    parser.add_argument("--row", type=int, metavar="N", help="start at this row instead of rows spread over the set")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints `args.n` rows."""
+    rows = shards.open_shards(args.directory)
+    vocabulary = Vocabulary.load(args.directory / shards.VOCABULARY)
+    if args.n < 1:
+        raise UserError(f"-n is {args.n}; give the number of rows to show, 1 or more")
+    if args.row is not None and not 0 <= args.row < len(rows):
+        raise UserError(f"--row is {args.row}; {args.directory} has rows 0 to {len(rows) - 1}")
+    for index in chosen_rows(len(rows), args.n, args.row):
+        print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
+
+
+def chosen_rows(count: int, wanted: int, first: int | None) -> list[int]:
+    """`wanted` rows of `count` (or all): from `first` on, or evenly spread where that is None."""
+    if first is not None:
+        return list(range(first, min(count, first + wanted)))
+    wanted = min(count, wanted)
+    return [count * i // wanted for i in range(wanted)]
+
+
+def describe_row(index: int, row: shards.Row, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:
+    """The lines that show one row."""
+    used = int(positions(row.a_lengths, row.b_lengths).sum())
+    count = len(row.a_lengths)
+    yield f"row {index}: {count} pair{'s' * (count != 1)}, {used} of {max_seq_length} positions"
+    start = 0
+    for pair, (a, b, document) in enumerate(zip(row.a_lengths, row.b_lengths, row.documents)):
+        yield f"  pair {pair} of document {document}: A {a} tokens, B {b} tokens{' (masked words only)' * (b == 0)}"
+        for name, length in (("A", a), ("B", b)):
+            ids = row.tokens[start : start + length].tolist()
+            start += length
+            if ids:
+                yield _paragraph(f"    {name}  ", vocabulary.decode(ids))
+                yield _paragraph("       ", " ".join(vocabulary.pieces[i] for i in ids))
+    yield ""
+
+
+def _paragraph(head: str, text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
