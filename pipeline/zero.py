@@ -11,7 +11,9 @@ paths below are inside that package. `attach(engine)` is called once, right afte
                   one after the other in sub-groups, a last cut followed by padding that is never initialised
 """
 
+import logging
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +74,12 @@ def check_version() -> None:
             f"deepspeed {installed} is installed, and LAMB knows its way in the buffers of {DEEPSPEED} only; "
             f"pip install deepspeed=={DEEPSPEED}"
         )
+
+
+def quieten() -> None:
+    """Leaves only DeepSpeed's errors on the screen, and not torch's remarks on the collectives it calls."""
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
 
 
 def stage(engine: Any) -> int:

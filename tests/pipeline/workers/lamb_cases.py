@@ -1,0 +1,83 @@
+"""Trains the small model under DeepSpeed in many ways, inside one set of processes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.pipeline.workers import training
+
+STEPS = 20
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to run what is always the same training.
+
+    Attributes:
+        accumulation: micro-batches of a step on each rank.
+        offload: the optimizer's state on the CPU.
+        accumulate_fp32: bf16 gradients are added up in fp32, which is another optimizer class at stage 1.
+        attached: False leaves LAMB in the belief that a flat buffer is one tensor.
+    """
+
+    stage: int
+    precision: str = "fp32"
+    accumulation: int = 1
+    offload: bool = False
+    accumulate_fp32: bool = False
+    attached: bool = True
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
+
+    def settings(self, world: int) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self.offload:
+            extra["zero_optimization"] = {"offload_optimizer": {"device": "cpu"}}
+        if self.accumulate_fp32:
+            extra["data_types"] = {"grad_accum_dtype": "fp32"}
+        if self.precision == "fp16":
+            # The scale doubles every third step; without clipping nothing hides gradients of a wrong size.
+            extra["fp16"] = {"loss_scale_window": 3, "initial_scale_power": 8}
+            extra["gradient_clipping"] = 0.0
+        return training.config(self.stage, self.precision, world, self.accumulation, **extra)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Whole tensors after STEPS steps: fp32 state of the optimizer, and what the model computes with."""
+
+    weight: dict[str, Tensor]
+    exp_avg: dict[str, Tensor]
+    model: dict[str, Tensor]
+    trust_ratios: dict[str, float]
+    loss_scale: float
+
+
+def claim_fp16() -> None:
+    """DeepSpeed refuses fp16 on this processor, though torch computes in it."""
+    from deepspeed.accelerator import get_accelerator
+
+    get_accelerator().is_fp16_supported = lambda: True
+
+
+def train_all(cases: list[Case]) -> dict[Case, Outcome]:
+    """The outcome of each case."""
+    claim_fp16()
+    outcomes = {}
+    for case in cases:
+        engine = training.make_engine(case.settings(torch.distributed.get_world_size()), attach=case.attached)
+        training.train(engine, 0, STEPS)
+        lamb = engine.basic_optimizer
+        outcomes[case] = Outcome(
+            training.full(engine),
+            training.full(engine, "exp_avg"),
+            training.model_weights(engine),
+            dict(zip(lamb.tensor_names, lamb.last_trust_ratios.tolist())),
+            getattr(engine.optimizer, "cur_scale", 1.0),
+        )
+        training.close(engine)
+    return outcomes

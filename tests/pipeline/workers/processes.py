@@ -1,0 +1,54 @@
+"""Starts real processes, joined by gloo on this machine, and hands back what rank 0 returns."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.multiprocessing
+
+
+def free_port() -> int:
+    """A TCP port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _start(rank: int, world: int, port: int, result: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=str(port),
+        DS_ACCELERATOR="cpu",
+        GLOO_SOCKET_IFNAME="lo",
+        OMP_NUM_THREADS="1",
+    )
+    torch.set_num_threads(1)
+    import deepspeed  # after DS_ACCELERATOR is set
+
+    from pipeline import zero
+
+    zero.quieten()
+    deepspeed.init_distributed("gloo", verbose=False)
+    value = work(*arguments)
+    if rank == 0:
+        torch.save(value, result)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def run(world: int, work: Callable[..., Any], *arguments: Any, scratch: Path) -> Any:
+    """Runs `work(*arguments)` in `world` processes and returns what rank 0's call returned.
+
+    An exception in any of them is raised here.
+    """
+    result = scratch / f"result-{world}-{free_port()}.pt"
+    torch.multiprocessing.spawn(
+        _start, args=(world, free_port(), str(result), work, arguments), nprocs=world, join=True
+    )
+    return torch.load(result, weights_only=False)
