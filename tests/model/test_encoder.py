@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from model import AlbertModel
+from model.attention import AttentionLayout, SelfAttention
+from model.embeddings import FactorisedEmbeddings
 from model.encoder import FeedForward, block_indices
 from tests.model.examples import random_ids, randomise, tiny_config
 
@@ -49,14 +51,23 @@ def test_the_encoder_applies_these_blocks_in_this_order(
     assert len(states) == 5
 
 
-def test_dropout_acts_on_the_ffn_output_too() -> None:
+def test_dropout_acts_on_both_residual_branches() -> None:
+    """With nearly everything dropped, what is left of a sublayer is the LayerNorm of its input."""
     config = tiny_config(hidden_dropout_prob=0.9999)
-    feed_forward = FeedForward(config)
-    randomise(feed_forward, seed=0)
     hidden = torch.randn(2, 4, 24, generator=torch.Generator().manual_seed(1))
+    for sublayer, arguments in ((FeedForward(config), ()), (SelfAttention(config), (AttentionLayout(None),))):
+        randomise(sublayer, seed=0)
+        torch.manual_seed(0)
+        torch.testing.assert_close(sublayer(hidden, *arguments), sublayer.layer_norm(hidden))
+        assert not torch.allclose(sublayer.eval()(hidden, *arguments), sublayer.layer_norm(hidden))
+
+
+def test_dropout_acts_on_the_embeddings_before_their_projection() -> None:
+    embeddings = FactorisedEmbeddings(tiny_config(hidden_dropout_prob=0.9999))
+    randomise(embeddings, seed=0)
     torch.manual_seed(0)
-    torch.testing.assert_close(feed_forward(hidden), feed_forward.layer_norm(hidden))
-    assert not torch.allclose(feed_forward.eval()(hidden), feed_forward.layer_norm(hidden))
+    nothing_left = embeddings.projection.bias.expand(2, 4, 24)
+    torch.testing.assert_close(embeddings(random_ids(0, 2, 4), None, None), nothing_left)
 
 
 @pytest.mark.parametrize("field", ["hidden_dropout_prob", "attention_probs_dropout_prob"])
