@@ -1,0 +1,194 @@
+"""Pre-training as a user runs it: real `deepspeed` processes on real shards, killed and started again."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from transformers import AlbertForPreTraining as ReferenceModel
+
+from pipeline import checkpoints, export
+from pipeline.batches import BatchShape, Reader
+from tests.pipeline.conftest import REPOSITORY, run
+
+CONFIG = {
+    "train_batch_size": 16,
+    "train_micro_batch_size_per_gpu": 4,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.02}},
+    "gradient_clipping": 1.0,
+    "zero_optimization": {"stage": 1, "reduce_bucket_size": 100000},
+    "bf16": {"enabled": True},
+}
+SMALL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
+TIMES = {"seconds", "tokens_per_second", "rows_per_second", "data_wait_share"}
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "small.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+def command(corpus, config, output, *more, ranks=2):
+    return [
+        "deepspeed", "--quiet", "--num_accelerators", str(ranks), "--master_port", str(free_port()),
+        "--module", "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL,
+        "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--deepspeed_config", str(config),
+        "--output", str(output), "--steps", "40", "--log-interval", "4", "--eval-interval", "20",
+        "--save-interval", "5", *more,
+    ]  # fmt: skip
+
+
+def records(output):
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    return [{name: value for name, value in json.loads(line).items() if name not in TIMES} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def finished(corpus, config, tmp_path_factory):
+    """A run that nothing disturbed."""
+    output = tmp_path_factory.mktemp("run") / "finished"
+    result = run(*command(corpus, config, output))
+    return output, result
+
+
+def test_a_run_leaves_what_it_promises(finished):
+    output, result = finished
+    assert {"settings.json", "spiece.model", "metrics.jsonl", "tensorboard", "checkpoints", "export", "done"} <= {
+        path.name for path in output.iterdir()
+    }
+    assert (output / "done").read_text() == "40\n"
+    assert "warning" not in result.stderr.lower()
+    evaluations = [record for record in records(output) if record["split"] == "eval"]
+    assert [record["step"] for record in evaluations] == [20, 40]
+    training = [record for record in records(output) if record["split"] == "train"]
+    assert [record["step"] for record in training] == list(range(4, 41, 4))
+    assert training[-1]["samples"] == 640
+    for name in ("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "learning_rate", "grad_norm"):
+        assert name in training[-1]
+    assert training[-1]["loss"] < training[0]["loss"]
+    # 5 steps lie behind the one that made the last update: 1 - 39/40 of the peak.
+    assert training[-1]["learning_rate"] == pytest.approx(0.02 / 40)
+
+
+def test_tensorboard_has_the_curves(finished):
+    output, _ = finished
+    events = EventAccumulator(str(output / "tensorboard"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert {"train/loss", "train/mlm_loss", "train/sop_accuracy", "train/learning_rate", "eval/mlm_loss"} <= tags
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(4, 41, 4))
+
+
+def test_the_export_gives_transformers_the_same_logits(finished, corpus):
+    output, _ = finished
+    ours, theirs = export.load_model(output), ReferenceModel.from_pretrained(output / "export").eval()
+    ids = torch.randint(5, 200, (3, 24), generator=torch.Generator().manual_seed(0))
+    types = (torch.arange(24) > 11).long().expand(3, 24)
+    mask = torch.ones(3, 24, dtype=torch.long)
+    mask[1, 15:] = 0
+    with torch.no_grad():
+        mine = ours(ids, token_type_ids=types, attention_mask=mask)
+        reference = theirs(ids, token_type_ids=types, attention_mask=mask)
+    used = mask.bool()
+    torch.testing.assert_close(mine.mlm_logits[used], reference.prediction_logits[used], atol=1e-4, rtol=0)
+    torch.testing.assert_close(mine.sentence_logits, reference.sop_logits, atol=1e-4, rtol=0)
+
+
+def test_the_logged_held_out_figures_are_those_of_the_exported_model(finished, corpus):
+    """Recomputed from the rows, one row at a time, in fp32 and without DeepSpeed."""
+    from data_prep.shards import open_shards
+    from data_prep.vocabulary import Vocabulary
+
+    output, _ = finished
+    shards, model = open_shards(corpus.held_out), export.load_model(output)
+    continues = Vocabulary.load(output / "spiece.model").continues_word
+    reader = Reader(shards, BatchShape.of(shards), continues, "sop", seed=0)
+    sums = torch.zeros(4)
+    labels = []
+    for row in range(len(shards)):
+        batch = {name: torch.from_numpy(value) for name, value in reader.read([0], [row])._asdict().items()}
+        with torch.no_grad():
+            found = model(**batch)
+        sums += torch.stack([found.mlm_loss_sum, found.mlm_count, found.sentence_correct, found.sentence_count])
+        labels += [label for label in batch["masked_labels"][0].tolist() if label >= 0]
+    logged = next(record for record in reversed(records(output)) if record["split"] == "eval")
+    assert logged["predictions"] == int(sums[1])
+    assert logged["pairs"] == int(sums[3])
+    assert logged["mlm_loss"] == pytest.approx(float(sums[0] / sums[1]), rel=2e-3)  # bf16 against fp32
+    shares = torch.bincount(torch.tensor(labels)).double() / len(labels)
+    assert logged["mlm_unigram_entropy"] == pytest.approx(float(torch.special.entr(shares).sum()), rel=1e-9)
+
+
+def test_a_finished_run_has_nothing_left_to_do(finished, corpus, config):
+    output, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
+    result = run(*command(corpus, config, output))
+    assert "nothing to do" in result.stdout
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
+
+
+def kill_when(process, output, step, number):
+    """Sends a signal to every rank once the checkpoint of `step` stands; returns the launcher's status."""
+    deadline = time.monotonic() + 120
+    while not (output / "checkpoints" / f"step-{step:08d}").exists():
+        assert time.monotonic() < deadline, "the run never came so far"
+        assert process.poll() is None, "the run ended early"
+        time.sleep(0.01)
+    found = subprocess.run(["pgrep", "-f", f"pipeline.pretrain.*{output}"], capture_output=True, text=True, check=True)
+    for pid in map(int, found.stdout.split()):
+        if pid not in (process.pid, os.getpid()):
+            try:
+                command_line = open(f"/proc/{pid}/cmdline").read()  # noqa: SIM115
+                if "deepspeed" not in command_line:
+                    os.kill(pid, number)
+            except (ProcessLookupError, FileNotFoundError):
+                continue
+    return process.wait(timeout=120)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path, number):
+    output = tmp_path / "stopped"
+    words = command(corpus, config, output)
+    process = subprocess.Popen(
+        words, cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    status = kill_when(process, output, 10, number)
+    assert not (output / "done").exists()
+    if number == signal.SIGTERM:
+        assert status == 75
+    run(*command(corpus, config, output))
+    undisturbed, _ = finished
+    assert records(output) == records(undisturbed)
+    expected = checkpoints.load_weights(undisturbed / "checkpoints")
+    found = checkpoints.load_weights(output / "checkpoints")
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_one_rank_in_fp32_follows_two_ranks(corpus, config, tmp_path):
+    """How the batch is split does not matter: 10 steps, 1 rank x 8 x 2 against 2 ranks x 4 x 2."""
+    outputs = []
+    for ranks, micro in ((2, 4), (1, 8), (1, 16)):
+        path = tmp_path / f"{ranks}x{micro}.json"
+        path.write_text(json.dumps(CONFIG | {"train_micro_batch_size_per_gpu": micro}))
+        output = tmp_path / f"run{ranks}x{micro}"
+        run(*command(corpus, path, output, "--precision", "fp32", "--steps", "10", "--log-interval", "1", ranks=ranks))
+        outputs.append([record["loss"] for record in records(output) if record["split"] == "train"])
+    assert outputs[0] == pytest.approx(outputs[1], rel=1e-5)
+    assert outputs[0] == pytest.approx(outputs[2], rel=1e-5)
