@@ -26,7 +26,8 @@ SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.str
 
 # A row group is closed at this many characters of text: what a reader holds in memory at once.
 _ROW_GROUP_CHARACTERS = 4 << 20
-# Chosen once: with it 2, 5 and 10 % of the sample corpus are 2, 5 and 11 % of its text. Never change it: it defines the split.
+# Chosen once: with it 2, 5 and 10 % of the sample corpus are about 2, 5 and 11 % of its text. Never change it: it
+# defines the split.
 _HELD_OUT_SALT = b"held-out 83:"
 
 
@@ -77,16 +78,17 @@ class PartFile:
 class DocumentsManifest:
     """What `documents.json` says.
 
-    source: kind of the raw collection. inputs: what was read (name and size, or whatever identifies it). options: flags
-    that decide the output, the held-out fraction among them. counts: by split. input_bytes: raw input that was read, before
-    markup was taken off. skipped: by reason, {"count": int, "examples": [names]}. files: every part, in order.
+    source: kind of the raw collection. inputs: what was read: name and size, or whatever identifies it. options: the
+    flags that decide the output, the held-out fraction among them. counts: by split. raw_bytes: of the input,
+    decompressed,
+    before markup was taken off. skipped: by reason, {"count": int, "examples": [names]}. files: every part, in order.
     """
 
     source: str
     inputs: list[dict[str, Any]]
     options: dict[str, Any]
     counts: dict[str, Counts]
-    input_bytes: int
+    raw_bytes: int
     skipped: dict[str, dict[str, Any]]
     files: list[PartFile] = field(default_factory=list)
     format_version: int = FORMAT_VERSION

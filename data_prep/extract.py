@@ -1,9 +1,10 @@
 """Raw collections to documents.
 
-    python -m data_prep extract --source wikipedia --input enwiki-latest-pages-articles.xml.bz2 --out DIR --held-out 0.01
-    mpirun -n 16 python -m data_prep extract --source books --input gutenberg/ --out DIR
+    python -m data_prep extract --source wikipedia --input enwiki-latest-pages-articles.xml.bz2 --out DIR --held-out
+    0.01 mpirun -n 16 python -m data_prep extract --source books --input gutenberg/ --out DIR
 
-Unit k of the input becomes DIR/train-k.parquet (and DIR/held_out-k.parquet) whoever does it and whenever, so any number of
+Unit k of the input becomes DIR/train-k.parquet (and DIR/held_out-k.parquet) whoever does it and whenever, so any
+number of
 ranks, and a run that was killed and started again, write the same bytes. DIR/documents.json is written last.
 """
 
@@ -33,12 +34,37 @@ from data_prep.errors import UserError
 from data_prep.ledger import Ledger, Record, describe_differences
 from data_prep.sources import Source
 from data_prep.sources.books import Books
+from data_prep.sources.hub import Hub
+from data_prep.sources.jsonl import Fields, Records
 from data_prep.sources.wikipedia import Wikipedia
 
 _EXAMPLES = 5  # names kept of what was skipped, for each reason
-SOURCES: dict[str, Callable[[argparse.Namespace], Source]] = {
-    "wikipedia": lambda args: Wikipedia(_paths(args), args.unit_megabytes << 20),
-    "books": lambda args: Books(_paths(args), args.unit_megabytes << 20),
+_FIELD_FLAGS = ("text_field", "id_field", "title_field")
+_HUB_FLAGS = ("subset", "hub_split")
+
+
+def _open_wikipedia(args: argparse.Namespace) -> Source:
+    return Wikipedia(_paths(args), args.unit_megabytes << 20)
+
+
+def _open_books(args: argparse.Namespace) -> Source:
+    return Books(_paths(args), args.unit_megabytes << 20)
+
+
+def _open_records(args: argparse.Namespace) -> Source:
+    return Records(_paths(args), _fields(args), args.unit_megabytes << 20)
+
+
+def _open_hub(args: argparse.Namespace) -> Source:
+    return Hub(args.input, args.subset, args.hub_split or "train", _fields(args))
+
+
+# How to open each kind of collection, and which of the flags above it has a use for.
+SOURCES: dict[str, tuple[Callable[[argparse.Namespace], Source], tuple[str, ...]]] = {
+    "wikipedia": (_open_wikipedia, ()),
+    "books": (_open_books, ()),
+    "jsonl": (_open_records, _FIELD_FLAGS),
+    "hub": (_open_hub, _FIELD_FLAGS + _HUB_FLAGS),
 }
 
 
@@ -53,6 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unit-megabytes", type=int, default=16, metavar="N", help="raw text in a unit of work (default %(default)s)"
     )
+    fields = parser.add_argument_group("jsonl and hub")
+    fields.add_argument("--text-field", metavar="NAME", help="field that holds the text (default text)")
+    fields.add_argument("--id-field", metavar="NAME", help="field that identifies a document (default: its place)")
+    fields.add_argument("--title-field", metavar="NAME", help="field that holds a title")
+    hub = parser.add_argument_group("hub")
+    hub.add_argument("--subset", metavar="NAME", help="configuration of the dataset, as in 20231101.en")
+    hub.add_argument("--hub-split", metavar="NAME", help="split of the dataset (default train)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -61,10 +94,15 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--held-out {args.held_out} is not a share of the documents; give one from 0 up to below 1")
     if args.unit_megabytes < 1:
         raise UserError(f"--unit-megabytes {args.unit_megabytes} is not a size; give 1 or more")
+    open_source, flags = SOURCES[args.source]
+    for flag in _FIELD_FLAGS + _HUB_FLAGS:
+        if getattr(args, flag) is not None and flag not in flags:
+            raise UserError(f"--{flag.replace('_', '-')} means nothing to --source {args.source}; leave it out")
     started = time.monotonic()
     with launch() as ranks:
-        source = ranks.on_root(lambda: SOURCES[args.source](args))
-        options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes, **_source_options(args)}
+        source = ranks.on_root(lambda: open_source(args))
+        options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes}
+        options |= {flag: getattr(args, flag) for flag in flags}
         if ranks.on_root(lambda: is_complete(args.out, args.source, source.inputs, options)):
             if ranks.is_root:
                 print(f"extract: {args.out} holds these documents already; nothing to do")
@@ -93,9 +131,8 @@ def _paths(args: argparse.Namespace) -> list[Path]:
     return [Path(path) for path in args.input]
 
 
-def _source_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags that matter to one kind of source only."""
-    return {}
+def _fields(args: argparse.Namespace) -> Fields:
+    return Fields(args.text_field or "text", args.id_field, args.title_field)
 
 
 def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: dict[str, Any]) -> bool:
@@ -113,7 +150,8 @@ def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: d
     if recorded["inputs"] != inputs:
         recorded["inputs"], wanted["inputs"] = _names(there.inputs), _names(inputs)
     raise UserError(
-        f"{out} holds other documents ({describe_differences(recorded, wanted)}); give another --out or delete that directory"
+        f"{out} holds other documents ({describe_differences(recorded, wanted)}); "
+        "give another --out or delete that directory"
     )
 
 
@@ -129,6 +167,7 @@ def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: flo
     counts = {TRAIN: Counts()} | ({HELD_OUT: Counts()} if held_out else {})
     documents: dict[str, list[Document]] = {split: [] for split in counts}
     skipped: dict[str, dict[str, Any]] = {}
+    consumed = source.consumed
     for item in source.read(unit):
         if isinstance(item, Document):
             split = HELD_OUT if held_out and is_held_out(item.id, held_out) else TRAIN
@@ -144,7 +183,7 @@ def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: flo
         "documents": sum(count.documents for count in counts.values()),
         "counts": {split: asdict(count) for split, count in counts.items()},
         "skipped": skipped,
-        "bytes": source.sizes[index],
+        "raw_bytes": source.consumed - consumed,
         "files": [asdict(file) for file in files],
     }
 
@@ -168,7 +207,7 @@ def summarize(
         inputs=inputs,
         options=options,
         counts=counts,
-        input_bytes=sum(record["bytes"] for record in records),
+        raw_bytes=sum(record["raw_bytes"] for record in records),
         skipped=dict(sorted(skipped.items())),
         files=sorted(files, key=lambda file: (file.name.rpartition("-")[0] != TRAIN, file.name)),
     )
@@ -182,8 +221,8 @@ def summary_line(manifest: DocumentsManifest, seconds: float) -> str:
     held_out = manifest.counts.get(HELD_OUT, Counts()).documents
     return (
         f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
-        f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.input_bytes / 1e6:.1f} MB of input "
-        f"in {seconds:.1f} s ({manifest.input_bytes / 1e6 / seconds:.1f} MB/s); {describe_skipped(manifest)}"
+        f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB "
+        f"in {seconds:.1f} s ({manifest.raw_bytes / 1e6 / seconds:.1f} MB/s); {describe_skipped(manifest)}"
     )
 
 

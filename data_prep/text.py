@@ -10,7 +10,6 @@ import unicodedata
 
 import sentencex
 
-
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 

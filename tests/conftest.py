@@ -10,7 +10,7 @@ from data_prep.sources import sample
 
 @pytest.fixture(scope="session")
 def sample_corpus() -> Path:
-    """The directory that `python -m data_prep sample` makes: wikipedia/*.bz2 and books/*.txt, fetched once a checkout."""
+    """What `python -m data_prep sample` makes, wikipedia/*.bz2 and books/*.txt, fetched once a checkout."""
     directory = Path(__file__).resolve().parent.parent / ".cache" / "sample"
     directory.parent.mkdir(exist_ok=True)
     sample.run(argparse.Namespace(out=directory))

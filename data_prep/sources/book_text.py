@@ -16,18 +16,21 @@ _GUTENBERG_END = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _GUTENBERG_CREDIT = re.compile(
-    r"\A\s*(?:(?:This )?(?:e-?text|ebook) was (?:prepared|produced)|Produced by|Transcribed from|Prepared by|E-text prepared)\b"
-    r"[^\n]*(?:\n[^\n]+)*",
+    r"\A\s*(?:(?:This )?(?:e-?text|ebook) was (?:prepared|produced)|E-text prepared|Produced by|Transcribed from"
+    r"|Prepared by)\b[^\n]*(?:\n[^\n]+)*",
     re.IGNORECASE,
 )
 _NUMERAL = (
-    r"(?:[ivxlcdm]+|\d+|(?:the )?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|last)"
-    r"|(?:twenty|thirty|forty|fifty|sixty)?[ -]?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen"
-    r"|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty)?)"
+    r"(?:[ivxlcdm]+|\d+"
+    r"|(?:the )?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|last)"
+    r"|(?:twenty|thirty|forty|fifty|sixty)?[ -]?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+    r"|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty)?)"
 )
 _HEADING = re.compile(
-    rf"(?:the )?(?:chapter|chap\.|book|part|volume|vol\.|act|scene|canto|stave|letter|section)\s+{_NUMERAL}\b(?:[.,:;—–-].*)?"
-    rf"|(?:prologue|epilogue|preface|introduction|foreword|afterword|contents|table of contents|appendix|the end|finis|dedication)\.?"
+    r"(?:the )?(?:chapter|chap\.|book|part|volume|vol\.|act|scene|canto|stave|letter|section)"
+    rf"\s+{_NUMERAL}\b(?:[.,:;—–-].*)?"
+    r"|(?:prologue|epilogue|preface|introduction|foreword|afterword|contents|table of contents|appendix|the end|finis"
+    r"|dedication)\.?"
     r"|[ivxlcdm]{1,7}\.?|\d{1,3}\.?|[-*=_~ .·]+"
     r"|(?:first|second|third|fourth|fifth) (?:act|scene|part|book|volume)\b.*",
     re.IGNORECASE,
@@ -63,7 +66,7 @@ def book_to_prose(text: str) -> str:
 
 def drop_gutenberg(text: str) -> str:
     """Text without Project Gutenberg's header and footer, of the 1990s ("small print") or later."""
-    starts = [match for match in _GUTENBERG_START.finditer(text, 0, min(len(text), 60_000))]
+    starts = list(_GUTENBERG_START.finditer(text, 0, min(len(text), 60_000)))
     if starts:
         text = _GUTENBERG_CREDIT.sub("", text[starts[-1].end() :])
     end = _GUTENBERG_END.search(text, len(text) // 2)
@@ -71,7 +74,7 @@ def drop_gutenberg(text: str) -> str:
 
 
 def drop_contents(text: str) -> str:
-    """Text without a table of contents: the short lines after "Contents", up to the first that is part of a sentence."""
+    """Text without a table of contents: the short lines after "Contents", up to the first line of text."""
     match = _CONTENTS.search(text, 0, min(len(text), 20_000))
     if not match:
         return text
@@ -138,9 +141,6 @@ def is_heading(lines: list[str]) -> bool:
         return False
     if _HEADING.fullmatch(text):
         return True
-    return (
-        len(lines) == 1
-        and text.isupper()
-        and not _ENDS_WELL.search(text)
-        or text.lower().startswith("by william shakespeare")
+    return (len(lines) == 1 and text.isupper() and not _ENDS_WELL.search(text)) or text.lower().startswith(
+        "by william shakespeare"
     )

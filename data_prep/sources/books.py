@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from data_prep.documents import Document
 from data_prep.errors import UserError
-from data_prep.sources import Skipped
+from data_prep.sources import Skipped, Source
 from data_prep.sources.book_text import book_to_prose
 
 _SUFFIXES = {".txt", ".text"}
@@ -22,27 +21,26 @@ class Book:
     id: str
 
 
-class Books:
+class Books(Source):
     """The .txt files below one or more directories, or files named themselves. A `Source`; a unit is a run of files."""
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
-        """Files are put together into units of about `unit_bytes`. UserError: a path is missing or holds no text file."""
-        self.inputs: list[dict[str, Any]] = []
-        self.units: list[list[Book]] = []
-        self.sizes: list[int] = []
+        """Puts files together into units of about `unit_bytes`. UserError: a path is missing or holds no text file."""
+        super().__init__()
         for book in [book for path in paths for book in find_books(path)]:
             size = book.path.stat().st_size
             self.inputs.append({"name": book.id, "bytes": size})
             if not self.units or self.sizes[-1] + size > unit_bytes:
-                self.units.append([])
-                self.sizes.append(0)
+                self.add([], 0)
             self.units[-1].append(book)
             self.sizes[-1] += size
 
     def read(self, unit: list[Book]) -> Iterator[Document | Skipped]:
         """One document a file."""
         for book in unit:
-            text = decode(book.path.read_bytes())
+            content = book.path.read_bytes()
+            self.consumed += len(content)
+            text = decode(content)
             if text is None:
                 yield Skipped(book.id, "not a text file")
                 continue

@@ -47,7 +47,8 @@ class Bzip2File:
     def _decompress(self, bit: int, following: tuple[int, int] | None) -> tuple[bytes | None, tuple[int, int] | None]:
         """Content of the block at `bit`, or None where its mark was none, and the mark that comes after it.
 
-        The 48 bits of a mark also turn up by chance inside a block, once in 10^14 bits: then the block goes on behind them.
+        The 48 bits of a mark also turn up by chance inside a block, once in 10^14 bits: then the block goes on
+        behind them.
         """
         after = following and self._next_mark(following[0] + _MARK_BITS)
         for end in (following, after):
@@ -60,7 +61,7 @@ class Bzip2File:
         raise UserError(f"{self.path} is damaged near byte {bit // 8}; download it again")
 
     def _decompress_bits(self, begin: int, end: int) -> bytes | None:
-        """Decompresses the one block between two bit positions by making a whole stream of it; None if it is no block."""
+        """Decompresses the block between two bit positions by making a whole stream of it; None if it is no block."""
         first, last = begin // 8, -(-end // 8)
         bits = int.from_bytes(self._data[first:last], "big") >> (last * 8 - end)
         length = end - begin
@@ -76,7 +77,7 @@ class Bzip2File:
             return None
 
     def _next_mark(self, bit: int) -> tuple[int, int] | None:
-        """The first mark at or after a bit: (its bit, which mark); None when there is none as far as a block can reach."""
+        """The first mark at or after a bit: (its bit, which mark); None: there is none as far as a block can reach."""
         first = bit // 8
         # Close marks first: most blocks are far smaller than the largest.
         begin, reach = first, 256 << 10

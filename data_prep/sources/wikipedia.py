@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.parsers import expat
 
 from data_prep.documents import Document
 from data_prep.errors import UserError
-from data_prep.sources import Skipped
+from data_prep.sources import Skipped, Source
 from data_prep.sources.bzip2 import Bzip2File
 from data_prep.wikitext import to_prose
 
@@ -50,33 +49,33 @@ class Page:
     is_redirect: bool = False
 
 
-class Wikipedia:
+class Wikipedia(Source):
     """The articles of one or more exports: namespace 0 without redirects and disambiguation pages. A `Source`."""
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
         """`unit_bytes` of XML make a unit. UserError: a path is not a whole export."""
-        self.inputs: list[dict[str, Any]] = []
-        self.units: list[Range] = []
+        super().__init__()
         for path in paths:
             for file in export_files(path):
                 size = file.stat().st_size
                 check_export(file)
                 step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
                 self.inputs.append({"name": file.name, "bytes": size})
-                self.units += [Range(file, at, min(at + step, size)) for at in range(0, size, step)]
-        self.sizes = [unit.end - unit.begin for unit in self.units]
+                for at in range(0, size, step):
+                    self.add(Range(file, at, min(at + step, size)), min(step, size - at))
 
     def read(self, unit: Range) -> Iterator[Document | Skipped]:
         """The articles among the pages that begin in the range."""
         for number, raw in enumerate(raw_pages(unit)):
+            self.consumed += len(raw)
             try:
-                page = parse_page(raw)
-                yield article(page)
+                item = article(parse_page(raw))
             # Whatever is wrong with one page of millions must not end the job: it is counted and named.
             except Exception as error:
                 title = re.search(rb"<title>([^<]*)</title>", raw)
                 name = title[1].decode(errors="replace") if title else f"page {number} after byte {unit.begin}"
-                yield Skipped(name, f"broken ({type(error).__name__})")
+                item = Skipped(name, f"broken ({type(error).__name__})")
+            yield item
 
 
 def export_files(path: Path) -> list[Path]:
@@ -136,8 +135,8 @@ def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[in
 def raw_pages(unit: Range) -> Iterator[bytes]:
     """The `<page>...</page>` elements that begin in the range, as bytes, with one of them in memory at a time.
 
-    A page begins where its first byte stands. In a .bz2 file that byte belongs to the bzip2 block that holds it, and the
-    block to the range that holds the block's first byte.
+    A page begins where its first byte stands. In a .bz2 file that byte belongs to the bzip2 block that holds it, and
+    the block to the range that holds the block's first byte.
     """
     bzip2 = Bzip2File(unit.path) if is_bzip2(unit.path) else None
     buffer, used = b"", 0  # how many bytes of the buffer are done with
@@ -166,7 +165,7 @@ def raw_pages(unit: Range) -> Iterator[bytes]:
 
 
 def parse_page(raw: bytes) -> Page:
-    """Reads one `<page>` element. Raises expat.ExpatError where it is not well-formed; no entity can be declared in it."""
+    """Reads one `<page>` element, in which no entity can be declared. expat.ExpatError: it is not well-formed."""
     page = Page()
     path: list[str] = []
     pieces: list[str] = []

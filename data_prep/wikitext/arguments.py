@@ -10,8 +10,8 @@ _NAMED = re.compile(r"\s*([\w .:&/-]{1,40}?)\s*=(.*)", re.DOTALL)
 class Arguments:
     """What stands after the template's name.
 
-    template: the name, lower case. positional: arguments by place, stripped. named: by key, lower case, stripped; a numbered
-    one ("1=...") is put in its place instead.
+    template: the name, lower case. positional: arguments by place, stripped. named: by key, lower case, stripped; a
+    numbered one ("1=...") is put in its place instead.
     """
 
     template: str
@@ -37,7 +37,7 @@ class Arguments:
         return result
 
     def __getitem__(self, index: int) -> str:
-        """The positional argument at `index`. IndexError where it is missing or empty: the template has nothing to show."""
+        """The positional argument at `index`. IndexError where it is missing or empty: there is nothing to show."""
         value = self.positional[index]
         if not value:
             raise IndexError(index)
@@ -48,3 +48,8 @@ class Arguments:
         if isinstance(key, str):
             return self.named.get(key) or default
         return (self.positional[key] if key < len(self.positional) else "") or default
+
+
+def names(text: str) -> list[str]:
+    """The template names in a text that separates them by "|" or line breaks."""
+    return [name for name in (part.strip() for part in text.replace("\n", "|").split("|")) if name]

@@ -1,9 +1,8 @@
 """Templates of dates and times."""
 
-from data_prep.wikitext.arguments import Arguments
-from data_prep.wikitext.marks import HOLE
+from data_prep.wikitext.arguments import Arguments, names
 
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = names("January|February|March|April|May|June|July|August|September|October|November|December")
 
 
 def format_date(year: str, month: str, day: str, day_first: bool) -> str:
@@ -25,15 +24,14 @@ def date(arguments: Arguments) -> str:
 
 
 def as_of(arguments: Arguments) -> str:
-    """{{as of|2014|6|lc=y}}: "as of June 2014"."""
-    words = arguments.get("alt") or ""
-    if words:
+    """{{as of|2014|6|lc=y}} "as of June 2014"; {{as of|2014|alt=in 2014}} "in 2014"."""
+    if words := arguments.get("alt"):
         return words
+    shown = format_date(arguments[0], arguments.get(1), arguments.get(2), arguments.get("df").lower() != "us")
+    if arguments.get("bare"):
+        return shown
     lead = "since" if arguments.get("since") else "as of"
-    lead = lead if arguments.get("lc") else lead.capitalize()
-    end = "" if arguments.get("bare") not in ("y", "yes") else None
-    shown = format_date(arguments[0], arguments.get(1), arguments.get(2), not arguments.get("df", "").startswith("us"))
-    return f"{lead} {shown}" if end is not None else shown
+    return f"{lead if arguments.get('lc') else lead.capitalize()} {shown}"
 
 
 def circa(arguments: Arguments) -> str:
@@ -59,29 +57,17 @@ def old_style(arguments: Arguments) -> str:
     return f"{month_and_day}{separator}{year}" if year else month_and_day
 
 
-def born_and_died(arguments: Arguments) -> str:
-    """{{birth year and age|1950}} and its like: the year."""
-    return arguments[0]
-
-
-def time_ago(arguments: Arguments) -> str:
-    """A span that depends on the day of reading: nothing that stays true."""
-    return HOLE
-
-
+_DATES = """
+    start date|end date|birth date|birth date and age|death date|death date and age|bda|dda|dob|start date and age
+    dts|date
+    film date|launch date|release date|birth-date and age|death-date and age|date table sorting|opening date
+    end date and age
+    """
 RENDERERS = {
-    **dict.fromkeys(
-        "start date|end date|birth date|birth date and age|death date|death date and age|bda|dda|dob|start date and age|dts|date"
-        "|film date|launch date|release date|birth-date and age|death-date and age|dtsa|d-da|isodate|date table sorting|opening date".split(
-            "|"
-        ),
-        date,
-    ),
-    **dict.fromkeys(["as of", "as of?", "asof", "since"], as_of),
+    **dict.fromkeys(names(_DATES), date),
+    **dict.fromkeys(["as of", "asof", "since"], as_of),
     **dict.fromkeys(["circa", "c.", "ca", "ca.", "c"], circa),
     **dict.fromkeys(["floruit", "fl.", "fl"], floruit),
     **dict.fromkeys(["reign", "r.", "reigned"], reign),
-    **dict.fromkeys(["oldstyledate", "old style date", "oldstyledatedy", "oldstyledatenot"], old_style),
-    **dict.fromkeys(["birth year and age", "death year and age", "birth based on age as of date"], born_and_died),
-    **dict.fromkeys(["age in years", "age in days", "time ago", "years ago", "age nts"], time_ago),
+    **dict.fromkeys(["oldstyledate", "old style date", "oldstyledatedy"], old_style),
 }

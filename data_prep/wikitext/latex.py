@@ -2,38 +2,37 @@
 
 import re
 
-_SYMBOLS = {
-    **dict(zip("alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi".split(), "αβγδεζηθικλμνξ")),
-    **dict(zip("pi rho sigma tau upsilon phi chi psi omega".split(), "πρστυφχψω")),
-    **dict(zip("Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), "ΓΔΘΛΞΠΣΦΨΩ")),
-    **dict(zip("varepsilon vartheta varphi ell hbar partial nabla infty".split(), "εϑφℓħ∂∇∞")),
-    **dict(zip("times cdot div pm mp leq le geq ge neq ne approx equiv sim".split(), "×·÷±∓≤≤≥≥≠≠≈≡∼")),
-    **dict(zip("in notin subset subseteq cup cap emptyset forall exists".split(), "∈∉⊂⊆∪∩∅∀∃")),
-    **dict(zip("to rightarrow leftarrow Rightarrow Leftrightarrow mapsto leftrightarrow".split(), "→→←⇒⇔↦↔")),
-    **dict(zip("sum prod int sqrt oplus otimes wedge vee neg land lor circ degree".split(), "∑∏∫√⊕⊗∧∨¬∧∨∘°")),
-    **dict(zip("ldots cdots dots prime perp parallel angle propto setminus mid".split(), "…⋯…′⊥∥∠∝∖|")),
-    **{"lbrace": "{", "rbrace": "}", "langle": "⟨", "rangle": "⟩", "lfloor": "⌊", "rfloor": "⌋", "backslash": "\\"},
-    **{"quad": " ", "qquad": " ", "lt": "<", "gt": ">", "colon": ":", "iff": "⇔", "implies": "⇒", "aleph": "ℵ"},
-}
-# Names that are read out: sin, log, max, ...
-_WORDS = frozenset(
-    "arccos arcsin arctan cos cosh cot det dim exp gcd inf ker lim ln log max min mod sin sinh sup tan".split()
-)
+# command, what it shows
+_TABLE = """
+alpha α, beta β, gamma γ, delta δ, epsilon ε, zeta ζ, eta η, theta θ, iota ι, kappa κ, lambda λ, mu μ, nu ν, xi ξ, pi π
+rho ρ, sigma σ, tau τ, upsilon υ, phi φ, chi χ, psi ψ, omega ω, varepsilon ϵ, vartheta ϑ, varphi ϕ, Gamma Γ, Delta Δ
+Theta Θ, Lambda Λ, Xi Ξ, Pi Π, Sigma Σ, Phi Φ, Psi Ψ, Omega Ω, ell ℓ, hbar ħ, partial ∂, nabla ∇, infty ∞, aleph ℵ
+times ×, cdot ·, div ÷, pm ±, mp ∓, leq ≤, le ≤, geq ≥, ge ≥, neq ≠, ne ≠, approx ≈, equiv ≡, sim ∼, propto ∝
+in ∈, notin ∉, subset ⊂, subseteq ⊆, cup ∪, cap ∩, emptyset ∅, setminus ∖, forall ∀, exists ∃, neg ¬, land ∧, lor ∨
+wedge ∧, vee ∨, oplus ⊕, otimes ⊗, circ ∘, to →, rightarrow →, leftarrow ←, leftrightarrow ↔, mapsto ↦, Rightarrow ⇒
+Leftrightarrow ⇔, iff ⇔, implies ⇒, lt <, gt >, sum ∑, prod ∏, int ∫, sqrt √, prime ′, degree °, perp ⊥, parallel ∥, angle ∠, mid |
+ldots …, dots …, dotsc …, dotsb ⋯, cdots ⋯, langle ⟨, rangle ⟩, lfloor ⌊, rfloor ⌋, lbrace {, rbrace }, colon :
+arccos arccos, arcsin arcsin, arctan arctan, cos cos, cosh cosh, cot cot, det det, dim dim, exp exp, gcd gcd, inf inf
+ker ker, lim lim, ln ln, log log, max max, min min, mod mod, sin sin, sinh sinh, sup sup, tan tan
+"""
+_SYMBOLS = dict(entry.split() for line in _TABLE.strip().split("\n") for entry in line.split(", "))
 _FRACTION = re.compile(r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _WRAPPER = re.compile(
     r"\\(?:text|textrm|textit|textbf|mathrm|mathbf|mathit|mathsf|mathbb|mathcal|mathfrak|mathtt|boldsymbol|operatorname"
     r"|rm|bf|it|hat|bar|vec|tilde|dot|ddot|overline|underline|widehat|mbox|hbox|ce|sqrt|boxed|overrightarrow)\*?\s*\{([^{}]*)\}"
 )
+_BRACES = "\ue0f0\ue0f1"
 _SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s?|\\(.)", re.DOTALL)
 
 
 def to_text(latex: str) -> str:
-    """LaTeX as a reader would type it in a line: `\\frac{a}{b}` a/b, `x^{2}` x^2, Greek letters and operators themselves."""
+    """LaTeX as a reader would type it in a line: `\\frac{a}{b}` a/b, `x^{2}` x^2, `\\alpha` α, `\\leq` ≤."""
     if "\\begin" in latex:
         latex = (
             re.sub(r"\\(?:begin|end)\s*\{[^{}]*\}(?:\{[^{}]*\})?", " ", latex).replace("&", " ").replace("\\\\", "; ")
         )
+    latex = latex.replace("\\{", _BRACES[0]).replace("\\}", _BRACES[1])  # those that are shown, unlike those that group
     before = None
     while before != latex:
         before = latex
@@ -41,7 +40,8 @@ def to_text(latex: str) -> str:
         latex = _WRAPPER.sub(lambda match: "√" * ("sqrt" in match[0]) + match[1], latex)
         latex = _FRACTION.sub(lambda match: f"{_grouped(match[1])}/{_grouped(match[2])}", latex)
     latex = _COMMAND.sub(_render_command, latex)
-    return " ".join(latex.replace("{", "").replace("}", "").replace("~", " ").split())
+    latex = latex.replace("{", "").replace("}", "").replace("~", " ")
+    return " ".join(latex.replace(_BRACES[0], "{").replace(_BRACES[1], "}").split())
 
 
 def _grouped(term: str) -> str:
@@ -62,7 +62,7 @@ def _render_script(match: re.Match[str]) -> str:
 def _render_command(match: re.Match[str]) -> str:
     name, character = match[1], match[2]
     if name is None:
-        return character if character in "{}%$#&_|" else " "
-    if name in _SYMBOLS:
-        return _SYMBOLS[name] + (" " if match[0].endswith(" ") and name not in ("sqrt",) else "")
-    return f"{name} " if name in _WORDS else ""
+        return character if character in "%$#&_|" else " "
+    shown = _SYMBOLS.get(name, "")
+    is_word = shown.isalpha() and shown.isascii()
+    return f"{shown} " if is_word or (shown and name != "sqrt" and match[0].endswith(" ")) else shown

@@ -1,4 +1,4 @@
-"""Private-use characters that stand in the text between the stages of `to_prose`; none of them is left in its result."""
+"""Private-use characters that stand in the text between the stages of `to_prose`; its result has none of them."""
 
 import re
 

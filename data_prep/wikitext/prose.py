@@ -3,27 +3,29 @@
 import html
 import re
 
-from data_prep.wikitext.markup import flatten
+from data_prep.wikitext.arguments import names
 from data_prep.wikitext.marks import HOLE, reveal, without_marks
+from data_prep.wikitext.markup import flatten
 from data_prep.wikitext.repair import repair
 from data_prep.wikitext.tags import render_tags
 
 _HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
 # Sections that list instead of telling.
 _DROPPED_SECTIONS = frozenset(
-    """see also|references|external links|further reading|notes|bibliography|sources|footnotes|citations|works cited
-    |notes and references|references and notes|notes and sources|sources and notes|references and further reading
-    |references and sources|sources and references|notes and citations|citations and notes|literature|literature cited
-    |bibliography and references|references and bibliography|further reading and references|external references
-    |external sources|external links and references|references and external links|general references|cited references
-    |cited sources|cited works|specific references|primary sources|secondary sources|explanatory notes|endnotes|links
-    |notes and bibliography|bibliography and further reading|further information|selected bibliography
-    |select bibliography|published works|gallery|galleries|image gallery|photo gallery|photos|pictures|images
-    |external link|reference|weblinks|web links|related pages|references in popular culture and notes""".replace(
-        "\n", ""
+    names(
+        """
+        see also|references|external links|further reading|notes|bibliography|sources|footnotes|citations
+        works cited|notes and references|references and notes|notes and sources|sources and notes
+        references and further reading|references and sources|sources and references|notes and citations
+        citations and notes|literature|literature cited|bibliography and references|references and bibliography
+        further reading and references|external references|external sources|external links and references
+        references and external links|general references|cited references|cited sources|cited works
+        specific references|primary sources|secondary sources|explanatory notes|endnotes|links
+        notes and bibliography|bibliography and further reading|further information|selected bibliography
+        select bibliography|published works|gallery|galleries|image gallery|photo gallery|photos|pictures|images
+        external link|reference|weblinks|web links|related pages|references in popular culture and notes
+        """
     )
-    .replace("    ", "")
-    .split("|")
 )
 _LINK = re.compile(
     r"\[(?:(?:https?|ftp|ftps|irc|news|gopher|sftp):(?://)?|//|mailto:)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]", re.I
@@ -36,7 +38,7 @@ _TAG = re.compile(
     r"|source|span|strike|strong|sub|sup|table|tbody|td|templatestyles|th|tr|time|tt|u|ul|var|wbr)\b[^<>]*>",
     re.IGNORECASE,
 )
-_BREAKING_TAGS = frozenset("blockquote dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p poem pre td th tr ul".split())
+_BREAKING_TAGS = frozenset(names("blockquote|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|pre|td|th|tr|ul"))
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
@@ -70,7 +72,7 @@ def _replace_tag(match: re.Match[str]) -> str:
 
 
 def drop_sections(text: str) -> str:
-    """Text without its headings, and without the sections that hold references, links and notes, with what is below them."""
+    """Text without its headings, and without the sections of references, links and notes and what is below them."""
     kept, position, dropping = [], 0, 0  # dropping: level of the section being dropped, 0 when none is
     for match in _HEADING.finditer(text):
         level = len(match[1])
@@ -114,7 +116,7 @@ def paragraphs(text: str) -> list[str]:
 
 def clean(text: str) -> str:
     """One paragraph without marks, with the punctuation mended where something was dropped."""
-    return " ".join(reveal(repair(text)).split())
+    return " ".join(reveal(repair(" ".join(text.split()))).split())
 
 
 def is_prose(paragraph: str) -> bool:

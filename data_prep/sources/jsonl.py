@@ -1,0 +1,188 @@
+"""Records with a field of text: JSON lines (.jsonl, .json, also .gz and .zst) and Parquet."""
+
+import bz2
+import gzip
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_prep.documents import Document
+from data_prep.errors import UserError
+from data_prep.sources import Skipped, Source
+
+_JSON = re.compile(r"\.(?:jsonl|json|ndjson)(?:\.(gz|zst|bz2))?$", re.IGNORECASE)
+_PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
+_BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Names of the fields (or columns) of a record. id and title may be missing in the data, or None: not asked for."""
+
+    text: str = "text"
+    id: str | None = None
+    title: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Lines that begin in bytes [begin, end) of a JSON file, or row groups [begin, end) of a Parquet file.
+
+    name: path relative to the --input it was found under. A compressed file is one part, of bytes 0 to its size.
+    """
+
+    path: Path
+    name: str
+    begin: int
+    end: int
+
+
+class Records(Source):
+    """Files of records. A `Source`; a unit is a run of lines, a compressed file or a run of Parquet row groups."""
+
+    def __init__(self, paths: Sequence[Path], fields: Fields, unit_bytes: int) -> None:
+        """UserError: a path is missing, holds no such file, or a Parquet file lacks a column."""
+        super().__init__()
+        self.fields = fields
+        for file, name in [found for path in paths for found in find_files(path)]:
+            size = file.stat().st_size
+            self.inputs.append({"name": name, "bytes": size})
+            if _PARQUET.search(name):
+                self._plan_parquet(file, name, unit_bytes)
+                continue
+            compressed = is_compressed(file)
+            step = max(size, 1) if compressed else unit_bytes
+            for begin in range(0, size, step):
+                self.add(Part(file, name, begin, min(begin + step, size)), min(begin + step, size) - begin)
+
+    def _plan_parquet(self, file: Path, name: str, unit_bytes: int) -> None:
+        try:
+            with pq.ParquetFile(file) as parquet:
+                metadata, columns = parquet.metadata, parquet.schema_arrow.names
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{file} is not a Parquet file ({error}); check --input") from error
+        wanted = [self.fields.text, self.fields.id, self.fields.title]
+        for column in wanted:
+            if column is not None and column not in columns:
+                raise UserError(f"{file} has no column {column!r}; choose --text-field among {', '.join(columns)}")
+        begin = size = 0
+        for group in range(metadata.num_row_groups):
+            size += metadata.row_group(group).total_byte_size
+            if size >= unit_bytes or group == metadata.num_row_groups - 1:
+                self.add(Part(file, name, begin, group + 1), size)
+                begin, size = group + 1, 0
+
+    def read(self, unit: Part) -> Iterator[Document | Skipped]:
+        """One document a record. UserError: a line is not JSON, or has no such field; it names file and line."""
+        if _PARQUET.search(unit.name):
+            yield from self._read_parquet(unit)
+            return
+        for offset, line in lines(unit):
+            self.consumed += len(line)
+            if line.isspace():
+                continue
+            try:
+                record = json.loads(line)
+                yield to_document(record, self.fields, f"{unit.name}:{offset}")
+            except (ValueError, KeyError, TypeError) as error:
+                number = line_number(unit.path, offset)
+                what = f"is not JSON ({error})" if isinstance(error, ValueError) else f"has no text in {error}"
+                raise UserError(f"{unit.path}, line {number} {what}; mend it or check --text-field") from error
+
+    def _read_parquet(self, unit: Part) -> Iterator[Document | Skipped]:
+        columns = [name for name in (self.fields.text, self.fields.id, self.fields.title) if name is not None]
+        with pq.ParquetFile(unit.path) as parquet:
+            for group in range(unit.begin, unit.end):
+                row = 0
+                for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+                    for record in batch.to_pylist():
+                        document = to_document(record, self.fields, f"{unit.name}:{group}:{row}")
+                        self.consumed += len(document.text.encode()) if isinstance(document, Document) else 0
+                        yield document
+                        row += 1
+
+
+def find_files(path: Path) -> list[tuple[Path, str]]:
+    """The files of records that `path` means, with their names relative to it, in the order of the names."""
+    if path.is_file():
+        return [(path, path.name)]
+    if not path.is_dir():
+        raise UserError(f"{path} does not exist; give a .jsonl, .jsonl.gz, .jsonl.zst or .parquet file, or a directory")
+    found = [
+        file for file in path.rglob("*") if file.is_file() and (_JSON.search(file.name) or _PARQUET.search(file.name))
+    ]
+    if not found:
+        raise UserError(f"{path} holds no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file; check --input")
+    return sorted(((file, file.relative_to(path).as_posix()) for file in found), key=lambda entry: entry[1])
+
+
+def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
+    """A record as a document; `place` is its id where it has none of its own. KeyError, TypeError: no text in it."""
+    if not isinstance(record, dict) or fields.text not in record:
+        raise KeyError(fields.text)
+    text = record[fields.text]
+    if text is None:
+        return Skipped(place, "no text")
+    if not isinstance(text, str):
+        raise TypeError(f"{fields.text!r}: it holds {type(text).__name__}, not a string")
+    identity = record.get(fields.id) if fields.id is not None else None
+    title = record.get(fields.title) if fields.title is not None else None
+    paragraphs = (" ".join(line.split()) for line in text.splitlines())
+    prose = "\n".join(paragraph for paragraph in paragraphs if paragraph)
+    if not prose:
+        return Skipped(place, "no text")
+    return Document(place if identity is None else str(identity), "" if title is None else str(title), prose)
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file cannot be entered in the middle."""
+    match = _JSON.search(path.name)
+    return bool(match and match[1])
+
+
+def open_text(path: Path) -> BinaryIO:
+    """A file of lines, decompressed by its suffix."""
+    match = _JSON.search(path.name)
+    suffix = (match[1] or "").lower() if match else ""
+    if suffix == "gz":
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if suffix == "bz2":
+        return bz2.open(path, "rb")  # type: ignore[return-value]
+    if suffix == "zst":
+        return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+    return path.open("rb")
+
+
+def lines(part: Part) -> Iterator[tuple[int, bytes]]:
+    """(offset, line) of the lines that begin in the part; the offset counts decompressed bytes."""
+    whole = is_compressed(part.path)
+    with open_text(part.path) as file:
+        offset = 0
+        if part.begin and not whole:
+            file.seek(part.begin - 1)
+            offset = part.begin - 1 + len(file.readline())  # the line that began before; a line break alone if none did
+        try:
+            while whole or offset < part.end:
+                line = file.readline()
+                if not line:
+                    return
+                yield offset, line
+                offset += len(line)
+        except (EOFError, OSError, pa.ArrowException) as error:
+            raise UserError(f"{part.path} is damaged or cut off ({error}); get it again") from error
+
+
+def line_number(path: Path, offset: int) -> int:
+    """The number, from 1, of the line that begins at a (decompressed) offset."""
+    number = 1
+    with open_text(path) as file:
+        while offset > 0 and (block := file.read(min(offset, 1 << 20))):
+            number += block.count(b"\n")
+            offset -= len(block)
+    return number
