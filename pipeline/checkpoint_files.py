@@ -28,6 +28,7 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from data_prep.atomic import fsync_directory, fsync_file, write_text
 from data_prep.errors import UserError
 
 FORMAT = 1
@@ -37,7 +38,7 @@ LATEST = "latest"
 KINDS = ("weight", "exp_avg", "exp_avg_sq")
 
 _NAME = re.compile(r"step-(\d{8,})")
-_LEFTOVER = re.compile(r"\.step-\d{8,}\.(tmp|old)")
+_LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")
 
 
 class DamagedCheckpoint(Exception):
@@ -50,6 +51,11 @@ class File:
 
     bytes: int
     xxh3_128: str
+
+    @classmethod
+    def of(cls, path: Path) -> "File":
+        """The record of a file as it is now."""
+        return cls(path.stat().st_size, hash_file(path))
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Manifest:
     def to_json(self) -> str:
         """The text of manifest.json, which carries the hash of its own content."""
         content = {"format": FORMAT, **asdict(self)}
-        return json.dumps({"content": content, "xxh3_128": _hash_of(content)}, indent=1) + "\n"
+        return json.dumps({"content": content, "xxh3_128": _hash_of(content)}) + "\n"
 
     @classmethod
     def read(cls, tag: Path) -> "Manifest":
@@ -241,18 +247,41 @@ def load_weights(directory: Path) -> dict[str, Tensor]:
     return weights
 
 
-def remove(tag: Path) -> None:
-    """Removes a checkpoint; killed halfway, it leaves a directory that `remove_leftovers` takes away."""
-    aside = tag.with_name(f".{tag.name}.old")
+def publish(temporary: Path, tag: Path, manifest: Manifest) -> None:
+    """Turns a directory, all of whose other files are on disk, into the checkpoint `tag`, and the latest one.
+
+    Whenever it is killed, the checkpoint is there whole or not at all, and the others are as they were.
+    """
+    (temporary / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    fsync_file(temporary / MANIFEST)
+    fsync_directory(temporary)
+    aside = tag.with_name(f".{tag.name}.replaced")
+    if tag.exists():  # of a run that fell back to an older one, or that saved this step before
+        os.replace(tag, aside)
+    os.replace(temporary, tag)
+    fsync_directory(tag.parent)
+    with contextlib.suppress(OSError):  # the checkpoint stands without it
+        write_text(tag.parent / LATEST, tag.name + "\n")
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove(tag: Path) -> None:
+    """Removes a checkpoint; killed halfway, it leaves a directory that `settle` takes away."""
+    aside = tag.with_name(f".{tag.name}.removed")
     os.replace(tag, aside)
     shutil.rmtree(aside)
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Removes what a killed save or removal has left."""
-    for path in directory.iterdir():
-        if _LEFTOVER.fullmatch(path.name):
+def settle(directory: Path) -> None:
+    """Puts in order what a killed `publish` or `remove` has left. Only one process may call it, and none save."""
+    for path in list(directory.iterdir()):
+        match = _LEFTOVER.fullmatch(path.name)
+        if match is None:
+            if path.name.startswith(f".{LATEST}."):
+                path.unlink()
+        elif match[2] == "replaced" and not (directory / match[1]).exists():
+            os.replace(path, directory / match[1])
+        else:
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -12,7 +12,6 @@ Random states are not stored: dropout follows from (seed, step, rank), and the d
 import contextlib
 import json
 import math
-import os
 import platform
 import shutil
 import sys
@@ -26,13 +25,12 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from data_prep.atomic import fsync_directory, fsync_file, write_text
+from data_prep.atomic import fsync_file
 from data_prep.errors import UserError
 from pipeline import zero
 from pipeline.checkpoint_files import (
     KINDS,
     LATEST,
-    MANIFEST,
     STATE,
     DamagedCheckpoint,
     File,
@@ -41,12 +39,12 @@ from pipeline.checkpoint_files import (
     StoredTensor,
     check_file,
     find_latest,
-    hash_file,
     load_weights,
     piece_key,
     prune,
+    publish,
     read_state,
-    remove_leftovers,
+    settle,
     tag_name,
     tags,
 )
@@ -84,19 +82,22 @@ def save(
     rank = dist.get_rank(group)
     tag = directory / tag_name(engine.global_steps)
     temporary = directory / f".{tag.name}.tmp"
+    state = json.dumps(_state(engine, client_state), indent=1) + "\n"
+    if score is not None and math.isnan(score):
+        score = None
     try:
         _together(group, lambda: _make_directory(temporary) if rank == 0 else None)
         written = _together(group, lambda: _write_own(engine, temporary, rank))
         tensors = _tensors(zero.segments(engine), written)
         files = {name: file for name, file, _ in written}
-        state = _state(engine, client_state)
-        _together(group, lambda: _complete(tag, temporary, state, files, tensors, score) if rank == 0 else None)
+        manifest = Manifest(engine.global_steps, score, files, tensors)
+        _together(group, lambda: _complete(tag, temporary, state, manifest) if rank == 0 else None)
     except SaveFailed:
         if rank == 0:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
     if rank == 0:
-        # The new checkpoint stands; that an old one could not be removed is seen by the next save.
+        # The new checkpoint stands; if an old one cannot be removed, the next save tries again.
         with contextlib.suppress(OSError):
             prune(directory, keep)
     return tag
@@ -120,7 +121,7 @@ def _together(group: dist.ProcessGroup, work: Callable[[], Any]) -> list[Any]:
 
 def _make_directory(temporary: Path) -> None:
     temporary.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(temporary.parent)
+    settle(temporary.parent)
     temporary.mkdir()
 
 
@@ -139,8 +140,7 @@ def _write_own(engine: Any, temporary: Path, rank: int) -> tuple[str, File, list
     name = f"rank-{rank:05d}.safetensors"
     save_file(tensors, temporary / name)
     fsync_file(temporary / name)
-    file = File((temporary / name).stat().st_size, hash_file(temporary / name))
-    return name, file, [(segment.start, segment.length) for segment in segments]
+    return name, File.of(temporary / name), [(segment.start, segment.length) for segment in segments]
 
 
 def _tensors(
@@ -175,31 +175,12 @@ def _state(engine: Any, client_state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _complete(
-    tag: Path,
-    temporary: Path,
-    state: dict[str, Any],
-    files: dict[str, File],
-    tensors: dict[str, StoredTensor],
-    score: float | None,
-) -> None:
-    """Rank 0's part once all files are on disk: from here on the checkpoint exists, or it does not."""
-    (temporary / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+def _complete(tag: Path, temporary: Path, state: str, manifest: Manifest) -> None:
+    """Rank 0's part, once the files of all ranks are on disk."""
+    (temporary / STATE).write_text(state, encoding="utf-8")
     fsync_file(temporary / STATE)
-    files = {**files, STATE: File((temporary / STATE).stat().st_size, hash_file(temporary / STATE))}
-    if score is not None and math.isnan(score):
-        score = None
-    manifest = Manifest(state["step"], score, files, tensors)
-    (temporary / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-    fsync_file(temporary / MANIFEST)
-    fsync_directory(temporary)
-    aside = tag.with_name(f".{tag.name}.old")
-    if tag.exists():  # of a run that fell back to an older one, or saved this step before
-        os.replace(tag, aside)
-    os.replace(temporary, tag)
-    fsync_directory(tag.parent)
-    write_text(tag.parent / LATEST, tag.name + "\n")
-    shutil.rmtree(aside, ignore_errors=True)
+    manifest.files[STATE] = File.of(temporary / STATE)
+    publish(temporary, tag, manifest)
 
 
 def _print(line: str) -> None:
@@ -222,6 +203,8 @@ def load_latest(engine: Any, directory: Path, say: Callable[[str], None] = _prin
     group = zero.process_group(engine)
     rank = dist.get_rank(group)
     tell = say if rank == 0 else lambda line: None
+    if rank == 0 and directory.is_dir():
+        settle(directory)
     found = [[tag.name for tag in tags(directory)] if rank == 0 else None]
     dist.broadcast_object_list(found, group=group, group_src=0)
     names: list[str] = found[0] or []

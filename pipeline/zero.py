@@ -365,9 +365,14 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
     ):
         if (config.get(block) or {}).get(name):
             raise UserError(f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
-    for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients"):
+    hiding = ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients")
+    for name in hiding:
         if zero.get(name) or (zero.get("offload_optimizer") or {}).get(name):
             raise UserError(f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it")
+    if zero.get("zero_hpz_partition_size", 1) > 1:
+        raise UserError(
+            "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it"
+        )
     offload = (zero.get("offload_optimizer") or {}).get("device", "none")
     if offload == "nvme" or (zero.get("offload_param") or {}).get("device") == "nvme":
         raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')

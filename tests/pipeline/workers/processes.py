@@ -42,13 +42,23 @@ def _start(rank: int, world: int, port: int, result: str, work: Callable[..., An
     torch.distributed.destroy_process_group()
 
 
+def start(world: int, work: Callable[..., Any], *arguments: Any, result: Path) -> Any:
+    """Starts `world` processes that each call `work(*arguments)`; rank 0's value goes into the file `result`.
+
+    Returns torch's ProcessContext, whose `join` raises what any of them raised.
+    """
+    return torch.multiprocessing.spawn(
+        _start, args=(world, free_port(), str(result), work, arguments), nprocs=world, join=False
+    )
+
+
 def run(world: int, work: Callable[..., Any], *arguments: Any, scratch: Path) -> Any:
     """Runs `work(*arguments)` in `world` processes and returns what rank 0's call returned.
 
     An exception in any of them is raised here.
     """
     result = scratch / f"result-{world}-{free_port()}.pt"
-    torch.multiprocessing.spawn(
-        _start, args=(world, free_port(), str(result), work, arguments), nprocs=world, join=True
-    )
+    context = start(world, work, *arguments, result=result)
+    while not context.join():
+        pass
     return torch.load(result, weights_only=False)

@@ -1,0 +1,228 @@
+"""Saving and loading under DeepSpeed: what several processes do together."""
+
+import errno
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from data_prep.errors import UserError
+from pipeline import checkpoints, zero
+from pipeline.checkpoint_files import KINDS, remove
+from tests.pipeline.workers import training
+from tests.pipeline.workers.lamb_cases import claim_fp16
+
+SAVED_AT, END = 4, 7
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Stage, precision, and settings of the DeepSpeed JSON beside training.config's."""
+
+    stage: int
+    precision: str = "fp32"
+    extra: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def folder(self) -> str:
+        return f"{self.stage}-{self.precision}-{len(self.extra)}"
+
+    def engine(self, seed: int = 0) -> Any:
+        world = torch.distributed.get_world_size()
+        extra: dict[str, Any] = dict(self.extra)
+        if self.precision == "fp16":
+            claim_fp16()
+            extra["fp16"] = {"loss_scale_window": 2, "initial_scale_power": 8}
+        return training.make_engine(training.config(self.stage, self.precision, world, **extra), seed=seed)
+
+
+def everything(engine: Any) -> dict[str, dict[str, Tensor]]:
+    """Whole fp32 weights, m and v, by kind and name."""
+    return {kind: training.full(engine, None if kind == "weight" else kind) for kind in KINDS}
+
+
+def counters(engine: Any) -> tuple[Any, ...]:
+    return (
+        engine.global_steps,
+        engine.global_samples,
+        engine.micro_steps,
+        engine.skipped_steps,
+        zero.optimizer_steps(engine),
+        zero.loss_scaler_state(engine),
+        [group["lr"] for group in engine.basic_optimizer.param_groups],
+    )
+
+
+def stop_and_go_on(directory: Path, setups: list[Setup]) -> list[tuple[Any, Any]]:
+    """For each setup (losses, state, counters) at the end: of an uninterrupted run, and of one that was saved,
+    thrown away and loaded into a model that began elsewhere."""
+    outcomes = []
+    for setup in setups:
+        engine = setup.engine()
+        training.train(engine, 0, SAVED_AT)
+        checkpoints.save(engine, directory / setup.folder, {"note": "é", "samples": 48})
+        losses = training.train(engine, SAVED_AT, END)
+        straight = losses, everything(engine), counters(engine)
+        training.close(engine)
+
+        engine = setup.engine(seed=1)
+        assert checkpoints.load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
+        losses = training.train(engine, SAVED_AT, END)
+        outcomes.append((straight, (losses, everything(engine), counters(engine))))
+        training.close(engine)
+    return outcomes
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a load brought: the state right after it, and after the steps up to END."""
+
+    at_load: dict[str, dict[str, Tensor]]
+    counters: tuple[Any, ...]
+    at_end: dict[str, dict[str, Tensor]]
+    model_follows: bool
+    lines: list[str]
+
+
+def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
+    """Loads the newest checkpoint of each directory into a fresh engine of the setup beside it."""
+    found = []
+    for directory, setup in pairs:
+        engine = setup.engine(seed=1)
+        lines: list[str] = []
+        assert checkpoints.load_latest(engine, directory, lines.append) is not None
+        at_load, counts = everything(engine), counters(engine)
+        dtype = next(engine.module.parameters()).dtype
+        model = training.model_weights(engine)
+        follows = all(torch.equal(model[name], master.to(dtype).float()) for name, master in at_load["weight"].items())
+        training.train(engine, SAVED_AT, END)
+        found.append(Loaded(at_load, counts, everything(engine), follows, lines))
+        training.close(engine)
+    return found
+
+
+def failed(engine: Any, directory: Path) -> str:
+    """The message of a save that must fail, after which all ranks have the same one."""
+    try:
+        checkpoints.save(engine, directory, {})
+    except checkpoints.SaveFailed as error:
+        messages: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(messages, str(error))
+        assert len(set(messages)) == 1
+        return str(error)
+    raise AssertionError("the save did not fail")
+
+
+def no_space(*_: Any, **__: Any) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
+    """Saves and loads that go wrong, two ranks; what was said, and what was left on disk.
+
+    Args:
+        tiny: where root may mount a disk that is full.
+    """
+    rank = torch.distributed.get_rank()
+    found: dict[str, Any] = {}
+
+    def listing() -> list[str]:
+        torch.distributed.barrier()
+        return sorted(path.name for path in directory.iterdir())
+
+    engine = Setup(1).engine()
+    found["nothing there"] = checkpoints.load_latest(engine, directory / "none")
+    training.train(engine, 0, 2)
+    checkpoints.save(engine, directory, {"number": 1}, score=0.5)
+    training.train(engine, 2, 3)
+
+    with mock.patch("pipeline.checkpoints.save_file", no_space if rank == 1 else checkpoints.save_file):
+        found["rank 1 full"] = failed(engine, directory), listing()
+    with mock.patch("pipeline.checkpoints.publish", no_space):
+        found["rank 0 full"] = failed(engine, directory), listing()
+    if rank == 1:
+        with mock.patch("pathlib.Path.is_dir", return_value=False):
+            found["not shared"] = failed(engine, directory), listing()
+    else:
+        found["not shared"] = failed(engine, directory), listing()
+    if tiny is not None:
+        if rank == 0:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(tiny)], check=True)
+        torch.distributed.barrier()
+        found["full disk"] = failed(engine, tiny), sorted(path.name for path in tiny.iterdir())
+        torch.distributed.barrier()
+        if rank == 0:
+            subprocess.run(["umount", str(tiny)], check=True)
+
+    # The run has survived, and goes on as if nothing had been.
+    checkpoints.save(engine, directory, {"number": 2}, score=float("nan"))
+    found["after"] = training.difference(training.full(engine), training.reference(3)["weight"])
+    training.train(engine, 3, 4)
+    checkpoints.save(engine, directory, {"number": 3})
+    checkpoints.save(engine, directory, {"number": 4})  # the same step again
+    found["three"] = listing()
+
+    def loaded(into: Any) -> tuple[Any, int, list[str]]:
+        lines: list[str] = []
+        try:
+            state = checkpoints.load_latest(into, directory, lines.append)
+        except UserError as error:
+            return str(error), into.global_steps, lines
+        return state, into.global_steps, lines
+
+    def damage(path: Path) -> None:
+        torch.distributed.barrier()
+        if rank == 0:
+            content = bytearray(path.read_bytes())
+            content[-1] ^= 1
+            path.write_bytes(bytes(content))
+        torch.distributed.barrier()
+
+    found["same step again"] = loaded(engine)
+    damage(directory / "step-00000004" / "rank-00001.safetensors")
+    found["bit flipped"] = loaded(engine)
+    damage(directory / "step-00000003" / "manifest.json")
+    found["manifest too"] = loaded(engine)
+    found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
+    torch.distributed.barrier()
+    if rank == 0:
+        for name in ("step-00000003", "step-00000004"):
+            remove(directory / name)
+    torch.distributed.barrier()
+    found["newest gone"] = loaded(engine)
+    training.close(engine)
+
+    other = Setup(1).engine()
+    with mock.patch("pipeline.zero.segments", lambda engine: _renamed(engine)):
+        found["another model"] = loaded(other)
+    other.basic_optimizer.param_groups[0]["weight_decay"] = 0.5
+    found["changed setting"] = loaded(other)
+    damage(directory / "step-00000002" / "state.json")
+    found["all damaged"] = loaded(other)
+    training.close(other)
+    return found
+
+
+_segments = zero.segments
+
+
+def _renamed(engine: Any) -> list[zero.Segment]:
+    found = _segments(engine)
+    first = found[0]
+    others = (first.shape, first.group, first.start, first.length, first.flat, first.offset)
+    return [zero.Segment("another", *others), *found[1:]]
+
+
+def save_after_each_step(directory: Path, last: int) -> dict[str, dict[str, Tensor]]:
+    """Goes on from the newest checkpoint until the step `last`; meant to be killed."""
+    engine = Setup(1).engine()
+    checkpoints.load_latest(engine, directory)
+    while engine.global_steps < last:
+        training.train(engine, engine.global_steps, engine.global_steps + 1)
+        checkpoints.save(engine, directory, {}, keep=2)
+    return everything(engine)
