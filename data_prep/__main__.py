@@ -86,6 +86,8 @@ def main(arguments: Sequence[str]) -> None:
             implementation.add_arguments(job)
             chosen = job
     if wanted is None:
+        if unknown := set(arguments) - {"-h", "--help"}:
+            raise UserError(f"unknown argument {min(unknown)} before the job; choose one of {', '.join(JOBS)}")
         parser.parse_all(arguments)  # ends with --help, or with what is missing
         return
     position = list(arguments).index(wanted)

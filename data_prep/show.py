@@ -52,7 +52,8 @@ def describe_row(index: int, row: shards.Row, max_seq_length: int, vocabulary: V
     yield f"row {index}: {count} pair{'s' * (count != 1)}, {used} of {max_seq_length} positions"
     start = 0
     for pair, (a, b, document) in enumerate(zip(row.a_lengths, row.b_lengths, row.documents)):
-        yield f"  pair {pair} of document {document}: A {a} tokens, B {b} tokens{' (masked words only)' * (b == 0)}"
+        partner = f"B {b} tokens" if b else "no B"
+        yield f"  pair {pair}, document {document}: A {a} tokens, {partner}"
         for name, length in (("A", a), ("B", b)):
             ids = row.tokens[start : start + length].tolist()
             start += length

@@ -1,0 +1,42 @@
+"""A small generated corpus, its vocabulary and its shards, made once a session."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.vocabulary import Vocabulary
+
+from . import corpora
+
+
+@pytest.fixture(scope="session")
+def documents_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpora.write_documents(tmp_path_factory.mktemp("corpus") / "documents", corpora.make_documents(120))
+
+
+@pytest.fixture(scope="session")
+def vocabulary_file(documents_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("vocabulary") / "small.model"
+    main(["vocab", "--documents", str(documents_directory), "--out", str(path), "--size", "400"])
+    return path
+
+
+@pytest.fixture(scope="session")
+def vocabulary(vocabulary_file: Path) -> Vocabulary:
+    return Vocabulary.load(vocabulary_file)
+
+
+@pytest.fixture(scope="session")
+def shard_directory(documents_directory: Path, vocabulary_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three shards of rows of 64 positions. Do not change: copy it."""
+    directory = tmp_path_factory.mktemp("shards") / "set"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("data_prep.units.LEAST_BYTES", 100_000)
+        main(
+            [
+                *("shards", "--documents", str(documents_directory), "--vocab", str(vocabulary_file)),
+                *("--out", str(directory), "--max-seq-length", "64"),
+            ]
+        )
+    return directory

@@ -1,0 +1,89 @@
+"""Generated corpora and processes, for the tests of the jobs from documents to shards."""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.documents import Counts, Document, DocumentsManifest, part_name, write_manifest, write_part
+
+ROOT = Path(__file__).resolve().parents[2]
+_SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "né", "pir", "qua", "ros", "shu", "ter")
+
+
+def make_sentences(count: int, seed: int = 0) -> list[str]:
+    """Sentences of a made-up language with Zipf's frequencies, numbers, quotes, accents and rare characters."""
+    generator = np.random.default_rng(seed)
+    lexicon = np.random.default_rng(1)
+    words = ["".join(lexicon.choice(_SYLLABLES, lexicon.integers(1, 5))) for _ in range(600)]
+    weights = 1 / np.arange(1, len(words) + 1)
+    weights /= weights.sum()
+    sentences = []
+    for _ in range(count):
+        chosen = generator.choice(words, generator.integers(2, 20), p=weights).tolist()
+        for position in np.flatnonzero(generator.random(len(chosen)) < 0.15):
+            kind = generator.integers(5)
+            number = int(generator.integers(1, 3000))
+            chosen[position] = (
+                f"{number},",
+                f"({chosen[position]})",
+                f"“{chosen[position]}”",
+                f"{number}–{number + 7}",
+                f"{chosen[position]}…",
+            )[kind]
+        sentences.append(" ".join(chosen).capitalize() + ".")
+    return sentences
+
+
+def make_documents(count: int, seed: int = 0) -> list[Document]:
+    """Documents of 1 to 60 sentences in paragraphs."""
+    generator = np.random.default_rng(seed)
+    documents = []
+    for number in range(count):
+        sentences = make_sentences(int(generator.integers(1, 60)), seed=1000 * seed + number)
+        paragraphs = [" ".join(sentences[first : first + 7]) for first in range(0, len(sentences), 7)]
+        documents.append(Document(f"doc-{number}", f"Document {number}", "\n".join(paragraphs)))
+    return documents
+
+
+def write_documents(directory: Path, documents: Sequence[Document], parts: int = 2) -> Path:
+    """Writes `documents` as the train split of a directory of documents."""
+    directory.mkdir(parents=True)
+    counts = Counts()
+    for document in documents:
+        counts.add(document)
+    bounds = [len(documents) * part // parts for part in range(parts + 1)]
+    files = [
+        write_part(directory / part_name("train", index), documents[first:stop])
+        for index, (first, stop) in enumerate(itertools.pairwise(bounds))
+    ]
+    write_manifest(directory, DocumentsManifest("generated", [], {}, {"train": counts}, 0, {}, files))
+    return directory
+
+
+def start(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
+    """Starts `python COMMAND`, under mpirun where there are several ranks, in a session of its own."""
+    launcher = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
+    return subprocess.Popen(
+        [*launcher, sys.executable, *map(str, command)],
+        cwd=ROOT,
+        env=os.environ
+        | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1"}
+        | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same to its end, at most two minutes."""
+    with start(command, ranks, **environment) as process:
+        out, err = process.communicate(timeout=120)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)

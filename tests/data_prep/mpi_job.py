@@ -1,0 +1,49 @@
+"""A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
+
+The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
+KIND: plain; slow (unit 0 takes as long as all others together); error, mistake (unit 7 fails); root (rank 0 finds a
+mistake before the first unit).
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from data_prep import batch
+from data_prep.errors import UserError
+from data_prep.ledger import Ledger
+
+UNITS = 20
+
+
+def job(directory: Path, kind: str) -> None:
+    def plan() -> list[int]:
+        if kind == "root":
+            raise UserError("nothing to work on; bring something")
+        return list(range(UNITS))
+
+    with batch.launch() as ranks:
+        units = ranks.on_root(plan)
+        ledger = Ledger(directory)
+        ranks.on_root(lambda: ledger.begin({"kind": kind}))
+
+        def work(index: int, unit: int) -> dict[str, int]:
+            if kind == "error" and unit == 7:
+                raise RuntimeError("the seventh seal")
+            if kind == "mistake" and unit == 7:
+                raise UserError("unit seven is no good; leave it out")
+            time.sleep(1.5 if kind == "slow" and unit == 0 else 0.03)
+            return {"square": unit * unit, "rank": ranks.rank, "pid": os.getpid()}
+
+        records = ranks.run(units, work, ledger, sizes=[UNITS - n for n in units], description="job")
+        if ranks.is_root:
+            print(json.dumps(records))
+
+
+if __name__ == "__main__":
+    from data_prep import __main__ as command_line
+
+    command_line.main = lambda arguments: job(Path(arguments[0]), arguments[1])  # its errors end like any job's
+    sys.exit(command_line.entry())

@@ -1,0 +1,56 @@
+"""The table of words gives what SentencePiece gives."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep import encoder as encoder_module
+from data_prep.encoder import Encoder
+from data_prep.text import normalize
+from data_prep.vocabulary import Vocabulary
+
+from . import corpora
+
+
+def plain(vocabulary: Vocabulary, sentences: list[str]) -> list[list[int]]:
+    return vocabulary.encode([normalize(sentence) for sentence in sentences])
+
+
+def by_words(encoder: Encoder, sentences: list[str]) -> list[list[int]]:
+    ids, lengths = encoder.encode(sentences)
+    assert ids.dtype == np.uint16
+    assert len(lengths) == len(sentences)
+    assert lengths.sum() == len(ids)
+    ends = np.cumsum(lengths)
+    return [ids[end - length : end].tolist() for end, length in zip(ends, lengths)]
+
+
+def test_ids_are_those_of_whole_sentences(vocabulary: Vocabulary) -> None:
+    encoder = Encoder(vocabulary)
+    sentences = corpora.make_sentences(3000, seed=3)
+    found = [ids for first in range(0, 3000, 700) for ids in by_words(encoder, sentences[first : first + 700])]
+    differ = sum(a != b for a, b in zip(found, plain(vocabulary, sentences)))
+    assert differ <= 1
+
+
+@given(st.lists(st.text(st.sampled_from("aBé 1,.–½…ﬁ¨̈́漢\u00a0\u2028'`\"[CLS]\x00\x1f"), max_size=12), max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_written(vocabulary: Vocabulary, sentences: list[str]) -> None:
+    encoder = Encoder(vocabulary)
+    expected = plain(vocabulary, [sentence.replace("\0", " ") for sentence in sentences])
+    assert by_words(encoder, sentences) == expected
+    assert by_words(encoder, sentences) == expected  # now every word is known
+
+
+def test_emptying_the_table_changes_nothing(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder_module, "MOST_WORDS", 50)
+    encoder = Encoder(vocabulary)
+    sentences = corpora.make_sentences(400, seed=4)
+    found = [by_words(encoder, sentences[first : first + 20]) for first in range(0, 400, 20)]
+    assert [ids for batch in found for ids in batch] == by_words(Encoder(vocabulary), sentences)
+
+
+def test_no_sentences(vocabulary: Vocabulary) -> None:
+    ids, lengths = Encoder(vocabulary).encode([])
+    assert len(ids) == len(lengths) == 0

@@ -1,0 +1,61 @@
+"""Packing: bounds kept, little wasted, the same rows every time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.packs import max_pairs, pack, positions
+
+
+def best_fit_decreasing(costs: list[int], capacity: int, most_pairs: int) -> list[int]:
+    """The textbook's algorithm, looking at every row for every pair; returns the sorted sums of the rows."""
+    rows: list[list[int]] = []
+    for cost in sorted(costs, reverse=True):
+        fitting = [row for row in rows if sum(row) + cost <= capacity and len(row) < most_pairs]
+        if fitting:
+            max(fitting, key=sum).append(cost)
+        else:
+            rows.append([cost])
+    return sorted(map(sum, rows))
+
+
+@given(costs=st.lists(st.integers(3, 64), max_size=150), most_pairs=st.sampled_from([1, 4, 150]))
+@settings(max_examples=200, deadline=None)
+def test_rows_are_within_bounds_and_numbered_by_their_first_pair(costs: list[int], most_pairs: int) -> None:
+    rows = pack(np.array(costs, np.int64), 64, most_pairs)
+    assert len(rows) == len(costs)
+    sums, pairs = np.bincount(rows, weights=costs), np.bincount(rows)
+    assert (sums <= 64).all()
+    assert (pairs <= most_pairs).all()
+    assert list(dict.fromkeys(rows.tolist())) == list(range(len(sums)))
+
+
+@given(costs=st.lists(st.integers(3, 64), max_size=100))
+@settings(max_examples=100, deadline=None)
+def test_it_is_best_fit_decreasing(costs: list[int]) -> None:
+    rows = pack(np.array(costs, np.int64), 64, len(costs) + 1)
+    assert sorted(np.bincount(rows, weights=costs).astype(int).tolist()) == best_fit_decreasing(costs, 64, 101)
+
+
+def test_one_pair_a_row() -> None:
+    assert pack(np.array([5, 5, 5]), 64, 1).tolist() == [0, 1, 2]
+
+
+def test_positions_count_the_special_tokens() -> None:
+    # [CLS] A [SEP] B [SEP] is a + b + 3; [CLS] A [SEP] is a + 2.
+    assert positions(np.array([4, 4]), np.array([6, 0])).tolist() == [13, 6]
+
+
+@pytest.mark.parametrize(("length", "most"), [(8, 1), (16, 1), (64, 4), (512, 32)])
+def test_most_pairs_of_a_row(length: int, most: int) -> None:
+    assert max_pairs(length) == most
+
+
+@pytest.mark.parametrize("length", [64, 128, 512])
+def test_rows_are_at_least_99_per_cent_full(length: int) -> None:
+    # What long documents give: nine full pairs of ten, one of a uniform shorter length.
+    generator = np.random.default_rng(0)
+    costs = np.where(generator.random(5000) < 0.9, length, generator.integers(5, length + 1, 5000))
+    rows = pack(costs, length, max_pairs(length))
+    assert costs.sum() / (length * (rows.max() + 1)) > 0.99

@@ -1,0 +1,53 @@
+import sys
+
+import pytest
+
+from data_prep import progress
+from data_prep.progress import Progress, format_duration
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3600 * 30 + 62, "30:01:02")])
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Progress("shards", 4_000_000, "B") as shown:
+        for second in (10, 29, 31, 40):
+            clock[0] = second
+            shown.update(1_000_000, documents=second)
+    assert capsys.readouterr().err.splitlines() == [
+        "shards: 3.0 of 4.0 MB (75 %), 0.1 MB/s, 0:31 elapsed, 0:10 to go, documents 31",
+        "shards: 4.0 of 4.0 MB (100 %), 0.1 MB/s, 0:40 elapsed, documents 40",
+    ]
+
+
+def test_other_units_and_unknown_totals(clock: list[float]) -> None:
+    shown = Progress("steps", None, "steps")
+    shown.update(30)
+    assert shown.line(10.0) == "steps: 30 steps, 3.0 steps/s, 0:10 elapsed"
+
+
+def test_other_ranks_are_silent(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("shards", 10, "B", enabled=False) as shown:
+        clock[0] = 100
+        shown.update(10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("shards", 10, "rows") as shown:
+        shown.update(10, loss=1.5)
+    bar = capsys.readouterr().err
+    assert "10/10" in bar
+    assert "loss=1.5" in bar

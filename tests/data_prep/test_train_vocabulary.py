@@ -1,0 +1,112 @@
+"""`vocab`: what it samples, what it writes, and what it says about mistakes."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.__main__ import main
+from data_prep.errors import UserError
+from data_prep.train_vocabulary import choose, quotas
+
+from . import corpora
+
+
+@given(counts=st.lists(st.integers(0, 10_000), min_size=1, max_size=30), most=st.integers(1, 50_000))
+def test_quotas_add_up_and_are_proportional(counts: list[int], most: int) -> None:
+    taken = quotas(counts, most)
+    total = sum(counts)
+    assert sum(taken) == min(total, most)
+    for count, quota in zip(counts, taken):
+        assert 0 <= quota <= count
+        if total > most:
+            assert abs(quota - count * most / total) < 1
+
+
+def test_each_sentence_is_as_likely_as_another() -> None:
+    drawn = np.zeros(100)
+    for seed in range(2000):
+        chosen = choose(100, 20, seed, unit=3)
+        assert (np.diff(chosen) > 0).all()
+        drawn[chosen] += 1
+    # 2000 draws of probability 0.2: mean 400, deviation 18.
+    assert abs(drawn - 400).max() < 5 * 18
+
+
+def vocab(documents: Path, out: Path, *options: str) -> None:
+    main(["vocab", "--documents", str(documents), "--out", str(out), "--size", "300", *options])
+
+
+def test_a_sample_is_reproducible_and_described(
+    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data_prep.units.LEAST_BYTES", 50_000)
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
+        vocab(documents_directory, tmp_path / f"{name}.model", "--sentences", "1000", "--seed", seed)
+    assert "training 300 pieces on 1,000 of 3," in capsys.readouterr().out
+    a, b, c = ((tmp_path / f"{name}.model").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["sample"]["sampled"] == 1000
+    assert "the same share" in record["sample"]["method"]
+    assert record["model_sha256"] == hashlib.sha256(a).hexdigest()
+    listing = (tmp_path / "a.vocab").read_text().splitlines()
+    assert len(listing) == 300
+    assert listing[2] == "[CLS]\t0"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{n}.{e}" for n in "abc" for e in ENDINGS)
+
+
+ENDINGS = ("model", "vocab", "json")
+
+
+def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritten(
+    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "v.model"
+    vocab(documents_directory, out)
+    before = out.read_bytes()
+    vocab(documents_directory, out)
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(UserError, match="size is 300 there, 299 was asked for"):
+        main(["vocab", "--documents", str(documents_directory), "--out", str(out), "--size", "299"])
+    assert out.read_bytes() == before
+    out.write_bytes(before + b"x")
+    with pytest.raises(UserError, match="not what was recorded"):
+        vocab(documents_directory, out)
+
+
+def test_several_ranks_train_the_same_vocabulary(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "v.model"
+    command = ["-m", "tests.data_prep.small_units", "vocab", "--documents", documents_directory, "--out", out]
+    result = corpora.run([*command, "--size", "400"], ranks=2)
+    assert result.returncode == 0, result.stderr
+    assert out.read_bytes() == vocabulary_file.read_bytes()
+
+
+def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="use --size"):
+        vocab(documents_directory, tmp_path / "v.model", "--size", "200000")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--size", "5"], "--size is 5"),
+        (["--out", "v.bin"], "ends in .model"),
+        (["--sentences", "0"], "--sentences"),
+        (["--seed", "-1"], "--seed"),
+        (["--documents", "nowhere"], "nowhere is not a directory"),
+    ],
+)
+def test_mistakes(documents_directory: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        vocab(documents_directory, tmp_path / "v.model", *options)
+    assert list(tmp_path.iterdir()) == []
