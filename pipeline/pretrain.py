@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from pipeline import engine_config
 
         settings = run_settings.resolve(args, int(os.environ["WORLD_SIZE"]), engine_config.detect_hardware())
-        _check_earlier_run(settings)
+        check_earlier_run(settings)
         if (settings.output / "done").exists():
             if rank == 0:
                 print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
@@ -89,7 +89,7 @@ def _run(settings: Settings) -> int:
     deepspeed.init_distributed(verbose=False)
     control = Control()
     if control.rank == 0:
-        _write_run(settings)
+        write_run(settings)
     control.barrier()
 
     torch.manual_seed(settings.seed)
@@ -132,7 +132,7 @@ def _become_single_rank() -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def _check_earlier_run(settings: Settings) -> None:
+def check_earlier_run(settings: Settings) -> None:
     """Raises UserError if --output holds a run that would compute other numbers."""
     path = settings.output / "settings.json"
     if not path.exists():
@@ -147,7 +147,7 @@ def _check_earlier_run(settings: Settings) -> None:
         )
 
 
-def _write_run(settings: Settings) -> None:
+def write_run(settings: Settings) -> None:
     """Makes the run's directory: its settings, and the vocabulary, so that the run is whole without the data."""
     settings.output.mkdir(parents=True, exist_ok=True)
     atomic.write_text(settings.output / "settings.json", json.dumps(settings.to_dict(), indent=2) + "\n")

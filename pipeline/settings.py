@@ -5,8 +5,8 @@ import dataclasses
 import difflib
 import hashlib
 import math
-import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -274,12 +274,13 @@ def _writable(output: Path) -> None:
         place = place.parent
     if not place.is_dir():
         raise UserError(f"--output {output}: {place} is not a directory; choose another place")
-    if not os.access(place, os.W_OK | os.X_OK) or _is_read_only(place):
-        raise UserError(f"--output {output}: {place} is not writable; choose another place or mend its permissions")
-
-
-def _is_read_only(place: Path) -> bool:
-    return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+    try:
+        # Trying tells what permission bits do not: read-only mounts, quotas, and that root may write anywhere.
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise UserError(
+            f"--output {output}: cannot write to {place} ({error.strerror}); choose another place or mend its permissions"
+        ) from None
 
 
 def _positive(text: str) -> int:

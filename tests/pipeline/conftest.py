@@ -33,7 +33,8 @@ def data_prep(*arguments):
 
 def sentences(rng, count):
     """Sentences whose words follow each other by a rule, so that context tells something about a masked word."""
-    words = [f"{a}{b}{c}" for a in "bdfgk" for b in "aeiou" for c in ("lo", "mi", "ran", "st")]
+    syllables = ["ba", "do", "fi", "gu", "ke", "la", "mo", "ni", "pu", "re", "sa", "to", "vi", "wu"]
+    words = [a + b + c for a in syllables for b in syllables for c in ("", "lon", "mist", "rand")]
     for _ in range(count):
         at, picked = int(rng.integers(len(words))), []
         for _ in range(int(rng.integers(4, 14))):

@@ -114,8 +114,8 @@ def test_what_deepspeed_gets_has_exactly_one_precision():
         ('{"optimizer": {"type": "Lmab"}}', "did you mean 'Lamb'"),
         ('{"optimizer": {"type": "Lamb", "params": {"max_coeff": 10}}}', "max_coeff"),
         ('{"optimizer": {"type": "Lamb", "params": {}}}', "lr is missing"),
-        ("{}", "optimizer.type"),
-        ('{"optimizer": {"type": "Lamb", "params": {"lr": 0.1}}, "scheduler": {"params": {}}}', "scheduler.type"),
+        ("{}", r"optimizer\.type"),
+        ('{"optimizer": {"type": "Lamb", "params": {"lr": 0.1}}, "scheduler": {"params": {}}}', r"scheduler\.type"),
     ],
 )
 def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):

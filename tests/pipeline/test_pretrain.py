@@ -1,11 +1,13 @@
 """Pre-training as a user runs it: real `deepspeed` processes on real shards, killed and started again."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -141,23 +143,28 @@ def test_a_finished_run_has_nothing_left_to_do(finished, corpus, config):
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
 
-def kill_when(process, output, step, number):
+def ranks_of(launcher):
+    """The training processes under a launcher; it gives each of them --local_rank."""
+    found = []
+    for child in psutil.Process(launcher.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(word.startswith("--local_rank") for word in child.cmdline()):
+                found.append(child)
+    return found
+
+
+def signal_when(launcher, output, step, number):
     """Sends a signal to every rank once the checkpoint of `step` stands; returns the launcher's status."""
     deadline = time.monotonic() + 120
     while not (output / "checkpoints" / f"step-{step:08d}").exists():
         assert time.monotonic() < deadline, "the run never came so far"
-        assert process.poll() is None, "the run ended early"
-        time.sleep(0.01)
-    found = subprocess.run(["pgrep", "-f", f"pipeline.pretrain.*{output}"], capture_output=True, text=True, check=True)
-    for pid in map(int, found.stdout.split()):
-        if pid not in (process.pid, os.getpid()):
-            try:
-                command_line = open(f"/proc/{pid}/cmdline").read()  # noqa: SIM115
-                if "deepspeed" not in command_line:
-                    os.kill(pid, number)
-            except (ProcessLookupError, FileNotFoundError):
-                continue
-    return process.wait(timeout=120)
+        assert launcher.poll() is None, "the run ended early"
+        time.sleep(0.005)
+    processes = ranks_of(launcher)
+    assert len(processes) == 2
+    for process in processes:
+        process.send_signal(number)
+    return launcher.wait(timeout=120)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -168,7 +175,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path, n
         words, cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    status = kill_when(process, output, 10, number)
+    status = signal_when(process, output, 10, number)
     assert not (output / "done").exists()
     if number == signal.SIGTERM:
         assert status == 75

@@ -1,0 +1,184 @@
+"""Command line, JSON and data made into settings; and every mistake there is a remedy for."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from data_prep.errors import UserError
+from pipeline import pretrain, settings
+from pipeline.engine_config import Hardware
+from tests.pipeline.conftest import REPOSITORY, data_prep, run
+
+GPU = Hardware("GPU", fp16=True, bf16=True)
+CONFIG = {
+    "train_batch_size": 8,
+    "train_micro_batch_size_per_gpu": 2,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+@pytest.fixture
+def words(corpus, tmp_path):
+    """A command line that is right, as a dictionary of flags."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    return {
+        "--model": "albert-tiny",
+        "--data": str(corpus.train),
+        "--eval-data": str(corpus.held_out),
+        "--deepspeed_config": str(config),
+        "--output": str(tmp_path / "run"),
+    }
+
+
+def line(words):
+    return [part for flag, value in words.items() for part in (flag, *([value] if value is not None else []))]
+
+
+def resolve(words, world_size=2, hardware=GPU):
+    return settings.resolve(settings.parse(line(words)), world_size, hardware)
+
+
+def test_the_model_follows_the_data(words):
+    found = resolve(words)
+    assert (found.model.vocab_size, found.model.max_position_embeddings) == (200, 64)
+    assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == (2, 2)
+    assert found.objective == "sop"
+    assert found.steps == 125_000 * 4096 // 8
+
+
+def test_objectives_choose_the_sentence_head(words):
+    assert resolve(words | {"--objective": "mlm"}).model.sentence_head is None
+    assert resolve(words | {"--objective": "nsp"}).model.sentence_head == "nsp"
+    assert resolve(words | {"--model": "bert-base"}).objective == "nsp"
+
+
+def test_model_fields_are_typed_by_name(words):
+    found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
+    assert found.hidden_dropout_prob == 0.1
+    assert resolve(words | {"--model-args": "parameter_sharing=attention"}).model.parameter_sharing == "attention"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"--model": "albert-tony"}, "albert-tiny"),
+        ({"--model-args": "embeding_size=64"}, "embedding_size"),
+        ({"--model-args": "embedding_size=wide"}, "number"),
+        ({"--model-args": "embedding_size"}, "FIELD=VALUE"),
+        ({"--model-args": "num_attention_heads=7"}, "num_attention_heads"),
+        ({"--model-args": "vocab_size=30000"}, "vocab_size 30000 is not the 200"),
+        ({"--model-args": "max_position_embeddings=32"}, "max_position_embeddings 32 is less"),
+        ({"--data": "nowhere"}, "nowhere"),
+        ({"--eval-data": "nowhere"}, "nowhere"),
+        ({"--deepspeed_config": "nowhere.json"}, "nowhere.json"),
+        ({"--stpes": "3"}, "did you mean --steps"),
+        ({"--steps": "0"}, "0 is not at least 1"),
+        ({"--steps": "many"}, "invalid positive whole number"),
+        ({"--precision": "fp8"}, "fp8"),
+        ({"--max-hours": "-1"}, "hours"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_remedy(words, change, text):
+    with pytest.raises(UserError, match=text) as caught:
+        resolve(words | change)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_rows_are_refused(words, corpus, tmp_path):
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps({key: CONFIG[key] for key in ("train_micro_batch_size_per_gpu", "optimizer")}))
+    with pytest.raises(UserError, match="fewer than the 4096 ranks"):
+        resolve(words | {"--deepspeed_config": str(path)}, world_size=4096)
+    path.write_text(json.dumps(CONFIG | {"train_batch_size": 2**20}))
+    with pytest.raises(UserError, match="fewer than one batch"):
+        resolve(words | {"--deepspeed_config": str(path)})
+
+
+def test_held_out_rows_of_another_vocabulary_are_refused(words, corpus, tmp_path):
+    vocabulary = tmp_path / "other.model"
+    data_prep("vocab", "--documents", corpus.documents, "--out", vocabulary, "--size", "150")
+    shards = tmp_path / "other"
+    data_prep(
+        "shards", "--documents", corpus.documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", "64"
+    )
+    with pytest.raises(UserError, match="another vocabulary"):
+        resolve(words | {"--eval-data": str(shards)})
+
+
+def test_longer_held_out_rows_are_refused(words, corpus, tmp_path):
+    shards = tmp_path / "long"
+    data_prep(
+        "shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", shards,
+        "--max-seq-length", "128",
+    )  # fmt: skip
+    with pytest.raises(UserError, match="rows of 128 tokens"):
+        resolve(words | {"--eval-data": str(shards)})
+
+
+def test_a_corrupt_shard_is_refused_by_name(words, corpus, tmp_path):
+    shards = tmp_path / "damaged"
+    shutil.copytree(corpus.train, shards)
+    victim = shards / "shard-00000.arrow"
+    victim.write_bytes(victim.read_bytes()[:-64])
+    with pytest.raises(UserError, match=r"shard-00000\.arrow"):
+        resolve(words | {"--data": str(shards)})
+
+
+def test_an_output_that_is_a_file_is_refused(words, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="not a directory"):
+        resolve(words | {"--output": str(tmp_path / "file" / "run")})
+
+
+def test_another_run_s_output_is_refused(words):
+    found = resolve(words | {"--seed": "1"})
+    pretrain.write_run(found)
+    pretrain.check_earlier_run(found)
+    pretrain.check_earlier_run(resolve(words | {"--seed": "1", "--log-interval": "7"}, world_size=4))
+    with pytest.raises(UserError, match="seed: 1 -> 2"):
+        pretrain.check_earlier_run(resolve(words | {"--seed": "2"}))
+    with pytest.raises(UserError, match=r"model\.hidden_size: 128 -> 64"):
+        pretrain.check_earlier_run(resolve(words | {"--seed": "1", "--model-args": "hidden_size=64"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"--stpes": "3"}, "did you mean --steps"),
+        ({"--data": "nowhere"}, "nowhere"),
+        ({"--output": "/proc/run"}, "/proc"),
+    ],
+)
+def test_the_command_line_prints_one_line_and_writes_nothing(words, tmp_path, change, text):
+    before = sorted(tmp_path.rglob("*"))
+    result = run(sys.executable, "-m", "pipeline.pretrain", *line(words | change), status=2)
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+    assert text in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_launcher_hands_the_line_and_the_status_on(words):
+    result = run(
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--module", "pipeline.pretrain",
+        *line(words | {"--model": "albert-tony"}), status=2,
+    )  # fmt: skip
+    assert result.stderr.count("error: unknown model 'albert-tony'") == 1
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_help_names_every_flag_of_the_contract():
+    result = run(sys.executable, "-m", "pipeline.pretrain", "--help")
+    for flag in ("--eval-data", "--steps", "--objective", "--seed", "--log-interval", "--precision", "--max-hours"):
+        assert flag in result.stdout
+
+
+def test_presets_stand_beside_the_code():
+    assert {path.name for path in (REPOSITORY / "ds_configs").glob("*.json")} >= {
+        f"{size}.json" for size in ("tiny", "base", "large", "xlarge", "xxlarge")
+    }
