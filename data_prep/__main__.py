@@ -47,17 +47,26 @@ class _Parser(argparse.ArgumentParser):
     """Reports a mistake in one line, with the flag or job that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see `{self.prog} --help`")
+        raise UserError(f"{message}; {self.see_help()}")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
+        known = [flag for action in self._actions for flag in action.option_strings]
+        # Looked for first: a flag that was mistyped may be the very one that is missing.
+        for argument in arguments:
+            if argument.startswith("--") and argument.partition("=")[0] not in known:
+                self._unknown(argument, known)
         parsed, unknown = self.parse_known_args(arguments)
         if unknown:
-            known = [flag for action in self._actions for flag in action.option_strings]
-            name = unknown[0].partition("=")[0]
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]}?" if near else f"; see `{self.prog} --help`"
-            raise UserError(f"unknown argument {name}{hint}")
+            self._unknown(unknown[0], known)
         return parsed
+
+    def _unknown(self, argument: str, known: Sequence[str]) -> NoReturn:
+        name = argument.partition("=")[0]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        raise UserError(f"unknown argument {name}; " + (f"did you mean {near[0]}?" if near else self.see_help()))
+
+    def see_help(self) -> str:
+        return f"see `{self.prog} --help`"
 
 
 def main(arguments: Sequence[str]) -> None:

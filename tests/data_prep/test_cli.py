@@ -1,0 +1,139 @@
+"""The command line: help, mistakes, and how it ends."""
+
+import errno
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data_prep import __main__ as command_line
+from data_prep.__main__ import JOBS, entry, main
+from data_prep.errors import UserError
+
+from . import corpora
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_each_job_has_help_with_an_example(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([job, "--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert f"python -m data_prep {job}" in out.split("options:")[0]
+
+
+def test_help_names_every_job_and_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
+    result = corpora.run(
+        [
+            "-c",
+            "import sys\nfrom data_prep.__main__ import main\n"
+            "try: main(['--help'])\n"
+            "except SystemExit: pass\n"
+            "print('imported', {'numpy', 'pyarrow', 'sentencepiece', 'mpi4py'} & set(sys.modules))",
+        ]
+    )
+    assert result.stdout.splitlines()[-1] == "imported set()"
+    for job in JOBS:
+        assert f"    {job} " in result.stdout
+
+
+def finish(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["data_prep", *arguments])
+    return entry()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["shards", "--seed", "1"], "the following arguments are required: --documents, --vocab, --out"),
+        (["shards", "--sead", "1"], "unknown argument --sead; did you mean --seed?"),
+        (["verify", "DIR", "--fast"], "unknown argument --fast; see"),
+        (["show", "DIR", "--rows=3"], "unknown argument --rows; did you mean --row?"),
+        (["show", "DIR", "-n", "three"], "argument -n: invalid int value: 'three'"),
+        (["shrads"], "unknown job shrads; did you mean shards?"),
+        (["frobnicate"], "unknown job frobnicate; choose one of sample, extract"),
+        (["--verbose"], "unknown argument --verbose before the job"),
+        ([], "the following arguments are required: JOB"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert finish(arguments, monkeypatch) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {message}")
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_flag_is_named_with_the_nearest_known_one(tmp_path: Path) -> None:
+    required = ["--documents", "d", "--vocab", "v", "--out", str(tmp_path / "out")]
+    with pytest.raises(UserError, match=r"unknown argument --sead; did you mean --seed\?"):
+        main(["shards", *required, "--sead", "1"])
+    with pytest.raises(UserError, match="unknown argument --max-seq; "):  # no abbreviations: they change meaning later
+        main(["shards", *required, "--max-seq", "1"])
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "shown"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; give the same command to go on"),
+        (OSError(errno.ENOSPC, "No space left on device", "/data/x"), 2, "error: the disk is full at /data/x"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 2, "error: the disk is full (Disk quota exceeded)"),
+        (UserError("no such thing; bring one"), 2, "error: no such thing; bring one"),
+    ],
+)
+def test_how_a_job_ends(
+    raised: BaseException,
+    status: int,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(arguments: list[str]) -> None:
+        raise raised
+
+    monkeypatch.setattr(command_line, "main", fail)
+    assert finish([], monkeypatch) == status
+    assert capsys.readouterr().err.startswith(shown)
+
+
+def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: list[str]) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(command_line, "main", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        finish([], monkeypatch)
+
+
+def test_control_c_ends_a_job_without_a_traceback(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "set"
+    process = corpora.start(
+        [
+            *("-m", "tests.data_prep.small_units", "shards", "--documents", documents_directory),
+            *("--vocab", vocabulary_file, "--out", out),
+        ],
+        SECONDS_A_UNIT="0.3",
+    )
+    while not (out / ".units" / "options.json").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert err.endswith("interrupted; give the same command to go on\n")
+
+
+def test_an_output_that_cannot_be_made(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="choose another --out"):
+            main(
+                ["shards", "--documents", str(documents_directory), "--vocab", str(vocabulary_file), "--out", str(out)]
+            )

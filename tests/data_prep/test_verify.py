@@ -1,0 +1,125 @@
+"""`verify` finds whatever happened to a file, and names it."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from data_prep import shards
+from data_prep.__main__ import main
+from data_prep.errors import UserError
+
+from . import corpora
+
+
+@pytest.fixture
+def copy(shard_directory: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shard_directory, tmp_path / "copy"))
+
+
+def test_a_whole_set(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "stats").mkdir()
+    main(["verify", str(copy)])
+    out = capsys.readouterr().out
+    total = sum(path.stat().st_size for path in copy.iterdir() if path.is_file() and path.name != "manifest.json")
+    assert out.startswith(f"verify: {copy} is whole: ")
+    assert f"{total:,} bytes" in out
+
+
+def flip(path: Path, offset: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def flip_in_shard(copy: Path) -> None:
+    flip(copy / "shard-00001.arrow", -100, bit=5)
+
+
+def flip_in_vocabulary(copy: Path) -> None:
+    flip(copy / "spiece.model", 1000)
+
+
+def truncate(copy: Path) -> None:
+    with (copy / "shard-00000.arrow").open("r+b") as file:
+        file.truncate(500)
+
+
+def remove(copy: Path) -> None:
+    (copy / "shard-00002.arrow").unlink()
+
+
+def add(copy: Path) -> None:
+    shutil.copy(copy / "shard-00000.arrow", copy / "shard-00099.arrow")
+
+
+def swap(copy: Path) -> None:
+    os.rename(copy / "shard-00000.arrow", copy / "aside")
+    os.rename(copy / "shard-00001.arrow", copy / "shard-00000.arrow")
+    os.rename(copy / "aside", copy / "shard-00001.arrow")
+
+
+def other_vocabulary(copy: Path) -> None:
+    """A set whose vocabulary and its entry were exchanged together: only the recorded sha256 tells."""
+    flip(copy / "spiece.model", 1000)
+    manifest = shards.read_manifest(copy)
+    entry = shards.describe_file(copy / "spiece.model")
+    manifest.files = [entry if file.name == entry.name else file for file in manifest.files]
+    shards.write_manifest(copy, replace(manifest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip_in_shard, r"the content of shard-00001\.arrow has changed"),
+        (flip_in_vocabulary, r"the content of spiece\.model has changed"),
+        (truncate, r"shard-00000\.arrow has 500 bytes instead of \d+"),
+        (remove, r"shard-00002\.arrow is missing"),
+        (add, r"shard-00099\.arrow does not belong to it"),
+        (
+            swap,
+            r"shard-00000\.arrow holds the content of shard-00001\.arrow; "
+            r"shard-00001\.arrow holds the content of shard-00000",
+        ),
+        (other_vocabulary, r"spiece\.model is not the vocabulary that the shards were made with"),
+    ],
+)
+def test_damage_is_named(copy: Path, damage: Callable[[Path], None], message: str) -> None:
+    damage(copy)
+    with pytest.raises(UserError, match=message) as caught:
+        main(["verify", str(copy)])
+    assert "Copy it again" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_bit_of_the_manifest_counts(copy: Path) -> None:
+    manifest = copy / "manifest.json"
+    whole = manifest.read_bytes()
+    missed = []
+    for offset in range(0, len(whole), 7):
+        flip(manifest, offset)
+        try:
+            main(["verify", str(copy)])
+            missed.append(whole[offset : offset + 1])
+        except UserError:
+            pass
+        manifest.write_bytes(whole)
+    assert set(missed) <= {b" ", b"\n"}  # only white space between the values may differ
+
+
+def test_much_damage_stays_one_line(copy: Path) -> None:
+    for number in range(20):
+        (copy / f"extra-{number}").touch()
+    with pytest.raises(UserError, match="and 15 more"):
+        main(["verify", str(copy)])
+
+
+def test_ranks_share_the_files_and_agree(copy: Path) -> None:
+    flip_in_shard(copy)
+    result = corpora.run(["-m", "data_prep", "verify", copy], ranks=2)
+    assert result.returncode == 2
+    assert result.stderr.count("error: ") == 1
+    assert "the content of shard-00001.arrow has changed" in result.stderr
