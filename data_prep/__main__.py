@@ -19,14 +19,13 @@ mistake that the one line printed explains.
 
 import argparse
 import difflib
-import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from data_prep.batch import launched_rank
+from data_prep.batch import explain_full_disk, launched_rank
 from data_prep.errors import UserError
 
 JOBS = {
@@ -39,8 +38,6 @@ JOBS = {
     "show": ("data_prep.show", "print rows as a person reads them"),
 }
 """Each job's module, with `add_arguments(parser)` and `run(args)`, and its help. Only the wanted one is imported."""
-
-_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -116,10 +113,10 @@ def entry() -> int:
             # The reader (head, less) has seen enough. What is left in the buffer must not be written at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        if error.errno not in _DISK_IS_FULL:
+        full = explain_full_disk(error)
+        if full is None:
             raise
-        name = f" at {error.filename}" if error.filename else ""
-        message = f"the disk is full{name} ({error.strerror}); free some space and give the same command to go on"
+        message = str(full)
     except KeyboardInterrupt:
         print("interrupted; give the same command to go on", file=sys.stderr)
         return 130

@@ -15,6 +15,7 @@ only rank 0 puts results together, in the order of the units.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import threading
@@ -34,6 +35,7 @@ Result = TypeVar("Result")
 POLL_INTERVAL = 0.002  # seconds between two looks at the mailbox
 _REQUEST, _ANSWER = 1, 2  # message tags
 _NO_MORE = -1
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def launched_size() -> int:
@@ -62,6 +64,14 @@ def launched_rank() -> int:
         if name in os.environ:
             return int(os.environ[name])
     return 0
+
+
+def explain_full_disk(error: OSError) -> UserError | None:
+    """What to tell a person where `error` is about space on a disk, else None."""
+    if error.errno not in _DISK_IS_FULL:
+        return None
+    place = f" at {error.filename}" if error.filename else ""
+    return UserError(f"the disk is full{place} ({error.strerror}); free some space and give the same command to go on")
 
 
 @dataclass
@@ -195,9 +205,12 @@ class Ranks:
 
 
 def _do(index: int, units: Sequence[Unit], work: Callable[[int, Unit], Record], ledger: Ledger | None) -> Record:
-    record = work(index, units[index])
-    if ledger is not None:
-        ledger.write(index, record)
+    try:
+        record = work(index, units[index])
+        if ledger is not None:
+            ledger.write(index, record)
+    except OSError as error:
+        raise explain_full_disk(error) or error from error
     return record
 
 

@@ -61,7 +61,10 @@ def write_documents(directory: Path, documents: Sequence[Document], parts: int =
         write_part(directory / part_name("train", index), documents[first:stop])
         for index, (first, stop) in enumerate(itertools.pairwise(bounds))
     ]
-    write_manifest(directory, DocumentsManifest("generated", [], {}, {"train": counts}, 0, {}, files))
+    manifest = DocumentsManifest(
+        source="generated", inputs=[], options={}, counts={"train": counts}, raw_bytes=0, skipped={}, files=files
+    )
+    write_manifest(directory, manifest)
     return directory
 
 

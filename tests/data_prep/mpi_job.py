@@ -1,10 +1,11 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; slow (unit 0 takes as long as all others together); error, mistake (unit 7 fails); root (rank 0 finds a
-mistake before the first unit).
+KIND: plain; slow (unit 0 takes as long as all others together); error, mistake, disk (unit 7 fails); root (rank 0
+finds a mistake before the first unit).
 """
 
+import errno
 import json
 import os
 import sys
@@ -34,6 +35,8 @@ def job(directory: Path, kind: str) -> None:
                 raise RuntimeError("the seventh seal")
             if kind == "mistake" and unit == 7:
                 raise UserError("unit seven is no good; leave it out")
+            if kind == "disk" and unit == 7:
+                raise OSError(errno.ENOSPC, "No space left on device", "/data/shard")
             time.sleep(1.5 if kind == "slow" and unit == 0 else 0.03)
             return {"square": unit * unit, "rank": ranks.rank, "pid": os.getpid()}
 

@@ -117,7 +117,11 @@ def test_ranks_share_the_units_and_a_slow_one_holds_up_nobody(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("kind", "status", "reason"),
-    [("error", 1, "RuntimeError: the seventh seal"), ("mistake", 2, "unit seven is no good; leave it out")],
+    [
+        ("error", 1, "RuntimeError: the seventh seal"),
+        ("mistake", 2, "unit seven is no good; leave it out"),
+        ("disk", 2, "the disk is full at /data/shard (No space left on device); free some space"),
+    ],
 )
 def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: str, status: int, reason: str) -> None:
     got, _, err = mpi_job(tmp_path, kind, 2)
