@@ -47,6 +47,7 @@ _ILLUSTRATION = re.compile(r"\[(?:illustration|frontispiece|picture|image|map)\b
 _SENTENCE_END = re.compile(r"[.!?:;—-][\"')\]”’_]*$")
 _ENDS_WELL = re.compile(r"[.!?][\"')\]”’_]*$")
 _EMPHASIS = re.compile(r"(?<!\w)_([^_\n]{1,300})_(?!\w)")
+_BYLINE = re.compile(r"[Bb][Yy]:? (?:[A-Z][\w.'-]*\s?){1,5}(?:\(\d{4}\))?")
 _HEADING_CHARACTERS = 80
 _LONG_LINE = 150  # characters; hard-wrapped text stays below
 _SHORT_SHARE = 0.85  # of the wrap width: a line that ends a sentence below it ends its paragraph as well
@@ -141,6 +142,4 @@ def is_heading(lines: list[str]) -> bool:
         return False
     if _HEADING.fullmatch(text):
         return True
-    return (len(lines) == 1 and text.isupper() and not _ENDS_WELL.search(text)) or text.lower().startswith(
-        "by william shakespeare"
-    )
+    return len(lines) == 1 and (bool(_BYLINE.fullmatch(text)) or (text.isupper() and not _ENDS_WELL.search(text)))

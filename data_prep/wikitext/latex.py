@@ -10,8 +10,9 @@ Theta Θ, Lambda Λ, Xi Ξ, Pi Π, Sigma Σ, Phi Φ, Psi Ψ, Omega Ω, ell ℓ, 
 times ×, cdot ·, div ÷, pm ±, mp ∓, leq ≤, le ≤, geq ≥, ge ≥, neq ≠, ne ≠, approx ≈, equiv ≡, sim ∼, propto ∝
 in ∈, notin ∉, subset ⊂, subseteq ⊆, cup ∪, cap ∩, emptyset ∅, setminus ∖, forall ∀, exists ∃, neg ¬, land ∧, lor ∨
 wedge ∧, vee ∨, oplus ⊕, otimes ⊗, circ ∘, to →, rightarrow →, leftarrow ←, leftrightarrow ↔, mapsto ↦, Rightarrow ⇒
-Leftrightarrow ⇔, iff ⇔, implies ⇒, lt <, gt >, sum ∑, prod ∏, int ∫, sqrt √, prime ′, degree °, perp ⊥, parallel ∥, angle ∠, mid |
-ldots …, dots …, dotsc …, dotsb ⋯, cdots ⋯, langle ⟨, rangle ⟩, lfloor ⌊, rfloor ⌋, lbrace {, rbrace }, colon :
+Leftrightarrow ⇔, iff ⇔, implies ⇒, sum ∑, prod ∏, int ∫, sqrt √, prime ′, degree °, perp ⊥, parallel ∥, angle ∠, mid |
+ldots …, dots …, dotsc …, dotsb ⋯, cdots ⋯
+lt <, gt >, langle ⟨, rangle ⟩, lfloor ⌊, rfloor ⌋, lbrace {, rbrace }, colon :
 arccos arccos, arcsin arcsin, arctan arctan, cos cos, cosh cosh, cot cot, det det, dim dim, exp exp, gcd gcd, inf inf
 ker ker, lim lim, ln ln, log log, max max, min min, mod mod, sin sin, sinh sinh, sup sup, tan tan
 """

@@ -17,11 +17,12 @@ _LEADING = (
 )
 _EMPTY_PART = re.compile(rf"(?:{HOLE}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?:?)*", re.IGNORECASE)
 # A sentence that speaks of the sound itself needs it: "the vowel /a/", "pronounced /a/".
-_SPEAKS_OF_SOUND = re.compile(r"(?:^|\s)[a-z]+[:,]?$")
+_SPEAKS_OF_SOUND = re.compile(rf"(?:(?:^|\s)[a-z]+[:,]?|[/{SAID_END}],?)$")
 _SOUND_WORD = re.compile(
     r"(?:^|\s)(?:vowels?|consonants?|phonemes?|sounds?|named|as|like|to|of|is|and|or|than|with|by)$"
 )
-# A blank before a full stop or comma: left by a reference that stood between, or typed. ". . ." is meant.
+_ELLIPSIS = re.compile(r"\. \. \.(?: \.)?")
+# A blank before a full stop or comma: left by a reference that stood between, or typed.
 _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]|$)")
 _AT_START = re.compile(rf"^(?:{HOLE}[\s{HOLE}]*[.,;:]*\s*)+")
 _BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{HOLE}[\s{HOLE}]*(?=[,;:.)])")  # "a, ⌀, b": the later mark stays
@@ -30,10 +31,13 @@ _AFTER_BLANK = re.compile(rf"(?<=[\s(\[“‘]){HOLE}[\s{HOLE}]*")
 
 
 def repair(text: str) -> str:
-    """Mends one paragraph: what is left around a HOLE or a pronunciation, and blanks before a full stop or a comma."""
+    """Mends one paragraph: what is left around a HOLE or a pronunciation, and blanks before a full stop or a comma.
+
+    An ellipsis typed as ". . ." becomes "...".
+    """
     if _MARK.search(text):
         text = _repair_marked(text)
-    return _LOOSE_STOP.sub(r"\1", text)
+    return _LOOSE_STOP.sub(r"\1", _ELLIPSIS.sub("...", text).strip())
 
 
 def _repair_marked(text: str) -> str:

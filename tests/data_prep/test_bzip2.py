@@ -1,0 +1,70 @@
+"""Blocks found in the middle of a .bz2 file give the bytes that the standard library decompresses from its beginning."""
+
+import bz2
+import random
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.sources import bzip2
+from data_prep.sources.bzip2 import Bzip2File
+
+
+def noise(count: int, seed: int = 0) -> bytes:
+    """Text that compresses badly, so that a few hundred kB make several blocks."""
+    return bytes(random.Random(seed).choices(b"abcdefghij klmnop\n", k=count))
+
+
+@pytest.mark.parametrize("level", [1, 9])
+def test_blocks_are_the_file(tmp_path: Path, level: int) -> None:
+    content = noise(1_200_000)
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bz2.compress(content, level))
+    blocks = list(Bzip2File(path).blocks(0))
+    assert b"".join(text for _, text in blocks) == content
+    assert len(blocks) >= (12 if level == 1 else 2)
+    for start in (1, blocks[1][0], blocks[1][0] + 1, path.stat().st_size - 20):
+        assert list(Bzip2File(path).blocks(start)) == [block for block in blocks if block[0] >= start]
+
+
+def test_several_streams_are_one_file(tmp_path: Path) -> None:
+    parts = [noise(250_000, seed) for seed in range(3)] + [b"", b"end"]
+    path = tmp_path / "multistream.bz2"
+    path.write_bytes(b"".join(bz2.compress(part, 1) for part in parts))
+    assert b"".join(text for _, text in Bzip2File(path).blocks(0)) == b"".join(parts)
+
+
+def test_a_mark_by_chance_inside_a_block_is_seen_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = noise(300_000)
+    path = tmp_path / "a.bz2"
+    path.write_bytes(bz2.compress(content, 1))
+    true_marks = Bzip2File._marks
+    first, second = (mark[0] for mark in true_marks(Bzip2File(path), 0, path.stat().st_size)[:2])
+    false_mark = ((first + second) // 2, bzip2._BLOCK_MARK)
+
+    def with_false_mark(self: Bzip2File, begin: int, end: int) -> list[tuple[int, int]]:
+        inside = [false_mark] if begin * 8 <= false_mark[0] and false_mark[0] + 48 <= end * 8 else []
+        return sorted(true_marks(self, begin, end) + inside)
+
+    monkeypatch.setattr(Bzip2File, "_marks", with_false_mark)
+    assert b"".join(text for _, text in Bzip2File(path).blocks(0)) == content
+    after = list(Bzip2File(path).blocks(false_mark[0] // 8))
+    assert after[0][0] == second // 8
+    assert content.endswith(b"".join(text for _, text in after))
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.bz2"
+    whole = bz2.compress(noise(300_000), 1)
+    path.write_bytes(whole[:-30])
+    with pytest.raises(UserError, match="cut off"):
+        Bzip2File(path)
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 0x10
+    path.write_bytes(broken)
+    with pytest.raises(UserError, match=r"a\.bz2 is damaged near byte"):
+        list(Bzip2File(path).blocks(0))
+    path.write_bytes(b"PK\x03\x04" + bytes(100))
+    with pytest.raises(UserError, match="not a bzip2 file"):
+        Bzip2File(path)

@@ -1,0 +1,212 @@
+"""Markup -> prose: what a reader of the rendered page sees, sentence by sentence."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.documents import Document
+from data_prep.sources.wikipedia import Wikipedia
+from data_prep.wikitext import to_prose
+from data_prep.wikitext.latex import to_text
+
+# markup inside "It is ... and so on." -> what stands there
+INLINE = [
+    # links
+    ("[[Paris]]", "Paris"),
+    ("[[Paris|the city]]s", "the citys"),
+    ("[[Paris#History]]", "Paris"),
+    ("[[:Category:Towns|a category]]", "a category"),
+    ("a [[File:A.jpg|thumb|200px|with [[links]] and {{small|x}}]] b", "a b"),
+    ("[https://example.org/a?b=c the site]", "the site"),
+    ("the end [https://example.org]", "the end"),
+    ("[[wikt:word|word]]", "word"),
+    # formatting
+    ("'''bold''', ''italic'' and '''''both'''''", "bold, italic and both"),
+    ("''Eagle'''s footpads", "Eagle's footpads"),
+    ("CO<sub>2</sub> and x<sup>2</sup>", "CO2 and x2"),
+    ("A<br/>B&nbsp;C &amp; D&mdash;E", "A B C & D—E"),
+    ("<nowiki>[[not a link]] {{nor|a template}}</nowiki>", "[[not a link]] {{nor|a template}}"),
+    # dropped without a trace
+    (
+        "true<ref name=a>{{cite book|title=[[B]]}}</ref>, false<ref name=b /> and done<!-- really? -->",
+        "true, false and done",
+    ),
+    ("said{{citation needed|date=May 2016}} often{{sfn|Smith|2010|p=5}}", "said often"),
+    ("this{{what happened|date=May 2016}} here", "this here"),
+    ("one, {{unknown thing}}, two", "one, two"),
+    ("one {{unknown thing}} (two{{unknown thing}}) {{unknown thing}}", "one (two)"),
+    # numbers and measures
+    ("{{convert|1300|mi|km}} long", "1,300 miles long"),
+    ("a {{convert|5|mi|km|0|adj=on}} walk", "a 5-mile walk"),
+    ("{{convert|6|to|8|ft|m|abbr=on}}", "6 to 8 ft"),
+    ("{{convert|5|ft|6|in|cm}}", "5 feet 6 inches"),
+    ("{{convert|1|km}} or {{cvt|20|-|25|cm|in}}", "1 kilometre or 20–25 cm"),
+    ("{{convert|22|e6acre|km2}}, {{convert|2.3|Moilbbl/d}}", "22 million acres, 2.3 million barrels per day"),
+    ("{{convert|100|km|mi|sp=us}} at {{convert|-27|°F}}", "100 kilometers at -27 °F"),
+    ("{{convert|1+1/2|in|mm}}", "1 1/2 inches"),
+    ("{{frac|2|3}}, {{frac|1|2|3}}, {{frac|4}}", "2/3, 1 2/3, 1/4"),
+    ("{{val|6.241|e=18|u=C}} ({{val|1.5|0.1}})", "6.241×10^18 C (1.5±0.1)"),
+    ("{{formatnum:1234567}} and {{US$|2 billion}}", "1,234,567 and US$2 billion"),
+    ("{{pop density|1000|40|km2}}", "25 inhabitants per square kilometre"),
+    ("{{Coord|13|19|N|169|9|W|type:event}}", "13°19′N 169°9′W"),
+    ("at sea{{coord|13|19|N|169|9|W|display=title}}", "at sea"),
+    ("{{chem|C|2|H|6|O}}", "C2H6O"),
+    # dates
+    ("{{as of|2014|lc=y}}, {{as of|2013|6|8|lc=on}}", "as of 2014, as of 8 June 2013"),
+    ("{{circa|1200}} ({{birth date|1990|1|2}})", "c. 1200 (January 2, 1990)"),
+    ("{{start date|1990|1|2|df=y}} to {{end date|1991|5}}", "2 January 1990 to May 1991"),
+    ("{{OldStyleDate|February 2|1905|January 20}}", "February 2, 1905"),
+    # languages and sounds
+    ("Rome ({{lang-la|Roma}}; {{IPAc-en|r|oʊ|m}}) by name", "Rome (Latin: Roma) by name"),
+    ("Rome ({{IPAc-en|r|oʊ|m}} or {{IPA-it|ˈroːma|}})", "Rome"),
+    ("Rome (pronounced {{IPAc-en|r|oʊ|m}}, {{respell|ROHM}}; born 5 May)", "Rome (born 5 May)"),
+    ("Angola {{IPAc-en|æ|ŋ|ˈ|ɡ|oʊ|l|ə}}, officially so", "Angola, officially so"),
+    ("the vowel {{IPA|/a/}}, written ⟨a⟩", "the vowel /a/, written ⟨a⟩"),
+    ("{{lang|fr|mot}} and {{transl|ar|ALA|al-kīmiyā}}", "mot and al-kīmiyā"),
+    ("{{lang-ru|Москва|Moskva|Moscow}}", "Russian: Москва, Moskva, lit. 'Moscow'"),
+    ("{{nihongo|Aikido|合気道|Aikidō}}", "Aikido (合気道, Aikidō)"),
+    # words and signs
+    ("{{nowrap|''Z'' {{=}} 1}}", "Z = 1"),
+    ("1775{{ndash}}1783{{snd}}a war{{mdash}}''Eagle''{{'s}}", "1775–1783 – a war—Eagle's"),
+    ("{{USS|Hornet|CV-12|6}}, {{HMS|Ajax|22}}", "USS Hornet, HMS Ajax"),
+    ("{{ill|Titel|de|Der Titel}}, {{ill|de|Titel|Title}}", "Titel, Title"),
+    ("{{abbr|GDP|gross domestic product}} {{angbr|a}} {{sic|teh}}", "GDP ⟨a⟩ teh"),
+    ("a population of {{new template|12,000}} people", "a population of 12,000 people"),
+    # formulas
+    (r"<math>E = mc^2</math> with <math>\frac{a}{b+1} \leq \alpha</math>", "E = mc^2 with a/(b+1) ≤ α"),
+]
+
+
+@pytest.mark.parametrize(("markup", "words"), INLINE)
+def test_inside_a_sentence(markup: str, words: str) -> None:
+    assert to_prose(f"It is {markup} and so on.") == f"It is {words} and so on."
+
+
+PAGE = """{{Infobox town
+| name = Town
+| population = {{formatnum:1000}}
+}}
+[[File:Town.jpg|thumb|The [[town]].]]
+'''Town''' is a town.<ref>{{cite web|url=http://x.org|title=T}}</ref>
+It lies on a river.
+{| class="wikitable"
+|-
+! Year !! People
+|-
+| 1900 || {| nested
+| 5
+|}
+|}
+
+== History ==
+{{main|History of Town}}
+It was founded in [[1200]]; the text says:
+{{quote|We came, and we saw the river.|A founder}}
+<gallery>
+File:A.jpg|A picture
+</gallery>
+* A short item
+* This item of the list is a whole sentence.
+: An indented remark that is a sentence as well.
+; Term : definition
+
+=== Notes ===
+# Not kept, although it is a sentence of words.
+==== Below the notes ====
+Nor is this one here.
+=== Today ===
+It thrives.
+
+== See also ==
+* [[River]]
+== References ==
+{{reflist}}
+Nothing of this is left.
+== Economy ==
+There is trade. __NOTOC__
+[[Category:Towns]]
+[[fr:Ville]]
+"""
+
+
+def test_a_page() -> None:
+    assert to_prose(PAGE).split("\n") == [
+        "Town is a town. It lies on a river.",
+        "It was founded in 1200; the text says:",
+        "We came, and we saw the river.",
+        "This item of the list is a whole sentence.",
+        "An indented remark that is a sentence as well.",
+        "It thrives.",
+        "There is trade.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("markup", "prose"),
+    [
+        ("Before it. {{open template|with words stays words.", "Before it. open template|with words stays words."),
+        ("An [[open link and more words follow.", "An open link and more words follow."),
+        ("A closed end}} and ]] more of it |} here.", "A closed end and more of it |} here."),
+        ("Text before it.\n{| open table\n| never closed\n", "Text before it."),
+        ("A <ref>never closed reference. And the rest stays.", "A never closed reference. And the rest stays."),
+        ("{{a|[[b}} crossed ends ]] of it are survived.", "crossed ends of it are survived."),
+        ("", ""),
+        ("{{just a template}}", ""),
+    ],
+)
+def test_broken_markup_costs_little(markup: str, prose: str) -> None:
+    assert to_prose(markup) == prose
+
+
+@given(st.lists(st.sampled_from(
+    ["{{", "}}", "[[", "]]", "{|", "|}", "\n", "|", "=", "<ref>", "</ref>", "<math>", "</math>", "'''", "(", ")", "[http://a ",
+     "]", "convert", "val", "lang-ru", "nihongo", "IPA", "5", "km", "word ", ",", ". ", "<!--", "-->", "==", "<nowiki>", "\\frac{",
+     "File:", "coord", "as of", "\ue000", "\ue001"]
+), max_size=40))  # fmt: skip
+def test_any_markup_gives_clean_text(pieces: list[str]) -> None:
+    prose = to_prose("".join(pieces))
+    assert not re.search("[\ue000-\uf8ff]", prose)
+    assert all(line == " ".join(line.split()) and line for line in prose.split("\n") if prose)
+
+
+@pytest.mark.parametrize(
+    ("latex", "text"),
+    [
+        (r"x_1,x_2,\ldots,x_n", "x_1,x_2,…,x_n"),
+        (r"\sqrt{2} \approx 1.41", "√2 ≈ 1.41"),
+        (r"\{0,1\}^{n-1}", "{0,1}^(n-1)"),
+        (r"\mathbf{v} \cdot \vec{w}", "v · w"),
+        (r"\sin \theta", "sin θ"),
+        (r"\dfrac{\frac{1}{2}}{x}", "1/2/x"),
+    ],
+)
+def test_formulas(latex: str, text: str) -> None:
+    assert to_text(latex) == text
+
+
+# What is left where words were dropped.
+GAPS = re.compile(
+    r"\(\s*\)|\(\s*[,;:]|[,;]\s*\)|,\s*,|;\s*;| [.,](?= |$)|\b(?:at|of the|an|than)(?: [,.;)]|,)", re.MULTILINE
+)
+
+
+def test_the_sample_has_hardly_a_gap(sample_corpus: Path) -> None:
+    source = Wikipedia([sample_corpus / "wikipedia"], 16 << 20)
+    articles = {item.id: item for unit in source.units for item in source.read(unit) if isinstance(item, Document)}
+    gaps = [match[0] for article in articles.values() for match in GAPS.finditer(article.text)]
+    assert len(gaps) < 10, gaps
+    everything = "\n".join(article.text for article in articles.values())
+    assert len(everything) > 2_600_000  # nor was text dropped for it
+    assert not re.search(r"\{\{|\}\}|\[\[|\]\]|<ref|</|'''|&nbsp;|\[http", everything)
+    # Sentences with a template in their middle, as the rendered pages have them.
+    for sentence in (
+        "At 1,300 miles, Alabama has one of the longest navigable inland waterways in the nation.",
+        "are diagnosed with ASD as of 2014, a 30% increase from one in 88 in 2012",
+        "Actresses (Catalan: Actrius) is a 1997 Catalan language Spanish drama film",
+        "Alain Connes (born 1 April 1947) is a French mathematician",
+        "a population density of 5.7 inhabitants per square kilometre in 2011",
+    ):
+        assert sentence in everything, sentence
