@@ -11,9 +11,7 @@ paths below are inside that package. `attach(engine)` is called once, right afte
                   one after the other in sub-groups, a last cut followed by padding that is never initialised
 """
 
-import logging
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,12 +72,6 @@ def check_version() -> None:
             f"deepspeed {installed} is installed, and LAMB knows its way in the buffers of {DEEPSPEED} only; "
             f"pip install deepspeed=={DEEPSPEED}"
         )
-
-
-def quieten() -> None:
-    """Leaves only DeepSpeed's errors on the screen, and not torch's remarks on the collectives it calls."""
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
 
 
 def stage(engine: Any) -> int:
@@ -376,7 +368,14 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
     offload = (zero.get("offload_optimizer") or {}).get("device", "none")
     if offload == "nvme" or (zero.get("offload_param") or {}).get("device") == "nvme":
         raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')
-    kind = (config.get("optimizer") or {}).get("type", "Lamb")
+    optimizer = config.get("optimizer") or {}
+    kind = optimizer.get("type", "Lamb")
+    fused = kind.lower() != "lamb" and not (optimizer.get("params") or {}).get("torch_adam")
+    if (config.get("bf16") or {}).get("enabled") and level == 0 and fused:
+        raise UserError(
+            f"bf16 with {kind} at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
+            'set "zero_optimization": {"stage": 1}, on one GPU as well'
+        )
     if kind.lower() == "lamb" and level > 0:
         if not config.get("zero_allow_untested_optimizer"):
             raise UserError('DeepSpeed takes LAMB under ZeRO only with "zero_allow_untested_optimizer": true; add it')

@@ -214,7 +214,7 @@ CASES = {
         *[Case(stage, "fp16") for stage in (1, 2, 3)],
         Case(1, attached=False),
     ],
-    3: [*FP32, Case(2, "bf16"), Case(3, "bf16")],
+    3: [*FP32, Case(2, "bf16")],
     4: FP32,
 }
 

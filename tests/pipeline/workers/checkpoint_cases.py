@@ -30,7 +30,7 @@ class Setup:
 
     @property
     def folder(self) -> str:
-        return f"{self.stage}-{self.precision}-{len(self.extra)}"
+        return "-".join([str(self.stage), self.precision, *(key for key, _ in self.extra)])
 
     def engine(self, seed: int = 0) -> Any:
         world = torch.distributed.get_world_size()
@@ -58,9 +58,9 @@ def counters(engine: Any) -> tuple[Any, ...]:
     )
 
 
-def stop_and_go_on(directory: Path, setups: list[Setup]) -> list[tuple[Any, Any]]:
+def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[list[tuple[Any, Any]], Any]:
     """For each setup (losses, state, counters) at the end: of an uninterrupted run, and of one that was saved,
-    thrown away and loaded into a model that began elsewhere."""
+    thrown away and loaded into a model that began elsewhere. Then the state of a run of `last` steps at stage 1."""
     outcomes = []
     for setup in setups:
         engine = setup.engine()
@@ -75,7 +75,10 @@ def stop_and_go_on(directory: Path, setups: list[Setup]) -> list[tuple[Any, Any]
         losses = training.train(engine, SAVED_AT, END)
         outcomes.append((straight, (losses, everything(engine), counters(engine))))
         training.close(engine)
-    return outcomes
+
+    engine = Setup(1).engine()
+    training.train(engine, 0, last)
+    return outcomes, everything(engine)
 
 
 @dataclass(frozen=True)

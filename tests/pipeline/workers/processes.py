@@ -1,7 +1,9 @@
 """Starts real processes, joined by gloo on this machine, and hands back what rank 0 returns."""
 
+import logging
 import os
 import socket
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,9 +33,9 @@ def _start(rank: int, world: int, port: int, result: str, work: Callable[..., An
     torch.set_num_threads(1)
     import deepspeed  # after DS_ACCELERATOR is set
 
-    from pipeline import zero
-
-    zero.quieten()
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # DeepSpeed calls torch's collectives by names that torch is about to drop.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed")
     deepspeed.init_distributed("gloo", verbose=False)
     value = work(*arguments)
     if rank == 0:

@@ -96,11 +96,12 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def make_engine(settings: dict[str, Any], attach: bool = True, seed: int = 0) -> Any:
-    """A DeepSpeed engine with our LAMB."""
+    """A DeepSpeed engine with our LAMB, or with the optimizer that the settings name."""
     import deepspeed
 
     model = SharedModel(seed)
-    engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(groups(model), lr=LR), config=copy.deepcopy(settings))
+    mine = {"model_parameters": groups(model)} if "optimizer" in settings else {"optimizer": Lamb(groups(model), lr=LR)}
+    engine, *_ = deepspeed.initialize(model=model, config=copy.deepcopy(settings), **mine)
     if attach:
         zero.attach(engine)
     return engine
