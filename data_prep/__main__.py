@@ -23,9 +23,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from types import ModuleType
 
 from data_prep.batch import explain_full_disk, launched_rank
+from data_prep.command_line import Parser
 from data_prep.errors import UserError
 
 JOBS = {
@@ -40,41 +41,15 @@ JOBS = {
 """Each job's module, with `add_arguments(parser)` and `run(args)`, and its help. Only the wanted one is imported."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line, with the flag or job that was probably meant."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; {self.see_help()}")
-
-    def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
-        known = [flag for action in self._actions for flag in action.option_strings]
-        # Looked for first: a flag that was mistyped may be the very one that is missing.
-        for argument in arguments:
-            if argument.startswith("--") and argument.partition("=")[0] not in known:
-                self._unknown(argument, known)
-        parsed, unknown = self.parse_known_args(arguments)
-        if unknown:
-            self._unknown(unknown[0], known)
-        return parsed
-
-    def _unknown(self, argument: str, known: Sequence[str]) -> NoReturn:
-        name = argument.partition("=")[0]
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        raise UserError(f"unknown argument {name}; " + (f"did you mean {near[0]}?" if near else self.see_help()))
-
-    def see_help(self) -> str:
-        return f"see `{self.prog} --help`"
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Runs the job that `arguments` name. UserError: a mistake of the user; SystemExit: after --help."""
+def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
+    """The module of the job that `arguments` name, and its arguments. UserError: a mistake of the user; SystemExit:
+    after --help."""
     launch_commands = (__doc__ or "").partition("\n\n")[2]
-    parser = _Parser(
+    parser = Parser(
         prog="python -m data_prep",
         description="Raw text to shards: offline jobs, each also under MPI.",
         epilog=launch_commands,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -83,21 +58,23 @@ def main(arguments: Sequence[str]) -> None:
         hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(JOBS)}"
         raise UserError(f"unknown job {wanted}; {hint}")
     for name, (module, description) in JOBS.items():
-        job = jobs.add_parser(
-            name, help=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-        )
+        job = jobs.add_parser(name, help=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == wanted:
             implementation = importlib.import_module(module)
             job.description = implementation.__doc__
             implementation.add_arguments(job)
-            chosen = job
-    if wanted is None:
-        if unknown := set(arguments) - {"-h", "--help"}:
-            raise UserError(f"unknown argument {min(unknown)} before the job; choose one of {', '.join(JOBS)}")
-        parser.parse_all(arguments)  # ends with --help, or with what is missing
-        return
-    position = list(arguments).index(wanted)
-    implementation.run(chosen.parse_all(list(arguments)[position + 1 :]))
+            position = list(arguments).index(wanted)
+            return implementation, job.parse_all(list(arguments)[position + 1 :])
+    if unknown := set(arguments) - {"-h", "--help"}:
+        raise UserError(f"unknown argument {min(unknown)} before the job; choose one of {', '.join(JOBS)}")
+    parser.parse_all(arguments)
+    raise AssertionError("a parser without a job ends with --help, or with what is missing")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the job that `arguments` name. UserError: a mistake of the user; SystemExit: after --help."""
+    implementation, parsed = parse(arguments)
+    implementation.run(parsed)
 
 
 def entry() -> int:

@@ -137,7 +137,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def check_keys(config: dict[str, Any], source: Path) -> None:
-    """Raises UserError for a key, at the top or in a block, that has no effect here: a misspelt key is a lost GPU-week."""
+    """Raises UserError for a key, at the top or in a block, that is not known: a misspelt key is a lost GPU-week."""
     from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP16Config
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 

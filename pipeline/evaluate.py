@@ -3,13 +3,13 @@
 python -m pipeline.evaluate summary --run runs/base
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from pipeline import monitor
 
@@ -58,15 +58,13 @@ def summary(run: Path, export: Path | None = None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.evaluate", description=__doc__.splitlines()[0], allow_abbrev=False
-    )
+    parser = Parser(prog="python -m pipeline.evaluate", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("summary", help="a pre-training run as a short table", allow_abbrev=False)
+    command = commands.add_parser("summary", help="a pre-training run as a short table")
     command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
     command.add_argument("--export", type=Path, metavar="DIR", help="where the model was exported (RUN/export)")
-    args = parser.parse_args(argv)
     try:
+        args = parser.parse_args(argv)
         print(summary(args.run, args.export))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -5,13 +5,13 @@
 The newest complete checkpoint is taken; one process is enough, whatever number of ranks wrote it.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep import atomic
+from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import checkpoints
@@ -41,13 +41,11 @@ def export_run(run: Path, out: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.export", description=__doc__.splitlines()[0], allow_abbrev=False
-    )
+    parser = Parser(prog="python -m pipeline.export", description=__doc__.splitlines()[0])
     parser.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
-    args = parser.parse_args(argv)
     try:
+        args = parser.parse_all(sys.argv[1:] if argv is None else argv)
         if args.out.exists() and not (args.out / "config.json").exists() and any(args.out.iterdir()):
             raise UserError(f"--out {args.out} holds other files; choose another place")
         export_run(args.run, args.out)

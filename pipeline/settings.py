@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from data_prep.shards import Manifest, open_shards
 from model.config import PRESETS, AlbertConfig, Implementation
@@ -102,19 +103,11 @@ class Settings:
 _READERS: dict[Any, Callable[[str], Any]] = {int: int, float: float}
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, with the nearest flag, and exits with status 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see --help")
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line of `pipeline.pretrain`."""
-    p = _Parser(
+    p = Parser(
         prog="deepspeed --module pipeline.pretrain",
         description="Pre-trains ALBERT. Started again with the same --output, it resumes.",
-        allow_abbrev=False,
     )
     p.add_argument("--model", required=True, metavar="NAME", help=f"a preset: {', '.join(PRESETS)}")
     p.add_argument(
@@ -151,15 +144,7 @@ def parser() -> argparse.ArgumentParser:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parses the command line. Raises UserError for an unknown flag, naming the nearest one that exists."""
-    p = parser()
-    args, unknown = p.parse_known_args(argv)
-    if unknown:
-        flags = [flag for action in p._actions for flag in action.option_strings]
-        near = difflib.get_close_matches(unknown[0].split("=")[0], flags, n=1)
-        raise UserError(
-            f"unknown argument {unknown[0]!r}" + (f" (did you mean {near[0]}?)" if near else "") + "; see --help"
-        )
-    return args
+    return parser().parse_all(argv)
 
 
 def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Settings:
@@ -279,7 +264,7 @@ def _writable(output: Path) -> None:
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise UserError(
-            f"--output {output}: cannot write to {place} ({error.strerror}); choose another place or mend its permissions"
+            f"--output {output}: cannot write to {place} ({error.strerror}); choose another place"
         ) from None
 
 
