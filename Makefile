@@ -18,7 +18,10 @@ export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
-GPUS := $(shell nvidia-smi --list-gpus 2>/dev/null | wc -l)
+# pip shows its progress to a person, and only errors to a log.
+PIP := pip install --disable-pip-version-check $(if $(shell test -t 2 && echo terminal),,--quiet --quiet)
+
+GPUS := $(words $(shell nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null))
 ifeq ($(GPUS),0)
 export DS_ACCELERATOR := cpu
 endif
@@ -55,13 +58,13 @@ environment: $(VENV)/.installed
 
 $(VENV)/.installed: requirements.txt
 	$(PYTHON) -m venv $(VENV)
-	pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(PIP) -r requirements.txt
 	@echo "compiling DeepSpeed's collectives for this processor (once)"
 	@python -c 'from deepspeed.accelerator import get_accelerator as a; a().device_name() == "cpu" and a().create_op_builder("ShareMemCommBuilder").load(verbose=False)'
 	@touch $@
 
 $(VENV)/.developer: $(VENV)/.installed requirements-dev.txt
-	pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
 	@touch $@
 
 clean:

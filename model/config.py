@@ -224,7 +224,7 @@ _BERT: dict[str, Any] = {"parameter_sharing": "none", "sentence_head": "nsp"}
 
 # Table 1. Dropout is that of the first release (version 2 has none anywhere); xxlarge never had any.
 PRESETS: dict[str, dict[str, Any]] = {
-    "albert-tiny": _sizes(4, 128, 2, 512, 128) | _NO_DROPOUT,
+    "albert-tiny": _sizes(2, 128, 8, 512, 128) | _NO_DROPOUT,
     "albert-base": _sizes(12, 768, 12, 3072, 128),
     "albert-large": _sizes(24, 1024, 16, 4096, 128),
     "albert-xlarge": _sizes(24, 2048, 16, 8192, 128),
