@@ -167,7 +167,8 @@ class Lamb(torch.optim.Optimizer):
                 scaled.append((group, parameters, updates))
             else:
                 plan = self._plan(parameters, scaled=False)
-                torch._foreach_add_(plan.weights, _views(plan, updates), alpha=-group["lr"])
+                if plan.weights:  # a rank may hold nothing but padding of a sub-group
+                    torch._foreach_add_(plan.weights, _views(plan, updates), alpha=-group["lr"])
         if scaled:
             self._scaled_step(scaled)
         return loss

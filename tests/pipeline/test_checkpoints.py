@@ -47,8 +47,6 @@ from tests.pipeline.workers.checkpoint_cases import (
     stop_and_go_on,
 )
 
-# ---------------------------------------------------------------- on disk, in one process
-
 
 def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Path, Path, Manifest]:
     """All of a checkpoint but its manifest: tensor "w" of 10 elements in two files, its element i being step + i."""
@@ -216,8 +214,6 @@ def test_an_error_of_the_pointer_does_not_unmake_a_checkpoint(tmp_path: Path, mo
     monkeypatch.setattr(checkpoint_files, "write_text", fail)
     assert find_latest(make(tmp_path, 1).parent, content=True) == tmp_path / "step-00000001"
 
-
-# ---------------------------------------------------------------- under DeepSpeed
 
 LAST = 40
 

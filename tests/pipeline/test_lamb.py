@@ -2,7 +2,6 @@
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.lamb import Lamb, describe, parameter_groups
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.lamb_cases import STEPS, Case, Outcome, train_all
-
-# ---------------------------------------------------------------- one process
 
 
 def test_first_step_by_hand() -> None:
@@ -197,8 +194,6 @@ def test_an_empty_group_is_left_out() -> None:
     assert [group["trust_ratio"] for group in parameter_groups(nn.Linear(2, 2, bias=False))] == [True]
 
 
-# ---------------------------------------------------------------- under ZeRO
-
 FP32 = [Case(stage) for stage in range(4)]
 CASES = {
     1: [*FP32, Case(0, "bf16"), Case(3, "bf16")],
@@ -227,18 +222,14 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return world, found
 
 
-def test_fp32_is_the_same_on_every_stage_and_world(
-    outcomes: tuple[int, dict[Case, Outcome]], record_property: Callable[[str, object], None]
-) -> None:
-    world, found = outcomes
+def test_fp32_is_the_same_on_every_stage_and_world(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    _, found = outcomes
     wanted = training.reference(STEPS)
     start = training.reference(0)["weight"]
     assert training.difference(wanted["weight"], start) > 0.1  # the weights move by far more than the bound
     for case, outcome in found.items():
         if case.precision == "fp32" and case.attached:
-            error = training.difference(outcome.weight, wanted["weight"])
-            record_property(f"{world} ranks, {case}", error)
-            assert error < 1e-5, case
+            assert training.difference(outcome.weight, wanted["weight"]) < 1e-5, case
             assert training.difference(outcome.exp_avg, wanted["exp_avg"]) < 1e-4, case
             assert training.difference(outcome.model, outcome.weight) == 0.0, case
 
