@@ -28,6 +28,14 @@ class Control:
         dist.all_reduce(total, group=self._group)
         return total.tolist()
 
+    def first_problem(self, problem: str) -> str:
+        """The problem of the lowest rank that has one, on all ranks; "" where none has."""
+        if self._group is None:
+            return problem
+        problems: list[str | None] = [None] * self.world_size
+        dist.all_gather_object(problems, problem, group=self._group)
+        return next((found for found in problems if found), "")
+
     def barrier(self) -> None:
         """Returns when every rank has come here."""
         if self._group is not None:

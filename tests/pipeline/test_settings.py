@@ -172,6 +172,23 @@ def test_the_launcher_hands_the_line_and_the_status_on(words):
     assert "Traceback" not in result.stdout + result.stderr
 
 
+def test_a_flipped_bit_is_found_before_training_by_whichever_rank_reads_it(words, corpus, tmp_path):
+    shards = tmp_path / "damaged"
+    shutil.copytree(corpus.train, shards)
+    files = [file["name"] for file in json.loads((shards / "manifest.json").read_text())["files"]]
+    victim = shards / files[1]  # the second file is the second rank's
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    result = run(
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--module", "pipeline.pretrain",
+        *line(words | {"--data": str(shards)}), status=2,
+    )  # fmt: skip
+    assert result.stderr.count(f"error: {shards} is damaged: the content of {files[1]} has changed") == 1
+    assert "Traceback" not in result.stdout + result.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_help_names_every_flag_of_the_contract():
     result = run(sys.executable, "-m", "pipeline.pretrain", "--help")
     for flag in ("--eval-data", "--steps", "--objective", "--seed", "--log-interval", "--precision", "--max-hours"):
