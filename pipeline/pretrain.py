@@ -66,13 +66,13 @@ def _run(settings: Settings) -> int:
     from data_prep.shards import open_shards
     from data_prep.vocabulary import Vocabulary
     from model import AlbertForPreTraining
-    from pipeline import checkpoints, export, schedule, zero
+    from pipeline import checkpoints, defects, export, schedule
     from pipeline.batches import BatchShape, Reader
     from pipeline.engine import initialise
     from pipeline.monitor import Monitor
     from pipeline.trainer import Position, Trainer, TrainingFailed
 
-    zero.refuse_what_is_wrong(settings.engine.json)
+    defects.refuse_what_is_wrong(settings.engine.json)
     rates = schedule.from_config(
         settings.engine.json.get("scheduler"),
         settings.engine.learning_rate,

@@ -1,7 +1,8 @@
-"""Where each tensor's elements live in DeepSpeed's flat buffers, and what has to be mended there.
+"""Where each tensor's elements live in DeepSpeed's flat buffers.
 
-The one file that knows the insides of DeepSpeed's optimizers. It was read against the version in `DEEPSPEED`;
-paths below are inside that package. `attach(engine)` is called once, right after `deepspeed.initialize`.
+With `pipeline.defects` the one place that knows the insides of DeepSpeed's optimizers; paths below are inside that
+package, of the version in `pipeline.defects.DEEPSPEED`. `attach(engine)` is called once, right after
+`deepspeed.initialize`.
 
     stage 0 fp32  the model's parameters are the weights; each rank holds all of them
     stage 0 bf16  runtime/fp16/unfused_optimizer.py: an fp32 copy of each parameter on each rank
@@ -16,15 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import deepspeed
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.errors import UserError
+from pipeline import defects
 from pipeline.lamb import Lamb
-
-DEEPSPEED = "0.19.8"
 
 STATE_NAMES = ("exp_avg", "exp_avg_sq")
 """The fp32 state that Adam and LAMB keep for each element, by the names both give it."""
@@ -64,16 +63,6 @@ class Segment:
         return flat.view(-1).narrow(0, self.offset, self.length)
 
 
-def check_version() -> None:
-    """Raises UserError when another DeepSpeed is installed than the one whose buffers this file describes."""
-    installed = deepspeed.__version__.split("+")[0]
-    if installed != DEEPSPEED:
-        raise UserError(
-            f"deepspeed {installed} is installed, and LAMB knows its way in the buffers of {DEEPSPEED} only; "
-            f"pip install deepspeed=={DEEPSPEED}"
-        )
-
-
 def stage(engine: Any) -> int:
     """The engine's ZeRO stage, 0 to 3."""
     return int(engine.zero_optimization_stage())
@@ -90,7 +79,7 @@ def segments(engine: Any) -> list[Segment]:
     A shared parameter appears once, under its first name; a compiled layer's parameters under their own. At
     stage 0 each rank has the whole of each tensor. Raises ValueError for a parameter that is not trained.
     """
-    check_version()
+    defects.check_version()
     optimizer = engine.optimizer
     if stage(engine) == 3:
         found = _partitioned_tensors(optimizer)
@@ -233,8 +222,7 @@ def check_all_covered(engine: Any) -> None:
 
 def attach(engine: Any) -> None:
     """Mends and checks a new engine, and tells its LAMB where the tensors lie. Collective, called once."""
-    forget_first_step(engine)
-    grow_loss_scale_after_step(engine)
+    defects.mend(engine)
     check_all_covered(engine)
     if isinstance(engine.basic_optimizer, Lamb):
         divided = process_group(engine) if stage(engine) > 0 else None
@@ -280,106 +268,3 @@ def set_loss_scaler_state(engine: Any, state: dict[str, float] | None) -> None:
     if scaler is not None and state is not None:
         for name in _SCALER_STATE:
             setattr(scaler, name, state[name])
-
-
-# Remedies for defects of this version. tests/pipeline/test_zero.py shows each defect without its remedy, so
-# that the day DeepSpeed mends one, the test says that the remedy can go.
-
-
-def forget_first_step(engine: Any) -> None:
-    """Undoes the optimizer step that stage 0 makes in bf16 before training, on gradients of zero.
-
-    runtime/fp16/unfused_optimizer.py, `initialize_optimizer_states`: harmless without weight decay, but LAMB
-    scales a mere decay up to a step of lr * |w|. The model's own weights were not touched by it.
-    """
-    if hasattr(engine.optimizer, "fp32_groups") and engine.global_steps == 0:
-        engine.optimizer.refresh_fp32_params()
-        engine.basic_optimizer.state.clear()
-
-
-def grow_loss_scale_after_step(engine: Any) -> None:
-    """Lets the fp16 loss scale double only after the step whose gradients carry the old scale.
-
-    runtime/zero/stage_1_and_2.py 3046 and stage3.py 2826 double it before the gradients are unscaled, which
-    halves them on that step.
-    """
-    optimizer = engine.optimizer
-    if stage(engine) == 0 or not engine.fp16_enabled():
-        return
-    scaler, step = optimizer.loss_scaler, optimizer.step
-    clean = False
-
-    def update_scale(has_overflow: bool = False) -> None:
-        nonlocal clean
-        clean = not has_overflow
-        if has_overflow:
-            scaler.update_scale(True)
-
-    def step_then_grow(closure: Any = None) -> None:
-        nonlocal clean
-        clean = False
-        step(closure)
-        if clean:
-            scaler.update_scale(False)
-
-    optimizer._update_scale = update_scale
-    optimizer.step = step_then_grow
-
-
-def refuse_what_is_wrong(config: dict[str, Any]) -> None:
-    """Raises UserError for settings of a DeepSpeed JSON under which training or a resume would be wrong.
-
-    Args:
-        config: the JSON as read, before DeepSpeed sees it.
-    """
-    check_version()
-    zero = config.get("zero_optimization") or {}
-    level = zero.get("stage", 0)
-    if zero.get("round_robin_gradients"):
-        raise UserError(
-            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where "
-            "they lie, so trust ratios would mix tensors; remove it"
-        )
-    if (config.get("fp16") or {}).get("enabled") and level == 0:
-        raise UserError(
-            "fp16 at ZeRO stage 0 divides gradients by a loss scale that the loss never had; "
-            'set "zero_optimization": {"stage": 1}, on one GPU as well'
-        )
-    if config.get("activation_checkpointing"):
-        raise UserError(
-            "the activation_checkpointing block means DeepSpeed's reentrant checkpointing, which gives wrong "
-            "gradients for shared layers under ZeRO; remove it and use --activation-checkpointing"
-        )
-    for block, name in (
-        ("fp16", "fp16_master_weights_and_grads"),
-        ("bf16", "bf16_master_weights_and_grads"),
-        ("bf16", "bf16_optimizer_states"),
-    ):
-        if (config.get(block) or {}).get(name):
-            raise UserError(f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
-    hiding = ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients")
-    for name in hiding:
-        if zero.get(name) or (zero.get("offload_optimizer") or {}).get(name):
-            raise UserError(f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it")
-    if zero.get("zero_hpz_partition_size", 1) > 1:
-        raise UserError(
-            "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it"
-        )
-    offload = (zero.get("offload_optimizer") or {}).get("device", "none")
-    if offload == "nvme" or (zero.get("offload_param") or {}).get("device") == "nvme":
-        raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')
-    optimizer = config.get("optimizer") or {}
-    kind = optimizer.get("type", "Lamb")
-    fused = kind.lower() != "lamb" and not (optimizer.get("params") or {}).get("torch_adam")
-    if (config.get("bf16") or {}).get("enabled") and level == 0 and fused:
-        raise UserError(
-            f"bf16 with {kind} at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
-            'set "zero_optimization": {"stage": 1}, on one GPU as well'
-        )
-    if kind.lower() == "lamb" and level > 0:
-        if not config.get("zero_allow_untested_optimizer"):
-            raise UserError('DeepSpeed takes LAMB under ZeRO only with "zero_allow_untested_optimizer": true; add it')
-        if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
-            raise UserError(
-                'DeepSpeed takes LAMB with an offloaded state only with "zero_force_ds_cpu_optimizer": false; add it'
-            )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.lamb import Lamb, describe, parameter_groups
+from pipeline.lamb import Lamb, describe, parameter_groups, squared_norms
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.lamb_cases import STEPS, Case, Outcome, train_all
 
@@ -64,6 +64,14 @@ def test_without_trust_ratio_it_is_adam_without_bias_correction() -> None:
     wanted = 100.0 - 0.1 * (0.1 / math.sqrt(0.001) + 0.19 / math.sqrt(0.001999))
     assert parameter.item() == pytest.approx(wanted, rel=1e-6)
     assert lamb.tensor_names == []
+
+
+def test_norms_of_large_tensors_are_exact() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(size, generator=generator) for size in (5_000_001, 3, 1 << 16)]
+    wanted = [tensor.double().square().sum().item() for tensor in tensors]
+    assert squared_norms(tensors).tolist() == pytest.approx(wanted, rel=1e-6)
+    assert tensors[0].norm().item() ** 2 != pytest.approx(wanted[0], rel=1e-5)  # what it is there for
 
 
 def test_settings_out_of_range_are_refused() -> None:
