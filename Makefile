@@ -42,7 +42,7 @@ demo: environment
 	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out --max-seq-length 64
 	python -m data_prep verify $(DEMO)/shards/train
 	python -m data_prep verify $(DEMO)/shards/held_out
-	deepspeed --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/tiny.json --output $(DEMO)/run --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
+	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/tiny.json --output $(DEMO)/run --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
 	python -m pipeline.export --run $(DEMO)/run --out $(DEMO)/albert-tiny
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny
 

@@ -9,6 +9,10 @@ from typing import Any
 from data_prep import atomic
 
 
+# Counts are for programs that read metrics.jsonl; as curves they would only be in the way.
+_NO_CURVE = frozenset({"samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds"})
+
+
 class Monitor:
     """Writes metrics to `RUN/metrics.jsonl` and `RUN/tensorboard/`. On other ranks than 0 it does nothing.
 
@@ -32,13 +36,13 @@ class Monitor:
         self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1, flush_secs=10)
 
     def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
-        """Writes one record. Numbers also become curves, `train/loss` and so on, over the steps."""
+        """Writes one record. Figures also become curves, `train/loss` and so on, over the steps."""
         if not self._enabled:
             return
         self._file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
         self._file.flush()
         for name, value in metrics.items():
-            if isinstance(value, int | float) and math.isfinite(value) and name != "samples":
+            if isinstance(value, int | float) and math.isfinite(value) and name not in _NO_CURVE:
                 self._writer.add_scalar(f"{split}/{name}", value, step)
 
     def text(self, step: int, tag: str, markdown: str) -> None:
