@@ -90,17 +90,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Extracts `args.input` into `args.out`, alone or under MPI. UserError: see the message."""
-    if not 0 <= args.held_out < 1:
-        raise UserError(f"--held-out {args.held_out} is not a share of the documents; give one from 0 up to below 1")
-    if args.unit_megabytes < 1:
-        raise UserError(f"--unit-megabytes {args.unit_megabytes} is not a size; give 1 or more")
-    open_source, flags = SOURCES[args.source]
-    for flag in _FIELD_FLAGS + _HUB_FLAGS:
-        if getattr(args, flag) is not None and flag not in flags:
-            raise UserError(f"--{flag.replace('_', '-')} means nothing to --source {args.source}; leave it out")
+    open_source, flags = check_flags(args)
     started = time.monotonic()
     with launch() as ranks:
-        source = ranks.on_root(lambda: open_source(args))
+        source = ranks.on_root(lambda: _readable(open_source, args))
         options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes}
         options |= {flag: getattr(args, flag) for flag in flags}
         if ranks.on_root(lambda: is_complete(args.out, args.source, source.inputs, options)):
@@ -109,6 +102,8 @@ def run(args: argparse.Namespace) -> None:
             return
         ledger = Ledger(args.out)
         ranks.on_root(lambda: ledger.begin({"source": args.source, "inputs": source.inputs, **options}))
+        # Counted before the ranks add to it: what an earlier run did says nothing about the speed of this one.
+        bytes_before = ranks.on_root(lambda: _bytes_done(ledger, len(source.units)))
         records = ranks.run(
             source.units,
             lambda index, unit: extract_unit(source, unit, index, args.out, args.held_out),
@@ -119,12 +114,47 @@ def run(args: argparse.Namespace) -> None:
         if ranks.is_root:
             manifest = summarize(args.source, source.inputs, options, records)
             if not any(counts.documents for counts in manifest.counts.values()):
-                raise UserError(
-                    f"{', '.join(args.input)}: no document found ({describe_skipped(manifest)}); check --source"
-                )
+                discard(args.out, manifest, ledger)
+                found = describe_skipped(manifest)
+                raise UserError(f"{', '.join(args.input)}: no document found ({found}); check --source and --input")
             write_manifest(args.out, manifest)
             ledger.remove()
-            print(summary_line(manifest, time.monotonic() - started))
+            print(summary_line(manifest, bytes_before, time.monotonic() - started))
+
+
+def check_flags(args: argparse.Namespace) -> tuple[Callable[[argparse.Namespace], Source], tuple[str, ...]]:
+    """How to open the source, and the flags of its own that it has a use for. UserError: a flag makes no sense."""
+    if not 0 <= args.held_out < 1:
+        raise UserError(f"--held-out {args.held_out} is not a share of the documents; give one from 0 up to below 1")
+    if args.unit_megabytes < 1:
+        raise UserError(f"--unit-megabytes {args.unit_megabytes} is not a size; give 1 or more")
+    open_source, flags = SOURCES[args.source]
+    for flag in _FIELD_FLAGS + _HUB_FLAGS:
+        if getattr(args, flag) is not None and flag not in flags:
+            raise UserError(f"--{flag.replace('_', '-')} means nothing to --source {args.source}; leave it out")
+    return open_source, flags
+
+
+def _readable(open_source: Callable[[argparse.Namespace], Source], args: argparse.Namespace) -> Source:
+    try:
+        return open_source(args)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"cannot read {error.filename or args.input[0]}: {reason}; check --input") from error
+
+
+def _bytes_done(ledger: Ledger, units: int) -> int:
+    """Raw bytes of the units that an earlier run has finished."""
+    return sum(record["raw_bytes"] for record in map(ledger.finished, range(units)) if record is not None)
+
+
+def discard(out: Path, manifest: DocumentsManifest, ledger: Ledger) -> None:
+    """Takes away the files of an extraction that found nothing, and the directory if it holds nothing else."""
+    for file in manifest.files:
+        (out / file.name).unlink()
+    ledger.remove()
+    if not any(out.iterdir()):
+        out.rmdir()
 
 
 def _paths(args: argparse.Namespace) -> list[Path]:
@@ -136,7 +166,10 @@ def _fields(args: argparse.Namespace) -> Fields:
 
 
 def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: dict[str, Any]) -> bool:
-    """Whether `out` holds these very documents. UserError: it holds others, and what differs."""
+    """Whether `out` holds these very documents; inputs are told apart by names and sizes.
+
+    UserError: it holds others, and what differs.
+    """
     if not (out / MANIFEST).is_file():
         return False
     there = read_manifest(out)
@@ -213,16 +246,17 @@ def summarize(
     )
 
 
-def summary_line(manifest: DocumentsManifest, seconds: float) -> str:
-    """What was done, in one line."""
+def summary_line(manifest: DocumentsManifest, bytes_before: int, seconds: float) -> str:
+    """What was done, in one line; the rate is that of the bytes that an earlier run had not done."""
     total = Counts()
     for count in manifest.counts.values():
         total.merge(count)
     held_out = manifest.counts.get(HELD_OUT, Counts()).documents
+    rate = (manifest.raw_bytes - bytes_before) / 1e6 / seconds
     return (
         f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
         f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB "
-        f"in {seconds:.1f} s ({manifest.raw_bytes / 1e6 / seconds:.1f} MB/s); {describe_skipped(manifest)}"
+        f"in {seconds:.1f} s ({rate:.1f} MB/s); {describe_skipped(manifest)}"
     )
 
 

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -155,7 +156,7 @@ def open_text(path: Path) -> BinaryIO:
     if suffix == "bz2":
         return bz2.open(path, "rb")  # type: ignore[return-value]
     if suffix == "zst":
-        return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
+        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
     return path.open("rb")
 
 

@@ -1,4 +1,4 @@
-"""Blocks found in the middle of a .bz2 file give the bytes that the standard library decompresses from its beginning."""
+"""Blocks found in the middle of a .bz2 file give the bytes that the standard library decompresses."""
 
 import bz2
 import random

@@ -1,0 +1,186 @@
+"""Text files of books: every encoding and layout gives the same paragraphs, and nothing but them."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.documents import Document
+from data_prep.errors import UserError
+from data_prep.sources import Skipped
+from data_prep.sources.book_text import book_to_prose, is_heading
+from data_prep.sources.books import Books, decode
+
+PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PROSE.encode("utf-8"),
+        PROSE.encode("utf-8-sig"),
+        PROSE.encode("utf-16"),
+        PROSE.encode("cp1252"),
+        PROSE.replace("\n", "\r\n").encode("cp1252"),
+        PROSE.replace("\n", "\r").encode("utf-8"),
+    ],
+)
+def test_encodings(content: bytes) -> None:
+    assert decode(content) == PROSE
+
+
+def test_latin_1_and_what_is_no_text() -> None:
+    assert decode(b"caf\xe9 \x81") == "café \x81"  # 0x81 means nothing in Windows-1252
+    assert decode(b"\x7fELF\x00\x01") is None
+    assert decode(bytes(range(1, 8)) * 10) is None
+
+
+MODERN = """The Project Gutenberg eBook of A Tale
+
+This eBook is for the use of anyone anywhere.
+
+*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***
+
+Produced by A. Volunteer and
+the Team
+
+A TALE
+
+By Jane Q. Writer
+
+CONTENTS
+
+   CHAPTER I. The Start ........ 1
+   CHAPTER II. The Close ....... 20
+
+CHAPTER I.
+
+THE START
+
+It was the _best_ of times,
+  it was the worst of times.
+
+[Illustration: A street]
+
+"Well?" said he.
+
+* * * * *
+
+II
+
+He went away.
+
+THE END
+
+*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***
+
+Updated editions will replace the previous one.
+"""
+SMALL_PRINT = """**The Project Gutenberg Etext of A Play**
+
+*** START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***
+Why is this "Small Print!" statement here? You know: lawyers.
+*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*
+
+A PLAY
+
+by William Writer
+
+DRAMATIS PERSONAE
+
+A KING, of somewhere.
+A QUEEN, his wife.
+
+SCENE: A castle.
+
+ACT I.
+
+SCENE I. A room in the castle.
+
+KING.
+Who goes there,
+at this hour?
+
+[Exeunt.]
+
+End of the Project Gutenberg Etext of A Play
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [
+        (MODERN, ["It was the best of times, it was the worst of times.", '"Well?" said he.', "He went away."]),
+        (SMALL_PRINT, ["KING. Who goes there, at this hour?", "[Exeunt.]"]),
+        ("One line is\none paragraph.\n\n\n\nAnd two.\n", ["One line is one paragraph.", "And two."]),
+        ("", []),
+        ("\n \n", []),
+    ],
+)
+def test_only_the_prose_is_left(text: str, paragraphs: list[str]) -> None:
+    assert book_to_prose(text).split("\n") == (paragraphs or [""])
+
+
+def test_paragraphs_without_empty_lines_between() -> None:
+    wide = "and the words went on to fill the whole of the line up to its end"
+    text = "\n".join(["CHAPTER I", wide, wide, "until it stopped.", wide, "- twice.", "CHAPTER II", wide, "So."])
+    assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
+
+
+def test_long_lines_are_paragraphs() -> None:
+    line = "It is a sentence of a paragraph on one line. " * 8
+    assert book_to_prose(f"{line}\n{line}\n").split("\n") == [line.strip(), line.strip()]
+
+
+@pytest.mark.parametrize(
+    "text", ["CHAPTER XII", "Chapter the First", "IV.", "12", "ACT II. A wood.", "* * *", "The End"]
+)
+def test_headings(text: str) -> None:
+    assert is_heading([text])
+
+
+@pytest.mark.parametrize(
+    "text", ["I went.", "He read chapter 5 to me.", "NO!", "By the sea it was cold, and he went in."]
+)
+def test_no_headings(text: str) -> None:
+    assert not is_heading([text])
+
+
+def test_a_tree_of_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two.TXT").write_text("It is two.")
+    (tmp_path / "a.txt").write_text("It is one.")
+    (tmp_path / "c.txt").write_bytes(b"\0\1\2")
+    (tmp_path / "d.txt").write_text("CHAPTER I\n")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    source = Books([tmp_path], unit_bytes=1)
+    assert len(source.units) == 4
+    assert [item for unit in source.units for item in source.read(unit)] == [
+        Document("a.txt", "a", "It is one."),
+        Document("b/two.TXT", "two", "It is two."),
+        Skipped("c.txt", "not a text file"),
+        Skipped("d.txt", "no prose"),
+    ]
+    assert source.consumed == sum(source.sizes) == 10 + 10 + 3 + 10
+    assert [len(unit) for unit in Books([tmp_path], unit_bytes=20).units] == [2, 2]
+
+
+def test_one_file_and_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no \.txt file"):
+        Books([tmp_path], 1 << 20)
+    with pytest.raises(UserError, match="does not exist"):
+        Books([tmp_path / "none"], 1 << 20)
+    (tmp_path / "novel").write_text("It is told.")
+    assert next(Books([tmp_path / "novel"], 1 << 20).read(Books([tmp_path / "novel"], 1 << 20).units[0])) == Document(
+        "novel", "novel", "It is told."
+    )
+
+
+def test_the_plays_keep_their_text(sample_corpus: Path) -> None:
+    source = Books([sample_corpus / "books"], 16 << 20)
+    plays = {item.id: item.text for unit in source.units for item in source.read(unit) if isinstance(item, Document)}
+    assert len(plays) == 37
+    assert sum(map(len, plays.values())) > 0.95 * sum(source.sizes)
+    hamlet = plays["hamlet.txt"]
+    assert hamlet.startswith("[Francisco at his post. Enter to him Bernardo.]\nBer. Who's there?\nFran. Nay, answer me")
+    assert "To be, or not to be,--that is the question:-- Whether 'tis nobler in the mind to suffer" in hamlet
+    assert not any("Dramatis Person" in text or "PERSONS REPRESENTED" in text for text in plays.values())

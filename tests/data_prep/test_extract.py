@@ -1,0 +1,176 @@
+"""The job: the same bytes on any number of ranks and after a kill, a sensible split, and mistakes in one line."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from data_prep import extract
+from data_prep.__main__ import main
+from data_prep.documents import read_documents, read_manifest
+from data_prep.errors import UserError
+
+from . import corpora
+
+
+def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
+    main(["extract", "--source", source, "--input", *map(str, inputs), "--out", str(out), *flags])
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """7 MB of records: seven units of one megabyte."""
+    path = tmp_path / "records.jsonl"
+    with path.open("w") as file:
+        for index in range(7000):
+            file.write(json.dumps({"id": f"r{index}", "text": f"It is record {index}. " + "word " * 195}) + "\n")
+    return path
+
+
+SMALL_UNITS = ("--id-field", "id", "--held-out", "0.1", "--unit-megabytes", "1")
+
+
+def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) -> None:
+    run("jsonl", [lines], tmp_path / "alone", *SMALL_UNITS)
+    command = ["-m", "data_prep", "extract", "--source", "jsonl", "--input", lines, "--out", tmp_path / "three"]
+    result = corpora.run([*command, *SMALL_UNITS], ranks=3)
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "three") == contents(tmp_path / "alone")
+    assert len(contents(tmp_path / "alone")) == 7 * 2 + 1
+    read = [d.id for split in ("train", "held_out") for d in read_documents([tmp_path / "alone"], split)]
+    assert sorted(read) == sorted(f"r{index}" for index in range(7000))
+
+
+def test_a_killed_job_goes_on(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("jsonl", [lines], tmp_path / "whole", *SMALL_UNITS)
+    work, done = extract.extract_unit, []
+
+    def until_killed(source: object, unit: object, index: int, *rest: object) -> object:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(index)
+        return work(source, unit, index, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(extract, "extract_unit", until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
+    assert not (tmp_path / "killed" / "documents.json").exists()
+    with pytest.raises(UserError, match="unfinished run of other options"):
+        run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS[:2])
+    again: list[int] = []
+    monkeypatch.setattr(
+        extract, "extract_unit", lambda s, u, index, *r: (again.append(index), work(s, u, index, *r))[1]
+    )
+    run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
+    assert sorted(done + again) == list(range(7))
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    capsys.readouterr()
+    run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_the_sample_is_split_sensibly(sample_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for source, documents in (("wikipedia", 97), ("books", 37)):
+        out = tmp_path / source
+        run(source, [sample_corpus / source], out, "--held-out", "0.05")
+        counts = read_manifest(out).counts
+        total = sum(count.text_bytes for count in counts.values())
+        assert 0.03 < counts["held_out"].text_bytes / total < 0.08
+        assert sum(count.documents for count in counts.values()) == documents
+        printed = capsys.readouterr().out
+        assert re.fullmatch(
+            rf"extract: {documents} documents \(\d held out\), [\d,]+ words, [\d.]+ MB of text from [\d.]+ MB "
+            r"in [\d.]+ s \([\d.]+ MB/s\); .*skipped.*\n",
+            printed,
+        )
+    skipped = read_manifest(tmp_path / "wikipedia").skipped
+    assert {reason: entry["count"] for reason, entry in skipped.items()} == {
+        "disambiguation page": 8,
+        "no prose": 1,
+        "not an article": 1,
+        "redirect": 99,
+    }
+    assert skipped["no prose"]["examples"] == ["List of anthropologists"]
+
+
+def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(f"It is {name}.")
+    out = tmp_path / "out"
+    run("books", [tmp_path / "a"], out)
+    before = contents(out)
+    with pytest.raises(UserError, match=r"held_out is 0\.0 there, 0\.5 was asked for.*give another --out"):
+        run("books", [tmp_path / "a"], out, "--held-out", "0.5")
+    with pytest.raises(UserError, match=r"inputs is 'a\.txt \(8 bytes\)' there, 'b\.txt \(8 bytes\)' was asked for"):
+        run("books", [tmp_path / "b"], out)
+    (tmp_path / "c.jsonl").write_text('{"text": "It is c."}')
+    with pytest.raises(UserError, match="source is 'books' there"):
+        run("jsonl", [tmp_path / "c.jsonl"], out)
+    assert contents(out) == before
+    (out / "train-00000.parquet").unlink()
+    with pytest.raises(UserError, match=r"lacks train-00000\.parquet"):
+        run("books", [tmp_path / "a"], out)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--source", "books", "--input", "nothing"], "nothing does not exist"),
+        (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is not a MediaWiki export"),
+        (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1 is not JSON"),
+        (["--source", "books", "--input", "noise.txt"], r"noise\.txt: no document found \(skipped 1 not a text file\)"),
+        (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out 1.0 is not a share"),
+        (["--source", "books", "--input", "a.txt", "--unit-megabytes", "0"], "--unit-megabytes 0 is not a size"),
+        (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
+        (["--source", "papers", "--input", "a.txt"], "papers"),
+    ],
+)
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("It is a text.")
+    (tmp_path / "noise.txt").write_bytes(bytes(100))
+    with pytest.raises(UserError, match=message):
+        main(["extract", *flags, "--out", "out"])
+    assert not (tmp_path / "out" / "documents.json").exists()
+
+
+def test_nothing_is_left_where_nothing_was_found(tmp_path: Path) -> None:
+    (tmp_path / "noise.txt").write_bytes(bytes(100))
+    with pytest.raises(UserError, match="no document found"):
+        run("books", [tmp_path / "noise.txt"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("It is a text.")
+    with pytest.raises(UserError, match=r"cannot write to .*; choose another --out"):
+        run("books", [tmp_path / "a.txt"], tmp_path / "a.txt" / "out")
+
+
+def test_a_mistake_is_one_line_and_status_2(tmp_path: Path) -> None:
+    command = [
+        "-m",
+        "data_prep",
+        "extract",
+        "--source",
+        "wikipedia",
+        "--input",
+        tmp_path / "no.xml",
+        "--out",
+        tmp_path / "o",
+    ]
+    result = corpora.run(command)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert "no.xml does not exist" in result.stderr

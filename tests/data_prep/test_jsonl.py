@@ -1,0 +1,132 @@
+"""Records: every file format gives the same documents, wherever it is cut, and a bad line is named."""
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.documents import Document
+from data_prep.errors import UserError
+from data_prep.sources import Skipped
+from data_prep.sources.jsonl import Fields, Records
+
+FIELDS = Fields(text="body", id="key", title="name")
+RECORDS: list[dict[str, Any]] = [
+    {"key": 1, "name": "A", "body": "It is one.\r\n\r\n  Two  words. "},
+    {"key": "b", "name": None, "body": "Ünïcode \u2028 breaks.", "more": [1]},
+    {"key": "c", "name": "C", "body": None},
+    {"key": "d", "name": "D", "body": " \n "},
+]
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def read(path: Path, fields: Fields = FIELDS, unit_bytes: int = 1 << 20) -> list[Document | Skipped]:
+    source = Records([path], fields, unit_bytes)
+    return [item for unit in source.units for item in source.read(unit)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstd), (".bz2", bz2.compress)]
+)
+def test_lines_in_every_wrapping(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    lines = [json.dumps(record) + "\n" for record in RECORDS]
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(pack(("\n" + "".join(lines)).encode()))
+    third = 1 + len(lines[0]) + len(lines[1])
+    assert read(path) == [
+        Document("1", "A", "It is one.\nTwo words."),
+        Document("b", "", "Ünïcode\nbreaks."),
+        Skipped(f"a.jsonl{suffix}:{third}", "no text"),
+        Skipped(f"a.jsonl{suffix}:{third + len(lines[2])}", "no text"),
+    ]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    rows = [{"key": str(i), "name": f"T{i}", "body": f"It is {i}."} for i in range(1000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=300)
+    expected = [Document(row["key"], row["name"], row["body"]) for row in rows]
+    assert read(path) == expected
+    assert len(Records([path], FIELDS, unit_bytes=1).units) == 4
+    assert read(path, unit_bytes=1) == expected
+    without_id = read(path, Fields("body"), 1)
+    assert without_id[0] == Document("a.parquet:0:0", "", "It is 0.")
+    assert len({item.id for item in without_id if isinstance(item, Document)}) == 1000
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(st.text(min_size=1), max_size=12), unit_bytes=st.integers(1, 200), newline=st.booleans())
+def test_every_line_belongs_to_one_unit(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], unit_bytes: int, newline: bool
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    lines = [json.dumps({"text": f"{text} end"}, ensure_ascii=len(text) % 2 == 0) for text in texts]
+    path.write_text("\n".join(lines) + ("\n" if newline else ""), encoding="utf-8", errors="surrogatepass")
+    assert read(path, Fields(), unit_bytes) == read(path, Fields(), 1 << 20)
+    assert len(read(path, Fields(), unit_bytes)) == len(texts)
+
+
+def test_a_tree(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.json").write_text('{"text": "It is b."}\n')
+    (tmp_path / "a.ndjson").write_text('{"text": "It is a."}')
+    (tmp_path / "notes.txt").write_text("not a record")
+    assert read(tmp_path, Fields()) == [
+        Document("a.ndjson:0", "", "It is a."),
+        Document("sub/b.json:0", "", "It is b."),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("unit_bytes", [8, 1 << 20])
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"text": "cut', "line 3 is not JSON"),
+        ("plain words", "line 3 is not JSON"),
+        ('{"body": "other"}', "line 3 has no text in 'text'"),
+        ('["a list"]', "line 3 has no text in 'text'"),
+        ('{"text": 5}', "line 3 has no text in .*int, not a string"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, suffix: str, unit_bytes: int, line: str, reason: str) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    content = ('{"text": "é"}\n' * 2 + line + "\n").encode()
+    path.write_bytes(gzip.compress(content) if suffix else content)
+    with pytest.raises(UserError, match=rf"a\.jsonl{suffix}, {reason}"):
+        read(path, Fields(), unit_bytes)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstd), (".bz2", bz2.compress)])
+def test_a_truncated_file_is_named(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(pack(b'{"text": "It is so."}\n' * 1000)[:-9])
+    with pytest.raises(UserError, match=rf"a\.jsonl{suffix} is damaged or cut off"):
+        read(path, Fields())
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        Records([tmp_path / "none.jsonl"], Fields(), 1)
+    with pytest.raises(UserError, match=r"holds no \.jsonl"):
+        Records([tmp_path], Fields(), 1)
+    (tmp_path / "a.parquet").write_bytes(b"PAR0")
+    with pytest.raises(UserError, match=r"a\.parquet is not a Parquet file"):
+        Records([tmp_path], Fields(), 1)
+    pq.write_table(pa.table({"words": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet has no column 'text'; choose --text-field among words"):
+        Records([tmp_path], Fields(), 1)

@@ -1,0 +1,143 @@
+"""Exports: which pages become documents, wherever the file is cut, and what is said about a file that is none."""
+
+import bz2
+import re
+from pathlib import Path
+from xml.parsers import expat
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.documents import Document
+from data_prep.errors import UserError
+from data_prep.sources import Skipped
+from data_prep.sources.wikipedia import Wikipedia, parse_page
+
+HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">\n  <siteinfo></siteinfo>\n'
+TAIL = "</mediawiki>\n"
+
+
+def page(number: int, title: str, text: str, namespace: int = 0, redirect: str = "", model: str = "wikitext") -> str:
+    """One page as MediaWiki writes it; `text` is XML already."""
+    target = f'    <redirect title="{redirect}" />\n' if redirect else ""
+    return (
+        f"  <page>\n    <title>{title}</title>\n    <ns>{namespace}</ns>\n    <id>{number}</id>\n{target}"
+        f"    <revision>\n      <id>9{number}</id>\n      <contributor><id>7</id></contributor>\n"
+        f'      <model>{model}</model>\n      <text xml:space="preserve">{text}</text>\n    </revision>\n  </page>\n'
+    )
+
+
+def export(*pages: str) -> str:
+    return HEAD + "".join(pages) + TAIL
+
+
+def read(path: Path, unit_bytes: int = 16 << 20) -> list[Document | Skipped]:
+    source = Wikipedia([path], unit_bytes)
+    return [item for unit in source.units for item in source.read(unit)]
+
+
+def test_articles_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    path.write_text(
+        export(
+            page(1, "A &amp; B", "'''A''' &lt;b&gt;is&lt;/b&gt; a &amp;amp; b."),
+            page(2, "Moved", "#REDIRECT [[A]]", redirect="A"),
+            page(3, "Talk:A", "It is talk.", namespace=1),
+            page(4, "C", "C may be one of these things.\n{{disambiguation}}"),
+            page(5, "D (disambiguation)", "D may refer to many of these things."),
+            page(6, "Data", "{}", model="json"),
+            page(7, "Boxes", "{{Infobox|a=b}}"),
+            page(8, "Broken &nbsp; page", "It is text."),
+            page(9, "Broken too", "It is <b>text."),
+            page(10, "Last", "It is last."),
+            page(11, "Old", "#redirect [[A]]"),
+        )
+    )
+    items = read(path)
+    assert [item for item in items if isinstance(item, Document)] == [
+        Document("1", "A & B", "A is a & b."),
+        Document("10", "Last", "It is last."),
+    ]
+    assert {item.name: item.reason for item in items if isinstance(item, Skipped)} == {
+        "Moved": "redirect",
+        "Old": "redirect",
+        "Talk:A": "not an article",
+        "C": "disambiguation page",
+        "D (disambiguation)": "disambiguation page",
+        "Data": "not wikitext",
+        "Boxes": "no prose",
+        "Broken &nbsp; page": "broken (ExpatError)",
+        "Broken too": "broken (ExpatError)",
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(0, 400), min_size=1, max_size=12), unit_bytes=st.integers(1, 3000))
+def test_every_page_belongs_to_one_unit(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], unit_bytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("export") / "wiki.xml"
+    path.write_text(export(*(page(i, f"T{i}", "It is a word. " * size + "It is.") for i, size in enumerate(sizes))))
+    assert [item.id for item in read(path, unit_bytes) if isinstance(item, Document)] == [
+        str(i) for i in range(len(sizes))
+    ]
+
+
+@pytest.mark.parametrize("streams", [1, 7])
+def test_compressed_exports_cut_anywhere(tmp_path: Path, streams: int) -> None:
+    pages = [page(i, f"T{i}", " ".join(f"It is the number {i * k}." for k in range(900))) for i in range(60)]
+    text = export(*pages).encode()
+    step = -(-len(text) // streams)
+    compressed = b"".join(bz2.compress(text[at : at + step], 1) for at in range(0, len(text), step))
+    path = tmp_path / "wiki-multistream.xml.bz2"
+    path.write_bytes(compressed)
+    whole = read(path)
+    assert len(whole) == 60
+    for unit_bytes in (4, 40_000, 200_000):
+        assert read(path, max(unit_bytes, len(compressed) // 50)) == whole
+
+
+def test_directories_and_indexes(tmp_path: Path) -> None:
+    for name, number in (("b.xml", 2), ("a.xml.bz2", 1)):
+        text = export(page(number, f"T{number}", "It is one page.")).encode()
+        (tmp_path / name).write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
+    (tmp_path / "a-multistream-index.txt.bz2").write_bytes(bz2.compress(b"600:1:T1\n"))
+    source = Wikipedia([tmp_path], 1 << 20)
+    assert [entry["name"] for entry in source.inputs] == ["a.xml.bz2", "b.xml"]
+    assert [item.id for unit in source.units for item in source.read(unit) if isinstance(item, Document)] == ["1", "2"]
+
+
+BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.xml", (BOMB + export(page(1, "&b;", "&b;"))).encode(), "declares a document type"),
+        ("a.xml", b"<html><body>It is a page.</body></html>", "is not a MediaWiki export"),
+        ("a.xml", b"", "is not a MediaWiki export"),
+        ("a.xml", (HEAD + page(1, "A", "It is.")).encode(), "is cut off"),
+        ("a.xml.bz2", bz2.compress(export(page(1, "A", "It is.")).encode())[:-5], "is cut off"),
+        ("a.xml.bz2", bz2.compress((HEAD + page(1, "A", "It is.")).encode()), "is cut off"),
+        ("a.xml.bz2", export(page(1, "A", "It is.")).encode(), "is not a bzip2 file"),
+        ("a.xml.bz2", b"", "is not a bzip2 file"),
+    ],
+)
+def test_what_is_no_export_is_named(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{re.escape(name)} {reason}"):
+        read(path)
+
+
+def test_a_document_type_inside_a_page_is_an_error_of_that_page() -> None:
+    with pytest.raises(expat.ExpatError):
+        parse_page(f"<page>{BOMB}<title>&b;</title></page>".encode())
+
+
+def test_missing_and_empty_inputs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        Wikipedia([tmp_path / "none.xml"], 1 << 20)
+    with pytest.raises(UserError, match="holds no MediaWiki export"):
+        Wikipedia([tmp_path], 1 << 20)
