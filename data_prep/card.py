@@ -46,9 +46,11 @@ Each row holds {packing}, without special tokens, masks or padding: those are dr
 
 | column | type | meaning |
 |---|---|---|
-| tokens | list of uint16 | the tokens of its pairs, A then B, pair after pair, in the order of the text |
-| a_lengths | list of uint16 | tokens of A, for each pair |
-| b_lengths | list of uint16 | tokens of B, for each pair; 0 where A has no partner |
+| tokens | list of uint16 | the tokens of its pairs, each lead, a, b, trail: the order of the text |
+| leads | list of uint16 | for each pair, tokens before its first whole sentence |
+| a_lengths | list of uint16 | for each pair, tokens of the whole sentences of segment A |
+| b_lengths | list of uint16 | for each pair, tokens of those of segment B; 0 in a segment without a partner |
+| trails | list of uint16 | for each pair, tokens behind its last whole sentence |
 | documents | list of uint32 | number of the document in the corpus, for each pair |
 
 `datasets.Dataset.from_file("shard-00000.arrow")` opens a shard.

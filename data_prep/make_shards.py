@@ -151,11 +151,11 @@ def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options) -> Re
         min_tokens=options.min_tokens,
         seed=options.seed,
     )
-    costs = packs.positions(made.a_lengths, made.b_lengths)
+    costs = packs.positions(made.parts)
     most_pairs = packs.max_pairs(options.max_seq_length) if options.pack else 1
     row_of = packs.pack(costs, options.max_seq_length, most_pairs)
     order = np.argsort(row_of, kind="stable")  # (P,) pairs, row after row, in the order of the text within a row
-    lengths = made.a_lengths + made.b_lengths
+    lengths = made.parts.total()
     slices = [tokens[first : first + n] for first, n in zip(made.starts[order].tolist(), lengths[order].tolist())]
     kept = np.concatenate(slices) if slices else tokens[:0]
     pairs_per_row = np.bincount(row_of)
@@ -163,8 +163,7 @@ def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options) -> Re
         path,
         kept,
         np.bincount(row_of, weights=lengths).astype(np.int64),
-        made.a_lengths[order],
-        made.b_lengths[order],
+        made.parts.take(order),
         made.documents[order],
         pairs_per_row,
     )
@@ -177,7 +176,7 @@ def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options) -> Re
         "rows": len(pairs_per_row),
         "positions": int(costs.sum()),
         "max_pairs_in_row": int(pairs_per_row.max(initial=0)),
-        "pairs_without_b": int((made.b_lengths == 0).sum()),
+        "pairs_without_b": int((made.parts.b == 0).sum()),
         "documents_left_out": made.documents_left_out,
         "tokens_left_out": made.tokens_left_out,
         "unknown_tokens": int((kept == UNK_ID).sum()),

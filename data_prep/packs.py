@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.pairs import Parts
+
 IntArray = NDArray[np.int64]
 
 
@@ -11,9 +13,9 @@ def max_pairs(max_seq_length: int) -> int:
     return max(1, max_seq_length // 16)
 
 
-def positions(a_lengths: IntArray, b_lengths: IntArray) -> IntArray:
-    """Positions each pair takes in a row: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where B is empty."""
-    return a_lengths + b_lengths + 2 + (b_lengths > 0)
+def positions(parts: Parts) -> IntArray:
+    """Positions each pair takes in a row: [CLS] lead a [SEP] b trail [SEP], or [CLS] a [SEP] where b is empty."""
+    return parts.total() + 2 + (parts.b > 0)
 
 
 def pack(costs: IntArray, max_seq_length: int, most_pairs: int) -> IntArray:

@@ -1,20 +1,30 @@
 """Sentences to segment pairs (ALBERT, section 3.1 "Inter-sentence coherence loss" and section 4.1).
 
-A document is cut into consecutive spans of at most `capacity` tokens, and each span into the segments A and B.
-Every token lies in exactly one pair, in the order of the text. The spans differ from the reference code where that
-loses data or leaks it:
+A document is cut into consecutive spans of at most `capacity` tokens. A span takes whole sentences until its target is
+reached; the target is the capacity or, with probability `short_probability`, drawn anew for each span, a uniform
+number of tokens. What the last sentence has beyond the capacity starts the next span. So every token lies in exactly
+one span, in the order of the text, and full spans are full to the token. Each span has four parts:
 
-- A span takes whole sentences until its target is reached. The target is the capacity, or with probability
-  `short_probability`, drawn anew for each span, a uniform number of tokens. What the last sentence has beyond the
-  capacity starts the next span; the reference drops those tokens.
-- A and B meet at a sentence boundary drawn uniformly from those inside the span. A span within one sentence is cut
-  inside it, at a uniform position; the reference takes B from another document there, always with label 1, which
-  is next-sentence prediction under another name.
-- A span of one token has no B: it is trained by masked language modelling alone.
+    lead | a | b | trail
+
+`lead` is the rest of a sentence that the span before had to cut, `trail` the beginning of one that this span has to
+cut; either may be empty. Between them stand whole sentences, divided into a and b at a sentence boundary drawn
+uniformly. Training reads [CLS] lead a [SEP] b trail [SEP] or, swapped, [CLS] lead b [SEP] a trail [SEP]: the fragments
+keep their places. Were they to move with a and b, a swap would show in the punctuation alone (the first segment would
+end, and the second begin, in the middle of a sentence), and a model would learn that instead of coherence.
+
+A span with fewer than two whole sentences has no order to learn. It is all `a`: a segment without a partner, trained
+by masked language modelling alone.
+
+The reference code differs where that loses data or leaks it. It cuts overlong pairs at both ends of the longer segment,
+which tells nothing of the order either, but drops what it cuts. It draws the short target once a document. And where a
+chunk holds one sentence it takes B from another document, always with label 1: next-sentence prediction under another
+name.
 """
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +32,35 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 
 
+class Parts(NamedTuple):
+    """Tokens of the four parts of each pair, int64[P] each. Where b is 0, lead and trail are 0 as well."""
+
+    lead: IntArray
+    a: IntArray
+    b: IntArray
+    trail: IntArray
+
+    def total(self) -> IntArray:
+        """int64[P], tokens of each pair."""
+        return self.lead + self.a + self.b + self.trail
+
+    def take(self, order: IntArray) -> "Parts":
+        """The pairs numbered by `order`."""
+        return Parts(*(part[order] for part in self))
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Segment pairs over one flat array of tokens, in its order.
 
     starts: int64[P], where each pair's first token lies in that array.
-    a_lengths, b_lengths: int64[P], tokens of A, and of B right behind it; b is 0 where A has no partner.
+    parts: how many tokens each of its parts has.
     documents: int64[P], ordinal of the pair's document in the corpus.
     documents_left_out, tokens_left_out: documents under the minimum, and their tokens, which no pair holds.
     """
 
     starts: IntArray
-    a_lengths: IntArray
-    b_lengths: IntArray
+    parts: Parts
     documents: IntArray
     documents_left_out: int = 0
     tokens_left_out: int = 0
@@ -76,7 +102,7 @@ def span_stops(
         generator: read three numbers a span, in order, so a span's draws do not depend on how many follow.
 
     Returns:
-        Where each span ends, and for each span a number uniform on [0, 1) for its A|B cut.
+        Where each span ends, and for each span a number uniform on [0, 1) for the boundary between a and b.
     """
     stops: list[int] = []
     cuts: list[float] = []
@@ -100,23 +126,27 @@ def span_stops(
     return stops, cuts
 
 
-def first_segment_lengths(
-    starts: IntArray, stops: IntArray, sentence_ends: IntArray, draws: NDArray[np.float64]
-) -> IntArray:
-    """Length of A in each span.
+def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, draws: NDArray[np.float64]) -> Parts:
+    """Divides spans into their four parts.
 
     Args:
         starts, stops: int64[P], the spans.
-        sentence_ends: int64[N], where each sentence ends, in order.
-        draws: float64[P], uniform on [0, 1).
+        sentence_ends: int64[N], where each sentence ends, in order; the first one starts at 0.
+        draws: float64[P], uniform on [0, 1), for the boundary between a and b.
     """
-    first_inner = np.searchsorted(sentence_ends, starts, side="right")  # (P,) first end > start
-    inner = np.searchsorted(sentence_ends, stops, side="left") - first_inner  # (P,) ends strictly inside
-    chosen = np.minimum(first_inner + (draws * inner).astype(np.int64), len(sentence_ends) - 1)
-    at_boundary = sentence_ends[chosen] - starts
-    lengths = stops - starts
-    inside = np.where(lengths > 1, 1 + (draws * (lengths - 1)).astype(np.int64), lengths)
-    return np.where(inner > 0, at_boundary, inside)
+    boundaries = np.unique(np.concatenate([[0], sentence_ends]))  # a sentence without tokens ends where it starts
+    first = np.searchsorted(boundaries, starts, side="left")  # (P,) first boundary of the span
+    last = np.searchsorted(boundaries, stops, side="right") - 1  # (P,) and the last
+    sentences = last - first  # (P,) whole sentences, -1 where the span lies inside one
+    ordered = sentences >= 2
+    middle = np.where(ordered, first + 1 + (draws * (sentences - 1)).astype(np.int64), last)
+    nothing = np.zeros(len(starts), np.int64)
+    return Parts(
+        lead=np.where(ordered, boundaries[np.minimum(first, len(boundaries) - 1)] - starts, nothing),
+        a=np.where(ordered, boundaries[middle] - boundaries[np.minimum(first, len(boundaries) - 1)], stops - starts),
+        b=np.where(ordered, boundaries[last] - boundaries[middle], nothing),
+        trail=np.where(ordered, stops - boundaries[last], nothing),
+    )
 
 
 def make_pairs(
@@ -169,14 +199,10 @@ def make_pairs(
             cuts += cut_draws
             documents += [ordinal] * len(spans)
         first, start = last, stop
-    start_array, stop_array = np.array(starts, np.int64), np.array(stops, np.int64)
-    a_lengths = np.zeros(0, np.int64)
-    if len(starts):
-        a_lengths = first_segment_lengths(start_array, stop_array, sentence_ends, np.array(cuts))
+    start_array = np.array(starts, np.int64)
     return Pairs(
         starts=start_array,
-        a_lengths=a_lengths,
-        b_lengths=stop_array - start_array - a_lengths,
+        parts=divide(start_array, np.array(stops, np.int64), sentence_ends, np.array(cuts)),
         documents=np.array(documents, np.int64),
         documents_left_out=documents_left_out,
         tokens_left_out=tokens_left_out,

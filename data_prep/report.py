@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from data_prep import batch, packs, plots, shards
 from data_prep.errors import UserError
 from data_prep.ledger import Record
+from data_prep.pairs import Parts
 from data_prep.vocabulary import UNK_ID, WORD_START, Vocabulary
 
 MOST_FREQUENT = 20
@@ -60,12 +61,12 @@ def run(args: argparse.Namespace) -> None:
 def shard_statistics(path: Path, manifest: shards.Manifest) -> Statistics:
     """Counts one shard."""
     columns = shards.map_shard(path)
-    a_lengths, b_lengths = columns.a_lengths.astype(np.int64), columns.b_lengths.astype(np.int64)  # (P,)
-    lengths = a_lengths + b_lengths
-    ends = np.concatenate([[0], np.cumsum(packs.positions(a_lengths, b_lengths))])  # (P + 1,)
+    parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
+    lengths = parts.total()
+    ends = np.concatenate([[0], np.cumsum(packs.positions(parts))])  # (P + 1,)
     used = np.diff(ends[columns.pair_offsets])  # (R,)
-    partnered = b_lengths > 0
-    tenths = 10 * a_lengths[partnered] // np.maximum(lengths[partnered], 1)
+    partnered = parts.b > 0
+    tenths = 10 * (parts.lead + parts.a)[partnered] // np.maximum(lengths[partnered], 1)
     return Statistics(
         piece_counts=np.bincount(columns.tokens, minlength=manifest.vocabulary_size),
         row_positions=np.bincount(used, minlength=manifest.max_seq_length + 1),

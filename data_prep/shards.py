@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from data_prep.atomic import replacing, write_text
 from data_prep.documents import file_checksum
 from data_prep.errors import UserError
+from data_prep.pairs import Parts
 
 FORMAT_VERSION = 1
 MANIFEST, VOCABULARY, CARD = "manifest.json", "spiece.model", "README.md"
@@ -30,8 +31,10 @@ MANIFEST, VOCABULARY, CARD = "manifest.json", "spiece.model", "README.md"
 SCHEMA = pa.schema(
     [
         pa.field("tokens", pa.list_(pa.uint16()), nullable=False),
+        pa.field("leads", pa.list_(pa.uint16()), nullable=False),
         pa.field("a_lengths", pa.list_(pa.uint16()), nullable=False),
         pa.field("b_lengths", pa.list_(pa.uint16()), nullable=False),
+        pa.field("trails", pa.list_(pa.uint16()), nullable=False),
         pa.field("documents", pa.list_(pa.uint32()), nullable=False),
     ]
 )
@@ -40,14 +43,14 @@ SCHEMA = pa.schema(
 class Row(NamedTuple):
     """One pack of P pairs and T tokens.
 
-    tokens: uint16[T], A then B, pair after pair, without special tokens; a view of the mapped file: do not write.
-    a_lengths, b_lengths: int64[P], tokens of each segment; b is 0 where A has no partner.
+    tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens; a view of the mapped
+    file: do not write.
+    parts: int64[P] each, tokens of each part (data_prep/pairs.py); b is 0 in a segment without a partner.
     documents: int64[P], ordinal of each pair's document in the corpus.
     """
 
     tokens: NDArray[np.uint16]
-    a_lengths: NDArray[np.int64]
-    b_lengths: NDArray[np.int64]
+    parts: Parts
     documents: NDArray[np.int64]
 
 
@@ -130,8 +133,7 @@ def write_shard(
     path: Path,
     tokens: NDArray[np.uint16],
     tokens_per_row: NDArray[np.int64],
-    a_lengths: NDArray[np.int64],
-    b_lengths: NDArray[np.int64],
+    parts: Parts,
     documents: NDArray[np.int64],
     pairs_per_row: NDArray[np.int64],
 ) -> ShardFile:
@@ -139,7 +141,7 @@ def write_shard(
 
     Args:
         tokens: of all rows, one after the other. tokens_per_row: int64[R].
-        a_lengths, b_lengths, documents: of all pairs of all rows. pairs_per_row: int64[R].
+        parts, documents: of all pairs of all rows. pairs_per_row: int64[R].
     """
 
     def offsets(lengths: NDArray[np.int64]) -> pa.Array:
@@ -148,8 +150,7 @@ def write_shard(
     token_offsets, pair_offsets = offsets(tokens_per_row), offsets(pairs_per_row)
     columns = [
         pa.ListArray.from_arrays(token_offsets, pa.array(tokens, pa.uint16())),
-        pa.ListArray.from_arrays(pair_offsets, pa.array(a_lengths.astype(np.uint16))),
-        pa.ListArray.from_arrays(pair_offsets, pa.array(b_lengths.astype(np.uint16))),
+        *(pa.ListArray.from_arrays(pair_offsets, pa.array(part.astype(np.uint16))) for part in parts),
         pa.ListArray.from_arrays(pair_offsets, pa.array(documents.astype(np.uint32))),
     ]
     with replacing(path) as temporary:
@@ -208,8 +209,7 @@ class _Columns(NamedTuple):
     token_offsets: NDArray[np.int32]
     tokens: NDArray[np.uint16]
     pair_offsets: NDArray[np.int32]
-    a_lengths: NDArray[np.uint16]
-    b_lengths: NDArray[np.uint16]
+    parts: tuple[NDArray[np.uint16], ...]
     documents: NDArray[np.uint32]
 
 
@@ -230,13 +230,12 @@ def map_shard(path: Path) -> _Columns:
         raise UserError(
             f"{path} cannot be read as a shard ({error}); run `python -m data_prep verify {path.parent}`"
         ) from error
-    tokens, a_lengths, b_lengths, documents = batch.columns
+    tokens, *parts, documents = batch.columns
     return _Columns(
         tokens.offsets.to_numpy(),
         tokens.values.to_numpy(),
-        a_lengths.offsets.to_numpy(),
-        a_lengths.values.to_numpy(),
-        b_lengths.values.to_numpy(),
+        documents.offsets.to_numpy(),
+        tuple(part.values.to_numpy() for part in parts),
         documents.values.to_numpy(),
     )
 
@@ -278,8 +277,7 @@ class ShardSet(Sequence[Row]):
         first_pair, last_pair = columns.pair_offsets[row], columns.pair_offsets[row + 1]
         return Row(
             columns.tokens[first_token:last_token],
-            columns.a_lengths[first_pair:last_pair].astype(np.int64),
-            columns.b_lengths[first_pair:last_pair].astype(np.int64),
+            Parts(*(part[first_pair:last_pair].astype(np.int64) for part in columns.parts)),
             columns.documents[first_pair:last_pair].astype(np.int64),
         )
 

@@ -47,19 +47,20 @@ def chosen_rows(count: int, wanted: int, first: int | None) -> list[int]:
 
 def describe_row(index: int, row: shards.Row, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:
     """The lines that show one row."""
-    used = int(positions(row.a_lengths, row.b_lengths).sum())
-    count = len(row.a_lengths)
+    used = int(positions(row.parts).sum())
+    count = len(row.documents)
     yield f"row {index}: {count} pair{'s' * (count != 1)}, {used} of {max_seq_length} positions"
     start = 0
-    for pair, (a, b, document) in enumerate(zip(row.a_lengths, row.b_lengths, row.documents)):
-        partner = f"B {b} tokens" if b else "no B"
-        yield f"  pair {pair}, document {document}: A {a} tokens, {partner}"
-        for name, length in (("A", a), ("B", b)):
+    for pair, (*lengths, document) in enumerate(zip(*row.parts, row.documents)):
+        lead, a, b, trail = lengths
+        partner = f"B {b + trail} tokens" if b else "no B"
+        yield f"  pair {pair}, document {document}: A {lead + a} tokens, {partner}"
+        for name, length in zip(("lead", "A", "B", "trail"), lengths):
             ids = row.tokens[start : start + length].tolist()
             start += length
             if ids:
-                yield _paragraph(f"    {name}  ", vocabulary.decode(ids))
-                yield _paragraph("       ", " ".join(vocabulary.pieces[i] for i in ids))
+                yield _paragraph(f"    {name:<5} ", vocabulary.decode(ids))
+                yield _paragraph("          ", " ".join(vocabulary.pieces[i] for i in ids))
     yield ""
 
 

@@ -18,7 +18,10 @@ from pipeline import draws, masking, order
 IGNORED = -100  # the label that the losses pass over, as in torch and transformers
 FIRST_ORDINARY_ID = MASK_ID + 1
 
+_DRAWS_A_PAIR = 8  # random numbers: one for the label, seven to look for a partner
+
 Objective = Literal["sop", "nsp", "mlm"]
+Segment = NDArray[np.int64]  # some of a row's tokens, (n,)
 
 
 class Batch(NamedTuple):
@@ -79,54 +82,46 @@ class Reader:
         segments = lay_out(batch, index, pairs, labels)
         mask_row(batch, index, segments, self.continues_word, self.seed, epoch, row_number)
 
-    def _arrange(
-        self, row: Row, epoch: int, row_number: int
-    ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], list[int]]:
+    def _arrange(self, row: Row, epoch: int, row_number: int) -> tuple[list[tuple[Segment, Segment]], list[int]]:
         """First and second segment of every pair, as the objective has them, and the pair's label."""
-        # Four numbers a pair: which label, then partner row, partner pair (NSP), one to spare for redraws.
+        # The first number of a pair says which label, the others where a partner is looked for.
         uniforms = draws.uniforms(
-            self.seed, draws.Purpose.SENTENCE_ORDER, epoch, row_number, _DRAWS_A_PAIR * len(row.a_lengths)
+            self.seed, draws.Purpose.SENTENCE_ORDER, epoch, row_number, _DRAWS_A_PAIR * len(row.documents)
         ).reshape(-1, _DRAWS_A_PAIR)
         pairs, labels = [], []
-        for (a, b), document, drawn in zip(segments_of(row), row.documents, uniforms):
-            changed = bool(drawn[0] < 0.5)
-            if len(b) == 0 or self.objective == "mlm":
-                labels.append(IGNORED)
-            elif not changed:
-                labels.append(0)
-            elif self.objective == "sop":
-                a, b = b, a
-                labels.append(1)
-            else:
-                partner = self._partner(int(document), len(b), drawn[1:])
-                labels.append(0 if partner is None else 1)
-                b = b if partner is None else partner
-            pairs.append((a, b))
+        for (lead, a, b, trail), document, drawn in zip(parts_of(row), row.documents, uniforms):
+            label = 0 if len(b) and self.objective != "mlm" else IGNORED
+            if label == 0 and drawn[0] < 0.5:
+                if self.objective == "sop":
+                    a, b, label = b, a, 1
+                elif (partner := self._partner(int(document), len(b) + len(trail), drawn[1:])) is not None:
+                    b, trail, label = partner, partner[:0], 1
+            pairs.append((np.concatenate((lead, a)), np.concatenate((b, trail))))
+            labels.append(label)
         return pairs, labels
 
-    def _partner(self, document: int, length: int, uniforms: NDArray[np.float64]) -> NDArray[np.int64] | None:
+    def _partner(self, document: int, length: int, uniforms: NDArray[np.float64]) -> Segment | None:
         """A second segment out of another document, at most `length` tokens; None if no draw finds one.
 
         Only a set with hardly any documents runs out of draws; the pair then keeps its own B, and label 0.
         """
         for drawn in uniforms:
             other = self.shards.row(int(drawn * len(self.shards)))
-            for (_, b), owner in zip(segments_of(other), other.documents):
+            for (_, _, b, trail), owner in zip(parts_of(other), other.documents):
                 if owner != document and len(b):
-                    return b[:length]
+                    return np.concatenate((b, trail))[:length]
         return None
 
 
-_DRAWS_A_PAIR = 8
-
-
-def segments_of(row: Row) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The A and B tokens of each pair of a row, in document order."""
+def parts_of(row: Row) -> Iterator[tuple[Segment, Segment, Segment, Segment]]:
+    """The tokens of lead, a, b and trail of each pair of a row (data_prep/pairs.py says what they are)."""
     tokens = row.tokens.astype(np.int64)
+    # (P, 4) where each part ends
+    ends = np.cumsum(np.stack(row.parts, axis=1)).reshape(-1, 4).tolist()
     start = 0
-    for a, b in zip(row.a_lengths.tolist(), row.b_lengths.tolist()):
-        yield tokens[start : start + a], tokens[start + a : start + a + b]
-        start += a + b
+    for lead, a, b, trail in ends:
+        yield tokens[start:lead], tokens[lead:a], tokens[a:b], tokens[b:trail]
+        start = trail
 
 
 def blank(rows: int, shape: BatchShape) -> Batch:
@@ -145,10 +140,7 @@ def blank(rows: int, shape: BatchShape) -> Batch:
 
 
 def lay_out(
-    batch: Batch,
-    index: int,
-    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    labels: Sequence[int],
+    batch: Batch, index: int, pairs: Sequence[tuple[Segment, Segment]], labels: Sequence[int]
 ) -> NDArray[np.int64]:
     """Writes [CLS] A [SEP] B [SEP] of each pair into row `index`; a pair without B is [CLS] A [SEP].
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from data_prep import atomic
 
-
 # Counts are for programs that read metrics.jsonl; as curves they would only be in the way.
 _NO_CURVE = frozenset({"samples", "tokens", "interval_tokens", "pairs", "predictions", "seconds"})
 

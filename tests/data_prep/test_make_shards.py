@@ -65,13 +65,14 @@ def test_the_pairs_of_a_document_are_its_text(
     most = max_pairs(length) if not options else 1
     used = 0
     for row in rows:
-        positions = int((row.a_lengths + row.b_lengths + 2 + (row.b_lengths > 0)).sum())
+        lengths = sum(row.parts)
+        positions = int((lengths + 2 + (row.parts.b > 0)).sum())
         assert 0 < positions <= length
-        assert 1 <= len(row.a_lengths) <= most
-        assert len(row.tokens) == row.a_lengths.sum() + row.b_lengths.sum()
+        assert 1 <= len(lengths) <= most
+        assert len(row.tokens) == lengths.sum()
         used += positions
         start = 0
-        for n, document in zip((row.a_lengths + row.b_lengths).tolist(), row.documents.tolist()):
+        for n, document in zip(lengths.tolist(), row.documents.tolist()):
             pairs[document].append(row.tokens[start : start + n].tolist())
             start += n
     left_out = 0
@@ -97,8 +98,8 @@ def test_the_pairs_of_a_document_are_its_text(
     assert counts.documents_left_out == left_out
     assert counts.rows == len(rows)
     assert counts.tokens == sum(len(row.tokens) for row in rows)
-    assert counts.pairs == sum(len(row.a_lengths) for row in rows)
-    assert counts.max_pairs_in_row == max(len(row.a_lengths) for row in rows)
+    assert counts.pairs == sum(len(row.documents) for row in rows)
+    assert counts.max_pairs_in_row == max(len(row.documents) for row in rows)
     assert counts.fill == pytest.approx(used / (len(rows) * length))
     assert sum(counts.sentences_per_document) == 120
     if not options:

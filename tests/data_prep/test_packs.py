@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.packs import max_pairs, pack, positions
+from data_prep.pairs import Parts
 
 
 def best_fit_decreasing(costs: list[int], capacity: int, most_pairs: int) -> list[int]:
@@ -43,8 +44,9 @@ def test_one_pair_a_row() -> None:
 
 
 def test_positions_count_the_special_tokens() -> None:
-    # [CLS] A [SEP] B [SEP] is a + b + 3; [CLS] A [SEP] is a + 2.
-    assert positions(np.array([4, 4]), np.array([6, 0])).tolist() == [13, 6]
+    # [CLS] lead a [SEP] b trail [SEP]: 1 + 4 + 6 + 2 + 3; [CLS] a [SEP]: 4 + 2.
+    parts = Parts(np.array([1, 0]), np.array([4, 4]), np.array([6, 0]), np.array([2, 0]))
+    assert positions(parts).tolist() == [16, 6]
 
 
 @pytest.mark.parametrize(("length", "most"), [(8, 1), (16, 1), (64, 4), (512, 32)])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.pairs import DocumentDraws, Pairs, first_segment_lengths, make_pairs, span_stops
+from data_prep.pairs import DocumentDraws, Pairs, divide, make_pairs, span_stops
 
 documents_strategy = st.lists(st.lists(st.integers(0, 200), max_size=40), max_size=8)
 
@@ -44,14 +44,13 @@ def test_every_token_of_every_kept_document_is_in_exactly_one_pair_in_order(
         start += sum(document)
     found = [
         (number, token)
-        for first, a, b, number in zip(pairs.starts, pairs.a_lengths, pairs.b_lengths, pairs.documents)
-        for token in range(first, first + a + b)
+        for first, length, number in zip(pairs.starts, pairs.parts.total(), pairs.documents)
+        for token in range(first, first + length)
     ]
     assert found == expected
-    lengths = pairs.a_lengths + pairs.b_lengths
-    assert (lengths <= max_seq_length - 3).all()
-    assert (pairs.a_lengths >= 1).all()
-    assert ((pairs.b_lengths == 0) == (lengths == 1)).all()  # no pair lacks a B that could have one
+    assert (pairs.parts.total() <= max_seq_length - 3).all()
+    assert (pairs.parts.a >= 1).all()
+    assert all((part >= 0).all() for part in pairs.parts)
     left_out = [document for document in documents if sum(document) < min_tokens]
     assert pairs.documents_left_out == len(left_out)
     assert pairs.tokens_left_out == sum(map(sum, left_out))
@@ -59,12 +58,16 @@ def test_every_token_of_every_kept_document_is_in_exactly_one_pair_in_order(
 
 @given(documents=documents_strategy, seed=st.integers(0, 1000))
 @settings(max_examples=100, deadline=None)
-def test_a_cut_lies_on_a_sentence_boundary_wherever_the_pair_has_one(documents: list[list[int]], seed: int) -> None:
+def test_a_and_b_are_the_whole_sentences_of_the_pair(documents: list[list[int]], seed: int) -> None:
     pairs = pairs_of(documents, seed=seed)
-    boundaries = set(np.cumsum([n for document in documents for n in document]).tolist())
-    for start, a, b in zip(pairs.starts.tolist(), pairs.a_lengths.tolist(), pairs.b_lengths.tolist()):
-        inner = boundaries & set(range(start + 1, start + a + b))
-        assert not inner or start + a in inner
+    boundaries = {0, *np.cumsum([n for document in documents for n in document]).tolist()}
+    for start, lead, a, b, trail in zip(pairs.starts.tolist(), *(part.tolist() for part in pairs.parts)):
+        inside = sorted(boundaries & set(range(start, start + lead + a + b + trail + 1)))
+        if len(inside) < 3:  # fewer than two whole sentences
+            assert (lead, b, trail) == (0, 0, 0)
+        else:
+            assert (start + lead, start + lead + a + b) == (inside[0], inside[-1])
+            assert start + lead + a in inside[1:-1]
 
 
 def test_a_full_span_hands_what_it_cannot_hold_to_the_next_one() -> None:
@@ -86,12 +89,27 @@ def test_a_short_span_ends_with_a_sentence() -> None:
     assert cuts == [0.25, 0.75, 0.5]
 
 
-def test_cut_positions_by_hand() -> None:
-    # Spans 0-10 with boundaries at 4 and 8; 10-20 with 12 and 16; 20-24 with none; 24-25 of one token.
-    ends = np.array([4, 8, 12, 16, 24, 25])
-    starts, stops = np.array([0, 0, 10, 20, 20, 24]), np.array([10, 10, 20, 24, 24, 25])
-    draws = np.array([0.0, 0.5, 0.99, 0.0, 0.99, 0.5])
-    assert first_segment_lengths(starts, stops, ends, draws).tolist() == [4, 8, 6, 1, 3, 1]
+def test_parts_by_hand() -> None:
+    # Sentences 0-4, 4-8, 8-12, 12-16, 16-24, 24-25 and 25-40.
+    ends = np.array([4, 8, 12, 16, 24, 25, 40])
+    spans = [
+        # start, stop, draw, (lead, a, b, trail)
+        (0, 10, 0.0, (0, 4, 4, 2)),  # sentences 0-4 and 4-8, and the beginning of 8-12
+        (10, 20, 0.99, (0, 10, 0, 0)),  # one whole sentence only, 12-16: no order to learn
+        (2, 20, 0.0, (2, 4, 8, 4)),  # 4-8, 8-12, 12-16: cut after the first
+        (2, 20, 0.99, (2, 8, 4, 4)),  # and after the second
+        (16, 25, 0.5, (0, 8, 1, 0)),  # 16-24 and 24-25, nothing to spare
+        (20, 25, 0.5, (0, 5, 0, 0)),
+        (26, 39, 0.5, (0, 13, 0, 0)),  # inside one sentence
+    ]
+    starts, stops, draws, expected = zip(*spans)
+    parts = divide(np.array(starts), np.array(stops), ends, np.array(draws))
+    assert list(zip(*(part.tolist() for part in parts))) == list(expected)
+
+
+def test_a_sentence_without_tokens_is_no_sentence() -> None:
+    parts = divide(np.array([0]), np.array([8]), np.array([4, 4, 8, 8]), np.array([0.9]))
+    assert [part.tolist() for part in parts] == [[0], [4], [4], [0]]
 
 
 def test_draws_are_numpys_philox_keyed_by_seed_and_document() -> None:
@@ -107,15 +125,15 @@ def test_a_documents_pairs_do_not_depend_on_its_company() -> None:
     for number, document in enumerate(documents):
         alone = pairs_of([document], first_document=10 + number)
         mine = together.documents == 10 + number
-        np.testing.assert_array_equal(alone.a_lengths, together.a_lengths[mine])
-        np.testing.assert_array_equal(alone.b_lengths, together.b_lengths[mine])
+        for part, among_others in zip(alone.parts, together.parts):
+            np.testing.assert_array_equal(part, among_others[mine])
 
 
 def test_short_targets_are_drawn_for_each_pair() -> None:
     # One novel of one-token sentences, so a span's length is its target: one draw a document would make all pairs of
     # this one short or none.
     pairs = pairs_of([[1] * 4_000_000], max_seq_length=103)
-    lengths = (pairs.a_lengths + pairs.b_lengths)[:-1]
+    lengths = pairs.parts.total()[:-1]
     count = len(lengths)
     short = lengths[lengths < 100]
     # A short target of exactly 100 is not seen as short: 0.1 * 98 / 99 of the pairs, within five deviations.
@@ -133,19 +151,17 @@ def test_short_targets_are_drawn_for_each_pair() -> None:
 
 def test_cuts_are_uniform_over_the_inner_boundaries() -> None:
     pairs = pairs_of([[10] * 600_000], max_seq_length=103, short_probability=0.0)  # 10 sentences a pair, 9 boundaries
-    counts = np.bincount(pairs.a_lengths // 10, minlength=10)[1:10]
+    counts = np.bincount(pairs.parts.a // 10, minlength=10)[1:10]
     expected = counts.sum() / 9
     assert ((counts - expected) ** 2 / expected).sum() < 8 + 5 * 16**0.5
 
 
-def test_a_sentence_that_fills_the_pair_is_cut_inside_at_any_token() -> None:
-    pairs = pairs_of([[1_000_000]], max_seq_length=13, short_probability=0.0)  # capacity 10, no boundary at all
-    counts = np.bincount(pairs.a_lengths, minlength=10)
-    assert counts[0] == 0
-    expected = counts.sum() / 9
-    assert ((counts[1:10] - expected) ** 2 / expected).sum() < 8 + 5 * 16**0.5
+def test_a_sentence_that_fills_the_pair_has_no_partner() -> None:
+    pairs = pairs_of([[1_000]], max_seq_length=13, short_probability=0.0)  # capacity 10, no boundary at all
+    assert pairs.parts.a.tolist() == [10] * 100
+    assert not any(part.any() for part in (pairs.parts.lead, pairs.parts.b, pairs.parts.trail))
 
 
 def test_another_seed_gives_other_pairs() -> None:
     first, second = (pairs_of([[5] * 500], seed=seed) for seed in (0, 1))
-    assert first.a_lengths.tolist() != second.a_lengths.tolist()
+    assert first.parts.a.tolist() != second.parts.a.tolist()

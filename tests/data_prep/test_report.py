@@ -33,13 +33,16 @@ def as_counter(histogram: np.ndarray) -> Counter[int]:
 
 def test_histograms_are_those_of_the_rows(rows: list[shards.Row], total: report.Statistics) -> None:
     assert as_counter(total.piece_counts) == Counter(token for row in rows for token in row.tokens.tolist())
-    assert as_counter(total.pairs_per_row) == Counter(len(row.a_lengths) for row in rows)
-    pairs = [(a, b) for row in rows for a, b in zip(row.a_lengths.tolist(), row.b_lengths.tolist())]
-    assert as_counter(total.pair_lengths) == Counter(a + b for a, b in pairs)
+    assert as_counter(total.pairs_per_row) == Counter(len(row.documents) for row in rows)
+    pairs_of_rows = [list(zip(*(part.tolist() for part in row.parts))) for row in rows]
+    pairs = [pair for pairs in pairs_of_rows for pair in pairs]
+    assert as_counter(total.pair_lengths) == Counter(map(sum, pairs))
     assert as_counter(total.row_positions) == Counter(
-        sum(a + b + (3 if b else 2) for a, b in zip(row.a_lengths.tolist(), row.b_lengths.tolist())) for row in rows
+        sum(sum(pair) + (3 if pair[2] else 2) for pair in pairs) for pairs in pairs_of_rows
     )
-    assert as_counter(total.cut) == Counter(10 * a // (a + b) for a, b in pairs if b)
+    assert as_counter(total.cut) == Counter(
+        10 * (lead + a) // (lead + a + b + trail) for lead, a, b, trail in pairs if b
+    )
 
 
 def test_the_table(

@@ -14,16 +14,19 @@ import pytest
 
 from data_prep import shards
 from data_prep.errors import UserError
+from data_prep.pairs import Parts
+
+SECOND_ROW = {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0]}
+SECOND_ROW |= {"documents": [70_000]}
 
 
 def write_two_rows(path: Path) -> shards.ShardFile:
-    """Row 0: pairs (2, 1) of document 7 and (3, 0) of document 8; row 1: the pair (1, 1) of document 70000."""
+    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70000 (0, 1, 1, 0)."""
     return shards.write_shard(
         path,
         tokens=np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16),
         tokens_per_row=np.array([6, 2]),
-        a_lengths=np.array([2, 3, 1]),
-        b_lengths=np.array([1, 0, 1]),
+        parts=Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0])),
         documents=np.array([7, 8, 70_000]),
         pairs_per_row=np.array([2, 1]),
     )
@@ -35,13 +38,16 @@ def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) ->
     table = pa.ipc.open_stream(tmp_path / file.name).read_all()
     assert {field.name: str(field.type.value_type) for field in table.schema} == {
         "tokens": "uint16",
+        "leads": "uint16",
         "a_lengths": "uint16",
         "b_lengths": "uint16",
+        "trails": "uint16",
         "documents": "uint32",
     }
     assert table.to_pylist() == [
-        {"tokens": [10, 11, 12, 20, 21, 22], "a_lengths": [2, 3], "b_lengths": [1, 0], "documents": [7, 8]},
-        {"tokens": [65535, 31], "a_lengths": [1], "b_lengths": [1], "documents": [70_000]},
+        {"tokens": [10, 11, 12, 20, 21, 22], "leads": [1, 0], "a_lengths": [1, 3], "b_lengths": [1, 0]}
+        | {"trails": [0, 0], "documents": [7, 8]},
+        SECOND_ROW,
     ]
     again = write_two_rows(tmp_path / "again.arrow")
     assert again.xxh3_128 == file.xxh3_128
@@ -51,7 +57,7 @@ def test_datasets_opens_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_two_rows(tmp_path / "shard-00000.arrow")
     dataset = datasets.Dataset.from_file(str(tmp_path / "shard-00000.arrow"))
     assert len(dataset) == 2
-    assert dataset[1] == {"tokens": [65535, 31], "a_lengths": [1], "b_lengths": [1], "documents": [70_000]}
+    assert dataset[1] == SECOND_ROW
 
 
 def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
@@ -65,8 +71,9 @@ def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     assert len(rows) == len(expected) == rows.manifest.counts.rows
     for index in (*range(len(rows)), 0, len(rows) - 1):
         row = rows.row(index)
-        assert {name: values.tolist() for name, values in row._asdict().items()} == expected[index]
-        assert [values.dtype for values in row] == [np.uint16, np.int64, np.int64, np.int64]
+        found = [row.tokens, *row.parts, row.documents]
+        assert dict(zip(shards.SCHEMA.names, (values.tolist() for values in found))) == expected[index]
+        assert [values.dtype for values in found] == [np.uint16] + [np.int64] * 5
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):
             rows.row(outside)

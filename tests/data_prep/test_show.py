@@ -7,6 +7,7 @@ import pytest
 
 from data_prep.__main__ import main
 from data_prep.errors import UserError
+from data_prep.pairs import Parts
 from data_prep.shards import Row
 from data_prep.show import chosen_rows, describe_row
 from data_prep.text import normalize
@@ -20,17 +21,16 @@ def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
     a, b, lonely = vocabulary.encode([normalize(s)[:40].strip() for s in (first, second, third)])
     row = Row(
         np.array(a + b + lonely, np.uint16),
-        np.array([len(a), len(lonely)]),
-        np.array([len(b), 0]),
+        Parts(np.array([2, 0]), np.array([len(a) - 2, len(lonely)]), np.array([len(b) - 1, 0]), np.array([1, 0])),
         np.array([4, 17]),
     )
     used = len(a) + len(b) + 3 + len(lonely) + 2
     lines = [line for text in describe_row(9, row, 128, vocabulary) for line in text.split("\n")]
     assert lines[0] == f"row 9: 2 pairs, {used} of 128 positions"
     assert lines[1] == f"  pair 0, document 4: A {len(a)} tokens, B {len(b)} tokens"
-    assert lines[2] == f"    A  {vocabulary.decode(a)}"
-    assert lines[3].split() == [vocabulary.pieces[i] for i in a]
-    assert lines[4] == f"    B  {vocabulary.decode(b)}"
+    for name, ids in (("lead ", a[:2]), ("A    ", a[2:]), ("B    ", b[:-1]), ("trail", b[-1:])):
+        place = lines.index(f"    {name} {vocabulary.decode(ids)}")
+        assert lines[place + 1].split() == [vocabulary.pieces[i] for i in ids]
     assert f"  pair 1, document 17: A {len(lonely)} tokens, no B" in lines
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from data_prep.pairs import Parts
 from data_prep.shards import Row
 from pipeline import batches, masking
 from pipeline.batches import IGNORED, BatchShape, Reader
@@ -18,7 +19,7 @@ class MemoryShards:
 
     def __init__(self, rows, length):
         self.rows = rows
-        pairs = max(len(row.a_lengths) for row in rows)
+        pairs = max(len(row.documents) for row in rows)
         self.manifest = SimpleNamespace(max_seq_length=length, counts=SimpleNamespace(max_pairs_in_row=pairs))
 
     def __len__(self):
@@ -29,19 +30,17 @@ class MemoryShards:
 
 
 def make_row(pairs, document):
-    tokens = np.array([token for a, b in pairs for token in (*a, *b)], dtype=np.uint16)
-    lengths = np.array([[len(a), len(b)] for a, b in pairs]).reshape(-1, 2)
-    return Row(tokens, lengths[:, 0], lengths[:, 1], np.full(len(pairs), document))
+    """A row of pairs (lead, a, b, trail), each a sequence of tokens."""
+    tokens = np.array([token for pair in pairs for part in pair for token in part], dtype=np.uint16)
+    parts = Parts(*(np.array([len(part) for part in column]) for column in zip(*pairs)))
+    return Row(tokens, parts, np.full(len(pairs), document))
 
 
 def random_shards(count=40, length=64, seed=0):
     rng = np.random.default_rng(seed)
     rows = []
     for number in range(count):
-        pairs = [
-            (rng.integers(5, VOCABULARY, rng.integers(3, 12)), rng.integers(5, VOCABULARY, rng.integers(3, 12)))
-            for _ in range(2)
-        ]
+        pairs = [tuple(rng.integers(5, VOCABULARY, rng.integers(least, 8)) for least in (0, 3, 3, 0)) for _ in range(2)]
         rows.append(make_row(pairs, number))
     return MemoryShards(rows, length)
 
@@ -59,7 +58,7 @@ def original(batch, index):
 
 
 def test_a_row_of_two_pairs_by_hand():
-    shards = MemoryShards([make_row([([10, 11], [12]), ([20], [])], document=0)], length=16)
+    shards = MemoryShards([make_row([([10], [11], [12], []), ([], [20], [], [])], document=0)], length=16)
     batch = reader(shards, objective="mlm").read([0], [0])
     #                            [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
     assert original(batch, 0).tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
@@ -77,10 +76,10 @@ def test_sentence_order_swaps_half_of_the_pairs_and_labels_them():
     swapped = 0
     for index in range(400):
         ids, row = original(batch, index), shards.row(index)
-        for pair, (a, b) in enumerate(batches.segments_of(row)):
+        for pair, (lead, a, b, trail) in enumerate(batches.parts_of(row)):
             start = batch.cls_positions[index, pair]
             first, second = (b, a) if batch.sentence_labels[index, pair] == 1 else (a, b)
-            expected = [2, *first, 3, *second, 3]
+            expected = [2, *lead, *first, 3, *second, *trail, 3]
             assert ids[start : start + len(expected)].tolist() == expected
             swapped += batch.sentence_labels[index, pair]
     assert 340 < swapped < 460  # of 800: four standard errors are 57
@@ -89,21 +88,23 @@ def test_sentence_order_swaps_half_of_the_pairs_and_labels_them():
 def test_next_sentence_takes_a_stranger_s_second_segment_half_of_the_time():
     shards = random_shards(count=300)
     owners = {
-        tuple(b.tolist()): document for document in range(300) for _, b in batches.segments_of(shards.row(document))
+        (*b.tolist(), *trail.tolist()): document
+        for document in range(300)
+        for _, _, b, trail in batches.parts_of(shards.row(document))
     }
     batch = reader(shards, "nsp").read([0] * 300, list(range(300)))
     strangers = 0
     for index in range(300):
         ids = original(batch, index)
-        for pair, (a, b) in enumerate(batches.segments_of(shards.row(index))):
+        for pair, (lead, a, b, trail) in enumerate(batches.parts_of(shards.row(index))):
             start = batch.cls_positions[index, pair]
-            assert ids[start + 1 : start + 1 + len(a)].tolist() == a.tolist()
+            assert ids[start + 1 : start + 1 + len(lead) + len(a)].tolist() == [*lead, *a]
             second = ids[(batch.sequence_ids[index] == pair) & (batch.token_type_ids[index] == 1)][:-1]
             if batch.sentence_labels[index, pair] == 0:
-                assert second.tolist() == b.tolist()
+                assert second.tolist() == [*b, *trail]
             else:
                 strangers += 1
-                assert 0 < len(second) <= len(b)
+                assert 0 < len(second) <= len(b) + len(trail)
                 sources = {owner for tokens, owner in owners.items() if tokens[: len(second)] == tuple(second)}
                 assert sources - {index}
     assert 250 < strangers < 350

@@ -128,7 +128,7 @@ def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):
 
 
 def test_a_missing_json_is_named(tmp_path):
-    with pytest.raises(UserError, match="nowhere.json"):
+    with pytest.raises(UserError, match=r"nowhere\.json"):
         engine_config.load(tmp_path / "nowhere.json")
 
 
