@@ -31,7 +31,8 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[Any, str]:
 
 def _quieten() -> None:
     """Drops two warnings that every run would print and nobody could act on."""
-    # DeepSpeed 0.19.8 calls torch 2.13's all_gather_into_tensor by the name that torch is about to drop.
-    warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category=FutureWarning)
+    # DeepSpeed 0.19.8 calls two collectives by names that torch 2.13 is about to drop.
+    old_names = ".*(all_gather_into_tensor|reduce_scatter_tensor).*"
+    warnings.filterwarnings("ignore", message=old_names, category=FutureWarning)
     # It has not tested our LAMB under ZeRO; tests/pipeline/test_lamb.py has.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "untested optimizer" not in record.getMessage())

@@ -119,9 +119,9 @@ def _run(settings: Settings) -> int:
         control.barrier()
         return EXIT_STOPPED
     if control.rank == 0:
-        export.export_run(settings.output, settings.output / "export")
+        form = export.export_run(settings.output, settings.output / "export")
         atomic.write_text(settings.output / "done", f"{position.step}\n")
-        print(f"finished after {position.step} steps: {settings.output / 'export'} holds the model")
+        print(f"finished after {position.step} steps: {settings.output / 'export'} holds the model {form}")
     control.barrier()
     return 0
 

@@ -140,8 +140,19 @@ class Trainer:
             tensors = to_device(batch, self.engine.device)
             output = self.engine(**tensors)
             self.engine.backward(mean_loss(output, predictions, pairs, shares))
-            self.engine.step()
+            self._update()
             self.meter.add(output, tensors["sequence_ids"])
+
+    def _update(self) -> None:
+        try:
+            self.engine.step()
+        except Exception as error:  # DeepSpeed raises nothing more exact when the fp16 loss scale is at its floor
+            if "loss scale" not in str(error):
+                raise
+            raise TrainingFailed(
+                f"gradients overflow at step {self.position.step} with the fp16 loss scale at its floor; lower the "
+                "learning rate, lengthen the warm-up or use --precision bf16, and start again with another --output"
+            ) from None
 
     def _share_behind(self, seconds: float) -> float:
         """Share of the run that is done: of its steps or, with a limit on time, of its hours, whichever is more."""

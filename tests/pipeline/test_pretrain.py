@@ -199,3 +199,24 @@ def test_one_rank_in_fp32_follows_two_ranks(corpus, config, tmp_path):
         outputs.append([record["loss"] for record in records(output) if record["split"] == "train"])
     assert outputs[0] == pytest.approx(outputs[1], rel=1e-5)
     assert outputs[0] == pytest.approx(outputs[2], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("objective", "fields", "optimizer", "files"),
+    [
+        ("nsp", ["parameter_sharing=attention"], "Lamb", {"albert.json", "albert.safetensors", "spiece.model"}),
+        ("mlm", ["parameter_sharing=none", "hidden_dropout_prob=0.1"], "AdamW", {"config.json", "tokenizer.json"}),
+    ],
+)
+def test_other_objectives_sharing_and_optimizers(corpus, tmp_path, objective, fields, optimizer, files):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | {"optimizer": {"type": optimizer, "params": {"lr": 0.001}}}))
+    output = tmp_path / "run"
+    words = command(corpus, config, output, "--objective", objective, "--steps", "6", "--log-interval", "1", ranks=1)
+    words[words.index(SMALL[-1]) + 1 : words.index(SMALL[-1]) + 1] = fields
+    result = run(*words)
+    assert "warning" not in result.stderr.lower()
+    assert files <= {path.name for path in (output / "export").iterdir()}
+    training = [record for record in records(output) if record["split"] == "train"]
+    assert training[-1]["mlm_loss"] < training[0]["mlm_loss"]
+    assert ("nsp_accuracy" in training[-1]) == (objective == "nsp")
