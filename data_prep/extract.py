@@ -1,11 +1,10 @@
 """Raw collections to documents.
 
-    python -m data_prep extract --source wikipedia --input enwiki-latest-pages-articles.xml.bz2 --out DIR --held-out
-    0.01 mpirun -n 16 python -m data_prep extract --source books --input gutenberg/ --out DIR
+    python -m data_prep extract --source books --input gutenberg/ --out DIR --held-out 0.01
+    mpirun -n 16 python -m data_prep extract --source wikipedia --input enwiki-latest-pages-articles.xml.bz2 --out DIR
 
-Unit k of the input becomes DIR/train-k.parquet (and DIR/held_out-k.parquet) whoever does it and whenever, so any
-number of
-ranks, and a run that was killed and started again, write the same bytes. DIR/documents.json is written last.
+Unit k of the input becomes DIR/train-k.parquet (and DIR/held_out-k.parquet) whoever does it and whenever, so any number
+of ranks, and a run that was killed and started again, write the same bytes. DIR/documents.json is written last.
 """
 
 import argparse

@@ -233,6 +233,10 @@ def _finish(
     """Rank 0, after the last unit: the vocabulary, the card, and the manifest at the end."""
     counts = total_counts(records, options.max_seq_length)
     if not counts.rows:
+        for record in records:
+            for file in record["files"]:
+                (out / file["name"]).unlink()
+        ledger.remove()
         raise UserError(
             f"no document has {options.min_tokens} tokens or more, so there are no rows; lower --min-tokens or add text"
         )
@@ -249,7 +253,8 @@ def _finish(
     with replacing(out / shards.VOCABULARY) as temporary:
         temporary.write_bytes(vocabulary.serialized)
     write_text(out / shards.CARD, card.dataset_card(manifest))
-    manifest.files += [shards.describe_file(out / name) for name in (shards.VOCABULARY, shards.CARD)]
+    # The card is for people, who may write into it; everything else is checked byte for byte.
+    manifest.files.append(shards.describe_file(out / shards.VOCABULARY))
     shards.write_manifest(out, manifest)
     ledger.remove()
     print(

@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from data_prep.ledger import Record
 
 # What other jobs leave beside the shards.
-EXPECTED_BESIDE = {shards.MANIFEST, "stats"}
+EXPECTED_BESIDE = {shards.MANIFEST, shards.CARD, "stats"}
 MOST_NAMED = 5
 
 

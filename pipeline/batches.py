@@ -18,7 +18,7 @@ from pipeline import draws, masking, order
 IGNORED = -100  # the label that the losses pass over, as in torch and transformers
 FIRST_ORDINARY_ID = MASK_ID + 1
 
-_DRAWS_A_PAIR = 8  # random numbers: one for the label, seven to look for a partner
+_DRAWS_A_PAIR = 16  # random numbers: one for the label, the others to look for a partner
 
 Objective = Literal["sop", "nsp", "mlm"]
 Segment = NDArray[np.int64]  # some of a row's tokens, (n,)
@@ -101,15 +101,16 @@ class Reader:
         return pairs, labels
 
     def _partner(self, document: int, length: int, uniforms: NDArray[np.float64]) -> Segment | None:
-        """A second segment out of another document, at most `length` tokens; None if no draw finds one.
+        """A second segment out of another document, from the beginning of a sentence; None if no draw finds one.
 
-        Only a set with hardly any documents runs out of draws; the pair then keeps its own B, and label 0.
+        It has exactly `length` tokens: were it shorter than the segment it stands for, the length of the pair would tell
+        the label. Only a set with hardly any documents or pairs runs out of draws; the pair then keeps its own B.
         """
         for drawn in uniforms:
             other = self.shards.row(int(drawn * len(self.shards)))
-            for (_, _, b, trail), owner in zip(parts_of(other), other.documents):
-                if owner != document and len(b):
-                    return np.concatenate((b, trail))[:length]
+            for (_, a, b, trail), owner in zip(parts_of(other), other.documents):
+                if owner != document and len(b) and len(a) + len(b) + len(trail) >= length:
+                    return np.concatenate((a, b, trail))[:length]
         return None
 
 
