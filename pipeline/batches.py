@@ -103,8 +103,8 @@ class Reader:
     def _partner(self, document: int, length: int, uniforms: NDArray[np.float64]) -> Segment | None:
         """A second segment out of another document, from the beginning of a sentence; None if no draw finds one.
 
-        It has exactly `length` tokens: were it shorter than the segment it stands for, the length of the pair would tell
-        the label. Only a set with hardly any documents or pairs runs out of draws; the pair then keeps its own B.
+        It has exactly `length` tokens: were it shorter than the segment it stands for, the length of the pair would
+        tell the label. Only a set with hardly any documents or pairs runs out of draws; the pair then keeps its own B.
         """
         for drawn in uniforms:
             other = self.shards.row(int(drawn * len(self.shards)))
