@@ -85,7 +85,9 @@ class AlbertModel(nn.Module):
             add_pooling_layer = config.sentence_head is not None
         self.config = config
         self.embeddings = FactorisedEmbeddings(config)
-        self.encoder = SharedEncoder(config, implementation or Implementation())
+        implementation = implementation or Implementation()
+        self.encoder = SharedEncoder(config, implementation)
+        self._compiled_blocks = implementation.compile
         self.pooler = Pooler(config) if add_pooling_layer else None
         initialise(self, config.initializer_range)
 
@@ -112,7 +114,8 @@ class AlbertModel(nn.Module):
         elif attention_mask is not None:
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
-            layout = AttentionLayout.for_packed_rows(sequence_ids)
+            eager = not (self._compiled_blocks or torch.compiler.is_compiling())
+            layout = AttentionLayout.for_packed_rows(sequence_ids, eager and sequence_ids.device.type == "cpu")
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         states = self.encoder(hidden, layout)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))

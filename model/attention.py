@@ -1,10 +1,11 @@
 """Multi-head self-attention that stays inside each sequence of a packed row.
 
 A row of a batch may hold several sequences one after the other. `AttentionLayout` says which token may look
-at which; it is made once for each forward pass and serves every layer. `attend` is the only place that calls
-an attention kernel.
+at which; it is made once for each forward pass and serves every layer. `attend` calls the kernels that take a
+mask; `model/sequence_attention.py` is the one that takes sequences one by one.
 """
 
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.config import AlbertConfig
+from model.sequence_attention import attend_in_sequences
 
 
 class AttentionLayout(NamedTuple):
@@ -21,13 +23,21 @@ class AttentionLayout(NamedTuple):
     """bool, (B, 1, S, S) or (B, 1, 1, S): True where the query (next to last) may see the key (last). None:
     everywhere."""
 
+    lengths: list[int] | None = None
+    """Tokens of the sequences of all rows, one after the other, where they are attended one by one; then there is
+    no mask."""
+
     @classmethod
-    def for_packed_rows(cls, sequence_ids: Tensor) -> "AttentionLayout":
+    def for_packed_rows(cls, sequence_ids: Tensor, one_by_one: bool = False) -> "AttentionLayout":
         """Block-diagonal attention over int `sequence_ids` (B, S), which number the sequences of a row.
 
-        Padding carries an id of its own (-1), so it sees only padding: harmless, and no row of the softmax is
-        empty.
+        `one_by_one` reads the ids, which suits a processor: a GPU would be waited for, a compiled graph would
+        serve one batch only. Padding carries an id of its own (-1), so it sees only padding: harmless, and no row
+        of the softmax is empty.
         """
+        if one_by_one:
+            rows = sequence_ids.tolist()
+            return cls(None, [len(list(sequence)) for row in rows for _, sequence in groupby(row)])
         same = sequence_ids[:, :, None] == sequence_ids[:, None, :]  # (B, S, S)
         return cls(same[:, None])  # (B, 1, S, S)
 
@@ -58,8 +68,18 @@ def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, layout: Atten
     return weights @ value  # (B, heads, S, D)
 
 
+class FusedProjection(NamedTuple):
+    """The three input projections of an attention block as one."""
+
+    weight: Tensor
+    """(3H, H)"""
+
+    bias: Tensor
+    """(3H,)"""
+
+
 class QueryKeyValue(nn.Module):
-    """The three input projections of attention, computed as one matrix product.
+    """The three input projections of attention, fused for one matrix product.
 
     They stay three parameters because LAMB scales each matrix by its own trust ratio: one fused parameter
     would train differently.
@@ -74,12 +94,11 @@ class QueryKeyValue(nn.Module):
         self.key_bias = nn.Parameter(torch.zeros(hidden_size))
         self.value_bias = nn.Parameter(torch.zeros(hidden_size))
 
-    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Projects (B, S, H) to query, key and value, each (B, S, H)."""
+    def forward(self) -> FusedProjection:
+        """Query, key and value, in this order."""
         weight = torch.cat((self.query_weight, self.key_weight, self.value_weight))  # (3H, H)
         bias = torch.cat((self.query_bias, self.key_bias, self.value_bias))  # (3H,)
-        query, key, value = functional.linear(hidden, weight, bias).chunk(3, dim=-1)  # (B, S, H) each
-        return query, key, value
+        return FusedProjection(weight, bias)
 
 
 class SelfAttention(nn.Module):
@@ -95,13 +114,17 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, hidden: Tensor, layout: AttentionLayout) -> Tensor:
-        """(B, S, H) to (B, S, H)."""
-        query, key, value = (self._split_heads(part) for part in self.query_key_value(hidden))  # (B, heads, S, D)
+    def forward(self, hidden: Tensor, layout: AttentionLayout, projection: FusedProjection | None = None) -> Tensor:
+        """(B, S, H) to (B, S, H). `projection` is this block's own; several layers that share it fuse it once."""
+        weight, bias = self.query_key_value() if projection is None else projection
+        projected = functional.linear(hidden, weight, bias)  # (B, S, 3H)
+        projected = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # (B, S, 3, heads, D)
         dropout = self.probs_dropout if self.training else 0.0
-        context = attend(query, key, value, layout, dropout)  # (B, heads, S, D)
-        context = context.transpose(1, 2).flatten(2)  # (B, S, H)
+        if layout.lengths is not None:
+            context = attend_in_sequences(projected.flatten(0, 1), layout.lengths, dropout)  # (B * S, heads, D)
+            context = context.view(hidden.shape)  # (B, S, H)
+        else:
+            query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D)
+            context = attend(query, key, value, layout, dropout)  # (B, heads, S, D)
+            context = context.transpose(1, 2).flatten(2)  # (B, S, H)
         return self.layer_norm(hidden + self.dropout(self.dense(context)))  # (B, S, H)
-
-    def _split_heads(self, projected: Tensor) -> Tensor:
-        return projected.unflatten(-1, (self.num_attention_heads, -1)).transpose(1, 2)  # (B, heads, S, D)

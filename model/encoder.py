@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention import AttentionLayout, SelfAttention
+from model.attention import AttentionLayout, FusedProjection, SelfAttention
 from model.config import AlbertConfig, Implementation
 
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
@@ -70,24 +70,30 @@ class SharedEncoder(nn.Module):
     def forward(self, hidden: Tensor, layout: AttentionLayout) -> list[Tensor]:
         """The input (B, S, H) and the output (B, S, H) of every layer: num_hidden_layers + 1 tensors."""
         states = [hidden]
+        fused: dict[int, FusedProjection] = {}  # once a block: each copy would be kept for the backward pass
         for layer in self.indices:
             for attention, feed_forward in layer:
-                hidden = self._run_block(self.attention[attention], self.feed_forward[feed_forward], hidden, layout)
+                block = self.attention[attention]
+                if attention not in fused:
+                    fused[attention] = block.query_key_value()
+                hidden = self._run_block(block, self.feed_forward[feed_forward], hidden, layout, fused[attention])
             states.append(hidden)
         return states
 
 
-_BlockRunner = Callable[[nn.Module, nn.Module, Tensor, AttentionLayout], Tensor]
+_BlockRunner = Callable[[nn.Module, nn.Module, Tensor, AttentionLayout, FusedProjection], Tensor]
 
 
-def _block(attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout) -> Tensor:
-    return feed_forward(attention(hidden, layout))  # (B, S, H)
+def _block(
+    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout, fused: FusedProjection
+) -> Tensor:
+    return feed_forward(attention(hidden, layout, fused))  # (B, S, H)
 
 
 def _block_with_checkpointed_ffn(
-    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout
+    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout, fused: FusedProjection
 ) -> Tensor:
-    return checkpoint(feed_forward, attention(hidden, layout), use_reentrant=False)  # (B, S, H)
+    return checkpoint(feed_forward, attention(hidden, layout, fused), use_reentrant=False)  # (B, S, H)
 
 
 def _block_runner(implementation: Implementation) -> _BlockRunner:

@@ -1,0 +1,99 @@
+"""The same examples twice: as rows packed for this model, and as `transformers` is usually fed."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from data_prep.shards import open_shards
+from data_prep.vocabulary import PAD_ID, Vocabulary
+from pipeline.batches import IGNORED, BatchShape, Reader
+from pipeline.tensors import to_device
+
+Inputs = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """One batch of pairs in both forms.
+
+    Attributes:
+        packed: the arguments of `model.AlbertForPreTraining`, B rows that hold several pairs each.
+        padded: the arguments of `transformers.AlbertForPreTraining`, one pair a row, all positions labelled, in
+            batches of B rows (the last may be smaller).
+        tokens: tokens of all pairs, without padding.
+        pairs: how many pairs.
+    """
+
+    packed: Inputs
+    padded: list[Inputs]
+    tokens: int
+    pairs: int
+
+
+def open_reader(directory: Path) -> Reader:
+    """Draws sentence orders and masks for the rows of a shard set. Raises UserError where there is none."""
+    shards = open_shards(directory)
+    vocabulary = Vocabulary.load(directory / "spiece.model")
+    return Reader(shards, BatchShape.of(shards), vocabulary.continues_word, "sop", seed=0)
+
+
+def shards_of_pieces(jsonl: Path, pieces: int, vocabulary: Path, scratch: Path, length: int) -> Path:
+    """Shards, under `scratch`, of the first `pieces` lines of `jsonl`, each {"text": ...}, made by data_prep's jobs."""
+    first = scratch / "pieces.jsonl"
+    with jsonl.open(encoding="utf-8") as lines:
+        first.write_text("".join(line for line, _ in zip(lines, range(pieces))), encoding="utf-8")
+    documents, shards = scratch / "documents", scratch / "shards"
+    for job in (
+        ["extract", "--source", "jsonl", "--input", first, "--out", documents],
+        ["shards", "--documents", documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", length],
+    ):
+        subprocess.run([sys.executable, "-m", "data_prep", *map(str, job)], check=True, capture_output=True)
+    return shards
+
+
+def draw(reader: Reader, number: int, rows: int, device: torch.device) -> Examples:
+    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
+    count = len(reader.shards)
+    wanted = [(number * rows + index) * _STRIDE % count for index in range(rows)]
+    packed = to_device(reader.read([0] * rows, wanted), device)
+    pairs = list(_unpack(to_device(reader.read([0] * rows, wanted), "cpu"), reader.shape.sequence_length))
+    padded = [
+        {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]).to(device) for name in pairs[0]}
+        for start in range(0, len(pairs), rows)
+    ]
+    return Examples(packed, padded, int((packed["sequence_ids"] >= 0).sum()), len(pairs))
+
+
+# Neighbouring rows come from one document; a stride that is prime spreads a few rows over the whole set.
+_STRIDE = 101
+
+
+def _unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
+    """Each pair of a packed batch (B, S) as one padded row (length,)."""
+    labels = torch.full_like(batch["input_ids"], IGNORED)  # (B, S)
+    for row, (positions, values) in enumerate(zip(batch["masked_positions"], batch["masked_labels"])):
+        used = values != IGNORED
+        labels[row, positions[used]] = values[used]
+    for row, sequence_ids in enumerate(batch["sequence_ids"]):
+        for number in range(int(sequence_ids.max()) + 1):
+            inside = sequence_ids == number  # (S,)
+            order = batch["sentence_labels"][row, number]
+
+            def pad(values: Tensor, filling: int, inside: Tensor = inside) -> Tensor:
+                row = torch.full((length,), filling)
+                row[: int(inside.sum())] = values[inside]
+                return row
+
+            yield {
+                "input_ids": pad(batch["input_ids"][row], PAD_ID),
+                "token_type_ids": pad(batch["token_type_ids"][row], 0),
+                "attention_mask": pad(torch.ones_like(sequence_ids), 0),
+                "labels": pad(labels[row], IGNORED),
+                # A batch without any sentence label would make the reference's mean 0 / 0.
+                "sentence_order_label": order.clamp(min=0),
+            }

@@ -1,0 +1,77 @@
+"""Seconds, bytes, and the speed of a plain matrix product."""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits until `device` has done all that it was asked."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """Wall-clock seconds of `work()`, the device's part included."""
+    synchronise(device)
+    start = time.perf_counter()
+    work()
+    synchronise(device)
+    return time.perf_counter() - start
+
+
+def alternate(works: Sequence[Callable[[], object]], number: int, device: torch.device) -> list[float]:
+    """Seconds of each work in round `number`, in which they take turns, every other round in reverse.
+
+    Whatever else the machine does in the meantime then falls on all of them alike.
+    """
+    seconds = [0.0] * len(works)
+    for index in range(len(works)) if number % 2 == 0 else reversed(range(len(works))):
+        seconds[index] = seconds_of(works[index], device)
+    return seconds
+
+
+def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
+    """The median over the rounds of the ratio within a round."""
+    return statistics.median(a / b for a, b in zip(numerators, denominators))
+
+
+def saved_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
+    """Bytes of the distinct storages, the model's parameters apart, that `loss()` keeps for the backward pass."""
+    parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.setdefault(tensor.untyped_storage().data_ptr(), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss()
+    return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in parameters)
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """CUDA memory that `work()` allocates at its peak beyond what was allocated before it."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    synchronise(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def matrix_product_tflops(dtype: torch.dtype, device: torch.device, rounds: int = 5) -> float:
+    """TFLOP/s of one large square product, 8192 wide on a GPU and 2048 on a processor; the median of `rounds`."""
+    size = 8192 if device.type == "cuda" else 2048
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    repeats = 10 if device.type == "cuda" else 3
+
+    def work() -> None:
+        for _ in range(repeats):
+            torch.mm(a, b)
+
+    work()
+    median = statistics.median(seconds_of(work, device) for _ in range(rounds))
+    return 2 * size**3 * repeats / median / 1e12

@@ -1,0 +1,90 @@
+"""Results as JSON for programs and as Markdown for people, with the machine that they were measured on."""
+
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from data_prep import atomic
+
+FORMAT = "train_step 1"
+"""What `pipeline.plan` looks for before it trusts a result file."""
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def describe(device: torch.device) -> dict[str, Any]:
+    """Format, date, hardware and versions."""
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        hardware: dict[str, Any] = {"name": properties.name, "memory_bytes": properties.total_memory}
+    else:
+        hardware = {"name": _processor(), "threads": torch.get_num_threads()}
+    return {
+        "format": FORMAT,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "device": device.type,
+        "hardware": hardware,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The measurements as a table."""
+    hardware, versions = result["hardware"], result["versions"]
+    threads = f", {hardware['threads']} threads" if "threads" in hardware else ""
+    on_gpu = result["device"] == "cuda"
+    memory = "peak memory of a step" if on_gpu else "tensors kept for backward"
+    lines = [
+        f"{hardware['name']}{threads}; "
+        + ", ".join(f"{name} {version}" for name, version in versions.items())
+        + f"; {result['date']}",
+        "",
+        f"| model | precision | text | micro-batch | system | tokens/s | times as fast | {memory} | share | TFLOP/s |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in result["measurements"]:
+        product = result["matrix_product_tflops"][row["precision"]]
+        speedup = f"{row['speedup']:.2f}" if "speedup" in row else ""
+        share = f"{row['memory_ratio']:.2f}" if "memory_ratio" in row else ""
+        tflops = f"{row['tflops']:.2f} ({100 * row['tflops'] / product:.0f} %)" if "tflops" in row else ""
+        labels = [str(row[name]) for name in ("model", "precision", "text", "micro_batch", "system")]
+        figures = [f"{row['tokens_per_second']:,.0f}", speedup, f"{row['memory_bytes'] / 2**20:,.0f} MiB", share]
+        lines.append("| " + " | ".join([*labels, *figures, tflops]) + " |")
+    products = ", ".join(f"{name} {speed:.2f}" for name, speed in sorted(result["matrix_product_tflops"].items()))
+    lines += [
+        "",
+        "Tokens a second, padding not counted: forward, backward and LAMB update, medians of alternating rounds; times "
+        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `pipeline/flops.py`, in brackets the "
+        f"share of one large matrix product in the same run ({products} TFLOP/s).",
+    ]
+    differences = {row["precision"]: row["loss_difference"] for row in result["measurements"]}
+    differ = ", ".join(f"{difference:.0e} in {precision}" for precision, difference in differences.items())
+    lines.append(f"Before the first step the two systems' MLM losses on the same examples differ by {differ}.")
+    return "\n".join(lines)
+
+
+def write(name: Path, result: dict[str, Any]) -> None:
+    """Writes `name`.json and `name`.md."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(name.with_name(name.name + ".json"), json.dumps(result, indent=2) + "\n")
+    title = f"# A training step, {result['hardware']['name']}\n\n"
+    atomic.write_text(name.with_name(name.name + ".md"), title + markdown(result) + "\n")

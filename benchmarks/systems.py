@@ -1,0 +1,114 @@
+"""The two systems that are compared: the same weights, the same optimizer, each with its own way to a loss."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from benchmarks.examples import Examples, Inputs
+from model import AlbertConfig, AlbertForPreTraining, Implementation, huggingface
+from model.heads import classification_sums
+from pipeline.lamb import Lamb, parameter_groups
+
+LOSS_SCALE = {torch.float16: 1024.0}
+"""By which a loss is multiplied so that gradients do not vanish; 1 in other precisions."""
+
+
+class MasterWeights:
+    """LAMB on fp32 copies of a model's weights, as DeepSpeed trains in 16 bits; on the weights themselves in fp32."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.weights = list(model.parameters())
+        copies = {id(weight): nn.Parameter(weight.detach().float()) for weight in self.weights}
+        groups = parameter_groups(model)
+        if self.weights[0].dtype != torch.float32:
+            groups = [{**group, "params": [copies[id(weight)] for weight in group["params"]]} for group in groups]
+        self.masters = [copies[id(weight)] for weight in self.weights]
+        self.lamb = Lamb(groups, lr=1e-4)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One update with the gradients that the model has, which are dropped."""
+        dtype = self.weights[0].dtype
+        if dtype == torch.float32:
+            self.lamb.step()
+        else:
+            for weight, master in zip(self.weights, self.masters):
+                assert weight.grad is not None
+                master.grad = weight.grad.float() / LOSS_SCALE.get(dtype, 1.0)
+            self.lamb.step()
+            torch._foreach_copy_(self.weights, self.masters)
+        for weight in (*self.weights, *self.masters):
+            weight.grad = None
+
+
+@dataclass
+class System:
+    """A model that can be stepped.
+
+    Attributes:
+        name: "this" or "transformers".
+        micro_batches: an example's inputs in the form, and the portions, that the model takes.
+        loss: the mean loss of one portion.
+    """
+
+    name: str
+    model: nn.Module
+    micro_batches: Callable[[Examples], list[Inputs]]
+    loss: Callable[[Inputs], Tensor]
+    optimizer: MasterWeights = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.optimizer = MasterWeights(self.model)
+
+    def step(self, examples: Examples) -> None:
+        """Forward and backward over all of the pairs, then one update."""
+        portions = self.micro_batches(examples)
+        for inputs in portions:
+            loss = self.loss(inputs) / len(portions)
+            (loss * LOSS_SCALE.get(self.optimizer.weights[0].dtype, 1.0)).backward()
+        self.optimizer.step()
+
+
+def this_system(model: AlbertForPreTraining) -> System:
+    """This project's model on packed rows."""
+
+    def loss(inputs: Inputs) -> Tensor:
+        output = model(**inputs)
+        return output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count.clamp(min=1)
+
+    return System("this", model, lambda examples: [examples.packed], loss)
+
+
+def reference_system(model: AlbertForPreTraining) -> System:
+    """`transformers.AlbertForPreTraining` with the weights of `model`, one padded pair a row, its own loss."""
+    first = next(model.parameters())
+    with tempfile.TemporaryDirectory() as directory:
+        huggingface.save(model, Path(directory))
+        reference = transformers.AlbertForPreTraining.from_pretrained(directory, dtype=first.dtype).to(first.device)
+    reference.train()
+    return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
+
+
+def make_systems(
+    config: AlbertConfig, dtype: torch.dtype, device: torch.device, implementation: Implementation
+) -> tuple[System, System]:
+    """(this, transformers) with one random set of weights, in `dtype` on `device`."""
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(config, implementation).to(device=device, dtype=dtype)
+    return this_system(model), reference_system(model)
+
+
+@torch.no_grad()
+def loss_difference(this: System, reference: System, examples: Examples) -> float:
+    """How far, relatively, the summed MLM losses of the same masked tokens lie apart in the two systems."""
+    mine = this.model(**examples.packed).mlm_loss_sum
+    theirs = torch.zeros_like(mine)
+    for inputs in examples.padded:
+        logits = reference.model(**inputs).prediction_logits  # (B, S, V)
+        theirs += classification_sums(logits, inputs["labels"]).loss
+    return float((mine - theirs).abs() / theirs)

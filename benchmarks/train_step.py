@@ -1,0 +1,166 @@
+"""A training step of this model on packed rows beside one of `transformers.AlbertForPreTraining` on padded pairs.
+
+    python -m benchmarks.train_step --data shards [--jsonl FILE] [--out benchmarks/results/NAME]
+
+Same weights, same pairs with the same masks, same precision, same optimizer, one process, turn by turn: seconds of
+forward, backward and update, and tokens a second, padding not counted. The reference is fed as its users feed it: one
+pair a row, padded to the length of the shards' rows, its loss over all positions. --jsonl names a file of
+{"text": ...} lines, to measure texts at their natural length; they are packed with the vocabulary of --data.
+
+On a GPU the micro-batch is swept until memory ends, this model is compiled, and TFLOP/s stand beside those of a large
+matrix product measured in the same run. Writes NAME.json (which `pipeline.plan --benchmark` reads) and NAME.md.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from benchmarks import measure, report
+from benchmarks.examples import Examples, draw, open_reader, shards_of_pieces
+from benchmarks.systems import System, loss_difference, make_systems
+from data_prep.command_line import Parser
+from data_prep.errors import UserError
+from model import AlbertConfig, Implementation
+from pipeline.batches import Reader
+from pipeline.flops import model_flops
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+SWEEP = (8, 16, 32, 64, 128, 256)
+"""Micro-batches tried on a GPU."""
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.train_step", description="This model beside transformers: a training step.")
+    p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards (data_prep shards)")
+    p.add_argument("--jsonl", type=Path, metavar="FILE", help='texts at natural length, a {"text": ...} a line')
+    p.add_argument("--pieces", type=int, default=2000, metavar="N", help="lines of --jsonl to use (2000)")
+    p.add_argument("--model", nargs="+", metavar="NAME", help="presets (albert-base; on a GPU albert-xxlarge, too)")
+    p.add_argument("--precision", nargs="+", choices=tuple(DTYPES), help="(bf16 fp32; on a GPU fp16 bf16)")
+    p.add_argument("--micro-batch", nargs="+", type=int, metavar="N", help="rows (2; on a GPU a sweep)")
+    p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each system (3)")
+    p.add_argument("--threads", type=int, metavar="N", help="of the processor (all)")
+    p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.set_num_threads(args.threads or report.cores())
+        transformers.utils.logging.set_verbosity_error()
+        transformers.utils.logging.disable_progress_bar()
+        with tempfile.TemporaryDirectory() as scratch:
+            found = list(_measure_all(args, device, Path(scratch)))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    products = {
+        name: measure.matrix_product_tflops(DTYPES[name], device) for name in {row["precision"] for row in found}
+    }
+    result = report.describe(device) | {"matrix_product_tflops": products, "measurements": found}
+    print(report.markdown(result))
+    if args.out is not None:
+        report.write(args.out, result)
+    return 0
+
+
+def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) -> Iterator[dict[str, Any]]:
+    on_gpu = device.type == "cuda"
+    readers = {"full rows": open_reader(args.data)}
+    if args.jsonl is not None:
+        length = readers["full rows"].shape.sequence_length
+        shards = shards_of_pieces(args.jsonl, args.pieces, args.data / "spiece.model", scratch, length)
+        readers["natural length"] = open_reader(shards)
+    for name in args.model or (["albert-base", "albert-xxlarge"] if on_gpu else ["albert-base"]):
+        for precision in args.precision or (["fp16", "bf16"] if on_gpu else ["bf16", "fp32"]):
+            # Dropout is off in both: the reference has none after the feed-forward, so that it could not be the same.
+            config = AlbertConfig.preset(
+                name,
+                vocab_size=len(readers["full rows"].continues_word),
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
+            systems = make_systems(config, DTYPES[precision], device, Implementation(compile=on_gpu))
+            difference = loss_difference(*systems, draw(readers["full rows"], 0, 2, device))
+            for text, reader in readers.items():
+                for micro_batch in args.micro_batch or (SWEEP if on_gpu else [2]):
+                    measured = _compare(systems, reader, micro_batch, args.rounds, device)
+                    labels: dict[str, Any] = {
+                        "model": name,
+                        "precision": precision,
+                        "text": text,
+                        "micro_batch": micro_batch,
+                    }
+                    labels["loss_difference"] = difference
+                    for row in measured:
+                        yield labels | row
+                    if len(measured) < len(systems):
+                        break  # what does not fit now does not fit with a larger micro-batch either
+            del systems
+
+
+def _compare(
+    systems: tuple[System, System], reader: Reader, micro_batch: int, rounds: int, device: torch.device
+) -> list[dict[str, Any]]:
+    """One row of results for each system whose step fits into memory."""
+    config, shape = systems[0].model.config, reader.shape
+    examples = [draw(reader, number, micro_batch, device) for number in range(rounds + 1)]
+    fitting = [system for system in systems if _fits(system, examples[-1], device)]
+    turns: list[list[float]] = [[] for _ in fitting]
+    for number in range(rounds):
+        works = [partial(system.step, examples[number]) for system in fitting]
+        for seconds, one in zip(turns, measure.alternate(works, number, device)):
+            seconds.append(one)
+    rows = []
+    for system, seconds in zip(fitting, turns):
+        speeds = [batch.tokens / second for batch, second in zip(examples, seconds)]
+        row = {
+            "system": system.name,
+            "tokens_per_second": statistics.median(speeds),
+            "step_seconds": statistics.median(seconds),
+            "memory_bytes": _memory(system, examples[0], device),
+        }
+        if system.name == "this":
+            flops = model_flops(config, shape.sequence_length, shape.predictions)
+            row["rows_per_second"] = micro_batch / statistics.median(seconds)
+            row["tflops"] = row["rows_per_second"] * flops / 1e12
+        rows.append(row)
+    if len(rows) == 2:
+        rows[0]["speedup"] = measure.median_ratio(turns[1], turns[0])
+        rows[0]["memory_ratio"] = rows[0]["memory_bytes"] / rows[1]["memory_bytes"]
+    return rows
+
+
+def _fits(system: System, examples: Examples, device: torch.device) -> bool:
+    """Makes a first step, which also warms up (and compiles); False where memory does not suffice."""
+    try:
+        system.step(examples)
+    except torch.OutOfMemoryError:
+        for weight in system.model.parameters():
+            weight.grad = None
+        torch.cuda.empty_cache()
+        return False
+    return True
+
+
+def _memory(system: System, examples: Examples, device: torch.device) -> int:
+    """Bytes of one micro-batch: the peak of a step on a GPU; on a processor what is kept for the backward pass."""
+    if device.type == "cuda":
+        return measure.peak_bytes(partial(system.step, examples), device)
+    inputs = system.micro_batches(examples)[0]
+    return measure.saved_bytes(system.model, partial(system.loss, inputs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
