@@ -75,7 +75,7 @@ class SharedEncoder(nn.Module):
             for attention, feed_forward in layer:
                 block = self.attention[attention]
                 if attention not in fused:
-                    fused[attention] = block.query_key_value()
+                    fused[attention] = block.get_submodule("query_key_value")()
                 hidden = self._run_block(block, self.feed_forward[feed_forward], hidden, layout, fused[attention])
             states.append(hidden)
         return states
