@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.attention import AttentionLayout, QueryKeyValue
+from model.attention import LONGEST_MASKED_ROW, AttentionLayout, QueryKeyValue
 from model.config import AlbertConfig, Implementation
 from model.embeddings import FactorisedEmbeddings
 from model.encoder import SharedEncoder
@@ -115,7 +115,9 @@ class AlbertModel(nn.Module):
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
             eager = not (self._compiled_blocks or torch.compiler.is_compiling())
-            layout = AttentionLayout.for_packed_rows(sequence_ids, eager and sequence_ids.device.type == "cpu")
+            long = sequence_ids.shape[1] > LONGEST_MASKED_ROW
+            one_by_one = eager and long and sequence_ids.device.type == "cpu"
+            layout = AttentionLayout.for_packed_rows(sequence_ids, one_by_one)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         states = self.encoder(hidden, layout)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))

@@ -10,6 +10,16 @@ from model import AlbertForPreTraining
 from tests.model.examples import few_examples, gradients, random_ids, randomise, tiny_config
 
 Pair = dict[str, Tensor]
+
+
+@pytest.fixture(scope="module", autouse=True, params=[0, 512], ids=["one by one", "under a mask"])
+def _both_ways(request):
+    """Every test with the attention of long rows and with that of short ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("model.albert.LONGEST_MASKED_ROW", request.param)
+        yield
+
+
 PREDICTIONS = 4
 PAIRS = 3
 

@@ -12,6 +12,13 @@ from tests.model.test_packing import make_pair, pack, total
 LENGTHS = [5, 7, 1, 11]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _every_row_is_long():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("model.albert.LONGEST_MASKED_ROW", 0)
+        yield
+
+
 def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Query, key and value of 24 tokens, and a direction to differentiate in."""
     generator = torch.Generator().manual_seed(0)
