@@ -19,6 +19,7 @@ Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was as
 SIGUSR1 or Ctrl-C after saving, to be started again.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -27,7 +28,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from data_prep import atomic
 from data_prep.errors import UserError
@@ -93,6 +94,9 @@ def _run(settings: Settings) -> int:
     for directory in (settings.data, settings.eval_data):
         if directory is not None:
             _check_contents(directory, control)
+    lock = _lock(settings.output) if control.rank == 0 else None
+    if control.first_problem("taken" if control.rank == 0 and lock is None else ""):
+        raise UserError(f"another process is training in {settings.output}; wait for it, or choose another --output")
     if control.rank == 0:
         write_run(settings)
     control.barrier()
@@ -164,6 +168,20 @@ def _check_contents(directory: Path, control: Control) -> None:
         raise UserError(
             f"{directory} is damaged: {found}; run `python -m data_prep verify {directory}` for the whole list"
         )
+
+
+def _lock(output: Path) -> IO[str] | None:
+    """Takes the run for this process, until it ends; None where another process has it."""
+    output.mkdir(parents=True, exist_ok=True)
+    file = (output / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError:  # a file system without locks: then nobody can tell
+        pass
+    return file
 
 
 def write_run(settings: Settings) -> None:

@@ -1,5 +1,6 @@
 """Command line, JSON and data made into settings; and every mistake there is a remedy for."""
 
+import fcntl
 import json
 import shutil
 import sys
@@ -187,6 +188,16 @@ def test_a_flipped_bit_is_found_before_training_by_whichever_rank_reads_it(words
     assert result.stderr.count(f"error: {shards} is damaged: the content of {files[1]} has changed") == 1
     assert "Traceback" not in result.stdout + result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_being_trained_is_left_alone(words, tmp_path):
+    output = tmp_path / "run"
+    output.mkdir()
+    with (output / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        result = run(sys.executable, "-m", "pipeline.pretrain", *line(words), status=2)
+    assert f"another process is training in {output}" in result.stderr
+    assert [path.name for path in output.iterdir()] == [".lock"]
 
 
 def test_help_names_every_flag_of_the_contract():
