@@ -157,7 +157,8 @@ def list_parts(directory: Path, split: str = TRAIN) -> list[Path]:
         )
     parts = [directory / file.name for file in manifest.files if file.name.startswith(f"{split}-")]
     for part, file in zip(parts, (f for f in manifest.files if f.name.startswith(f"{split}-"))):
-        if not part.is_file() or part.stat().st_size != file.bytes:
+        # The content, too: Parquet pages carry no checksum here, and a flipped bit would become other text.
+        if not part.is_file() or part.stat().st_size != file.bytes or file_checksum(part) != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
     return parts
 

@@ -1,5 +1,6 @@
 """What of a job is already done: one small record a unit of work, so that a killed job goes on where it was."""
 
+import errno
 import json
 import shutil
 from collections.abc import Mapping
@@ -65,7 +66,9 @@ class Ledger:
                 leftover.unlink()  # written by a process that was killed
             if not recorded.exists():
                 write_text(recorded, json.dumps(options))
-        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # the job says that in its own words
             raise UserError(f"cannot write to {self.output}: {error.strerror}; choose another --out") from error
 
     def finished(self, index: int) -> Record | None:

@@ -1,9 +1,10 @@
 """Sentences to segment pairs (ALBERT, section 3.1 "Inter-sentence coherence loss" and section 4.1).
 
-A document is cut into consecutive spans of at most `capacity` tokens. A span takes whole sentences until its target is
-reached; the target is the capacity or, with probability `short_probability`, drawn anew for each span, a uniform
-number of tokens. What the last sentence has beyond the capacity starts the next span. So every token lies in exactly
-one span, in the order of the text, and full spans are full to the token. Each span has four parts:
+A document is cut into consecutive spans. A span is as long as its target, to the token: the capacity of a row or,
+with probability `short_probability`, drawn anew for each span, a uniform smaller number. What its last sentence has
+beyond the target starts the next span. So every token lies in exactly one span, in the order of the text. (Ending a
+short span with the sentence that reaches its target would make that sentence longer than most, and always the last: a
+swap would show in the lengths.) Each span has four parts:
 
     lead | a | b | trail
 
@@ -22,7 +23,6 @@ chunk holds one sentence it takes B from another document, always with label 1: 
 name.
 """
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,8 +86,8 @@ class DocumentDraws:
 
 
 def span_stops(
-    sentence_ends: list[int],
     start: int,
+    end: int,
     capacity: int,
     short_probability: float,
     generator: np.random.Generator,
@@ -95,8 +95,7 @@ def span_stops(
     """Cuts one document into spans.
 
     Args:
-        sentence_ends: where each sentence ends, in order; the last one is the document's end.
-        start: where the first sentence starts.
+        start, end: where the document's tokens start and end.
         capacity: most tokens of a span, at least 2.
         short_probability: of a span whose target is uniform on 2..capacity instead of capacity.
         generator: read three numbers a span, in order, so a span's draws do not depend on how many follow.
@@ -106,20 +105,17 @@ def span_stops(
     """
     stops: list[int] = []
     cuts: list[float] = []
-    total = sentence_ends[-1]
     draws: list[list[float]] = []
     drawn = 0
-    while start < total:
+    while start < end:
         if drawn == len(draws):
-            draws = generator.random(((total - start) // capacity + 2, 3)).tolist()
+            draws = generator.random(((end - start) // capacity + 2, 3)).tolist()
             drawn = 0
         short, size, cut = draws[drawn]
         drawn += 1
-        stop = min(start + capacity, total)
+        stop = min(start + capacity, end)
         if short < short_probability:
-            target = start + 2 + int(size * (capacity - 1))
-            if target < stop:
-                stop = min(stop, sentence_ends[bisect_left(sentence_ends, target)])
+            stop = min(stop, start + 2 + int(size * (capacity - 1)))
         stops.append(stop)
         cuts.append(cut)
         start = stop
@@ -192,7 +188,7 @@ def make_pairs(
             tokens_left_out += stop - start
         else:
             ordinal = first_document + offset
-            spans, cut_draws = span_stops(document_ends, start, capacity, short_probability, draws.of(ordinal))
+            spans, cut_draws = span_stops(start, stop, capacity, short_probability, draws.of(ordinal))
             starts.append(start)
             starts += spans[:-1]
             stops += spans

@@ -14,15 +14,15 @@ _HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
 _DROPPED_SECTIONS = frozenset(
     names(
         """
-        see also|references|external links|further reading|notes|bibliography|sources|footnotes|citations
+        see also|references|external links|further reading|notes|bibliography|footnotes|citations
         works cited|notes and references|references and notes|notes and sources|sources and notes
         references and further reading|references and sources|sources and references|notes and citations
-        citations and notes|literature|literature cited|bibliography and references|references and bibliography
+        citations and notes|literature cited|bibliography and references|references and bibliography
         further reading and references|external references|external sources|external links and references
         references and external links|general references|cited references|cited sources|cited works
-        specific references|primary sources|secondary sources|explanatory notes|endnotes|links
-        notes and bibliography|bibliography and further reading|further information|selected bibliography
-        select bibliography|published works|gallery|galleries|image gallery|photo gallery|photos|pictures|images
+        specific references|primary sources|secondary sources|explanatory notes|endnotes
+        notes and bibliography|bibliography and further reading|selected bibliography
+        select bibliography|gallery|galleries|image gallery|photo gallery
         external link|reference|weblinks|web links|related pages|references in popular culture and notes
         """
     )

@@ -73,19 +73,19 @@ def test_a_and_b_are_the_whole_sentences_of_the_pair(documents: list[list[int]],
 def test_a_full_span_hands_what_it_cannot_hold_to_the_next_one() -> None:
     # Capacity 10, sentences of 4: a span ends at 10, inside the third sentence, and so on.
     generator = np.random.default_rng(0)
-    stops, cuts = span_stops([4, 8, 12, 16, 20, 24], 0, 10, 0.0, generator)
+    stops, cuts = span_stops(0, 24, 10, 0.0, generator)
     assert stops == [10, 20, 24]
     assert len(cuts) == 3
 
 
-def test_a_short_span_ends_with_a_sentence() -> None:
+def test_a_short_span_ends_at_its_target() -> None:
     class Scripted:
         def random(self, shape: tuple[int, int]) -> np.ndarray:
             # Draws of (short?, size, cut): the first span is short with target 2 + int(0.5 * 9) = 6, the next is full.
             return np.array([[0.05, 0.5, 0.25], [0.5, 0.5, 0.75], [0.5, 0.5, 0.5]])
 
-    stops, cuts = span_stops([4, 8, 12, 16, 20, 24], 0, 10, 0.1, Scripted())  # type: ignore[arg-type]
-    assert stops == [8, 18, 24]  # 6 tokens end in the sentence that ends at 8
+    stops, cuts = span_stops(0, 24, 10, 0.1, Scripted())  # type: ignore[arg-type]
+    assert stops == [6, 16, 24]
     assert cuts == [0.25, 0.75, 0.5]
 
 

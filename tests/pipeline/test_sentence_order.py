@@ -60,7 +60,7 @@ def features_of_a_set(corpus, reader, objective):
     stops = {index for index, piece in enumerate(vocabulary.pieces) if piece.endswith(".")}
     features, labels = [], []
     source = reader(shards, BatchShape.of(shards), vocabulary.continues_word, objective, seed=0)
-    for epoch in range(4):
+    for epoch in range(8):
         found = ends_of_segments(
             source.read([epoch] * len(shards), list(range(len(shards)))), stops, vocabulary.continues_word
         )
