@@ -1,0 +1,115 @@
+"""Seconds of a step: computing, and summing gradients over the ranks."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from data_prep.errors import UserError
+from model import AlbertConfig
+from pipeline.flops import executed_flops, model_flops
+from pipeline.plan_hardware import Cluster
+from pipeline.plan_memory import BYTES, RowShape
+
+BENCHMARK_FORMAT = "train_step 1"
+NETWORK_SHARE = 0.8
+"""Of a link's nominal speed that collectives reach."""
+
+# Share of the peak that training reaches, by hidden size: wider matrices keep a GPU busier.
+_PEAK_SHARES = ((2048, 0.5), (1024, 0.4), (0, 0.3))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a GPU is taken to train.
+
+    Attributes:
+        tflops: sustained, of the operations that are executed.
+        source: where the number comes from, for the reader.
+    """
+
+    tflops: float
+    source: str
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one optimizer step, of which some go to collectives; the two are not taken to overlap."""
+
+    computing: float
+    collectives: float
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.computing + self.collectives
+
+
+def assumed_speed(config: AlbertConfig, precision: str, peak_tflops: float) -> Speed:
+    """Without a measurement: a share of the data sheet's peak that depends on the hidden size."""
+    share = next(share for width, share in _PEAK_SHARES if config.hidden_size >= width)
+    return Speed(
+        share * peak_tflops, f"assumed: {100 * share:.0f} % of {peak_tflops:g} TFLOP/s at width {config.hidden_size}"
+    )
+
+
+def load_benchmark(path: Path) -> dict[str, Any]:
+    """The result file of `python -m benchmarks.train_step`. Raises UserError for anything else."""
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError(f"--benchmark {path} cannot be read as JSON; name a file of benchmarks/results") from None
+    if not isinstance(result, dict) or result.get("format") != BENCHMARK_FORMAT:
+        raise UserError(f"--benchmark {path} is no result of benchmarks.train_step; name a file of benchmarks/results")
+    return result
+
+
+def measured_speed(result: dict[str, Any], model: str, precision: str) -> Speed | None:
+    """The best TFLOP/s that this model reached on full rows in that precision; None if it was not measured."""
+    rows = [
+        row
+        for row in result["measurements"]
+        if (row["model"], row["precision"], row["system"], row["text"]) == (model, precision, "this", "full rows")
+    ]
+    if not rows:
+        return None
+    best = max(rows, key=lambda row: float(row["tflops"]))
+    return Speed(
+        float(best["tflops"]),
+        f"measured: {result['hardware']['name']}, {result['date']}, micro-batch {best['micro_batch']}",
+    )
+
+
+def collective_seconds(parameters: int, precision: str, zero_stage: int, accumulation: int, cluster: Cluster) -> float:
+    """Seconds that gradients and weights travel in one step.
+
+    A ring moves (n - 1) / n of the bytes for a reduce-scatter, and as much for an all-gather; an all-reduce is both.
+    Inside a node it runs over the GPUs' links, between nodes over each node's network, at the same time: the slower
+    counts. Stage 0 sums once a step; stages 1 and 2 scatter gradients and gather weights, stage 2 the gradients of every
+    micro-step; stage 3 scatters and gathers in every micro-step.
+    """
+    size = parameters * BYTES[precision]
+    passes = {0: 2, 1: 2, 2: accumulation + 1, 3: 2 * accumulation}[zero_stage]
+    inside = (cluster.gpus_per_node - 1) / cluster.gpus_per_node * size / cluster.gpu.link_bytes_per_second
+    between = (cluster.nodes - 1) / cluster.nodes * size / (cluster.gpu.network_gbit * 1e9 / 8)
+    return passes * max(inside, between) / NETWORK_SHARE
+
+
+def step_time(
+    config: AlbertConfig,
+    shape: RowShape,
+    checkpointing: str,
+    rows_per_gpu: int,
+    tflops: float,
+    collectives: float,
+) -> StepTime:
+    """The time of a step in which each GPU computes `rows_per_gpu` rows, over all of its micro-steps."""
+    work = executed_flops(config, shape.sequence_length, shape.predictions, checkpointing)
+    return StepTime(rows_per_gpu * work / (tflops * 1e12), collectives)
+
+
+def model_flops_utilisation(
+    config: AlbertConfig, shape: RowShape, rows_per_gpu: int, seconds: float, peak_tflops: float
+) -> float:
+    """MFU: operations that the model needs, recomputing left out, as a share of what the peak would do in the time."""
+    return rows_per_gpu * model_flops(config, shape.sequence_length, shape.predictions) / seconds / (peak_tflops * 1e12)

@@ -1,0 +1,221 @@
+"""The plan against what real engines hold, and against sums worked out by hand."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from model import AlbertConfig
+from model.parameter_counts import parameter_counts
+from pipeline import plan, plan_memory, plan_time
+from pipeline.flops import executed_flops, forward_flops, model_flops
+from pipeline.plan_hardware import GPUS, Cluster
+from pipeline.plan_memory import Engine, RowShape
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.plan_cases import BUCKET, Case, measure_all
+
+KINDS = ("weights", "gradients", "optimizer", "activations")
+BASE = [Case("albert-base", stage, "bf16", rows=1) for stage in range(4)]
+TINY = [Case("albert-tiny", stage, "bf16") for stage in range(4)]
+CASES = {
+    1: [
+        *TINY,
+        *BASE,
+        *(Case("albert-tiny", stage, "fp32") for stage in range(4)),
+        Case("albert-tiny", 1, "bf16", checkpointing="layer"),
+        Case("albert-base", 1, "bf16", rows=1, checkpointing="layer"),
+        Case("albert-base", 1, "bf16", rows=1, checkpointing="ffn"),
+        Case("albert-base", 1, "fp32", rows=1, dropout=0.1),
+    ],
+    2: [*TINY, *BASE, *(Case("albert-base", stage, "bf16", rows=1, accumulation=1) for stage in (1, 2))],
+    4: [*TINY, *BASE],
+}
+
+
+def predicted(case: Case, world: int) -> plan_memory.Memory:
+    engine = Engine(case.precision, case.stage, world, case.checkpointing, case.accumulation, bucket=BUCKET)
+    return plan_memory.memory(case.config, case.rows, RowShape(case.length, case.predictions, 1), engine)
+
+
+@pytest.mark.parametrize("world", CASES)
+def test_memory_is_within_a_tenth_of_what_engines_hold(world: int, tmp_path: Path) -> None:
+    for case, held in processes.run(world, measure_all, CASES[world], scratch=tmp_path).items():
+        expected = asdict(predicted(case, world))
+        for kind in KINDS:
+            assert expected[kind] == pytest.approx(held[kind], rel=0.1), (case, kind)
+
+
+def test_a_rank_holds_whole_the_tensors_that_its_slices_cut() -> None:
+    # 10 elements in two slices of 5: tensors of 4, 3 and 3. Slice 0 has the first and part of the second: 7.
+    # Slice 1 has the second and the third: 6, and of the other group, in slices of 1, an element more.
+    assert plan_memory.elements_in_slice([[4, 3, 3]], 2) == 7
+    assert plan_memory.elements_in_slice([[4, 3, 3], [1, 1]], 2) == 8
+    assert plan_memory.elements_in_slice([[4, 3, 3]], 1) == 10
+    assert plan_memory.elements_in_slice([[1]], 4) == 1
+
+
+XXLARGE = AlbertConfig.preset("albert-xxlarge")
+ROW = RowShape(512, 77, 1)
+
+
+def test_arithmetic_by_hand() -> None:
+    # 12 * 512 * 2 * (4 * 4096^2 + 2 * 4096 * 16384) + 4 * 12 * 512^2 * 4096 + 2 * 512 * 128 * 4096
+    #   + 77 * (2 * 4096 * 128 + 2 * 128 * 30000) + 2 * 4096^2
+    forward = 2_473_901_162_496 + 51_539_607_552 + 536_870_912 + 672_100_352 + 33_554_432
+    assert forward_flops(XXLARGE, 512, 77).total == forward
+    assert model_flops(XXLARGE, 512, 77) == 3 * forward == pytest.approx(7.58e12, rel=1e-3)
+    # With whole blocks recomputed only projection, heads and pooler run three times instead of four.
+    assert executed_flops(XXLARGE, 512, 77, "layer") == 4 * forward - 536_870_912 - 672_100_352 - 33_554_432
+    ffn = 12 * 512 * 4 * 4096 * 16384
+    assert executed_flops(XXLARGE, 512, 77, "ffn") == 3 * forward + ffn
+    assert model_flops(AlbertConfig.preset("bert-large"), 512, 77) == pytest.approx(1.02e12, rel=0.01)
+
+
+@pytest.mark.parametrize(("checkpointing", "most", "least"), [("none", 0.85e9, 0.8e9), ("layer", 0.13e9, 0.11e9)])
+def test_xxlarge_keeps_little_for_a_row(checkpointing: str, most: float, least: float) -> None:
+    engine = Engine("bf16", 1, 64, checkpointing)
+    per_row = [
+        plan_memory.activation_bytes(XXLARGE, rows, ROW, engine)
+        + plan_memory.block_bytes(XXLARGE, rows * 512, 2)
+        - plan_memory.block_bytes(XXLARGE, rows * 512, 2, checkpointing)
+        for rows in (1, 2)
+    ]
+    assert least < per_row[1] - per_row[0] < most
+
+
+def test_states_of_xxlarge_by_hand() -> None:
+    # 223,158,450 parameters: 2 bytes of weights, 2 of gradients, 12 of fp32 weights and moments: 3.57 GB.
+    assert parameter_counts(XXLARGE).total == 223_158_450
+    weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, Engine("bf16", 0, 8))
+    assert (weights, gradients, optimizer) == (446_316_900, 446_316_900, 2_677_901_400)
+    weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, Engine("fp16", 3, 8, max_live=0))
+    assert (weights, gradients, optimizer) == (446_316_900 / 8, 446_316_900 / 8, 2_677_901_400 / 8)
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "ffn", "layer"])
+@pytest.mark.parametrize("gigabytes", [1, 5, 40, 80])
+def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, gigabytes: int) -> None:
+    engine = Engine("fp16", 1, 8, checkpointing, bucket=224_000_000)
+    rows = plan_memory.largest_micro_batch(XXLARGE, ROW, engine, gigabytes * 1e9)
+    assert plan_memory.memory(XXLARGE, rows + 1, ROW, engine).total > gigabytes * 1e9
+    assert rows == 0 or plan_memory.memory(XXLARGE, rows, ROW, engine).total <= gigabytes * 1e9
+    assert (rows == 0) == (gigabytes == 1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "stage", "accumulation", "seconds"),
+    [
+        # 1e9 parameters in bf16 are 2e9 bytes; links 450e9 B/s, network 3200 Gbit/s = 400e9 B/s, 80 % of both reached.
+        (1, 1, 1, 4, 0.0),
+        (1, 8, 1, 4, 2 * 7 / 8 * 2e9 / 360e9),
+        (1, 8, 2, 4, 5 * 7 / 8 * 2e9 / 360e9),
+        (1, 8, 3, 4, 8 * 7 / 8 * 2e9 / 360e9),
+        (8, 1, 0, 1, 2 * 7 / 8 * 2e9 / 320e9),
+        (2, 8, 1, 1, 2 * 7 / 8 * 2e9 / 360e9),  # between the nodes only half of the bytes: the links are slower
+    ],
+)
+def test_seconds_in_collectives(nodes: int, gpus: int, stage: int, accumulation: int, seconds: float) -> None:
+    cluster = Cluster(GPUS["h100"], nodes, gpus)
+    assert plan_time.collective_seconds(10**9, "bf16", stage, accumulation, cluster) == pytest.approx(seconds)
+
+
+def request(*more: str, gpu: str = "h100", model: str = "albert-xxlarge", config: str = "xxlarge") -> plan.Request:
+    command = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / f"{config}.json"), "--gpu", gpu]
+    return plan.resolve(plan.parser().parse_all([*command, *more]))
+
+
+def test_time_and_cost_follow_from_the_speed() -> None:
+    wanted = replace(request("--nodes", "2"), speed=plan_time.Speed(500.0, "given"))
+    found = plan.make_plan(wanted)
+    # 256 rows a GPU, 7.58 TFLOP each
+    computing = 256 * model_flops(XXLARGE, 512, 77) / 500e12
+    assert found.step.computing == pytest.approx(computing)
+    assert found.step.total == computing + found.step.collectives
+    assert found.tokens_per_second == pytest.approx(4096 * 512 / found.step.total)
+    assert found.mfu == pytest.approx(500 / 989 * computing / found.step.total)
+    assert found.days == pytest.approx(125_000 * found.step.total / 86400)
+    assert found.gpu_hours == pytest.approx(found.days * 24 * 16)
+    assert found.checkpoint_bytes == 7 * 12 * 223_158_450
+
+
+def test_recomputing_costs_time_and_no_mfu_of_its_own() -> None:
+    plain, again = (plan.make_plan(request("--activation-checkpointing", what)) for what in ("none", "layer"))
+    assert again.step.computing / plain.step.computing == pytest.approx(4 / 3, rel=1e-3)
+    assert again.mfu < plain.mfu
+    assert again.memory.activations < 0.2 * plain.memory.activations
+    assert again.largest_micro_batch > 2 * plain.largest_micro_batch
+
+
+def test_what_does_not_fit_or_waits_for_the_network_is_said() -> None:
+    assert plan.warnings_of(plan.make_plan(request())) == []
+    (warning,) = plan.warnings_of(plan.make_plan(request(gpu="t4")))
+    assert "do not fit" in warning
+    assert "at most" in warning
+    (warning,) = plan.warnings_of(plan.make_plan(request("--nodes", "32", "--network-gbit", "10")))
+    assert "network-bound" in warning
+
+
+def test_the_proposal_is_the_fastest_of_those_that_fit() -> None:
+    wanted = request("--nodes", "16", gpu="v100")
+    best = plan.fastest(wanted)
+    assert best is not None
+    assert best.fits
+    engine = best.request.engine
+    assert engine.micro_batch_size * engine.accumulation_steps == 32
+    everything = [plan.make_plan(other) for other in plan.alternatives(wanted)]
+    assert {found.request.checkpointing for found in everything} == {"none", "ffn", "layer"}
+    assert {found.request.engine.zero_stage for found in everything} == {1, 2, 3}  # stage 0 is wrong in fp16
+    assert best.step.total == pytest.approx(min(found.step.total for found in everything if found.fits), abs=1e-4)
+    assert "fastest that fits" in plan.report(plan.make_plan(wanted))
+
+
+def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
+    row = {"model": "albert-xxlarge", "precision": "fp16", "system": "this", "text": "full rows", "micro_batch": 32}
+    rows = [row | {"tflops": 500.0}, row | {"tflops": 600.0, "micro_batch": 64}]
+    rows += [row | {"tflops": 900.0, "text": "natural length"}, row | {"tflops": 950.0, "model": "albert-base"}]
+    rows += [{key: value for key, value in row.items() if key != "tflops"} | {"system": "transformers"}]
+    result = {"format": "train_step 1", "date": "2026-01-01", "hardware": {"name": "H100"}, "measurements": rows}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(result))
+    assert request("--benchmark", str(path)).speed.tflops == 600.0
+    assert "micro-batch 64" in request("--benchmark", str(path)).speed.source
+    with pytest.raises(UserError, match="no measurement of albert-xxlarge in bf16"):
+        request("--benchmark", str(path), "--precision", "bf16")
+    path.write_text("{}")
+    with pytest.raises(UserError, match="no result of benchmarks"):
+        request("--benchmark", str(path))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--gpu", "h1000"], "h1000.*choose one of"),
+        (["--model", "albert-xxxlarge"], "albert-xxlarge"),
+        (["--nodes", "3"], "not a multiple"),
+        (["--nodes", "0"], "not at least 1"),
+        (["--network-gbit", "0"], "not above 0"),
+        (["--deepspeed_config", "missing.json"], "missing.json"),
+        (["--precision", "bf16", "--gpu", "v100"], "does not have it"),
+        (["--benchmark", "missing.json"], "cannot be read"),
+        (["--gpuss-per-node", "3"], "did you mean --gpus-per-node"),
+    ],
+)
+def test_mistakes_are_one_line(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
+    assert plan.main([*command, "--gpu", "h100", *more]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    with pytest.raises(UserError, match=message):
+        raise UserError(error)
+
+
+def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
+    assert plan.main([*command, "--nodes", "8", "--gpus-per-node", "8", "--gpu", "h100"]) == 0
+    printed = capsys.readouterr().out
+    for part in ("223,158,450 parameters", "weights", "gradients", "optimizer", "activations", "buffers", "largest",
+                 "assumed", "in collectives", "MFU", "GPU-hours", "checkpoints", "fastest that fits"):  # fmt: skip
+        assert part in printed, part
