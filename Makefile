@@ -29,7 +29,7 @@ RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 DEMO := demo
 DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books
-DEMO_STEPS ?= 5000
+DEMO_STEPS ?= 4000
 
 .PHONY: demo test environment lint clean
 
