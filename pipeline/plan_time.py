@@ -85,8 +85,8 @@ def collective_seconds(parameters: int, precision: str, zero_stage: int, accumul
 
     A ring moves (n - 1) / n of the bytes for a reduce-scatter, and as much for an all-gather; an all-reduce is both.
     Inside a node it runs over the GPUs' links, between nodes over each node's network, at the same time: the slower
-    counts. Stage 0 sums once a step; stages 1 and 2 scatter gradients and gather weights, stage 2 the gradients of every
-    micro-step; stage 3 scatters and gathers in every micro-step.
+    counts. Stage 0 sums once a step; stages 1 and 2 scatter gradients and gather weights, stage 2 the
+    gradients of every micro-step; stage 3 scatters and gathers in every micro-step.
     """
     size = parameters * BYTES[precision]
     passes = {0: 2, 1: 2, 2: accumulation + 1, 3: 2 * accumulation}[zero_stage]
