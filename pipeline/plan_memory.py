@@ -127,7 +127,8 @@ def block_bytes(config: AlbertConfig, positions: int, width: int, checkpointing:
     Nothing recomputed, 8 H + 2 FFN numbers a token: input, query, key and value, context, both sums before a LayerNorm,
     the first LayerNorm's output; the feed-forward before and behind GELU. A LayerNorm keeps two statistics beside.
     Dropout's masks are of one byte as on a GPU; a processor keeps them as wide as the numbers. Attention keeps
-    no weights: so do the GPU kernels, and on a processor `model/sequence_attention.py`, but not the mask of rows up to 128 tokens.
+    no weights: so do the GPU kernels, and on a processor `model/sequence_attention.py`, but not the mask of rows up to
+    128 tokens.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     dropout = config.hidden_dropout_prob > 0
