@@ -57,9 +57,11 @@ def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
     damaged = corpora.write_documents(tmp_path / "damaged", [Document("1", "", "Text. " * 500)], parts=1)
     part = damaged / "train-00000.parquet"
     content = bytearray(part.read_bytes())
-    content[4:200] = b"\xff" * 196  # the footer stays readable
-    part.write_bytes(content)
     corpus = units.open_corpus([damaged], "train")
+    content[4:200] = b"\xff" * 196  # damaged while the job runs; the footer stays readable
+    part.write_bytes(content)
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has changed"):
+        units.open_corpus([damaged], "train")
     with pytest.raises(UserError, match=r"train-00000\.parquet cannot be read"):
         list(units.read_texts(corpus.units[0]))
     content[-8:] = b"\xff" * 8
