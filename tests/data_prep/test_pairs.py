@@ -162,6 +162,20 @@ def test_a_sentence_that_fills_the_pair_has_no_partner() -> None:
     assert not any(part.any() for part in (pairs.parts.lead, pairs.parts.b, pairs.parts.trail))
 
 
+def test_a_and_b_are_equally_long_whatever_the_length_of_the_span() -> None:
+    # A swap would show in the lengths if the sentence that ends a span were longer than others: the one in which a
+    # drawn position falls is longer, on average.
+    generator = np.random.default_rng(0)
+    lengths = np.maximum(1, generator.lognormal(3, 0.8, 300_000)).astype(int)  # 27 tokens on average, very uneven
+    pairs = pairs_of([lengths.tolist()], max_seq_length=128, short_probability=0.5)
+    parts, ordered = pairs.parts, pairs.parts.b > 0
+    for full in (True, False):
+        chosen = ordered & ((parts.total() == 125) == full)
+        difference = (parts.a - parts.b)[chosen]
+        assert len(difference) > 5_000
+        assert abs(difference.mean()) < 4 * difference.std() / len(difference) ** 0.5
+
+
 def test_another_seed_gives_other_pairs() -> None:
     first, second = (pairs_of([[5] * 500], seed=seed) for seed in (0, 1))
     assert first.parts.a.tolist() != second.parts.a.tolist()

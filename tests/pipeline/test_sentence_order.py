@@ -4,13 +4,22 @@ A pair's outer ends are often cut inside a sentence and its middle is not. If a 
 alone would give the label away: that is what the fragments of data_prep/pairs.py prevent.
 """
 
+import re
+from collections import Counter
+
 import numpy as np
 import pytest
 
-from data_prep.shards import open_shards
+from data_prep.__main__ import main
+from data_prep.pairs import make_pairs
+from data_prep.shards import Row, open_shards
+from data_prep.text import split_sentences
+from data_prep.units import open_corpus, read_texts
 from data_prep.vocabulary import Vocabulary
 from pipeline import batches
 from pipeline.batches import BatchShape, Reader
+
+from .test_batches import MemoryShards
 
 
 def ends_of_segments(batch, stops, continues_word):
@@ -85,3 +94,82 @@ def test_where_segments_begin_and_end_tells_next_to_nothing_of_a_stranger(corpus
     accuracy, count = features_of_a_set(corpus, Reader, "nsp")
     assert count > 1000
     assert accuracy < 0.65
+
+
+MOST_WORDS = 20_000
+
+
+@pytest.fixture(scope="module")
+def articles(sample_corpus, tmp_path_factory):
+    """The sample's Wikipedia articles: for each the sentences, as arrays of numbers of words and punctuation marks."""
+    documents = tmp_path_factory.mktemp("articles") / "documents"
+    main(["extract", "--source", "wikipedia", "--input", str(sample_corpus / "wikipedia"), "--out", str(documents)])
+    texts = [text for unit in open_corpus([documents], "train").units for text in read_texts(unit)]
+    words = [[re.findall(r"\w+|[^\w\s]", sentence.lower()) for sentence in split_sentences(text)] for text in texts]
+    frequent = Counter(word for text in words for sentence in text for word in sentence).most_common(MOST_WORDS)
+    numbers = {word: number for number, (word, _) in enumerate(frequent, batches.FIRST_ORDINARY_ID)}
+    rare = batches.FIRST_ORDINARY_ID + len(numbers)
+    return [[[numbers.get(word, rare) for word in sentence] for sentence in text] for text in words]
+
+
+def rows_of(articles, max_seq_length):
+    """The articles' pairs, one a row."""
+    tokens = np.array([token for article in articles for sentence in article for token in sentence], np.uint16)
+    pairs = make_pairs(
+        np.array([len(sentence) for article in articles for sentence in article]),
+        np.array([len(article) for article in articles]),
+        0,
+        max_seq_length=max_seq_length,
+        short_probability=0.1,
+        min_tokens=16,
+        seed=0,
+    )
+    stops = pairs.starts + pairs.parts.total()
+    rows = [
+        Row(tokens[start:stop], pairs.parts.take(np.array([pair])), pairs.documents[pair : pair + 1])
+        for pair, (start, stop) in enumerate(zip(pairs.starts, stops))
+    ]
+    return MemoryShards(rows, max_seq_length)
+
+
+def ends_and_lengths(source):
+    """For each labelled pair: the first and last word of each segment, and by how much one is longer in factors of
+    1.4; and its label."""
+    features, labels = [], []
+    for number in range(len(source.shards)):
+        (pair,), (label,) = source._arrange(source.shards.row(number), 0, number)
+        if label != batches.IGNORED:
+            first, second = pair
+            ratio = round(2 * np.log2(len(first) / len(second)))
+            features.append((first[0], first[-1], second[0], second[-1], ratio))
+            labels.append(label)
+    return features, np.array(labels)
+
+
+def naive_bayes(features, labels):
+    """Accuracy on each half of the pairs of what the other half teaches, each feature by itself."""
+    half = len(labels) // 2
+    correct = 0
+    for known, asked in ((range(half), range(half, len(labels))), (range(half, len(labels)), range(half))):
+        counts = Counter((column, features[i][column], labels[i]) for i in known for column in range(5))
+        for i in asked:
+            odds = sum(
+                np.log((1 + counts[column, value, 1]) / (1 + counts[column, value, 0]))
+                for column, value in enumerate(features[i])
+            )
+            correct += int((odds > 0) == labels[i])
+    return correct / len(labels)
+
+
+@pytest.mark.parametrize("length", [64, 128])
+@pytest.mark.parametrize("reader", [Reader, Moving])
+def test_the_words_at_the_ends_of_real_segments_tell_nothing_of_their_order(articles, reader, length):
+    shards = rows_of(articles, length)
+    continues_word = np.zeros(MOST_WORDS + batches.FIRST_ORDINARY_ID + 1, bool)
+    features, labels = ends_and_lengths(reader(shards, BatchShape.of(shards), continues_word, "sop", seed=0))
+    accuracy = naive_bayes(features, labels)
+    assert len(labels) > 2000
+    if reader is Reader:
+        assert accuracy < 0.5 + 3 * 0.5 / len(labels) ** 0.5
+    else:
+        assert accuracy > 0.85, "the test has lost its power: it no longer sees a swap that moves the fragments"
