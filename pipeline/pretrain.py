@@ -35,7 +35,7 @@ from data_prep.errors import UserError
 from data_prep.shards import read_manifest
 from data_prep.verify import problem_of
 from pipeline import settings as run_settings
-from pipeline.control import Control
+from pipeline.control import Control, run_and_leave
 from pipeline.settings import Settings
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
@@ -209,4 +209,4 @@ def _introduce(settings: Settings, rows: int, description: str, step: int) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_and_leave(main)
