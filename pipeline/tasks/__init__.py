@@ -1,0 +1,1 @@
+"""The tasks that a pre-trained model is judged by."""

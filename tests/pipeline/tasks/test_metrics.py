@@ -1,0 +1,159 @@
+"""Figures of GLUE, SQuAD and RACE: against scikit-learn, by hand, and against another computation."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import matthews_corrcoef
+
+from pipeline.tasks import metrics
+from tests.pipeline.tasks import squad_reference
+
+WORDS = [
+    "the",
+    "The",
+    "a",
+    "an",
+    "an.",
+    "A–b",
+    "é",
+    "e\u0301",
+    "Café",
+    "!",
+    "U.S.",
+    "US",
+    "—",
+    "x_y",
+    "xy",
+    "\u00a0",
+    "ﬁ",
+    "İ",
+    "",
+]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join) | st.text(max_size=8)
+
+
+def test_glue_figures_of_a_table_made_by_hand():
+    labels = [1, 1, 1, 1, 0, 0]
+    guesses = [1, 1, 0, 1, 1, 0]  # 3 hits, 1 miss, 1 false alarm, 1 rejection
+    assert metrics.compute("sst2", guesses, labels) == {"accuracy": pytest.approx(4 / 6)}
+    assert metrics.compute("mrpc", guesses, labels) == pytest.approx({"accuracy": 4 / 6, "f1": 6 / 8})
+    # (3*1 - 1*1) / sqrt((3+1)(3+1)(1+1)(1+1))
+    assert metrics.compute("cola", guesses, labels) == pytest.approx({"matthews": 2 / 8, "accuracy": 4 / 6})
+    # Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
+    assert metrics.compute("stsb", [0, 1, 1, 9], [1, 2, 3, 4]) == pytest.approx(
+        {"pearson": 13.5 / np.sqrt(5 * 52.75), "spearman": 4.5 / np.sqrt(5 * 4.5)}
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
+def test_every_table_of_two_classes_has_figures_and_no_warnings(pairs):
+    guesses, labels = np.array(pairs).T
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cola, mrpc = metrics.compute("cola", guesses, labels), metrics.compute("mrpc", guesses, labels)
+        metrics.compute("stsb", guesses, labels)
+    hits = int((guesses & labels).sum())
+    assert mrpc["f1"] == pytest.approx(2 * hits / max(1, guesses.sum() + labels.sum()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert cola["matthews"] == pytest.approx(matthews_corrcoef(labels, guesses))
+
+
+def test_what_does_not_vary_correlates_with_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert metrics.compute("stsb", [2.0, 2.0, 2.0], [1, 2, 3]) == {"pearson": 0.0, "spearman": 0.0}
+        assert metrics.compute("stsb", [2.0 + 1e-15, 2.0, 2.0], [1, 2, 3])["pearson"] == 0.0
+        assert metrics.compute("stsb", [2.0], [1.0]) == {"pearson": 0.0, "spearman": 0.0}
+        assert metrics.compute("cola", [1, 1, 1], [1, 0, 1])["matthews"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("task", "predictions", "labels", "message"),
+    [
+        ("cla", [1], [1], "'cla'"),
+        ("sst2", [], [], "above 0"),
+        ("sst2", [1, 2], [1], "not lists of one length"),
+        ("stsb", [float("nan")], [1.0], "NaN"),
+    ],
+)
+def test_what_has_no_figure_is_an_error(task, predictions, labels, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.compute(task, predictions, labels)
+
+
+def test_race_by_level():
+    figures = metrics.race([0, 1, 2, 3, 0], [0, 1, 2, 0, 0], ["middle", "high", "middle", "high", "high"])
+    assert figures == pytest.approx({"accuracy": 0.8, "middle": 1.0, "high": 2 / 3})
+    assert metrics.race([0], [1], [""]) == {"accuracy": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("The  Eiffel-Tower, (in) Paris!", "eiffeltower in paris"),
+        ("A.N. Other", "other"),  # marks go first, so that "A.N." is an article
+        ("theatre an\tapple", "theatre apple"),
+        ("l’a–b “the”", "l’ –b “ ”"),  # only ASCII marks go; articles end where a word does
+        ("É e\u0301 É", "é e\u0301 é"),
+        ("a an the . ,", ""),
+    ],
+)
+def test_answers_as_squad_compares_them(text, left):
+    assert metrics.normalise_answer(text) == left
+
+
+def test_squad_1_by_hand():
+    gold = {"a": ["the cat"], "b": ["in 1066", "1066"], "c": ["two blue birds"], "d": ["x"], "e": ["The"]}
+    predictions = {"a": "Cat!", "b": "year 1066", "c": "blue birds sing", "e": "the", "not asked": "y"}
+    figures = metrics.squad(predictions, gold)
+    # a: both; b: F1 2/3 with its second answer; c: 2 of 3 words; d: missing; e: equal, yet without a common word.
+    assert figures == pytest.approx({"exact": 40.0, "f1": 20 * (1 + 2 / 3 + 2 / 3), "total": 5, "missing": 1})
+
+
+def test_squad_2_by_hand():
+    gold = {"a": ["red"], "b": [], "c": [], "d": ["blue sky"]}
+    predictions = {"a": "red", "b": "", "c": "green", "d": "sky"}
+    odds = {"a": -3.0, "d": 0.5, "c": 0.7, "b": 5.0}
+    figures = metrics.squad(predictions, gold, odds)
+    assert (figures["exact"], figures["f1"]) == pytest.approx((50.0, 100 * (1 + 1 + 2 / 3) / 4))
+    assert (figures["HasAns_exact"], figures["NoAns_exact"]) == (50.0, 50.0)
+    assert (figures["best_exact"], figures["best_exact_thresh"]) == (75.0, -3.0)  # a answered; b, c not; d lost
+    assert (figures["best_f1"], figures["best_f1_thresh"]) == (pytest.approx(100 * (3 + 2 / 3) / 4), 0.5)
+    lowered = metrics.squad(predictions, gold, odds, threshold=0.5)
+    assert lowered["f1"] == figures["best_f1"]
+    assert metrics.squad({}, gold, odds)["exact"] == 0.0
+    assert metrics.squad({}, gold, odds)["missing"] == 4
+    with pytest.raises(ValueError, match="lack question d"):
+        metrics.squad(predictions, gold, {"a": 0.0, "b": 0.0, "c": 0.0})
+    with pytest.raises(ValueError, match="question b has no answer"):
+        metrics.squad(predictions, gold, version="1.1")
+    with pytest.raises(ValueError, match="no question"):
+        metrics.squad(predictions, {})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_squad_1_equals_another_computation(data):
+    gold = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(TEXTS, min_size=1, max_size=3), min_size=1))
+    predictions = data.draw(st.dictionaries(st.sampled_from("abcdefg"), TEXTS))
+    figures = metrics.squad(predictions, gold)
+    expected = squad_reference.evaluate_1(predictions, gold)
+    assert {name: figures[name] for name in expected} == pytest.approx(expected)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_squad_2_equals_another_computation(data):
+    gold = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(TEXTS, max_size=2), min_size=1))
+    predictions = {question: data.draw(TEXTS) for question in gold}
+    values = data.draw(st.lists(st.floats(-3, 3), min_size=len(gold), max_size=len(gold), unique=True))
+    odds = dict(zip(gold, values))
+    figures = metrics.squad(predictions, gold, odds)
+    expected = squad_reference.evaluate_2(predictions, gold, odds)
+    assert {name: figures[name] for name in expected} == pytest.approx(expected)
+    assert figures.keys() == expected.keys() | {"missing"}
