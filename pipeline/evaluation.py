@@ -7,7 +7,7 @@ import torch
 from pipeline import batches
 from pipeline.batches import Reader
 from pipeline.control import Control
-from pipeline.statistics import Meter, entropy, summarise, wilson_interval
+from pipeline.statistics import SUMS, Meter, entropy, pretraining_sums, summarise, wilson_interval
 from pipeline.tensors import to_device
 
 
@@ -27,11 +27,11 @@ def evaluate(
         objective has a sentence loss, `sop_accuracy` with its 95 % interval and so on.
     """
     engine.eval()
-    meter = Meter(engine.device)
+    meter = Meter(SUMS, engine.device)
     frequencies = torch.zeros(len(reader.continues_word), dtype=torch.float64, device=engine.device)
     for batch in batches.evaluation(reader, control.rank, control.world_size, micro_batch_size, limit):
         tensors = to_device(batch, engine.device)
-        meter.add(engine(**tensors), tensors["sequence_ids"])
+        meter.add(pretraining_sums(engine(**tensors), tensors["sequence_ids"]))
         labels = tensors["masked_labels"].flatten()  # (B * M,)
         # Unused labels count nothing, at id 0: no shape depends on how many there are.
         frequencies.index_add_(0, labels.clamp(min=0), (labels >= 0).double())

@@ -19,45 +19,40 @@ Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was as
 SIGUSR1 or Ctrl-C after saving, to be started again.
 """
 
-import fcntl
 import json
 import os
-import signal
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
 
 from data_prep import atomic
 from data_prep.errors import UserError
 from data_prep.shards import read_manifest
 from data_prep.verify import problem_of
+from pipeline import runs
 from pipeline import settings as run_settings
 from pipeline.control import Control, run_and_leave
 from pipeline.settings import Settings
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    _become_single_rank()
+    runs.become_single_rank()
     rank = int(os.environ["RANK"])
     try:
         args = run_settings.parse(sys.argv[1:] if argv is None else argv)
         from pipeline import engine_config
 
         settings = run_settings.resolve(args, int(os.environ["WORLD_SIZE"]), engine_config.detect_hardware())
-        check_earlier_run(settings)
+        runs.check_earlier(settings.output, settings.identity())
         if (settings.output / "done").exists():
             if rank == 0:
                 print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
             return 0
         return _run(settings)
     except UserError as error:
-        run_settings.report_user_error(error, rank)
+        runs.report_user_error(error, rank)
 
 
 def _run(settings: Settings) -> int:
@@ -71,6 +66,7 @@ def _run(settings: Settings) -> int:
     from pipeline.batches import BatchShape, Reader
     from pipeline.engine import initialise
     from pipeline.monitor import Monitor
+    from pipeline.pretraining import PreTraining
     from pipeline.trainer import Position, Trainer, TrainingFailed
 
     defects.refuse_what_is_wrong(settings.engine.json)
@@ -94,9 +90,7 @@ def _run(settings: Settings) -> int:
     for directory in (settings.data, settings.eval_data):
         if directory is not None:
             _check_contents(directory, control)
-    lock = _lock(settings.output) if control.rank == 0 else None
-    if control.first_problem("taken" if control.rank == 0 and lock is None else ""):
-        raise UserError(f"another process is training in {settings.output}; wait for it, or choose another --output")
+    _lock = runs.take(settings.output, control)  # until this process ends
     if control.rank == 0:
         write_run(settings)
     control.barrier()
@@ -110,7 +104,8 @@ def _run(settings: Settings) -> int:
 
     monitor = Monitor(settings.output, position.step, enabled=control.rank == 0)
     try:
-        stopped_by = Trainer(settings, engine, rates, training, held_out, control, monitor, position).train()
+        workload = PreTraining(settings, training, held_out, control)
+        stopped_by = Trainer(settings, engine, rates, workload, control, monitor, position).train()
     except TrainingFailed as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
@@ -118,42 +113,15 @@ def _run(settings: Settings) -> int:
         monitor.close()
     if stopped_by is not None:
         if control.rank == 0:
-            name = signal.Signals(stopped_by).name
-            print(f"stopped by {name} and saved at step {position.step}; the same command goes on from there")
+            runs.say_stopped(stopped_by, position.step)
         control.barrier()
-        return EXIT_STOPPED
+        return runs.EXIT_STOPPED
     if control.rank == 0:
         form = export.export_run(settings.output, settings.output / "export")
         atomic.write_text(settings.output / "done", f"{position.step}\n")
         print(f"finished after {position.step} steps: {settings.output / 'export'} holds the model {form}")
     control.barrier()
     return 0
-
-
-def _become_single_rank() -> None:
-    """Without a launcher this process is the only rank: `python -m pipeline.pretrain` works, too."""
-    if "RANK" in os.environ:
-        return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-
-
-def check_earlier_run(settings: Settings) -> None:
-    """Raises UserError if --output holds a run that would compute other numbers."""
-    path = settings.output / "settings.json"
-    if not path.exists():
-        return
-    earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    identity = json.loads(json.dumps(settings.identity()))
-    changed = run_settings.differences({key: earlier.get(key) for key in identity}, identity)
-    if changed:
-        raise UserError(
-            f"{settings.output} holds a run with other settings ({'; '.join(changed)}); "
-            "give these again to resume it, or choose another --output"
-        )
 
 
 def _check_contents(directory: Path, control: Control) -> None:
@@ -168,20 +136,6 @@ def _check_contents(directory: Path, control: Control) -> None:
         raise UserError(
             f"{directory} is damaged: {found}; run `python -m data_prep verify {directory}` for the whole list"
         )
-
-
-def _lock(output: Path) -> IO[str] | None:
-    """Takes the run for this process, until it ends; None where another process has it."""
-    output.mkdir(parents=True, exist_ok=True)
-    file = (output / ".lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        return None
-    except OSError:  # a file system without locks: then nobody can tell
-        pass
-    return file
 
 
 def write_run(settings: Settings) -> None:

@@ -5,12 +5,11 @@ import dataclasses
 import difflib
 import hashlib
 import math
-import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
@@ -121,21 +120,21 @@ def parser() -> Parser:
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--output", required=True, type=Path, metavar="RUN", help="directory of the run")
     p.add_argument("--deepspeed_config", required=True, type=Path, metavar="JSON", help="e.g. ds_configs/base.json")
-    p.add_argument("--steps", type=_positive, metavar="N", help="default: the paper's 125,000 at a batch of 4096")
-    p.add_argument("--warmup-steps", type=_natural, metavar="N", help="default: 2.5 %% of the steps")
+    p.add_argument("--steps", type=positive, metavar="N", help="default: the paper's 125,000 at a batch of 4096")
+    p.add_argument("--warmup-steps", type=natural, metavar="N", help="default: 2.5 %% of the steps")
     p.add_argument("--objective", choices=("sop", "nsp", "mlm"), help="default: sop (ALBERT), nsp (BERT presets)")
-    p.add_argument("--seed", type=_natural, default=0, metavar="N")
-    p.add_argument("--log-interval", type=_positive, default=10, metavar="N", help="steps (10)")
-    p.add_argument("--save-interval", type=_positive, default=5000, metavar="N", help="steps (5000)")
-    p.add_argument("--eval-interval", type=_positive, default=1000, metavar="N", help="steps (1000)")
-    p.add_argument("--eval-batches", type=_positive, metavar="N", help="micro-batches a rank (default: all rows)")
+    p.add_argument("--seed", type=natural, default=0, metavar="N")
+    p.add_argument("--log-interval", type=positive, default=10, metavar="N", help="steps (10)")
+    p.add_argument("--save-interval", type=positive, default=5000, metavar="N", help="steps (5000)")
+    p.add_argument("--eval-interval", type=positive, default=1000, metavar="N", help="steps (1000)")
+    p.add_argument("--eval-batches", type=positive, metavar="N", help="micro-batches a rank (default: all rows)")
     p.add_argument(
         "--precision",
         choices=("auto", "config", "fp16", "bf16", "fp32"),
         default="auto",
         help="auto: the JSON's where the hardware has it, else the nearest; config: the JSON's or an error",
     )
-    p.add_argument("--max-hours", type=_hours, metavar="H", help="end schedule and run within H hours (Table 6)")
+    p.add_argument("--max-hours", type=hours, metavar="H", help="end schedule and run within H hours (Table 6)")
     p.add_argument("--activation-checkpointing", choices=("none", "layer", "ffn"), default="none")
     p.add_argument("--compile", action="store_true", help="torch.compile the layer; pays on GPUs")
     p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
@@ -165,7 +164,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Se
         )
     if args.eval_data is not None:
         _same_vocabulary(shards.manifest, args.data, open_shards(args.eval_data).manifest, args.eval_data)
-    _writable(args.output)
+    check_writable(args.output)
     return Settings(
         model=model,
         implementation=Implementation(activation_checkpointing=args.activation_checkpointing, compile=args.compile),
@@ -207,18 +206,6 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The settings in which two identities differ, each as `name: old -> new`."""
-    found = []
-    for key in sorted(set(old) | set(new)):
-        before, after = old.get(key), new.get(key)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, f"{prefix}{key}.")
-        elif before != after:
-            found.append(f"{prefix}{key}: {before} -> {after}")
-    return found
-
-
 def _model(name: str, fields: dict[str, Any], objective: str | None, manifest: Manifest) -> AlbertConfig:
     for field, of_data in (
         ("vocab_size", manifest.vocabulary_size),
@@ -252,7 +239,7 @@ def _same_vocabulary(first: Manifest, first_path: Path, second: Manifest, second
         )
 
 
-def _writable(output: Path) -> None:
+def check_writable(output: Path) -> None:
     """Raises UserError unless `output` is a directory, or can become one, that this process may write to."""
     place = output
     while not place.exists() and place != place.parent:
@@ -268,21 +255,24 @@ def _writable(output: Path) -> None:
         ) from None
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Reads a whole number of at least 1 from the command line."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return value
 
 
-def _natural(text: str) -> int:
+def natural(text: str) -> int:
+    """Reads a whole number of at least 0 from the command line."""
     value = int(text)
     if not 0 <= value < 2**63:
         raise argparse.ArgumentTypeError(f"{text} is not between 0 and 2**63 - 1")
     return value
 
 
-def _hours(text: str) -> float:
+def hours(text: str) -> float:
+    """Reads a number of hours above 0 from the command line."""
     value = float(text)
     if not (value > 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text} is not a number of hours above 0")
@@ -290,21 +280,6 @@ def _hours(text: str) -> float:
 
 
 # argparse names a converter in its message: "invalid positive whole number value: 'x'".
-_positive.__name__ = "positive whole number"
-_natural.__name__ = "whole number"
-_hours.__name__ = "number of hours"
-
-
-def report_user_error(error: UserError, rank: int) -> NoReturn:
-    """Prints the one line on rank 0 and exits with status 2.
-
-    Every rank finds the same mistake. The launcher kills the others as soon as one has left, so the others leave
-    later than rank 0, which has something to say.
-    """
-    import time
-
-    if rank == 0:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-    else:
-        time.sleep(5.0)
-    sys.exit(2)
+positive.__name__ = "positive whole number"
+natural.__name__ = "whole number"
+hours.__name__ = "number of hours"

@@ -17,24 +17,23 @@ FIELDS = (
     "sentence_correct",
     "sentence_count",
 )
+SUMS = len(FIELDS) + 2
+"""How many `pretraining_sums` there are."""
 
 
 class Meter:
-    """Adds up a model's sums, and the tokens seen, on the device: nothing waits for it until `totals` is asked."""
+    """Adds up `size` scalars of each batch on the device: nothing waits for it until `totals` is asked."""
 
-    def __init__(self, device: torch.device | str) -> None:
+    def __init__(self, size: int, device: torch.device | str) -> None:
         # float64: a count of predicted tokens passes the 2**24 that fp32 can count to within a few hundred steps.
-        self._sums = torch.zeros(len(FIELDS) + 2, dtype=torch.float64, device=device)
+        self._sums = torch.zeros(size, dtype=torch.float64, device=device)
 
-    def add(self, output: PreTrainingOutput, sequence_ids: Tensor) -> None:
-        """Adds one batch; `sequence_ids` (B, S) is -1 on padding."""
-        tokens = (sequence_ids >= 0).sum()
-        rows = (sequence_ids[:, 0] >= 0).sum()
-        values = [getattr(output, name).detach() for name in FIELDS]
-        self._sums += torch.stack([value.double() for value in (*values, tokens, rows)])
+    def add(self, values: Sequence[Tensor]) -> None:
+        """Adds the scalars of one batch."""
+        self._sums += torch.stack([value.detach().double() for value in values])
 
     def totals(self) -> list[float]:
-        """This rank's sums, in the order of `FIELDS`, then tokens and rows. Waits for the device."""
+        """This rank's sums. Waits for the device."""
         return self._sums.tolist()
 
     def load(self, totals: Sequence[float]) -> None:
@@ -46,8 +45,15 @@ class Meter:
         self._sums.zero_()
 
 
+def pretraining_sums(output: PreTrainingOutput, sequence_ids: Tensor) -> list[Tensor]:
+    """What a `Meter` adds up of a batch: `FIELDS`, then tokens and rows; `sequence_ids` (B, S) is -1 on padding."""
+    tokens = (sequence_ids >= 0).sum()
+    rows = (sequence_ids[:, 0] >= 0).sum()
+    return [*(getattr(output, name) for name in FIELDS), tokens, rows]
+
+
 def summarise(totals: Sequence[float], sentence_task: str | None) -> dict[str, Any]:
-    """Losses and accuracies of the totals over all ranks.
+    """Losses and accuracies of `pretraining_sums`, added up over batches and ranks.
 
     Args:
         sentence_task: "sop" or "nsp", whose name the sentence figures carry; None leaves them out.

@@ -1,27 +1,23 @@
 """The training loop. DeepSpeed's engine does the work; this decides what it works on, and when to stop."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from data_prep.progress import Progress
-from model.albert import PreTrainingOutput
-from pipeline import batches, checkpoints, draws
-from pipeline.batches import Batch, Reader
+from pipeline import checkpoints, draws
 from pipeline.clock import Clock
 from pipeline.control import Control, StopSignals
-from pipeline.evaluation import evaluate
+from pipeline.engine_config import EngineConfig
 from pipeline.monitor import Monitor
 from pipeline.schedule import Schedule
-from pipeline.settings import Settings
-from pipeline.statistics import Meter, summarise
+from pipeline.statistics import Meter
 from pipeline.tensors import prefetch, to_device
-
-SANITY_BATCHES = 2  # evaluated before the first step, so that a broken evaluation is found at once
+from pipeline.workload import Evaluation, Workload
 
 
 class TrainingFailed(RuntimeError):
@@ -38,37 +34,64 @@ class Position:
         seconds: wall-clock time spent, over all starts.
         tokens: tokens trained on up to the last logged line, without padding.
         meter: sums over the steps since then, over all ranks.
+        best_score: of the evaluations so far.
+        best_step: the step after which it was first reached.
     """
 
     step: int = 0
     seconds: float = 0.0
     tokens: int = 0
     meter: list[float] | None = None
+    best_score: float | None = None
+    best_step: int = 0
+
+
+class TrainingSettings(Protocol):
+    """What a trainer is told; `pipeline.settings.Settings` says what each means."""
+
+    @property
+    def output(self) -> Path: ...
+    @property
+    def engine(self) -> EngineConfig: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def log_interval(self) -> int: ...
+    @property
+    def save_interval(self) -> int: ...
+    @property
+    def eval_interval(self) -> int: ...
+    @property
+    def max_hours(self) -> float | None: ...
 
 
 @dataclass
 class Trainer:
-    """Trains `engine` on the rows of `training` as `settings` say, from `position` on.
+    """Trains `engine` on the batches of `workload` as `settings` say, from `position` on.
 
     Attributes:
         schedule: learning rate of each step.
-        held_out: rows to evaluate on, if any.
+        kept_checkpoints: how many of the newest remain, beside the best.
+        patience: steps without a better evaluation after which training ends; None: it never ends for that.
     """
 
-    settings: Settings
+    settings: TrainingSettings
     engine: Any
     schedule: Schedule
-    training: Reader
-    held_out: Reader | None
+    workload: Workload
     control: Control
     monitor: Monitor
     position: Position
+    kept_checkpoints: int = 5
+    patience: int | None = None
 
     def __post_init__(self) -> None:
         self.config = self.settings.engine
         self.clock = Clock(self.position.seconds)
-        self.meter = Meter(self.engine.device)
-        self._mlm_accuracy: float | None = None  # of the last evaluation; the best checkpoint is kept by it
+        self.meter = Meter(self.workload.sums_count, self.engine.device)
+        self._score: float | None = None  # of the last evaluation; the best checkpoint is kept by it
         if self.position.meter is not None and self.control.rank == 0:
             self.meter.load(self.position.meter)
 
@@ -82,16 +105,15 @@ class Trainer:
         """
         signals = StopSignals()
         settings, position = self.settings, self.position
-        if position.step == 0 and self.held_out is not None:
-            evaluate(self.engine, self.held_out, self.control, self.config.micro_batch_size, SANITY_BATCHES)
+        if position.step == 0 and self.workload.evaluates:
+            self.workload.try_evaluation(self.engine)
 
         on_rank_0 = self.control.rank == 0
-        with Progress("pretrain", settings.steps - position.step, "steps", enabled=on_rank_0) as progress:
-            for micro_batches in self.clock.waiting(prefetch(self._steps())):
-                predictions, pairs, signal_number, seconds = self.control.sum(
+        with Progress(self.workload.name, settings.steps - position.step, "steps", enabled=on_rank_0) as progress:
+            for micro_batches in self.clock.waiting(prefetch(self.workload.steps(position.step))):
+                *counts, signal_number, seconds = self.control.sum(
                     [
-                        sum(int((batch.masked_labels != batches.IGNORED).sum()) for batch in micro_batches),
-                        sum(int((batch.sentence_labels != batches.IGNORED).sum()) for batch in micro_batches),
+                        *self.workload.counts(micro_batches),
                         float(signals.received or 0) if on_rank_0 else 0.0,
                         self.clock.seconds() if on_rank_0 else 0.0,
                     ]
@@ -101,7 +123,7 @@ class Trainer:
                     return int(signal_number)
                 share = self._share_behind(seconds)
                 rate = self._set_learning_rate(share)
-                self._step(micro_batches, predictions, pairs)
+                self._step(micro_batches, counts)
                 position.step += 1
                 last = position.step == settings.steps or share >= 1.0
 
@@ -110,38 +132,28 @@ class Trainer:
                     speed = f"{figures['tokens_per_second']:,.0f}"
                     progress.update(0, loss=f"{figures['loss']:.3f}", tokens_per_s=speed)
                 progress.update(1)
-                if self.held_out is not None and (position.step % settings.eval_interval == 0 or last):
-                    figures = self._evaluate(None if last else settings.eval_batches)
-                    progress.update(0, held_out_mlm_loss=f"{figures['mlm_loss']:.3f}")
+                if self.workload.evaluates and (position.step % settings.eval_interval == 0 or last):
+                    evaluation = self._evaluate(last)
+                    progress.update(
+                        0, **{f"held_out_{evaluation.shown}": f"{evaluation.figures[evaluation.shown]:.3f}"}
+                    )
+                    last = last or self._has_waited_enough()
                 if position.step % settings.save_interval == 0 or last:
                     self._save(must_succeed=last)
                 if last:
                     break
         return None
 
-    def _steps(self) -> Iterator[list[Batch]]:
-        for step in range(self.position.step, self.settings.steps):
-            yield batches.training_step(
-                self.training,
-                step,
-                self.control.rank,
-                self.control.world_size,
-                self.config.micro_batch_size,
-                self.config.train_batch_size,
-            )
-
-    def _step(self, micro_batches: list[Batch], predictions: float, pairs: float) -> None:
+    def _step(self, micro_batches: Sequence[Any], counts: Sequence[float]) -> None:
         """One optimizer step; DeepSpeed makes the update in the last of its micro-steps."""
-        model, settings = self.settings.model, self.settings
-        if model.hidden_dropout_prob or model.attention_probs_dropout_prob:
-            torch.manual_seed(dropout_seed(settings.seed, self.position.step, self.control.rank))
+        torch.manual_seed(dropout_seed(self.settings.seed, self.position.step, self.control.rank))
         shares = self.config.world_size * self.config.accumulation_steps
         for batch in micro_batches:
             tensors = to_device(batch, self.engine.device)
             output = self.engine(**tensors)
-            self.engine.backward(mean_loss(output, predictions, pairs, shares))
+            self.engine.backward(self.workload.loss(output, counts, shares))
             self._update()
-            self.meter.add(output, tensors["sequence_ids"])
+            self.meter.add(self.workload.sums(output, tensors))
 
     def _update(self) -> None:
         try:
@@ -175,8 +187,7 @@ class Trainer:
         totals = self.control.sum(self.meter.totals())
         self.meter.reset()
         lap = self.clock.lap()
-        task = None if self.settings.objective == "mlm" else self.settings.objective
-        figures = summarise(totals, task)
+        figures = self.workload.summarise(totals)
         if not math.isfinite(figures["loss"]):
             raise TrainingFailed(
                 f"the loss is {figures['loss']} at step {self.position.step}; lower the learning rate, lengthen the "
@@ -200,14 +211,19 @@ class Trainer:
         self.monitor.log(self.position.step, figures)
         return figures
 
-    def _evaluate(self, limit: int | None) -> dict[str, Any]:
-        assert self.held_out is not None
+    def _evaluate(self, last: bool) -> Evaluation:
         with self.clock.paused():
-            figures = evaluate(self.engine, self.held_out, self.control, self.config.micro_batch_size, limit)
-        figures["samples"] = self.position.step * self.config.train_batch_size
-        self._mlm_accuracy = figures["mlm_accuracy"]
-        self.monitor.log(self.position.step, figures, "eval")
-        return figures
+            evaluation = self.workload.evaluate(self.engine, last)
+        position = self.position
+        self._score = evaluation.score
+        if position.best_score is None or evaluation.score > position.best_score:
+            position.best_score, position.best_step = evaluation.score, position.step
+        samples = position.step * self.config.train_batch_size
+        self.monitor.log(position.step, evaluation.figures | {"samples": samples}, "eval")
+        return evaluation
+
+    def _has_waited_enough(self) -> bool:
+        return self.patience is not None and self.position.step - self.position.best_step >= self.patience
 
     def _save(self, must_succeed: bool) -> None:
         """Saves a checkpoint. One that fails on the way costs only what would be redone after a kill: it is said,
@@ -217,26 +233,17 @@ class Trainer:
         with self.clock.paused():
             try:
                 checkpoints.save(
-                    self.engine, self.settings.output / "checkpoints", asdict(self.position), score=self._mlm_accuracy
+                    self.engine,
+                    self.settings.output / "checkpoints",
+                    asdict(self.position),
+                    keep=self.kept_checkpoints,
+                    score=self._score,
                 )
             except checkpoints.SaveFailed as error:
                 if must_succeed:
                     raise TrainingFailed(f"the checkpoint of step {self.position.step} failed: {error}") from None
                 if self.control.rank == 0:
                     print(f"checkpoint of step {self.position.step} failed, training goes on: {error}", flush=True)
-
-
-def mean_loss(output: PreTrainingOutput, predictions: float, pairs: float, shares: int) -> Tensor:
-    """The part of one micro-batch in the loss of the global batch: MLM loss + sentence loss, each a mean.
-
-    The means are over all predicted tokens and all pairs of the global batch, so that how the batch is cut into
-    ranks and micro-steps does not matter. DeepSpeed averages gradients over the `shares` = ranks x micro-steps;
-    multiplying by their number turns its mean back into a sum.
-    """
-    assert output.mlm_loss_sum is not None
-    assert output.sentence_loss_sum is not None
-    mlm_loss = output.mlm_loss_sum * (shares / max(predictions, 1.0))
-    return mlm_loss + output.sentence_loss_sum * (shares / max(pairs, 1.0))
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:

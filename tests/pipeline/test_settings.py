@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from data_prep.errors import UserError
-from pipeline import pretrain, settings
+from pipeline import pretrain, runs, settings
 from pipeline.engine_config import Hardware
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 
@@ -138,12 +138,16 @@ def test_an_output_that_is_a_file_is_refused(words, tmp_path):
 def test_another_run_s_output_is_refused(words):
     found = resolve(words | {"--seed": "1"})
     pretrain.write_run(found)
-    pretrain.check_earlier_run(found)
-    pretrain.check_earlier_run(resolve(words | {"--seed": "1", "--log-interval": "7"}, world_size=4))
+
+    def check(changed, **options):
+        runs.check_earlier(found.output, resolve(words | changed, **options).identity())
+
+    check({"--seed": "1"})
+    check({"--seed": "1", "--log-interval": "7"}, world_size=4)
     with pytest.raises(UserError, match="seed: 1 -> 2"):
-        pretrain.check_earlier_run(resolve(words | {"--seed": "2"}))
+        check({"--seed": "2"})
     with pytest.raises(UserError, match=r"model\.hidden_size: 128 -> 64"):
-        pretrain.check_earlier_run(resolve(words | {"--seed": "1", "--model-args": "hidden_size=64"}))
+        check({"--seed": "1", "--model-args": "hidden_size=64"})
 
 
 @pytest.mark.parametrize(

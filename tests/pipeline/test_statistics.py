@@ -10,15 +10,16 @@ from pipeline import statistics
 from pipeline.statistics import Meter
 
 
-def output(*values):
-    return PreTrainingOutput(torch.zeros(0), None, *(torch.tensor(float(value)) for value in values))
+def sums(*values, sequence_ids):
+    output = PreTrainingOutput(torch.zeros(0), None, *(torch.tensor(float(value)) for value in values))
+    return statistics.pretraining_sums(output, torch.tensor(sequence_ids))
 
 
 def test_means_are_over_tokens_and_pairs_not_over_batches():
-    meter = Meter("cpu")
+    meter = Meter(statistics.SUMS, "cpu")
     #           MLM: loss correct count, sentence: loss correct count
-    meter.add(output(10.0, 1, 4, 2.0, 1, 2), torch.tensor([[0, 0, -1], [0, 1, 1]]))
-    meter.add(output(2.0, 2, 2, 1.0, 2, 4), torch.tensor([[0, 0, 0], [-1, -1, -1]]))
+    meter.add(sums(10.0, 1, 4, 2.0, 1, 2, sequence_ids=[[0, 0, -1], [0, 1, 1]]))
+    meter.add(sums(2.0, 2, 2, 1.0, 2, 4, sequence_ids=[[0, 0, 0], [-1, -1, -1]]))
     totals = meter.totals()
     assert totals[-2:] == [8.0, 3.0]  # tokens, and rows that are not empty
     figures = statistics.summarise(totals, "sop")
@@ -31,8 +32,8 @@ def test_means_are_over_tokens_and_pairs_not_over_batches():
 
 
 def test_a_meter_goes_on_where_it_was():
-    first, second = Meter("cpu"), Meter("cpu")
-    first.add(output(1, 2, 3, 4, 5, 6), torch.tensor([[0]]))
+    first, second = Meter(8, "cpu"), Meter(8, "cpu")
+    first.add(sums(1, 2, 3, 4, 5, 6, sequence_ids=[[0]]))
     second.load(first.totals())
     assert second.totals() == first.totals()
     second.reset()

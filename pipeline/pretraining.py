@@ -1,0 +1,84 @@
+"""Pre-training as a `Workload`: rows of shards, masked tokens and the sentence loss."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from model.albert import PreTrainingOutput
+from pipeline import batches
+from pipeline.batches import Batch, Reader
+from pipeline.control import Control
+from pipeline.evaluation import evaluate
+from pipeline.settings import Settings
+from pipeline.statistics import SUMS, pretraining_sums, summarise
+from pipeline.workload import Evaluation
+
+SANITY_BATCHES = 2
+
+
+@dataclass
+class PreTraining:
+    """The rows of `training`, evaluated on those of `held_out`, as `settings` say. A `Workload`."""
+
+    settings: Settings
+    training: Reader
+    held_out: Reader | None
+    control: Control
+
+    name = "pretrain"
+    sums_count = SUMS
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there are held-out rows."""
+        return self.held_out is not None
+
+    def steps(self, first: int) -> Iterator[list[Batch]]:
+        """See `Workload.steps`."""
+        for step in range(first, self.settings.steps):
+            yield batches.training_step(
+                self.training,
+                step,
+                self.control.rank,
+                self.control.world_size,
+                self.settings.engine.micro_batch_size,
+                self.settings.engine.train_batch_size,
+            )
+
+    def counts(self, micro_batches: Sequence[Batch]) -> list[float]:
+        """Predicted tokens, and pairs with a label."""
+        return [
+            sum(int((batch.masked_labels != batches.IGNORED).sum()) for batch in micro_batches),
+            sum(int((batch.sentence_labels != batches.IGNORED).sum()) for batch in micro_batches),
+        ]
+
+    def loss(self, output: PreTrainingOutput, counts: Sequence[float], shares: int) -> Tensor:
+        """MLM loss + sentence loss, each a mean. See `Workload.loss`."""
+        predictions, pairs = counts
+        assert output.mlm_loss_sum is not None
+        assert output.sentence_loss_sum is not None
+        mlm_loss = output.mlm_loss_sum * (shares / max(predictions, 1.0))
+        return mlm_loss + output.sentence_loss_sum * (shares / max(pairs, 1.0))
+
+    def sums(self, output: PreTrainingOutput, tensors: dict[str, Tensor]) -> list[Tensor]:
+        """See `pipeline.statistics.pretraining_sums`."""
+        return pretraining_sums(output, tensors["sequence_ids"])
+
+    def summarise(self, totals: Sequence[float]) -> dict[str, Any]:
+        """See `pipeline.statistics.summarise`."""
+        return summarise(totals, None if self.settings.objective == "mlm" else self.settings.objective)
+
+    def try_evaluation(self, engine: Any) -> None:
+        """Two batches of each rank."""
+        self._evaluate(engine, SANITY_BATCHES)
+
+    def evaluate(self, engine: Any, last: bool) -> Evaluation:
+        """On `eval_batches` batches of each rank, or all; scored by the accuracy on masked tokens."""
+        figures = self._evaluate(engine, None if last else self.settings.eval_batches)
+        return Evaluation(figures, figures["mlm_accuracy"], "mlm_loss")
+
+    def _evaluate(self, engine: Any, limit: int | None) -> dict[str, Any]:
+        assert self.held_out is not None
+        return evaluate(engine, self.held_out, self.control, self.settings.engine.micro_batch_size, limit)

@@ -1,0 +1,101 @@
+"""A run's directory and its processes, whatever is trained in it: one command at a time, the same settings again."""
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from data_prep.errors import UserError
+
+if TYPE_CHECKING:
+    from pipeline.control import Control
+
+EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
+
+
+def become_single_rank() -> None:
+    """Without a launcher this process is the only rank: `python -m pipeline.pretrain` works, too."""
+    if "RANK" in os.environ:
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def check_earlier(output: Path, identity: dict[str, Any]) -> None:
+    """Raises UserError if `output` holds a run that would compute other numbers than settings of this `identity`."""
+    path = output / "settings.json"
+    if not path.exists():
+        return
+    earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    identity = json.loads(json.dumps(identity))
+    changed = differences({key: earlier.get(key) for key in identity}, identity)
+    if changed:
+        raise UserError(
+            f"{output} holds a run with other settings ({'; '.join(changed)}); "
+            "give these again to resume it, or choose another --output"
+        )
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The settings in which two identities differ, each as `name: old -> new`."""
+    found = []
+    for key in sorted(set(old) | set(new)):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            found.append(f"{prefix}{key}: {before} -> {after}")
+    return found
+
+
+def take(output: Path, control: "Control") -> IO[str] | None:
+    """Makes `output` and takes it for this command until rank 0 closes what it gets, or ends. Collective.
+
+    Raises:
+        UserError: on all ranks, where another process has it.
+    """
+    lock = _lock(output) if control.rank == 0 else None
+    if control.first_problem("taken" if control.rank == 0 and lock is None else ""):
+        raise UserError(f"another process is training in {output}; wait for it, or choose another --output")
+    return lock
+
+
+def _lock(output: Path) -> IO[str] | None:
+    output.mkdir(parents=True, exist_ok=True)
+    file = (output / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError:  # a file system without locks: then nobody can tell
+        pass
+    return file
+
+
+def say_stopped(signal_number: int, step: int) -> None:
+    """Tells the person who sent a signal what came of it."""
+    name = signal.Signals(signal_number).name
+    print(f"stopped by {name} and saved at step {step}; the same command goes on from there", flush=True)
+
+
+def report_user_error(error: UserError, rank: int) -> NoReturn:
+    """Prints the one line on rank 0 and exits with status 2.
+
+    Every rank finds the same mistake. The launcher kills the others as soon as one has left, so the others leave
+    later than rank 0, which has something to say.
+    """
+    if rank == 0:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(5.0)
+    sys.exit(2)
