@@ -9,6 +9,7 @@ def dataset_card(manifest: Manifest) -> str:
     rows = [
         ("documents", f"{counts.documents:,}"),
         ("left out (too short)", f"{counts.documents_left_out:,} with {counts.tokens_left_out:,} tokens"),
+        ("left out (duplicates)", f"{counts.duplicates_left_out:,} (--dedup {manifest.dedup})"),
         ("sentences", f"{counts.sentences:,}"),
         ("tokens", f"{counts.tokens:,}"),
         ("unknown tokens", f"{counts.unknown_tokens:,}"),

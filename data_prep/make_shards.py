@@ -5,18 +5,22 @@ mpirun -n 8 python -m data_prep shards ...
 """
 
 import argparse
-from collections.abc import Iterator
+import itertools
+import json
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep import batch, card, packs, pairs, shards
+from data_prep import batch, card, dedup, packs, pairs, shards
 from data_prep.atomic import replacing, write_text
 from data_prep.documents import SPLITS, TRAIN
 from data_prep.encoder import Encoder
 from data_prep.errors import UserError
+from data_prep.fingerprints import Method
 from data_prep.ledger import Ledger, Record, describe_differences
 from data_prep.text import split_sentences
 from data_prep.units import Corpus, Unit, open_corpus, read_texts
@@ -26,6 +30,7 @@ LEAST_SEQ_LENGTH = 16
 MOST_SEQ_LENGTH = 65_535  # lengths are stored as uint16
 MOST_PIECES = 65_536  # and so are tokens
 DEFAULT_MIN_TOKENS = 16
+MOST_NAMED = 20  # duplicates in the manifest
 SENTENCES_AT_ONCE = 8192  # encoded in one go: they bound what is in memory as Python objects
 
 
@@ -39,6 +44,7 @@ class Options:
     short_seq_prob: float
     min_tokens: int
     pack: bool
+    dedup: Method = "none"
 
     def __post_init__(self) -> None:
         if not LEAST_SEQ_LENGTH <= self.max_seq_length <= MOST_SEQ_LENGTH:
@@ -52,6 +58,15 @@ class Options:
             raise UserError(f"--seed is {self.seed}; choose one from 0 to 2**63 - 1")
         if self.min_tokens < 1:
             raise UserError(f"--min-tokens is {self.min_tokens}; choose 1 to keep every document, or more")
+
+
+class Plan(NamedTuple):
+    """What is to be done: by which options, with which documents, and all that decides the result, as JSON."""
+
+    options: Options
+    corpus: Corpus
+    comparison: dedup.Comparison | None
+    identity: dict[str, object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +100,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("--no-pack",), dest="pack", action="store_false", help="one pair a row, as in the paper, instead of full rows"
     )
+    parser.add_argument(
+        *("--dedup",),
+        choices=("exact", "near", "none"),
+        default="none",
+        help="leave out documents that stand in --documents already, or are held out (default: %(default)s)",
+    )
+    parser.add_argument(
+        *("--against",),
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="with --dedup: documents of other shards, whose twins are left out here",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -93,18 +122,28 @@ def run(args: argparse.Namespace) -> None:
         plan = ranks.on_root(lambda: _plan(args))
         if plan is None:
             return
-        options, corpus, identity = plan
         vocabulary = ranks.on_root(lambda: _load_vocabulary(args.vocab))
         ledger = Ledger(args.out)
-        ranks.on_root(lambda: ledger.begin(identity))
+        ranks.on_root(lambda: ledger.begin(plan.identity))
+        duplicates = None
+        if plan.comparison is not None:
+            duplicates = dedup.find(ranks, plan.comparison, plan.options.dedup, _scratch(args.out))
         encoder = Encoder(vocabulary)
 
         def work(index: int, unit: Unit) -> Record:
-            return make_shard(args.out / shards.shard_name(index), unit, encoder, options)
+            removed: Collection[int] = ()
+            if plan.comparison is not None and duplicates is not None:
+                first = plan.comparison.start + unit.first_document
+                removed = set((duplicates.between(first, first + unit.documents) - first).tolist())
+            return make_shard(args.out / shards.shard_name(index), unit, encoder, plan.options, removed)
 
-        sizes = [unit.text_bytes for unit in corpus.units]
-        records = ranks.run(corpus.units, work, ledger, sizes=sizes, description="shards")
-        ranks.on_root(lambda: _finish(args.out, options, corpus, vocabulary, records, ledger))
+        units = plan.corpus.units
+        records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
+        ranks.on_root(lambda: _finish(args.out, plan, vocabulary, records, duplicates, ledger))
+
+
+def _scratch(out: Path) -> Path:
+    return out / ".dedup"
 
 
 def _load_vocabulary(path: Path) -> Vocabulary:
@@ -116,16 +155,24 @@ def _load_vocabulary(path: Path) -> Vocabulary:
     return vocabulary
 
 
-def _plan(args: argparse.Namespace) -> tuple[Options, Corpus, dict[str, object]] | None:
+def _plan(args: argparse.Namespace) -> Plan | None:
     """What is to be done and by which options; None where it is done already."""
-    options = Options(args.split, args.max_seq_length, args.seed, args.short_seq_prob, args.min_tokens, args.pack)
+    options = Options(
+        args.split, args.max_seq_length, args.seed, args.short_seq_prob, args.min_tokens, args.pack, args.dedup
+    )
+    if args.against and options.dedup == "none":
+        raise UserError("--against names documents to compare with, and --dedup is none; add --dedup near, or exact")
     vocabulary = _load_vocabulary(args.vocab)
     corpus = open_corpus(args.documents, options.split)
+    comparison = None
+    if options.dedup != "none":
+        comparison = dedup.compare(args.documents, options.split, args.against)
     identity = asdict(options) | {
         "format_version": shards.FORMAT_VERSION,
         "normalization": NORMALIZATION,
         "vocabulary_sha256": vocabulary.sha256,
         "documents_digest": corpus.digest,
+        "compared_digest": comparison.digest if comparison else "",
     }
     if (args.out / shards.MANIFEST).exists():
         there = asdict(shards.open_shards(args.out).manifest)
@@ -136,12 +183,17 @@ def _plan(args: argparse.Namespace) -> tuple[Options, Corpus, dict[str, object]]
         Ledger(args.out).remove()
         print(f"shards: {args.out} is complete; nothing to do")
         return None
-    return options, corpus, identity
+    return Plan(options, corpus, comparison, identity)
 
 
-def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options) -> Record:
-    """Writes the shard of one unit; returns its record: "files", counts, and the positions that its rows fill."""
-    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(read_texts(unit), encoder)
+def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options, removed: Collection[int] = ()) -> Record:
+    """Writes the shard of one unit; returns its record: "files", counts, and the positions that its rows fill.
+
+    Args:
+        removed: documents of the unit to leave out, counted from 0. The others keep their numbers, and so their draws.
+    """
+    texts = ("" if number in removed else text for number, text in enumerate(read_texts(unit)))
+    tokens, sentence_lengths, sentences_per_document, text_bytes = encode_documents(texts, encoder)
     made = pairs.make_pairs(
         sentence_lengths,
         sentences_per_document,
@@ -177,16 +229,17 @@ def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options) -> Re
         "positions": int(costs.sum()),
         "max_pairs_in_row": int(pairs_per_row.max(initial=0)),
         "pairs_without_b": int((made.parts.b == 0).sum()),
-        "documents_left_out": made.documents_left_out,
+        "documents_left_out": made.documents_left_out - len(removed),
+        "duplicates_left_out": len(removed),
         "tokens_left_out": made.tokens_left_out,
         "unknown_tokens": int((kept == UNK_ID).sum()),
         "text_bytes": text_bytes,
-        "sentences_per_document": np.bincount(np.frexp(sentences_per_document)[1]).tolist(),
+        "sentences_per_document": np.bincount(np.frexp(np.delete(sentences_per_document, list(removed)))[1]).tolist(),
     }
 
 
 def encode_documents(
-    texts: Iterator[str], encoder: Encoder
+    texts: Iterable[str], encoder: Encoder
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], int]:
     """Splits, normalises and encodes documents.
 
@@ -224,18 +277,20 @@ def encode_documents(
 
 def _finish(
     out: Path,
-    options: Options,
-    corpus: Corpus,
+    plan: Plan,
     vocabulary: Vocabulary,
     records: list[Record],
+    duplicates: dedup.Duplicates | None,
     ledger: Ledger,
 ) -> None:
-    """Rank 0, after the last unit: the vocabulary, the card, and the manifest at the end."""
+    """Rank 0, after the last unit: the vocabulary, the names of duplicates, the card, and the manifest at the end."""
+    options, corpus, comparison, _ = plan
     counts = total_counts(records, options.max_seq_length)
     if not counts.rows:
         for record in records:
             for file in record["files"]:
                 (out / file["name"]).unlink()
+        dedup.discard(_scratch(out))
         ledger.remove()
         raise UserError(
             f"no document has {options.min_tokens} tokens or more, so there are no rows; lower --min-tokens or add text"
@@ -249,7 +304,14 @@ def _finish(
         sources=corpus.sources,
         counts=counts,
         files=[shards.ShardFile(**file) for record in records for file in record["files"]],
+        compared_digest=comparison.digest if comparison else "",
     )
+    if comparison is not None and duplicates is not None:
+        dedup.write_names(out / shards.DUPLICATES, comparison, duplicates)
+        with (out / shards.DUPLICATES).open(encoding="utf-8") as lines:
+            manifest.duplicates = [json.loads(line) for line in itertools.islice(lines, MOST_NAMED)]
+        manifest.files.append(shards.describe_file(out / shards.DUPLICATES))
+        dedup.discard(_scratch(out))
     with replacing(out / shards.VOCABULARY) as temporary:
         temporary.write_bytes(vocabulary.serialized)
     write_text(out / shards.CARD, card.dataset_card(manifest))
@@ -261,6 +323,7 @@ def _finish(
         f"shards: wrote {out}: {counts.rows:,} rows of {options.max_seq_length} in {len(records)} shards, "
         f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; "
         f"{counts.documents_left_out:,} of {counts.documents:,} documents left out (under {options.min_tokens} tokens)"
+        + (f", {counts.duplicates_left_out:,} as duplicates ({options.dedup})" if comparison else "")
     )
 
 

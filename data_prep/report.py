@@ -110,9 +110,13 @@ def summary(manifest: shards.Manifest, total: Statistics, vocabulary: Vocabulary
     counts = manifest.counts
     tokens = int(total.piece_counts.sum())
     unused = int((total.piece_counts == 0).sum())
-    kept = counts.documents - counts.documents_left_out
+    kept = counts.documents - counts.documents_left_out - counts.duplicates_left_out
     return [
-        ("documents", f"{counts.documents:,} ({counts.documents_left_out:,} left out as too short)"),
+        (
+            "documents",
+            f"{counts.documents:,} ({counts.documents_left_out:,} left out as too short, "
+            f"{counts.duplicates_left_out:,} as duplicates)",
+        ),
         ("sentences a document", f"{counts.sentences / max(1, counts.documents):,.1f}"),
         ("tokens a document", f"{tokens / max(1, kept):,.1f}"),
         ("tokens", f"{tokens:,}"),

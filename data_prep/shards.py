@@ -26,7 +26,7 @@ from data_prep.errors import UserError
 from data_prep.pairs import Parts
 
 FORMAT_VERSION = 1
-MANIFEST, VOCABULARY, CARD = "manifest.json", "spiece.model", "README.md"
+MANIFEST, VOCABULARY, CARD, DUPLICATES = "manifest.json", "spiece.model", "README.md", "duplicates.jsonl"
 
 SCHEMA = pa.schema(
     [
@@ -69,6 +69,7 @@ class Counts:
     """What a shard set amounts to.
 
     documents, sentences: read, with those left out. documents_left_out, tokens_left_out: under `min_tokens`.
+    duplicates_left_out: documents that have a twin; no other figure but `documents` counts them.
     pairs, pairs_without_b: segment pairs, and those that are one segment. tokens: in all pairs, without special ones.
     unknown_tokens: of these, <unk>. text_bytes: of the documents, in UTF-8. rows; max_pairs_in_row.
     fill: share of the rows' positions that hold a token, special ones included.
@@ -85,6 +86,7 @@ class Counts:
     pairs_without_b: int = 0
     documents_left_out: int = 0
     tokens_left_out: int = 0
+    duplicates_left_out: int = 0
     unknown_tokens: int = 0
     text_bytes: int = 0
     sentences_per_document: list[int] = field(default_factory=list)
@@ -96,6 +98,8 @@ class Manifest:
 
     vocabulary_sha256, vocabulary_size: of `spiece.model`. normalization: of the text before it was encoded.
     max_seq_length: positions of a row. seed, short_seq_prob, min_tokens, pack, split: the options of the job.
+    dedup: how duplicates were found. duplicates: the first of them (all are in `duplicates.jsonl`), "removed" and
+    "kept", each [directory, id]. compared_digest: of the documents that were compared.
     documents_digest: of the corpus. sources: the directories it came from, with their counts. files: every other file.
     """
 
@@ -112,6 +116,9 @@ class Manifest:
     sources: list[dict[str, Any]]
     counts: Counts
     files: list[ShardFile]
+    dedup: str = "none"
+    compared_digest: str = ""
+    duplicates: list[dict[str, list[str]]] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
 
     def shards(self) -> list[ShardFile]:

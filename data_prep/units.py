@@ -131,10 +131,15 @@ def _unit(slices: list[Slice], first_document: int, text_bytes: int) -> Unit:
 
 def read_texts(unit: Unit) -> Iterator[str]:
     """The text of each document of `unit` in order, with a row group in memory at a time. UserError: a damaged file."""
+    return read_column(unit, "text")
+
+
+def read_column(unit: Unit, name: str) -> Iterator[str]:
+    """One column, "id", "title" or "text", of each document of `unit`, in the same way."""
     for part in unit.slices:
         try:
             with pq.ParquetFile(part.path) as file:
-                column = file.read_row_group(part.row_group, columns=["text"]).column("text")
+                column = file.read_row_group(part.row_group, columns=[name]).column(name)
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{part.path} cannot be read ({error}); extract the documents again") from error
         yield from column.slice(part.first, part.count).to_pylist()

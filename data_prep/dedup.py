@@ -1,0 +1,231 @@
+"""Duplicates among documents, found by all ranks together (`python -m data_prep shards --dedup {exact,near}`).
+
+Three steps, whose intermediate results lie in files, so that no rank holds more than a part of them:
+
+1. fingerprints: each unit of documents by itself (data_prep/fingerprints.py).
+2. pairs: each band by itself, in parts of a few million documents: those with equal keys are compared.
+3. groups: rank 0 joins the pairs. Of each group the first document stays.
+
+Documents of both splits are compared whichever is made into shards. First come the held-out ones, then those that are
+compared with only (--against), then the train split, each in the order of the command line. So a document that is held
+out never has a twin in the train split: there the twin goes.
+"""
+
+import bisect
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.atomic import replacing
+from data_prep.batch import Ranks
+from data_prep.documents import HELD_OUT, TRAIN, read_manifest
+from data_prep.errors import UserError
+from data_prep.fingerprints import Fingerprinter, Method, bands, same
+from data_prep.ledger import Ledger, Record
+from data_prep.units import Corpus, Unit, open_corpus, read_column, read_texts
+
+IntArray = NDArray[np.int64]
+
+PART_DOCUMENTS = 1 << 22  # whose keys are sorted at once
+PAIRS_AT_ONCE = 1 << 17  # whose fingerprints are in memory at once
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All documents that are compared, numbered from 0 in the order in which they stay.
+
+    units: of all of them. firsts: number of the first document of each unit, and at the end how many there are.
+    start, stop: the numbers of those that become shards. digest: of the contents of all.
+    """
+
+    units: list[Unit]
+    firsts: list[int]
+    start: int
+    stop: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Documents that are left out, by their numbers in the comparison, ascending; and for each the one that stays."""
+
+    removed: IntArray  # (R,)
+    kept: IntArray  # (R,)
+
+    def between(self, first: int, stop: int) -> IntArray:
+        """Which of documents first to stop - 1 are left out."""
+        return self.removed[np.searchsorted(self.removed, first) : np.searchsorted(self.removed, stop)]
+
+
+def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) -> Comparison:
+    """Lists what is compared when `split` of `directories` becomes shards. UserError: a directory is in both lists."""
+    twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
+    if twice:
+        raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
+    units: list[Unit] = []
+    firsts = [0]
+    start = stop = 0
+    digest = hashlib.sha256()
+    for kind in (HELD_OUT, TRAIN):
+        for paths, wanted in ((against, False), (directories, kind == split)):
+            there = [path for path in paths if _holds(path, kind)]
+            corpus = open_corpus(there, kind) if there else Corpus([], [], "")
+            digest.update(f"{kind} {corpus.digest}\n".encode())
+            units += corpus.units
+            before = firsts[-1]
+            for unit in corpus.units:
+                firsts.append(firsts[-1] + unit.documents)
+            if wanted:
+                start, stop = before, firsts[-1]
+    return Comparison(units, firsts, start, stop, digest.hexdigest())
+
+
+def _holds(directory: Path, split: str) -> bool:
+    counts = read_manifest(directory).counts
+    return split in counts and counts[split].documents > 0
+
+
+def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) -> Duplicates:
+    """The duplicates among the documents that become shards; `scratch` is kept until `discard`, to go on from."""
+    ledgers = Ledger(scratch / "fingerprints"), Ledger(scratch / "pairs")
+    identity = {"method": method, "digest": comparison.digest}
+
+    def begin() -> None:
+        for ledger in ledgers:
+            ledger.begin(identity, discard_others=True)
+
+    ranks.on_root(begin)
+    fingerprinter = Fingerprinter(method)
+    sizes = [unit.text_bytes for unit in comparison.units]
+
+    def write_fingerprints(index: int, unit: Unit) -> Record:
+        found = fingerprinter.of(read_texts(unit))
+        arrays: dict[str, NDArray] = {"keys": found.keys.T, "values": found.values, "sizes": found.sizes}
+        files = [_write(ledgers[0].output / f"{index:06d}.{name}.npy", array) for name, array in arrays.items()]
+        return {"files": files, "documents": unit.documents}
+
+    ranks.run(comparison.units, write_fingerprints, ledgers[0], sizes=sizes, description="fingerprints")
+    parts = -(-comparison.firsts[-1] // PART_DOCUMENTS)
+    tasks = [(band, part) for band in range(bands(method)) for part in range(parts)]
+
+    def write_pairs(index: int, task: tuple[int, int]) -> Record:
+        pairs = equal_pairs(ledgers[0].output, comparison.firsts, *task, parts)
+        return {"files": [_write(ledgers[1].output / f"{index:06d}.npy", pairs)]}
+
+    key_bytes = 8 * comparison.firsts[-1] // parts  # that each task looks at
+    ranks.run(tasks, write_pairs, ledgers[1], sizes=[key_bytes] * len(tasks), description="pairs")
+
+    def group() -> Duplicates:
+        parents = np.arange(comparison.firsts[-1], dtype=np.int64)
+        for index in range(len(tasks)):
+            join(parents, np.load(ledgers[1].output / f"{index:06d}.npy"))
+        removed = comparison.start + np.flatnonzero(
+            parents[comparison.start : comparison.stop] < np.arange(comparison.start, comparison.stop)
+        )
+        return Duplicates(removed, roots(parents, removed))
+
+    return ranks.on_root(group)
+
+
+def discard(scratch: Path) -> None:
+    """Deletes the intermediate results."""
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write(path: Path, array: NDArray) -> dict[str, object]:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, np.ascontiguousarray(array))
+    return {"name": path.name, "bytes": path.stat().st_size}
+
+
+def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, parts: int) -> IntArray:
+    """The pairs of documents, int64[P, 2], that share a key of one part of one band, and are one text.
+
+    Each is compared with the first document of the same key and with the one before it: in a large bucket of one text
+    these join all, and with many bands what one leaves apart another brings together.
+    """
+    keys, numbers = [], []
+    for index, first in enumerate(firsts[:-1]):
+        column = np.load(directory / f"{index:06d}.keys.npy", mmap_mode="r")[band]
+        here = np.flatnonzero(column % np.uint64(parts) == part)
+        keys.append(column[here])
+        numbers.append(here + first)
+    key, number = np.concatenate(keys), np.concatenate(numbers)  # (D,)
+    order = np.argsort(key, kind="stable")
+    key, number = key[order], number[order]
+    follows = np.flatnonzero(key[1:] == key[:-1]) + 1
+    buckets = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    leaders = buckets[np.searchsorted(buckets, follows, side="right") - 1]
+    before = np.concatenate([number[leaders], number[follows - 1]])  # (P,), the smaller numbers
+    packed = np.unique(before << 32 | np.concatenate([number[follows]] * 2))
+    pairs = np.stack([packed >> 32, packed & 0xFFFFFFFF], axis=1)
+    found = [
+        block[_are_same(directory, firsts, block)]
+        for block in (pairs[first : first + PAIRS_AT_ONCE] for first in range(0, len(pairs), PAIRS_AT_ONCE))
+    ]
+    return np.concatenate([*found, np.zeros((0, 2), np.int64)])
+
+
+def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray) -> NDArray[np.bool_]:
+    documents, places = np.unique(pairs, return_inverse=True)
+    places = places.reshape(pairs.shape)
+    gathered: dict[str, list[NDArray]] = {"values": [], "sizes": []}
+    bounds = np.searchsorted(documents, firsts)
+    for index in np.flatnonzero(np.diff(bounds)).tolist():
+        here = documents[bounds[index] : bounds[index + 1]] - firsts[index]
+        for name, taken in gathered.items():
+            taken.append(np.load(directory / f"{index:06d}.{name}.npy", mmap_mode="r")[here])
+    value, size = np.concatenate(gathered["values"]), np.concatenate(gathered["sizes"])
+    first, second = places.T
+    return same(value[first], value[second], size[first], size[second])
+
+
+def roots(parents: IntArray, documents: IntArray) -> IntArray:
+    """The first document of each document's group. `parents` points from each to one before it, or to itself."""
+    while True:
+        above = parents[documents]
+        if (above == documents).all():
+            return documents
+        documents = above
+
+
+def join(parents: IntArray, pairs: IntArray) -> None:
+    """Makes one group of the groups of each pair, in `parents`: union-find on arrays."""
+    first, second = pairs.T
+    while len(first):
+        first, second = roots(parents, first), roots(parents, second)
+        apart = first != second
+        first, second = np.minimum(first, second)[apart], np.maximum(first, second)[apart]
+        np.minimum.at(parents, second, first)
+
+
+def read_names(comparison: Comparison, documents: IntArray) -> Iterator[tuple[str, str]]:
+    """Directory and id of each of some documents, ascending numbers, in their order."""
+    bounds = np.searchsorted(documents, comparison.firsts).tolist()
+    for index, unit in enumerate(comparison.units):
+        wanted = documents[bounds[index] : bounds[index + 1]] - comparison.firsts[index]
+        if not len(wanted):
+            continue
+        ids = list(read_column(unit, "id"))
+        starts = [0]
+        for piece in unit.slices:
+            starts.append(starts[-1] + piece.count)
+        for place in wanted.tolist():
+            piece = unit.slices[bisect.bisect_right(starts, place) - 1]
+            yield piece.path.parent.name, ids[place]
+
+
+def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
+    """Writes a JSON object a line for each document left out: its directory and id, and those of the one that stays."""
+    kept = np.unique(duplicates.kept)
+    names = dict(zip(kept.tolist(), read_names(comparison, kept)))
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for name, twin in zip(read_names(comparison, duplicates.removed), duplicates.kept.tolist()):
+            line = {"removed": list(name), "kept": list(names[twin])}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,0 +1,220 @@
+"""`shards --dedup`: which document of a group stays, over directories, splits, ranks and interruptions."""
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep import dedup, fingerprints, make_shards, shards, units
+from data_prep.__main__ import main
+from data_prep.documents import (
+    HELD_OUT,
+    TRAIN,
+    Counts,
+    Document,
+    DocumentsManifest,
+    part_name,
+    write_manifest,
+    write_part,
+)
+from data_prep.errors import UserError
+
+from . import corpora
+from .editions import edit
+
+
+def text_of(seed: int, sentences: int = 12) -> str:
+    return " ".join(corpora.make_sentences(sentences, seed))
+
+
+def write(directory: Path, train: list[Document], held_out: list[Document]) -> Path:
+    """A directory of documents with both splits, the train split in two files."""
+    directory.mkdir(parents=True)
+    counts: dict[str, Counts] = {}
+    files = []
+    for split, documents in ((TRAIN, train), (HELD_OUT, held_out)):
+        counts[split] = Counts()
+        for document in documents:
+            counts[split].add(document)
+        for index, part in enumerate((documents[::2], documents[1::2])):
+            files.append(write_part(directory / part_name(split, index), part))
+    write_manifest(directory, DocumentsManifest("generated", [], {}, counts, 0, {}, files))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two directories of 60 different documents each, to which twins were added.
+
+    Names say what they are: "copy-of-3" has the text of "a-3" with other white space, "edition-of-3" is edited.
+    """
+    root = tmp_path_factory.mktemp("documents")
+    first = [Document(f"a-{n}", "", text_of(n, 160 if n < 10 else 12)) for n in range(60)]
+    second = [Document(f"b-{n}", "", text_of(1000 + n)) for n in range(60)]
+    second += [Document(f"copy-of-{n}", "", first[n].text.upper().replace(" ", "  ")) for n in (3, 20, 41)]
+    second += [Document(f"edition-of-{n}", "", edit(first[n].text, n, 0.03)) for n in (3, 4, 5)]
+    first += [Document("copy-of-b-7", "", second[7].text)]
+    first += [Document(f"edition-of-{n}", "", edit(first[n].text, 50 + n, 0.03)) for n in (5, 6)]
+    held_out = [Document("held-0", "", text_of(9000)), Document("held-edition-of-6", "", edit(first[6].text, 9, 0.03))]
+    held_out += [
+        Document("held-copy-of-held-0", "", held_out[0].text),
+        Document("held-copy-of-b-9", "", second[9].text),
+    ]
+    return write(root / "first", first, []), write(root / "second", second, held_out)
+
+
+def command(directories: tuple[Path, ...], vocabulary: Path, out: Path, *options: str) -> list[str]:
+    job = ["shards", "--documents", *map(str, directories), "--vocab", str(vocabulary), "--out", str(out)]
+    return [*job, "--max-seq-length", "64", *options]
+
+
+def removed_of(out: Path) -> dict[str, str]:
+    """By id of each document that was left out, that of the one that stayed."""
+    lines = [json.loads(line) for line in (out / "duplicates.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {line["removed"][1]: line["kept"][1] for line in lines}
+
+
+EXACT_TRAIN = {"copy-of-3": "a-3", "copy-of-20": "a-20", "copy-of-41": "a-41", "b-7": "copy-of-b-7"}
+EXACT_TRAIN |= {"b-9": "held-copy-of-b-9"}
+NEAR_TRAIN = EXACT_TRAIN | {"edition-of-3": "a-3", "edition-of-4": "a-4", "a-6": "held-edition-of-6"}
+NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
+
+
+@pytest.mark.parametrize(("method", "expected"), [("exact", EXACT_TRAIN), ("near", NEAR_TRAIN)])
+def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, method: str, expected: dict[str, str]
+) -> None:
+    out = tmp_path / "set"
+    main(command(directories, vocabulary_file, out, "--dedup", method))
+    assert removed_of(out) == expected
+    manifest = shards.open_shards(out).manifest
+    # Of 5 there is an edition in each directory.
+    count = len(expected) + (method == "near")
+    assert manifest.counts.duplicates_left_out == count
+    assert manifest.counts.documents == 129
+    lines = (out / "duplicates.jsonl").read_text(encoding="utf-8").splitlines()
+    assert manifest.duplicates == [json.loads(line) for line in lines]
+    plain = tmp_path / "plain"
+    main(command(directories, vocabulary_file, plain))
+    left_out = 129 - manifest.counts.documents_left_out - count
+    documents = np.unique(np.concatenate([row.documents for row in shards.open_shards(out)]))
+    assert len(documents) == left_out
+    # The others have the pairs that they have without --dedup.
+    assert pairs_of(out, documents) == pairs_of(plain, documents)
+    main(["verify", str(out)])
+    assert not (out / ".dedup").exists()
+
+
+def pairs_of(out: Path, documents: np.ndarray) -> set[tuple[int, tuple[int, ...]]]:
+    found = set()
+    for row in shards.open_shards(out):
+        stops = np.cumsum(row.parts.total())
+        for document, start, stop in zip(row.documents.tolist(), stops - row.parts.total(), stops):
+            if document in documents:
+                found.add((document, tuple(row.tokens[start:stop].tolist())))
+    return found
+
+
+def test_held_out_documents_lose_only_twins_among_themselves(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "set"
+    main(command(directories, vocabulary_file, out, "--dedup", "near", "--split", "held_out"))
+    assert removed_of(out) == {"held-copy-of-held-0": "held-0"}
+
+
+def test_twins_of_other_shards_documents_go(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "set"
+    first, second = directories
+    main(command((second,), vocabulary_file, out, "--dedup", "near", "--against", str(first)))
+    expected = {removed: kept for removed, kept in NEAR_TRAIN.items() if removed not in ("a-6", "edition-of-6")}
+    assert removed_of(out) == expected
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+def test_ranks_parts_and_interruptions_do_not_show(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "LEAST_BYTES", 30_000)
+    alone = tmp_path / "alone"
+    main(command(directories, vocabulary_file, alone, "--dedup", "near"))
+    job = command(directories, vocabulary_file, tmp_path / "three", "--dedup", "near")
+    result = corpora.run(["-m", "tests.data_prep.small_units", *job], ranks=3)
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "three") == contents(alone)
+
+    # Interrupted in each of its steps, and in many small parts.
+    monkeypatch.setattr(dedup, "PART_DOCUMENTS", 50)
+    monkeypatch.setattr(dedup, "PAIRS_AT_ONCE", 3)
+    again = command(directories, vocabulary_file, tmp_path / "again", "--dedup", "near")
+    for module, name, calls in ((dedup, "_write", 2), (dedup, "_write", 60), (make_shards, "make_shard", 3)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted(getattr(module, name), calls))
+            with pytest.raises(KeyboardInterrupt):
+                main(again)
+    monkeypatch.setattr(dedup, "_write", interrupted(dedup._write, 0))  # what was done is not done again
+    main(again)
+    assert contents(tmp_path / "again") == contents(alone)
+
+
+def interrupted(function: Any, after: int) -> Any:
+    """`function`, which is interrupted when it has been called `after` times."""
+    left = [after]
+
+    def wrapper(*arguments: Any) -> Any:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return function(*arguments)
+
+    return wrapper
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
+def test_groups_are_connected_components(edges: list[tuple[int, int]]) -> None:
+    pairs = np.array([(min(edge), max(edge)) for edge in edges if edge[0] != edge[1]], np.int64).reshape(-1, 2)
+    parents = np.arange(31)
+    for block in np.array_split(pairs, 3):
+        dedup.join(parents, block)
+    expected = list(range(31))
+    for _ in range(31):
+        for first, second in pairs.tolist():
+            expected[first] = expected[second] = min(expected[first], expected[second])
+    assert dedup.roots(parents, np.arange(31)).tolist() == expected
+
+
+def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
+    """What three units and four parts give, beside comparing each document with each."""
+    texts = [text_of(n // 3) if n % 3 else edit(text_of(n // 3), n, 0.0) for n in range(60)]
+    taken = fingerprints.Fingerprinter("exact").of(texts)
+    firsts = [0, 25, 25, 60]
+    for index, (first, stop) in enumerate(itertools.pairwise(firsts)):
+        part = fingerprints.Fingerprints(*(field[first:stop] for field in taken))
+        for name, array in part._replace(keys=part.keys.T)._asdict().items():
+            np.save(tmp_path / f"{index:06d}.{name}.npy", np.ascontiguousarray(array))
+    found = np.concatenate([dedup.equal_pairs(tmp_path, firsts, 0, part, 4) for part in range(4)])
+    expected = {(i, j) for j in range(60) for i in range(j) if texts[i] == texts[j]}
+    assert set(map(tuple, found.tolist())) == expected
+
+
+def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    with pytest.raises(UserError, match="--dedup is none; add"):
+        main(command(directories, vocabulary_file, out, "--against", str(directories[0])))
+    with pytest.raises(UserError, match="is in --documents and in --against; name it once"):
+        main(command(directories, vocabulary_file, out, "--dedup", "near", "--against", str(directories[0])))
+    assert not out.exists()
+    main(command(directories, vocabulary_file, out, "--dedup", "exact"))
+    with pytest.raises(UserError, match="dedup is 'exact' there, 'near' was asked for"):
+        main(command(directories, vocabulary_file, out, "--dedup", "near"))
