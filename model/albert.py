@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.attention import LONGEST_MASKED_ROW, AttentionLayout, QueryKeyValue
+from model.attention import AttentionLayout, QueryKeyValue
+from model.attention_kernels import Case, choose_kernel
 from model.config import AlbertConfig, Implementation
 from model.embeddings import FactorisedEmbeddings
 from model.encoder import SharedEncoder
@@ -87,7 +88,7 @@ class AlbertModel(nn.Module):
         self.embeddings = FactorisedEmbeddings(config)
         implementation = implementation or Implementation()
         self.encoder = SharedEncoder(config, implementation)
-        self._compiled_blocks = implementation.compile
+        self._implementation = implementation
         self.pooler = Pooler(config) if add_pooling_layer else None
         initialise(self, config.initializer_range)
 
@@ -114,13 +115,25 @@ class AlbertModel(nn.Module):
         elif attention_mask is not None:
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
-            eager = not (self._compiled_blocks or torch.compiler.is_compiling())
-            long = sequence_ids.shape[1] > LONGEST_MASKED_ROW
-            one_by_one = eager and long and sequence_ids.device.type == "cpu"
-            layout = AttentionLayout.for_packed_rows(sequence_ids, one_by_one)
+            layout = self._packed_layout(sequence_ids, cls_positions)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         states = self.encoder(hidden, layout)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))
+
+    def _packed_layout(self, sequence_ids: Tensor, cls_positions: Tensor | None) -> AttentionLayout:
+        # Each sequence has a [CLS]; padding counts as one more.
+        most_in_a_row = None if cls_positions is None else cls_positions.shape[1] + 1
+        case = Case(
+            device=sequence_ids.device,
+            dtype=self.embeddings.word_embeddings.weight.dtype,
+            length=sequence_ids.shape[1],
+            most_in_a_row=most_in_a_row,
+            heads=self.config.num_attention_heads,
+            width=self.config.hidden_size // self.config.num_attention_heads,
+            dropout=self.config.attention_probs_dropout_prob if self.training else 0.0,
+        )
+        kernel = choose_kernel(self._implementation, case, sequence_ids)
+        return AttentionLayout.for_packed_rows(sequence_ids, kernel, most_in_a_row)
 
     def _pool(self, hidden: Tensor, cls_positions: Tensor | None) -> Tensor | None:
         if self.pooler is None:

@@ -1,70 +1,128 @@
 """Multi-head self-attention that stays inside each sequence of a packed row.
 
-A row of a batch may hold several sequences one after the other. `AttentionLayout` says which token may look
-at which; it is made once for each forward pass and serves every layer. `attend` calls the kernels that take a
-mask; `model/sequence_attention.py` is the one that takes sequences one by one.
+A row of a batch may hold several sequences one after the other. `AttentionLayout` says which token may look at which,
+in the form that one kernel wants; it is made once for each forward pass and serves every layer.
+`model/attention_kernels.py` decides which kernel that is.
 """
 
+from functools import cache
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from model.config import AlbertConfig
 from model.sequence_attention import attend_in_sequences
-
-LONGEST_MASKED_ROW = 128
-"""On a processor, rows of at most so many positions are attended under a mask: going through their sequences one by one
-costs more (1.3 times the whole step of albert-tiny at 64) than it saves."""
+from model.variable_length_attention import attend_between_offsets, sequence_offsets
 
 
 class AttentionLayout(NamedTuple):
-    """Who may attend to whom, for all layers of one forward pass."""
+    """Who may attend to whom, for all layers of one forward pass. At most one of the four tensors is there; none:
+    every token of a row sees every other."""
 
-    mask: Tensor | None
-    """bool, (B, 1, S, S) or (B, 1, 1, S): True where the query (next to last) may see the key (last). None:
-    everywhere."""
+    mask: Tensor | None = None
+    """bool, (B, 1, S, S) or (B, 1, 1, S): True where the query (next to last) may see the key (last)."""
 
     lengths: list[int] | None = None
-    """Tokens of the sequences of all rows, one after the other, where they are attended one by one; then there is
-    no mask."""
+    """Tokens of the sequences of all rows, one after the other: "sequences"."""
+
+    offsets: Tensor | None = None
+    """int32, ascending: the places at which the sequences of all rows, laid end to end, start and end: "flash"."""
+
+    block_mask: BlockMask | None = None
+    """The blocks of a row that hold anything to attend to: "flex"."""
+
+    cudnn: bool = False
+    """Whether the mask is for cuDNN's kernel."""
 
     @classmethod
-    def for_packed_rows(cls, sequence_ids: Tensor, one_by_one: bool = False) -> "AttentionLayout":
-        """Block-diagonal attention over int `sequence_ids` (B, S), which number the sequences of a row.
+    def for_packed_rows(
+        cls, sequence_ids: Tensor, kernel: str = "masked", most_in_a_row: int | None = None
+    ) -> "AttentionLayout":
+        """Block-diagonal attention over int64 `sequence_ids` (B, S), which number the sequences of a row.
 
-        `one_by_one` reads the ids, which suits a processor: a GPU would be waited for, a compiled graph would
-        serve one batch only. Padding carries an id of its own (-1), so it sees only padding: harmless, and no row
-        of the softmax is empty.
+        `kernel` is one of `model.config.ATTENTION_KERNELS` but "auto". "sequences" reads the ids, which suits a
+        processor: a GPU would be waited for, a compiled graph would serve one batch only. "flash" needs
+        `most_in_a_row`, padding counted as a sequence. Padding carries an id of its own (-1), so it sees only
+        padding: harmless, and no row of the softmax is empty.
         """
-        if one_by_one:
+        if kernel == "sequences":
             rows = sequence_ids.tolist()
-            return cls(None, [len(list(sequence)) for row in rows for _, sequence in groupby(row)])
+            return cls(lengths=[len(list(sequence)) for row in rows for _, sequence in groupby(row)])
+        if kernel == "flash":
+            assert most_in_a_row is not None
+            return cls(offsets=sequence_offsets(sequence_ids, most_in_a_row))
+        if kernel == "flex":
+            return cls(block_mask=_block_mask(sequence_ids))
         same = sequence_ids[:, :, None] == sequence_ids[:, None, :]  # (B, S, S)
-        return cls(same[:, None])  # (B, 1, S, S)
+        return cls(mask=same[:, None], cudnn=kernel == "cudnn")  # (B, 1, S, S)
 
     @classmethod
     def for_padded_rows(cls, attention_mask: Tensor | None) -> "AttentionLayout":
         """One sequence a row; `attention_mask` (B, S) is 1 or True on its tokens and 0 on the padding. None:
         no padding."""
         if attention_mask is None:
-            return cls(None)
-        return cls(attention_mask.bool()[:, None, None, :])  # (B, 1, 1, S)
+            return cls()
+        return cls(mask=attention_mask.bool()[:, None, None, :])  # (B, 1, 1, S)
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
-    """softmax(query key^T / sqrt(D)) value within `layout`; all tensors (B, heads, S, D); `dropout` on the
-    weights."""
+def _block_mask(sequence_ids: Tensor) -> BlockMask:
+    def same(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return sequence_ids[row, query] == sequence_ids[row, key]
+
+    rows, length = sequence_ids.shape
+    return create_block_mask(same, rows, None, length, length, device=sequence_ids.device)
+
+
+def attend(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+    """softmax(query key^T / sqrt(D)) value within `layout`; `dropout` on the weights.
+
+    `projected` (B, S, 3, heads, D) holds query, key and value. Gives (B, S, heads, D).
+    """
+    rows, length, _, heads, width = projected.shape
+    if layout.lengths is not None:
+        context = attend_in_sequences(projected.flatten(0, 1), layout.lengths, dropout)  # (B * S, heads, D)
+        return context.view(rows, length, heads, width)
+    if layout.offsets is not None:
+        context = attend_between_offsets(projected.flatten(0, 1), layout.offsets, length, dropout)  # (B * S, heads, D)
+        return context.view(rows, length, heads, width)
+    query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D)
+    if layout.block_mask is not None:
+        context = _flex(query.device)(query, key, value, block_mask=layout.block_mask)  # (B, heads, S, D)
+    else:
+        context = _attend_under_mask(query, key, value, layout, dropout)  # (B, heads, S, D)
+    return context.transpose(1, 2)  # (B, S, heads, D)
+
+
+def _flex(device: torch.device) -> Any:
+    """FlexAttention: on a GPU it is fast only when compiled, alone if not with what surrounds it."""
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return flex_attention
+    return _compiled_flex()
+
+
+@cache
+def _compiled_flex() -> Any:
+    return torch.compile(flex_attention)
+
+
+def _attend_under_mask(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+    """`attend` on tensors (B, heads, S, D) by the kernels that take a mask."""
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         return _attend_by_products(query, key, value, layout, dropout)
+    if layout.cudnn:
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask, dropout_p=dropout)
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask, dropout_p=dropout)
 
 
 def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
-    """`attend`, spelled out: on a processor in bf16 the backward pass of torch 2.13's fused kernel takes 1.3
-    (S = 512) to 11 times (S = 64, 16 wide heads) as long as these matrix products."""
+    """`_attend_under_mask`, spelled out: on a processor in bf16 the backward pass of torch 2.13's fused kernel takes
+    1.3 (S = 512) to 11 times (S = 64, 16 wide heads) as long as these matrix products."""
     scores = query @ (key * key.shape[-1] ** -0.5).transpose(-2, -1)  # (B, heads, S, S)
     if layout.mask is not None:
         scores = scores.masked_fill(~layout.mask, -torch.inf)
@@ -123,12 +181,6 @@ class SelfAttention(nn.Module):
         weight, bias = self.query_key_value() if projection is None else projection
         projected = functional.linear(hidden, weight, bias)  # (B, S, 3H)
         projected = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # (B, S, 3, heads, D)
-        dropout = self.probs_dropout if self.training else 0.0
-        if layout.lengths is not None:
-            context = attend_in_sequences(projected.flatten(0, 1), layout.lengths, dropout)  # (B * S, heads, D)
-            context = context.view(hidden.shape)  # (B, S, H)
-        else:
-            query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D)
-            context = attend(query, key, value, layout, dropout)  # (B, heads, S, D)
-            context = context.transpose(1, 2).flatten(2)  # (B, S, H)
+        context = attend(projected, layout, self.probs_dropout if self.training else 0.0)  # (B, S, heads, D)
+        context = context.flatten(2)  # (B, S, H)
         return self.layer_norm(hidden + self.dropout(self.dense(context)))  # (B, S, H)

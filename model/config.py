@@ -14,6 +14,7 @@ PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 SENTENCE_HEADS = ("sop", "nsp", None)
 ACTIVATIONS = ("gelu_new", "gelu")
 ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
+ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "flex", "sequences")
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,12 @@ class Implementation:
     compile_backend: str = "inductor"
     """The torch.compile backend; "aot_eager" traces without generating code."""
 
+    attention: str = "auto"
+    """What attends packed rows: "auto" takes the fastest for the device (`model/attention_kernels.py`); "masked",
+    "cudnn", "flash", "flex" or "sequences" insists on one."""
+
     def __post_init__(self) -> None:
+        check_choice("attention", self.attention, ATTENTION_KERNELS)
         check_choice("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
 
 

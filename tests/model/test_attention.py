@@ -20,13 +20,14 @@ def test_every_kernel_gives_the_softmax_and_its_gradients(dtype, tolerance, pack
     # bf16 keeps 8 bits: weights, products and sums each round at 2**-9 of values up to 3.
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(2, 3, 12, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
-    layout = AttentionLayout(None)
+    layout = AttentionLayout()
     if packed:
         layout = AttentionLayout.for_packed_rows(torch.tensor([[0] * 5 + [1] * 7, [0] * 9 + [-1] * 3]))
     direction = torch.randn(2, 3, 12, 8, generator=generator)
     expected = written_out(*tensors, layout.mask)
     expected_gradients = torch.autograd.grad((expected * direction).sum(), tensors)
-    found = attend(*tensors, layout, dropout=0.0)
+    projected = torch.stack([tensor.transpose(1, 2) for tensor in tensors], dim=2)  # (B, S, 3, heads, D)
+    found = attend(projected, layout, dropout=0.0).transpose(1, 2)
     gradients = torch.autograd.grad((found.float() * direction).sum(), tensors)
     assert found.dtype == dtype
     for one, other in zip((found, *gradients), (expected, *expected_gradients)):
@@ -36,9 +37,9 @@ def test_every_kernel_gives_the_softmax_and_its_gradients(dtype, tolerance, pack
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
     torch.manual_seed(0)
-    query, key = torch.zeros(1, 1, 400, 4, dtype=dtype), torch.zeros(1, 1, 400, 4, dtype=dtype)
-    value = torch.ones(1, 1, 400, 4, dtype=dtype)
-    found = attend(query, key, value, AttentionLayout(None), dropout=0.25).float()
+    projected = torch.zeros(1, 400, 3, 1, 4, dtype=dtype)
+    projected[:, :, 2] = 1.0
+    found = attend(projected, AttentionLayout(), dropout=0.25).float()
     # Each output is the mean of 400 weights that are 0 or 4/3: standard error 0.029, and 0.0014 over all rows.
     assert abs(found[..., 0].mean() - 1.0) < 0.01
     assert found[..., 0].std() > 0.015

@@ -55,7 +55,7 @@ def test_dropout_acts_on_both_residual_branches() -> None:
     """With nearly everything dropped, what is left of a sublayer is the LayerNorm of its input."""
     config = tiny_config(hidden_dropout_prob=0.9999)
     hidden = torch.randn(2, 4, 24, generator=torch.Generator().manual_seed(1))
-    for sublayer, arguments in ((FeedForward(config), ()), (SelfAttention(config), (AttentionLayout(None),))):
+    for sublayer, arguments in ((FeedForward(config), ()), (SelfAttention(config), (AttentionLayout(),))):
         randomise(sublayer, seed=0)
         torch.manual_seed(0)
         torch.testing.assert_close(sublayer(hidden, *arguments), sublayer.layer_norm(hidden))

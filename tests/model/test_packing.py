@@ -16,7 +16,7 @@ Pair = dict[str, Tensor]
 def _both_ways(request):
     """Every test with the attention of long rows and with that of short ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("model.albert.LONGEST_MASKED_ROW", request.param)
+        patch.setattr("model.attention_kernels.LONGEST_MASKED_ROW", request.param)
         yield
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from model import AlbertForPreTraining, Implementation
-from model.attention import AttentionLayout, attend
+from model.attention import AttentionLayout
 from model.sequence_attention import attend_in_sequences
 from tests.model.examples import gradients, randomise, tiny_config
 from tests.model.test_packing import make_pair, pack, total
@@ -15,7 +15,7 @@ LENGTHS = [5, 7, 1, 11]
 @pytest.fixture(scope="module", autouse=True)
 def _every_row_is_long():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("model.albert.LONGEST_MASKED_ROW", 0)
+        patch.setattr("model.attention_kernels.LONGEST_MASKED_ROW", 0)
         yield
 
 
@@ -62,16 +62,9 @@ def test_dropout_drops_the_same_weights_forward_and_backward(dtype: torch.dtype)
     check(*inputs(dtype), dropout=0.25, factors=factors)
 
 
-def test_the_layout_of_both_kinds_gives_the_same() -> None:
+def test_lengths_are_those_of_the_sequences_and_the_padding() -> None:
     ids = torch.tensor([[0] * 5 + [1] * 7, [0] * 1 + [1] * 6 + [-1] * 5])
-    layout = AttentionLayout.for_packed_rows(ids, one_by_one=True)
-    assert layout == (None, [5, 7, 1, 6, 5])
-    projected = torch.randn(2, 12, 3, 4, 8, generator=torch.Generator().manual_seed(0))
-    query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
-    masked = attend(query, key, value, AttentionLayout.for_packed_rows(ids), dropout=0.0).transpose(1, 2)
-    assert layout.lengths is not None
-    alone = attend_in_sequences(projected.flatten(0, 1), layout.lengths, 0.0)
-    torch.testing.assert_close(alone.view(2, 12, 4, 8), masked, atol=1e-6, rtol=1e-6)
+    assert AttentionLayout.for_packed_rows(ids, "sequences") == AttentionLayout(lengths=[5, 7, 1, 6, 5])
 
 
 def test_a_model_that_is_compiled_takes_the_mask_and_gives_the_same() -> None:

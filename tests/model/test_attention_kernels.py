@@ -1,0 +1,156 @@
+"""Which kernel attends packed rows, and the kernels of GPUs as far as a machine without one can run them."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model import Implementation
+from model.attention import AttentionLayout, attend
+from model.attention_kernels import Case, candidates, choose_kernel, fastest
+from model.variable_length_attention import attend_between_offsets, sequence_offsets
+from tests.model.examples import few_examples
+
+IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
+
+
+def case(**fields: object) -> Case:
+    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "length": 512, "most_in_a_row": 33}
+    return Case(**{**usual, "heads": 12, "width": 64, "dropout": 0.0, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({}, ["masked", "cudnn", "flash", "flex"]),
+        ({"dropout": 0.1}, ["masked", "cudnn", "flash"]),
+        ({"dtype": torch.float32}, ["masked", "flex"]),
+        ({"dtype": torch.float32, "dropout": 0.1}, ["masked"]),
+        ({"width": 20}, ["masked", "cudnn", "flex"]),
+        ({"most_in_a_row": None}, ["masked", "cudnn", "flex"]),
+    ],
+)
+def test_candidates_of_a_gpu_can_do_what_is_asked(fields: dict[str, object], names: list[str]) -> None:
+    assert candidates(case(**fields)) == names
+
+
+@pytest.mark.parametrize(
+    ("device", "implementation", "length", "kernel"),
+    [
+        ("cpu", Implementation(), 512, "sequences"),
+        ("cpu", Implementation(), 128, "masked"),
+        ("cpu", Implementation(compile=True), 512, "masked"),
+        ("meta", Implementation(), 512, "masked"),
+        ("cpu", Implementation(attention="flex"), 512, "flex"),
+    ],
+)
+def test_without_a_gpu_a_rule_decides(device: str, implementation: Implementation, length: int, kernel: str) -> None:
+    assert choose_kernel(implementation, case(device=torch.device(device), length=length), IDS) == kernel
+
+
+def unavailable() -> tuple[Tensor, Tensor]:
+    raise RuntimeError("No available kernel")
+
+
+def test_the_fastest_of_those_that_agree_is_taken() -> None:
+    right = (torch.tensor([1.0, 2.0]), torch.tensor([3.0]))
+    close = (torch.tensor([1.01, 2.0]), torch.tensor([3.01]))
+    wrong = (right[0], torch.tensor([3.5]))
+    seconds = {"masked": 5.0, "close": 3.0, "slow": 4.0, "wrong": 1.0, "broken": 1.0, "missing": 1.0}
+    results = {"masked": right, "slow": right, "close": close, "broken": (right[0], torch.tensor([torch.nan]))}
+    found = {name: lambda result=result: result for name, result in results.items()} | {"missing": unavailable}
+    with pytest.warns(UserWarning, match="'broken' gives wrong results"):
+        assert fastest(found, seconds.__getitem__) == "close"
+    with pytest.warns(UserWarning, match="'wrong' gives wrong results"):
+        assert fastest({"masked": lambda: right, "wrong": lambda: wrong}, seconds.__getitem__) == "masked"
+
+    def out_of_memory(name: str) -> float:
+        if name == "close":
+            raise torch.OutOfMemoryError
+        return seconds[name]
+
+    assert fastest({"masked": lambda: right, "close": lambda: right}, out_of_memory) == "masked"
+    assert fastest({"masked": lambda: right, "missing": unavailable}, seconds.__getitem__) == "masked"
+
+
+def test_a_kernel_asked_for_by_a_wrong_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown attention 'flashh'; did you mean 'flash'"):
+        Implementation(attention="flashh")
+
+
+@few_examples
+@given(
+    rows=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=4),
+    spare=st.integers(0, 3),
+)
+def test_offsets_are_those_of_the_sequences(rows: list[list[int]], spare: int) -> None:
+    length = max(map(sum, rows))
+    ids = torch.full((len(rows), length), -1)
+    expected = [0]
+    for row, sizes in enumerate(rows):
+        ids[row, : sum(sizes)] = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        padding = [length - sum(sizes)] if length > sum(sizes) else []
+        for size in [*sizes, *padding]:
+            expected.append(expected[-1] + size)
+    most = max(map(len, rows)) + 1 + spare
+    found = sequence_offsets(ids, most)
+    assert found.dtype == torch.int32
+    assert found.tolist() == expected + [ids.numel()] * (len(rows) * most + 1 - len(expected))
+
+
+def by_products(query, key, value, starts, ends, longest, _, dropout, causal, debug, scale):
+    """The operator behind FlashAttention, as documented: every sequence alone; empty ones give nothing."""
+    assert torch.equal(starts, ends)
+    assert (causal, debug, dropout) == (False, False, 0.0)
+    assert longest >= int(starts.diff().max())
+    contexts = []
+    for start, end in zip(starts.tolist(), starts.tolist()[1:]):
+        q, k, v = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
+        contexts.append((torch.softmax(q @ k.mT * scale, -1) @ v).transpose(0, 1))
+    return torch.cat(contexts), None
+
+
+@pytest.mark.parametrize("kernel", ["flash", "sequences", "cudnn"])
+def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlashAttention's and cuDNN's own code need a GPU: here stands the same sum, what goes in and out is ours."""
+    if kernel == "flash":
+        monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", by_products)
+    monkeypatch.setattr("model.attention.SDPBackend.CUDNN_ATTENTION", torch.nn.attention.SDPBackend.MATH)
+    generator = torch.Generator().manual_seed(0)
+    projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
+    expected = attend(projected, AttentionLayout.for_packed_rows(IDS), 0.0)
+    found = attend(projected, AttentionLayout.for_packed_rows(IDS, kernel, most_in_a_row=3), 0.0)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
+    direction = torch.randn(2, 12, 4, 8, generator=generator)
+    (gradient,) = torch.autograd.grad(found, projected, direction)
+    (wanted,) = torch.autograd.grad(expected, projected, direction)
+    torch.testing.assert_close(gradient, wanted, atol=2e-6, rtol=2e-6)
+
+
+def test_flash_attention_takes_our_arguments_and_differentiates() -> None:
+    """On tensors without memory: names, dtypes, shapes and the backward formula of this torch."""
+    projected = torch.empty(24, 3, 4, 8, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    offsets = sequence_offsets(IDS, 3).to("meta")
+    context = attend_between_offsets(projected, offsets, 12, dropout=0.1)
+    assert (context.shape, context.dtype) == ((24, 4, 8), torch.bfloat16)
+    context.sum().backward()
+    assert projected.grad is not None
+
+
+def test_compiled_flex_attention_is_one_graph_for_all_texts() -> None:
+    torch.compiler.reset()
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(attend, backend=count, fullgraph=True)
+    projected = torch.randn(2, 12, 3, 4, 8, generator=torch.Generator().manual_seed(0))
+    for ids in (IDS, IDS.flip(0)):
+        with torch.no_grad():  # on a processor FlexAttention has no backward pass
+            found = compiled(projected, AttentionLayout.for_packed_rows(ids, "flex"), 0.0)
+        expected = attend(projected, AttentionLayout.for_packed_rows(ids), 0.0)
+        torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
+    assert len(graphs) == 1
