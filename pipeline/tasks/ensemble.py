@@ -1,12 +1,19 @@
 """Several runs' predictions made into one (section 4.9 of the paper, the ensembles of Tables 9 and 10)."""
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pipeline.tasks.predictions import Answers, Logits, Span
+from data_prep import atomic
+from data_prep.errors import UserError
+from pipeline.tasks import metrics, submissions
+from pipeline.tasks.predictions import Answers, Logits, Span, save_answers
+from pipeline.tasks.results import RESULTS, TaskRun, member_directories, read_predictions
 
 
 def average_logits(members: Sequence[Logits]) -> Logits:
@@ -54,3 +61,81 @@ def _average(given: Sequence[Answers]) -> Answers:
         null_score=math.fsum(nulls) / len(nulls) if nulls else None,
         gold=given[0].gold,
     )
+
+
+def metrics_of(task: str, given: Logits | Mapping[str, Answers]) -> dict[str, float]:
+    """The figures of one split; empty where its labels are not known."""
+    if isinstance(given, Logits):
+        if given.labels is None:
+            return {}
+        predictions = given.predictions()
+        if given.levels is not None:
+            return metrics.race(predictions, given.labels, given.levels.tolist())
+        return metrics.compute(task, predictions, given.labels)
+    if any(answers.gold is None for answers in given.values()):
+        return {}
+    gold = {question: answers.gold or () for question, answers in given.items()}
+    odds = submissions.squad_null_odds(given) or None
+    spans = {question: answers.best() for question, answers in given.items()}
+    return metrics.squad(spans, gold, odds, version="1.1" if odds is None else "2.0", threshold=0.0)
+
+
+def write_ensembles(runs: Sequence[TaskRun], out: Path) -> list[dict[str, Any]]:
+    """Averages the runs of each task, with all their seeds, into `out/TASK`, a run like its members.
+
+    `out/TASK` gets `results.json`, `logits/` and `submission/`.
+
+    Returns:
+        What the `results.json` say, a task each.
+    Raises:
+        UserError: a run without logits, or runs of one task that do not fit together.
+    """
+    by_task: dict[str, list[TaskRun]] = defaultdict(list)
+    for run in runs:
+        by_task[run.task].append(run)
+    return [_write_ensemble(task, members, out / task) for task, members in by_task.items()]
+
+
+def _write_ensemble(task: str, runs: Sequence[TaskRun], out: Path) -> dict[str, Any]:
+    directories = [member for run in runs for member in member_directories(run.directory)]
+    splits: dict[str, list[Logits | dict[str, Answers]]] = defaultdict(list)
+    for directory in directories:
+        for split, given in read_predictions(directory):
+            splits[split].append(given)
+    results: dict[str, Any] = {
+        "task": task,
+        "ensemble": [str(run.directory) for run in runs],
+        "members": len(directories),
+        "init": None,
+        "examples": {},
+        "metrics": {},
+    }
+    (out / "logits").mkdir(parents=True, exist_ok=True)
+    (out / "submission").mkdir(exist_ok=True)
+    for split, members in splits.items():
+        if len(members) < len(directories):
+            continue  # not every member predicted it
+        try:
+            mean = _average_members(members)
+        except ValueError as error:
+            names = ", ".join(map(str, directories))
+            raise UserError(f"{task}: {error} in split {split} of {names}; average runs of the same data") from None
+        if isinstance(mean, Logits):
+            mean.save(out / "logits" / f"{split}.npz")
+            submissions.write_logits(task, split, mean, out / "submission")
+        else:
+            save_answers(out / "logits" / f"{split}.json", mean)
+            submissions.write_answers(task, split, mean, out / "submission")
+        results["examples"][split] = len(mean.ids) if isinstance(mean, Logits) else len(mean)
+        if figures := metrics_of(task, mean):
+            results["metrics"][split] = figures
+    atomic.write_text(out / RESULTS, json.dumps(results, indent=1) + "\n")
+    return results
+
+
+def _average_members(members: Sequence[Logits | dict[str, Answers]]) -> Logits | dict[str, Answers]:
+    logits = [member for member in members if isinstance(member, Logits)]
+    answers = [member for member in members if not isinstance(member, Logits)]
+    if logits and answers:
+        raise ValueError("logits and answers to questions cannot be averaged")
+    return average_logits(logits) if logits else average_answers(answers)

@@ -62,13 +62,14 @@ def _constant(values: NDArray) -> bool:
     return bool(np.ptp(values) <= 1e-12 * np.abs(values).max(initial=0.0))
 
 
-_FUNCTIONS: dict[str, Callable[[NDArray, NDArray], float]] = {
+FUNCTIONS: dict[str, Callable[[NDArray, NDArray], float]] = {
     "accuracy": accuracy,
     "f1": f1,
     "matthews": matthews,
     "pearson": pearson,
     "spearman": spearman,
 }
+"""The metrics by name; each takes predictions (N,) and labels (N,)."""
 
 
 def compute(task_name: str, predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
@@ -94,7 +95,7 @@ def compute(task_name: str, predictions: ArrayLike, labels: ArrayLike) -> dict[s
         guesses, truths = guesses.astype(np.float64), truths.astype(np.float64)
         if not (np.isfinite(guesses).all() and np.isfinite(truths).all()):
             raise ValueError(f"{task_name}: predictions or labels hold NaN or infinity; the training has diverged")
-    return {name: _FUNCTIONS[name](guesses, truths) for name in METRICS[task_name]}
+    return {name: FUNCTIONS[name](guesses, truths) for name in METRICS[task_name]}
 
 
 def race(predictions: ArrayLike, labels: ArrayLike, levels: Sequence[str]) -> dict[str, float]:
