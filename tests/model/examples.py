@@ -1,10 +1,13 @@
-"""Small models and batches that the tests of the model share."""
+"""Small models and batches, and what is seen of a pass through a model, that the tests of the model share."""
 
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from hypothesis import settings
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertConfig
 
@@ -49,3 +52,38 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
     found = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(gradient is not None for gradient in found.values()), "a parameter has no gradient"
     return {name: gradient.clone() for name, gradient in found.items() if gradient is not None}
+
+
+class Synchronisations(TorchDispatchMode):
+    """Collects the operations that would make the host wait for a device, or that make shapes out of values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in {"_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "_unique2"}:
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def kept_bytes(model: nn.Module, forward: Callable[[], Tensor]) -> int:
+    """Bytes of the distinct storages, parameters apart, that live on after `forward()` for its backward pass.
+
+    Saved by autograd, or held by a checkpoint, which autograd's hooks do not see. Works without memory ("meta").
+    """
+    gc.collect()
+    older = {id(thing) for thing in gc.get_objects() if type(thing) is Tensor}
+    kept: list[Tensor] = []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = forward()
+    kept += [thing for thing in gc.get_objects() if type(thing) is Tensor and id(thing) not in older]
+    own = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in [*kept, loss]}
+    return sum(storage.nbytes() for place, storage in storages.items() if place not in own)

@@ -10,7 +10,7 @@ from model import Implementation
 from model.attention import AttentionLayout, attend
 from model.attention_kernels import Case, candidates, choose_kernel, fastest
 from model.variable_length_attention import attend_between_offsets, sequence_offsets
-from tests.model.examples import few_examples
+from tests.model.examples import Synchronisations, few_examples
 
 IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
 
@@ -154,3 +154,10 @@ def test_compiled_flex_attention_is_one_graph_for_all_texts() -> None:
         expected = attend(projected, AttentionLayout.for_packed_rows(ids), 0.0)
         torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("kernel", ["masked", "cudnn", "flash", "flex"])
+def test_a_layout_is_made_without_waiting_for_the_device(kernel: str) -> None:
+    with Synchronisations() as synchronisations:
+        AttentionLayout.for_packed_rows(IDS, kernel, most_in_a_row=3)
+    assert synchronisations.found == []
