@@ -33,20 +33,37 @@ def test_checkpointed_activations_change_nothing(what: str, dropout: float) -> N
         assert torch.equal(checkpointed[name], value), name
 
 
-def kept_of_rows(rows: int, what: str) -> int:
-    """Bytes that albert-xxlarge in bf16 keeps of `rows` rows of 512 tokens, without having memory for them."""
+def forward_without_memory(config: AlbertConfig, implementation: Implementation, rows: int, length: int, chosen: int):
+    """A bf16 model on "meta", and its forward pass on packed rows of `length` with `chosen` predictions each."""
     with torch.device("meta"):
-        implementation = Implementation(activation_checkpointing=what, attention="flash")
-        model = AlbertForPreTraining(AlbertConfig.preset("albert-xxlarge"), implementation).to(torch.bfloat16)
-        sizes = dict.fromkeys(("input_ids", "token_type_ids", "position_ids", "sequence_ids"), 512)
-        sizes |= {"masked_positions": 77, "masked_labels": 77, "cls_positions": 4, "sentence_labels": 4}
+        model = AlbertForPreTraining(config, implementation).to(torch.bfloat16)
+        sizes = dict.fromkeys(("input_ids", "token_type_ids", "position_ids", "sequence_ids"), length)
+        sizes |= {"masked_positions": chosen, "masked_labels": chosen, "cls_positions": 4, "sentence_labels": 4}
         batch = {name: torch.zeros(rows, size, dtype=torch.int64) for name, size in sizes.items()}
 
     def forward() -> Tensor:
         output = model(**batch)
         return output.mlm_loss_sum + output.sentence_loss_sum
 
+    return model, forward
+
+
+def kept_of_rows(rows: int, what: str) -> int:
+    """Bytes that albert-xxlarge keeps of `rows` rows of 512 tokens."""
+    implementation = Implementation(activation_checkpointing=what, attention="flash")
+    model, forward = forward_without_memory(AlbertConfig.preset("albert-xxlarge"), implementation, rows, 512, 77)
     return kept_bytes(model, forward)
+
+
+@pytest.mark.parametrize("what", ["none", "layer", "ffn"])
+@pytest.mark.parametrize("kernel", ["flash", "cudnn"])
+def test_the_kernels_of_gpus_are_traced_into_the_compiled_block(kernel: str, what: str) -> None:
+    torch.compiler.reset()
+    implementation = Implementation(what, compile=True, compile_backend="aot_eager", attention=kernel)
+    config = tiny_config(attention_probs_dropout_prob=0.1)
+    model, forward = forward_without_memory(config, implementation, rows=2, length=24, chosen=4)
+    forward().backward()
+    assert gradients(model)
 
 
 def test_xxlarge_keeps_little_of_a_row() -> None:
