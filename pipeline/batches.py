@@ -19,6 +19,7 @@ IGNORED = -100  # the label that the losses pass over, as in torch and transform
 FIRST_ORDINARY_ID = MASK_ID + 1
 
 _DRAWS_A_PAIR = 16  # random numbers: one for the label, the others to look for a partner
+_ROWS_A_DRAW = 4  # that are looked through for one: they lie together on disk
 
 Objective = Literal["sop", "nsp", "mlm"]
 Segment = NDArray[np.int64]  # some of a row's tokens, (n,)
@@ -94,24 +95,43 @@ class Reader:
             if label == 0 and drawn[0] < 0.5:
                 if self.objective == "sop":
                     a, b, label = b, a, 1
-                elif (partner := self._partner(int(document), len(b) + len(trail), drawn[1:])) is not None:
+                elif (partner := self._partner(int(document), len(b), len(trail), drawn[1:])) is not None:
                     b, trail, label = partner, partner[:0], 1
             pairs.append((np.concatenate((lead, a)), np.concatenate((b, trail))))
             labels.append(label)
         return pairs, labels
 
-    def _partner(self, document: int, length: int, uniforms: NDArray[np.float64]) -> Segment | None:
-        """A second segment out of another document, from the beginning of a sentence; None if no draw finds one.
+    def _partner(self, document: int, whole: int, cut: int, uniforms: NDArray[np.float64]) -> Segment | None:
+        """A second segment out of another document, that looks like the one it stands for; None if no draw finds any.
 
-        It has exactly `length` tokens: were it shorter than the segment it stands for, the length of the pair would
-        tell the label. Only a set with hardly any documents or pairs runs out of draws; the pair then keeps its own B.
+        Args:
+            whole, cut: tokens of the pair's own B: of its whole sentences, and of the one that its end cuts off.
+
+        Beginning, end and length must not tell the label. So the stranger is the second segment of another pair, too,
+        and where B ends inside a sentence, it is cut to exactly the length of B: inside its own last sentence, if a
+        draw finds one that fits. Where B ends with a sentence, as at the end of a document, the stranger does so, too:
+        it is the longest that is drawn of those that are not longer than B.
+
+        Only a set with hardly any documents or pairs runs out of draws; the pair then keeps its own B.
         """
-        for drawn in uniforms:
-            other = self.shards.row(int(drawn * len(self.shards)))
-            for (_, a, b, trail), owner in zip(parts_of(other), other.documents):
-                if owner != document and len(b) and len(a) + len(b) + len(trail) >= length:
-                    return np.concatenate((a, b, trail))[:length]
-        return None
+        length = whole + cut
+        best: Segment | None = None
+        firsts = (uniforms * len(self.shards)).astype(np.int64)  # (draws,)
+        rows = (firsts[:, None] + np.arange(_ROWS_A_DRAW)) % len(self.shards)  # (draws, rows a draw)
+        for other in map(self.shards.row, rows.flatten().tolist()):
+            ends = np.cumsum(np.stack(other.parts, axis=1)).reshape(-1, 4).tolist()
+            for (_, start, middle, end), owner in zip(ends, other.documents.tolist()):
+                if owner == document or start == middle:
+                    continue
+                if cut and start + length <= end and (best is None or middle < start + length < end):
+                    best = other.tokens[start : start + length].astype(np.int64)
+                    if middle < start + length < end:
+                        return best
+                elif not cut and (0 if best is None else len(best)) < middle - start <= length:
+                    best = other.tokens[start:middle].astype(np.int64)
+                    if len(best) == length:
+                        return best
+        return best
 
 
 def parts_of(row: Row) -> Iterator[tuple[Segment, Segment, Segment, Segment]]:
