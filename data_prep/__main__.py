@@ -20,6 +20,7 @@ mistake that the one line printed explains.
 import argparse
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,9 @@ JOBS = {
     "show": ("data_prep.show", "print rows as a person reads them"),
 }
 """Each job's module, with `add_arguments(parser)` and `run(args)`, and its help. Only the wanted one is imported."""
+
+ALONE = {"sample", "show"}
+"""Jobs that rank 0 does while the others leave."""
 
 
 def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
@@ -74,11 +78,15 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
 def main(arguments: Sequence[str]) -> None:
     """Runs the job that `arguments` name. UserError: a mistake of the user; SystemExit: after --help."""
     implementation, parsed = parse(arguments)
-    implementation.run(parsed)
+    if launched_rank() == 0 or arguments[0] not in ALONE:
+        implementation.run(parsed)
 
 
 def entry() -> int:
     """`main` for a shell: prints a user's mistake as one line, and returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):  # text that the terminal cannot spell must not end a job
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         main(sys.argv[1:])
         sys.stdout.flush()

@@ -164,6 +164,8 @@ class Ranks:
                 board.finish(index, _do(index, units, work, ledger))
         except BaseException:
             stop.set()  # two threads must not be inside MPI when the job is aborted
+            if ledger is not None:
+                ledger.abandon()
             raise
         finally:
             if server.is_alive():
@@ -263,6 +265,10 @@ def launch() -> Iterator[Ranks]:
             if ranks.is_root:
                 raise
             raise SystemExit(2 if isinstance(error, UserError) else 1) from None
+        if isinstance(error, KeyboardInterrupt):
+            if ranks.is_root:
+                print("interrupted; give the same command to go on", file=sys.stderr, flush=True)
+            communicator.Abort(130)
         if isinstance(error, UserError):
             print(f"error: rank {ranks.rank}: {error}", file=sys.stderr, flush=True)
         else:

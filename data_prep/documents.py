@@ -4,6 +4,7 @@ A directory of documents holds `train-00000.parquet`, ... (and `held_out-00000.p
 one file of each split for each unit of work, and `documents.json`, which is written last and lists them.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,10 +79,10 @@ class PartFile:
 class DocumentsManifest:
     """What `documents.json` says.
 
-    source: kind of the raw collection. inputs: what was read: name and size, or whatever identifies it. options: the
-    flags that decide the output, the held-out fraction among them. counts: by split. raw_bytes: of the input,
-    decompressed,
-    before markup was taken off. skipped: by reason, {"count": int, "examples": [names]}. files: every part, in order.
+    source: kind of the raw collection. inputs: what was read: name, size and fingerprint, or whatever identifies it.
+    options: the flags that decide the output, the held-out fraction among them. counts: by split. raw_bytes: of the
+    input, decompressed, before markup was taken off. skipped: by reason, {"count": int, "examples": [names]}. files:
+    every part, in order.
     """
 
     source: str
@@ -108,30 +109,55 @@ def part_name(split: str, index: int) -> str:
     return f"{split}-{index:05d}.parquet"
 
 
+class PartWriter:
+    """One Parquet file that is being written, with a row group in memory at a time. From `writing_part`."""
+
+    def __init__(self, name: str, writer: pq.ParquetWriter) -> None:
+        self.name, self._writer = name, writer
+        self._group: list[Document] = []
+        self._characters = self._documents = 0
+        self.file: PartFile | None = None  # once the part is complete
+
+    def add(self, document: Document) -> None:
+        """Appends a document."""
+        self._group.append(document)
+        self._characters += len(document.text)
+        if self._characters >= _ROW_GROUP_CHARACTERS:
+            self._close_group()
+
+    def _close_group(self) -> None:
+        if self._group:
+            columns = [[getattr(document, name) for document in self._group] for name in SCHEMA.names]
+            self._writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(self._group))
+        self._documents += len(self._group)
+        self._group, self._characters = [], 0
+
+    def finish(self, path: Path) -> None:
+        """Closes the file, which lies at `path` for now, and describes it in `file`."""
+        self._close_group()
+        self._writer.close()
+        self.file = PartFile(self.name, path.stat().st_size, file_checksum(path), self._documents)
+
+
+@contextlib.contextmanager
+def writing_part(path: Path) -> Iterator[PartWriter]:
+    """Writes one Parquet file (zstd), atomically; the same documents always give the same bytes."""
+    with (
+        replacing(path) as temporary,
+        pq.ParquetWriter(temporary, SCHEMA, compression="zstd", compression_level=3) as writer,
+    ):
+        part = PartWriter(path.name, writer)
+        yield part
+        part.finish(temporary)
+
+
 def write_part(path: Path, documents: Iterable[Document]) -> PartFile:
-    """Writes documents to one Parquet file (zstd), atomically; the same documents always give the same bytes."""
-    with replacing(path) as temporary:
-        rows = 0
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", compression_level=3) as writer:
-            for group in _row_groups(documents):
-                columns = [[getattr(document, name) for document in group] for name in SCHEMA.names]
-                writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(group))
-                rows += len(group)
-        size, checksum = temporary.stat().st_size, file_checksum(temporary)
-    return PartFile(name=path.name, bytes=size, xxh3_128=checksum, documents=rows)
-
-
-def _row_groups(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    group: list[Document] = []
-    characters = 0
-    for document in documents:
-        group.append(document)
-        characters += len(document.text)
-        if characters >= _ROW_GROUP_CHARACTERS:
-            yield group
-            group, characters = [], 0
-    if group:
-        yield group
+    """Writes documents to one Parquet file as `writing_part` does."""
+    with writing_part(path) as part:
+        for document in documents:
+            part.add(document)
+    assert part.file is not None
+    return part.file
 
 
 def read_part(path: Path) -> Iterator[Document]:

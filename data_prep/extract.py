@@ -8,6 +8,7 @@ of ranks, and a run that was killed and started again, write the same bytes. DIR
 """
 
 import argparse
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,7 +28,7 @@ from data_prep.documents import (
     part_name,
     read_manifest,
     write_manifest,
-    write_part,
+    writing_part,
 )
 from data_prep.errors import UserError
 from data_prep.ledger import Ledger, Record, describe_differences
@@ -165,7 +166,7 @@ def _fields(args: argparse.Namespace) -> Fields:
 
 
 def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: dict[str, Any]) -> bool:
-    """Whether `out` holds these very documents; inputs are told apart by names and sizes.
+    """Whether `out` holds these very documents; inputs are told apart by names, sizes and fingerprints.
 
     UserError: it holds others, and what differs.
     """
@@ -175,9 +176,10 @@ def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: d
     recorded = {"source": there.source, "inputs": there.inputs, **there.options}
     wanted = {"source": source, "inputs": inputs, **options}
     if recorded == wanted:
-        missing = [file.name for file in there.files if not (out / file.name).is_file()]
-        if missing:
-            raise UserError(f"{out} lacks {missing[0]}, which {MANIFEST} lists; delete {out} and extract it again")
+        for file in there.files:
+            path = out / file.name
+            if not path.is_file() or path.stat().st_size != file.bytes:
+                raise UserError(f"{path} is missing or has another size than {MANIFEST} says; extract {out} again")
         return True
     if recorded["inputs"] != inputs:
         recorded["inputs"], wanted["inputs"] = _names(there.inputs), _names(inputs)
@@ -189,28 +191,34 @@ def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: d
 
 def _names(inputs: list[dict[str, Any]]) -> str:
     shown = [
-        f"{entry.get('name')} ({entry['bytes']} bytes)" if "bytes" in entry else str(entry) for entry in inputs[:3]
+        f"{entry['name']} ({entry['bytes']} bytes{_told_by(entry)})" if "bytes" in entry else str(entry)
+        for entry in inputs[:3]
     ]
     return ", ".join(shown) + (f" and {len(inputs) - 3} more" if len(inputs) > 3 else "")
+
+
+def _told_by(entry: dict[str, Any]) -> str:
+    return f", xxh3 {entry['fingerprint'][:8]}" if "fingerprint" in entry else ""
 
 
 def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> Record:
     """Writes the documents of one unit, each to the file of its split; returns the unit's record."""
     counts = {TRAIN: Counts()} | ({HELD_OUT: Counts()} if held_out else {})
-    documents: dict[str, list[Document]] = {split: [] for split in counts}
     skipped: dict[str, dict[str, Any]] = {}
     consumed = source.consumed
-    for item in source.read(unit):
-        if isinstance(item, Document):
-            split = HELD_OUT if held_out and is_held_out(item.id, held_out) else TRAIN
-            counts[split].add(item)
-            documents[split].append(item)
-        else:
-            entry = skipped.setdefault(item.reason, {"count": 0, "examples": []})
-            entry["count"] += 1
-            if len(entry["examples"]) < _EXAMPLES:
-                entry["examples"].append(item.name)
-    files = [write_part(out / part_name(split, index), documents[split]) for split in counts]
+    with contextlib.ExitStack() as stack:
+        parts = {split: stack.enter_context(writing_part(out / part_name(split, index))) for split in counts}
+        for item in source.read(unit):
+            if isinstance(item, Document):
+                split = HELD_OUT if held_out and is_held_out(item.id, held_out) else TRAIN
+                counts[split].add(item)
+                parts[split].add(item)
+            else:
+                entry = skipped.setdefault(item.reason, {"count": 0, "examples": []})
+                entry["count"] += 1
+                if len(entry["examples"]) < _EXAMPLES:
+                    entry["examples"].append(item.name)
+    files = [part.file for part in parts.values() if part.file is not None]
     return {
         "documents": sum(count.documents for count in counts.values()),
         "counts": {split: asdict(count) for split, count in counts.items()},

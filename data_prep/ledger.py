@@ -37,6 +37,8 @@ class Ledger:
     def begin(self, options: Mapping[str, Any], *, discard_others: bool = False) -> None:
         """Creates the ledger, or takes up an unfinished one. For one rank only.
 
+        A run that has finished no unit yet has nothing to lose: other options take its place.
+
         Args:
             options: everything that decides what the job writes, as JSON.
             discard_others: an unfinished run with other options is deleted; for directories no person asked for.
@@ -48,8 +50,8 @@ class Ledger:
         wanted = json.loads(json.dumps(options))
         try:
             if recorded.exists():
-                there = json.loads(recorded.read_text(encoding="utf-8"))
-                if there != wanted and discard_others:
+                there = self._read(recorded)
+                if there != wanted and (discard_others or self._is_untouched()):
                     shutil.rmtree(self.output)
                 elif there != wanted:
                     raise UserError(
@@ -74,11 +76,10 @@ class Ledger:
     def finished(self, index: int) -> Record | None:
         """The record of unit `index`, or None where it has to be done (again)."""
         try:
-            record: Record = json.loads(self._path(index).read_text(encoding="utf-8"))
-            files = record.get("files", [])
-            if all((self.output / f["name"]).stat().st_size == f["bytes"] for f in files):
+            record = self._read(self._path(index))
+            if record and all((self.output / f["name"]).stat().st_size == f["bytes"] for f in record.get("files", [])):
                 return record
-        except (FileNotFoundError, json.JSONDecodeError):
+        except FileNotFoundError:
             pass
         return None
 
@@ -89,6 +90,27 @@ class Ledger:
     def remove(self) -> None:
         """Forgets the records: the job is complete and its manifest written."""
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Takes a run away that failed before anything was done, and the directory made for it."""
+        if self._is_untouched():
+            shutil.rmtree(self.directory)
+            if not any(self.output.iterdir()):
+                self.output.rmdir()
+
+    def _is_untouched(self) -> bool:
+        """Whether a run was begun here that has left no file and finished no unit."""
+        others = [path for path in self.output.iterdir() if path != self.directory and path.suffix != ".tmp"]
+        return not others and not any(self.directory.glob("[0-9]*.json"))
+
+    @staticmethod
+    def _read(path: Path) -> Record:
+        """A JSON object; {} where the file holds none, as after a power failure on some file systems."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def _path(self, index: int) -> Path:
         return self.directory / f"{index:06d}.json"

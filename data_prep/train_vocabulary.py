@@ -78,6 +78,8 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]] | None:
     least = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
     if args.size < least:
         raise UserError(f"--size is {args.size}; {least} is the least, for the special pieces alone")
+    if args.out.is_dir():
+        raise UserError(f"--out {args.out} is a directory; give a file in it, such as {args.out / 'vocabulary.model'}")
     if args.out.suffix != ".model":
         raise UserError(f"--out is {args.out}; give it a name that ends in .model")
     if args.sentences < 1 or not 0 <= args.seed < 2**63:
@@ -91,14 +93,26 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]] | None:
         "documents_digest": corpus.digest,
     }
     if args.out.exists():
-        record = args.out.with_suffix(".json")
-        there = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {"options": {}}
+        there = _record_of(args.out)
         differences = describe_differences(there["options"], options) or _changed_since(args.out, there)
         if differences:
             raise UserError(f"{args.out} is another vocabulary ({differences}); use another --out or delete it")
         print(f"vocab: {args.out} is complete; nothing to do")
         return None
     return corpus, options
+
+
+def _record_of(model: Path) -> dict[str, Any]:
+    """How a vocabulary was made, from the file beside it. UserError: there is none, or it is damaged."""
+    path = model.with_suffix(".json")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record["options"], dict) and isinstance(record["model_sha256"], str):
+            return record
+        reason = "it holds something else"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    raise UserError(f"{path} does not say how {model} was made ({reason}); use another --out or delete both")
 
 
 def _changed_since(model: Path, record: dict[str, Any]) -> str:

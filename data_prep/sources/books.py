@@ -28,8 +28,7 @@ class Books(Source):
         """Puts files together into units of about `unit_bytes`. UserError: a path is missing or holds no text file."""
         super().__init__()
         for book in [book for path in paths for book in find_books(path)]:
-            size = book.path.stat().st_size
-            self.inputs.append({"name": book.id, "bytes": size})
+            size = self.add_file(book.path, book.id)
             if not self.units or self.sizes[-1] + size > unit_bytes:
                 self.add([], 0)
             self.units[-1].append(book)

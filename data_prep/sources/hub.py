@@ -53,9 +53,11 @@ class Hub(Source):
         """One document a row of one shard."""
         name, shard = unit
         dataset = self._open(name)
+        # An id must not depend on how a person came to type the path of a local dataset.
+        short = Path(name).resolve().name if Path(name).exists() else name
         for row, record in enumerate(dataset.shard(num_shards=dataset.num_shards, index=shard)):
             try:
-                item = to_document(record, self.fields, f"{name}:{shard}:{row}")
+                item = to_document(record, self.fields, f"{short}:{shard}:{row}")
             except (KeyError, TypeError) as error:
                 raise UserError(
                     f"{name}, shard {shard}, row {row} has no text in {error}; check --text-field"

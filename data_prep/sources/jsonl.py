@@ -19,6 +19,7 @@ from data_prep.sources import Skipped, Source
 
 _JSON = re.compile(r"\.(?:jsonl|json|ndjson)(?:\.(gz|zst|bz2))?$", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH_ROWS = 256
 
 
@@ -52,8 +53,7 @@ class Records(Source):
         super().__init__()
         self.fields = fields
         for file, name in [found for path in paths for found in find_files(path)]:
-            size = file.stat().st_size
-            self.inputs.append({"name": name, "bytes": size})
+            size = self.add_file(file, name)
             if _PARQUET.search(name):
                 self._plan_parquet(file, name, unit_bytes)
                 continue
@@ -65,13 +65,15 @@ class Records(Source):
     def _plan_parquet(self, file: Path, name: str, unit_bytes: int) -> None:
         try:
             with pq.ParquetFile(file) as parquet:
-                metadata, columns = parquet.metadata, parquet.schema_arrow.names
+                metadata, schema = parquet.metadata, parquet.schema_arrow
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{file} is not a Parquet file ({error}); check --input") from error
         wanted = [self.fields.text, self.fields.id, self.fields.title]
         for column in wanted:
-            if column is not None and column not in columns:
-                raise UserError(f"{file} has no column {column!r}; choose --text-field among {', '.join(columns)}")
+            if column is not None and column not in schema.names:
+                raise UserError(f"{file} has no column {column!r}; choose --text-field among {', '.join(schema.names)}")
+        if not _holds_text(kind := schema.field(self.fields.text).type):
+            raise UserError(f"{file}: column {self.fields.text!r} holds {kind}, not text; choose another --text-field")
         begin = size = 0
         for group in range(metadata.num_row_groups):
             size += metadata.row_group(group).total_byte_size
@@ -91,22 +93,26 @@ class Records(Source):
             try:
                 record = json.loads(line)
                 yield to_document(record, self.fields, f"{unit.name}:{offset}")
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, RecursionError, KeyError, TypeError) as error:
                 number = line_number(unit.path, offset)
-                what = f"is not JSON ({error})" if isinstance(error, ValueError) else f"has no text in {error}"
+                broken = isinstance(error, ValueError | RecursionError)
+                what = f"is not JSON ({error})" if broken else f"has no text in {error}"
                 raise UserError(f"{unit.path}, line {number} {what}; mend it or check --text-field") from error
 
     def _read_parquet(self, unit: Part) -> Iterator[Document | Skipped]:
         columns = [name for name in (self.fields.text, self.fields.id, self.fields.title) if name is not None]
-        with pq.ParquetFile(unit.path) as parquet:
-            for group in range(unit.begin, unit.end):
-                row = 0
-                for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
-                    for record in batch.to_pylist():
-                        document = to_document(record, self.fields, f"{unit.name}:{group}:{row}")
-                        self.consumed += len(document.text.encode()) if isinstance(document, Document) else 0
-                        yield document
-                        row += 1
+        try:
+            with pq.ParquetFile(unit.path) as parquet:
+                for group in range(unit.begin, unit.end):
+                    row = 0
+                    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+                        for record in batch.to_pylist():
+                            document = to_document(record, self.fields, f"{unit.name}:{group}:{row}")
+                            self.consumed += len(document.text.encode()) if isinstance(document, Document) else 0
+                            yield document
+                            row += 1
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{unit.path} is damaged ({error}); get it again") from error
 
 
 def find_files(path: Path) -> list[tuple[Path, str]]:
@@ -123,6 +129,12 @@ def find_files(path: Path) -> list[tuple[Path, str]]:
     return sorted(((file, file.relative_to(path).as_posix()) for file in found), key=lambda entry: entry[1])
 
 
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
 def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
     """A record as a document; `place` is its id where it has none of its own. KeyError, TypeError: no text in it."""
     if not isinstance(record, dict) or fields.text not in record:
@@ -134,11 +146,19 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         raise TypeError(f"{fields.text!r}: it holds {type(text).__name__}, not a string")
     identity = record.get(fields.id) if fields.id is not None else None
     title = record.get(fields.title) if fields.title is not None else None
-    paragraphs = (" ".join(line.split()) for line in text.splitlines())
+    paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())
     prose = "\n".join(paragraph for paragraph in paragraphs if paragraph)
     if not prose:
         return Skipped(place, "no text")
-    return Document(place if identity is None else str(identity), "" if title is None else str(title), prose)
+    name = place if identity is None else _encodable(str(identity))
+    return Document(name, "" if title is None else _encodable(str(title)), prose)
+
+
+def _encodable(text: str) -> str:
+    """`text` with halves of characters outside the BMP, which JSON can spell alone ("\\ud83d"), joined or replaced."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def is_compressed(path: Path) -> bool:

@@ -57,10 +57,9 @@ class Wikipedia(Source):
         super().__init__()
         for path in paths:
             for file in export_files(path):
-                size = file.stat().st_size
                 check_export(file)
+                size = self.add_file(file, file.name)
                 step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
-                self.inputs.append({"name": file.name, "bytes": size})
                 for at in range(0, size, step):
                     self.add(Range(file, at, min(at + step, size)), min(step, size - at))
 

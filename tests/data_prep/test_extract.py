@@ -1,5 +1,7 @@
 """The job: the same bytes on any number of ranks and after a kill, a sensible split, and mistakes in one line."""
 
+import gzip
+import itertools
 import json
 import re
 from collections.abc import Sequence
@@ -13,6 +15,13 @@ from data_prep.documents import read_documents, read_manifest
 from data_prep.errors import UserError
 
 from . import corpora
+
+PEAK = """
+import resource, sys
+from data_prep.__main__ import main
+main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
@@ -112,15 +121,68 @@ def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
     before = contents(out)
     with pytest.raises(UserError, match=r"held_out is 0\.0 there, 0\.5 was asked for.*give another --out"):
         run("books", [tmp_path / "a"], out, "--held-out", "0.5")
-    with pytest.raises(UserError, match=r"inputs is 'a\.txt \(8 bytes\)' there, 'b\.txt \(8 bytes\)' was asked for"):
+    with pytest.raises(UserError, match=r"inputs is 'a\.txt \(8 bytes, xxh3 \w+\)' there, 'b\.txt"):
         run("books", [tmp_path / "b"], out)
     (tmp_path / "c.jsonl").write_text('{"text": "It is c."}')
     with pytest.raises(UserError, match="source is 'books' there"):
         run("jsonl", [tmp_path / "c.jsonl"], out)
     assert contents(out) == before
     (out / "train-00000.parquet").unlink()
-    with pytest.raises(UserError, match=r"lacks train-00000\.parquet"):
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing"):
         run("books", [tmp_path / "a"], out)
+
+
+def test_another_content_of_the_same_name_and_size_is_another_input(tmp_path: Path) -> None:
+    book, out = tmp_path / "a.txt", tmp_path / "out"
+    book.write_text("It is a text.")
+    run("books", [book], out)
+    book.write_text("It is a test.")
+    with pytest.raises(UserError, match=r"holds other documents \(inputs is 'a\.txt \(13 bytes, xxh3"):
+        run("books", [book], out)
+
+
+def test_a_part_that_was_cut_off_is_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("It is a text.")
+    run("books", [tmp_path / "a.txt"], tmp_path / "out")
+    part = tmp_path / "out" / "train-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has another size"):
+        run("books", [tmp_path / "a.txt"], tmp_path / "out")
+
+
+def test_no_input_counts_double(tmp_path: Path) -> None:
+    for directory in ("x", "y"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "a.txt").write_text("It is a text.")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "x" / "a.txt")
+    for inputs, message in [
+        (["x", "x"], "is given twice"),
+        (["x", "link.txt"], "is given twice"),
+        (["x", "y"], r"two files are called a\.txt; give one directory above both"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run("books", [tmp_path / name for name in inputs], tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_in_the_first_unit_leaves_nothing_that_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("no JSON\n")
+    with pytest.raises(UserError, match="line 1 is not JSON"):
+        run("jsonl", [tmp_path / "a.jsonl"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_memory_of_a_unit_does_not_grow_with_it(tmp_path: Path) -> None:
+    """A compressed file is one unit, however large."""
+    line = json.dumps({"text": "It is one of many words. " * 400}) + "\n"
+    peaks = []
+    for lines_count in (2_000, 20_000):
+        path, out = tmp_path / f"{lines_count}.jsonl.gz", tmp_path / f"out-{lines_count}"
+        with gzip.open(path, "wt", compresslevel=1) as file:
+            file.writelines(itertools.repeat(line, lines_count))
+        result = corpora.run(["-c", PEAK, "extract", "--source", "jsonl", "--input", path, "--out", out])
+        peaks.append(int(result.stdout.splitlines()[-1]))
+    assert peaks[1] < peaks[0] + 50 * 1024  # kB; ten times the text, 180 MB more of it
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def test_a_local_dataset(dataset: Path) -> None:
 def test_ids_by_place_differ(dataset: Path) -> None:
     ids = read(Hub([str(dataset)], None, "train", Fields()))
     assert len(set(ids)) == 6
+    assert read(Hub([f"{dataset}/../dataset/"], None, "train", Fields())) == ids  # however the path was typed
 
 
 def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,3 +130,38 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"words": ["a"]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"a\.parquet has no column 'text'; choose --text-field among words"):
         Records([tmp_path], Fields(), 1)
+
+
+def test_a_column_without_text_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: column 'text' holds int64, not text"):
+        Records([tmp_path], Fields(), 1)
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
+        pq.write_table(pa.table({"text": pa.array(["It is so.", None]).cast(kind)}), tmp_path / "a.parquet")
+        assert read(tmp_path, Fields()) == [
+            Document("a.parquet:0:0", "", "It is so."),
+            Skipped("a.parquet:0:1", "no text"),
+        ]
+
+
+def test_a_damaged_page_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": [f"It is {n}." for n in range(1000)]}), path, compression="zstd")
+    content = bytearray(path.read_bytes())
+    content[100:400] = bytes(300)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"a\.parquet is damaged"):
+        read(path, Fields())
+
+
+def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(r'{"text": "\ud83d\ude00 and \ud83d alone", "id": "\udc00"}')
+    assert read(path, Fields(id="id")) == [Document("\ufffd", "", "\U0001f600 and \ufffd alone")]
+
+
+def test_json_too_deep_to_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("[" * 100_000)
+    with pytest.raises(UserError, match="line 1 is not JSON"):
+        read(path, Fields())

@@ -15,6 +15,7 @@ def test_differences_are_named() -> None:
 def test_an_unfinished_run_of_other_options_is_refused(tmp_path: Path) -> None:
     Ledger(tmp_path / "out").begin({"seed": 0})
     Ledger(tmp_path / "out").begin({"seed": 0})
+    Ledger(tmp_path / "out").write(3, {"n": 1})
     with pytest.raises(UserError, match=r"seed is 0 there, 1 was asked for.*another --out"):
         Ledger(tmp_path / "out").begin({"seed": 1})
 
@@ -55,4 +56,31 @@ def test_a_half_written_record_does_not_count(tmp_path: Path) -> None:
     ledger.write(0, {"n": 1})
     assert ledger.finished(0) == {"n": 1}
     (tmp_path / ".units" / "000000.json").write_text(json.dumps({"n": 1})[:-2])
+    assert ledger.finished(0) is None
+
+
+def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
+    Ledger(tmp_path / "out").begin({"seed": 0})
+    Ledger(tmp_path / "out").begin({"seed": 1})
+    Ledger(tmp_path / "out").abandon()
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_done_is_not_abandoned(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.begin({"seed": 0})
+    ledger.write(0, {"n": 1})
+    ledger.abandon()
+    assert ledger.finished(0) == {"n": 1}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
+def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
+    ledger = Ledger(tmp_path)
+    ledger.begin({"seed": 0})
+    ledger.write(0, {"n": 1})
+    (tmp_path / ".units" / "options.json").write_text(content)
+    with pytest.raises(UserError, match="unfinished run of other options"):
+        ledger.begin({"seed": 0})
+    (tmp_path / ".units" / "000000.json").write_text(content)
     assert ledger.finished(0) is None

@@ -78,6 +78,10 @@ def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritte
     out.write_bytes(before + b"x")
     with pytest.raises(UserError, match="not what was recorded"):
         vocab(documents_directory, out)
+    for damaged in ("", "{", "{}", "[]", '{"options": 1, "model_sha256": ""}'):
+        out.with_suffix(".json").write_text(damaged)
+        with pytest.raises(UserError, match=r"v\.json does not say how .*v\.model was made"):
+            vocab(documents_directory, out)
 
 
 def test_several_ranks_train_the_same_vocabulary(
@@ -110,3 +114,8 @@ def test_mistakes(documents_directory: Path, tmp_path: Path, options: list[str],
     with pytest.raises(UserError, match=message):
         vocab(documents_directory, tmp_path / "v.model", *options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_no_vocabulary(documents_directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is a directory; give a file in it, such as .*vocabulary\.model"):
+        vocab(documents_directory, tmp_path)
