@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_prep.shards import Row, ShardSet
 from data_prep.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID
-from pipeline import draws, masking, order
+from pipeline import draws, masking
 
 IGNORED = -100  # the label that the losses pass over, as in torch and transformers
 FIRST_ORDINARY_ID = MASK_ID + 1
@@ -47,10 +47,11 @@ class BatchShape:
     predictions: int
 
     @classmethod
-    def of(cls, shards: ShardSet) -> "BatchShape":
-        """The sizes that every row of `shards` fits into."""
-        length = shards.manifest.max_seq_length
-        return cls(length, shards.manifest.counts.max_pairs_in_row, masking.max_predictions(length))
+    def of(cls, *sets: ShardSet) -> "BatchShape":
+        """The sizes that every row of `sets` fits into."""
+        length = max(shards.manifest.max_seq_length for shards in sets)
+        pairs = max(shards.manifest.counts.max_pairs_in_row for shards in sets)
+        return cls(length, pairs, masking.max_predictions(length))
 
 
 @dataclass(frozen=True)
@@ -214,18 +215,6 @@ def mask_row(
     ids[chosen] = masking.corrupt(
         labels, uniforms[2 * len(ids) :][: 2 * count], MASK_ID, FIRST_ORDINARY_ID, len(continues_word)
     )
-
-
-def training_step(
-    reader: Reader, step: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
-) -> list[Batch]:
-    """The micro-batches of one rank in one step."""
-    batches = []
-    for micro_step in range(train_batch_size // (micro_batch_size * world_size)):
-        positions = order.positions_of(step, micro_step, rank, world_size, micro_batch_size, train_batch_size)
-        epochs, rows = order.rows_at(positions, len(reader.shards), reader.seed)
-        batches.append(reader.read(epochs.tolist(), rows.tolist()))
-    return batches
 
 
 def evaluation(

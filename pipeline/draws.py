@@ -17,6 +17,7 @@ class Purpose(enum.IntEnum):
     MASK = 2
     SENTENCE_ORDER = 3
     DROPOUT = 4
+    CORPUS = 5
 
 
 def words(seed: int, purpose: Purpose, epoch: int, index: int, count: int) -> NDArray[np.uint64]:

@@ -15,6 +15,11 @@ Several machines, over ssh (pdsh):
     deepspeed --hostfile hostfile --module pipeline.pretrain --model albert-xxlarge --data shards/train \\
         --eval-data shards/held_out --deepspeed_config ds_configs/xxlarge.json --output runs/xxlarge
 
+Three samples of Wikipedia for each one of books, evaluated apart:
+
+    deepspeed --module pipeline.pretrain --model albert-base --data shards/wikipedia:3 shards/books:1 \\
+        --eval-data shards/wikipedia_held_out shards/books_held_out --deepspeed_config ds_configs/base.json --output runs/mixed
+
 Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 75 stopped by SIGTERM,
 SIGUSR1 or Ctrl-C after saving, to be started again.
 """
@@ -25,6 +30,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from data_prep import atomic
 from data_prep.errors import UserError
@@ -34,6 +40,9 @@ from pipeline import runs
 from pipeline import settings as run_settings
 from pipeline.control import Control, run_and_leave
 from pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.corpora import Corpora
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,11 +68,10 @@ def _run(settings: Settings) -> int:
     import deepspeed
     import torch
 
-    from data_prep.shards import open_shards
     from data_prep.vocabulary import Vocabulary
     from model import AlbertForPreTraining
     from pipeline import checkpoints, defects, export, schedule
-    from pipeline.batches import BatchShape, Reader
+    from pipeline.corpora import names_of, open_corpora
     from pipeline.engine import initialise
     from pipeline.monitor import Monitor
     from pipeline.pretraining import PreTraining
@@ -76,20 +84,17 @@ def _run(settings: Settings) -> int:
         settings.warmup_steps,
         settings.steps,
     )
-    vocabulary = Vocabulary.load(settings.data / "spiece.model")
-
-    def reader(directory: Path) -> Reader:
-        shards = open_shards(directory)
-        return Reader(shards, BatchShape.of(shards), vocabulary.continues_word, settings.objective, settings.seed)
-
-    training = reader(settings.data)
-    held_out = None if settings.eval_data is None else reader(settings.eval_data)
+    continues_word = Vocabulary.load(settings.data[0] / "spiece.model").continues_word
+    training = open_corpora(settings.data, settings.shares, continues_word, settings.objective, settings.seed)
+    held_out = {
+        name: open_corpora([directory], [1], continues_word, settings.objective, settings.seed).readers[0]
+        for name, directory in zip(names_of(settings.eval_data), settings.eval_data)
+    }
 
     deepspeed.init_distributed(verbose=False)
     control = Control()
-    for directory in (settings.data, settings.eval_data):
-        if directory is not None:
-            _check_contents(directory, control)
+    for directory in (*settings.data, *settings.eval_data):
+        _check_contents(directory, control)
     _lock = runs.take(settings.output, control)  # until this process ends
     if control.rank == 0:
         write_run(settings)
@@ -100,7 +105,7 @@ def _run(settings: Settings) -> int:
     saved = checkpoints.load_latest(engine, settings.output / "checkpoints")
     position = Position() if saved is None else Position(**saved)
     if control.rank == 0:
-        _introduce(settings, len(training.shards), description, position.step)
+        _introduce(settings, training, description, position.step)
 
     monitor = Monitor(settings.output, position.step, enabled=control.rank == 0)
     try:
@@ -143,18 +148,20 @@ def write_run(settings: Settings) -> None:
     settings.output.mkdir(parents=True, exist_ok=True)
     atomic.write_text(settings.output / "settings.json", json.dumps(settings.to_dict(), indent=2) + "\n")
     with atomic.replacing(settings.output / "spiece.model") as temporary:
-        temporary.write_bytes((settings.data / "spiece.model").read_bytes())
+        temporary.write_bytes((settings.data[0] / "spiece.model").read_bytes())
 
 
-def _introduce(settings: Settings, rows: int, description: str, step: int) -> None:
-    engine = settings.engine
+def _introduce(settings: Settings, training: "Corpora", description: str, step: int) -> None:
+    engine, rows = settings.engine, training.rows
+    samples = settings.steps * engine.train_batch_size
     print(
         f"model: {asdict(settings.model)['num_hidden_layers']} layers, hidden size {settings.model.hidden_size}, "
         f"vocabulary {settings.model.vocab_size:,}\n{description}\n"
         f"batch: {engine.train_batch_size} rows = {engine.micro_batch_size} x {engine.accumulation_steps} "
         f"accumulated x {engine.world_size} ranks; {settings.steps:,} steps = "
-        f"{settings.steps * engine.train_batch_size / rows:.2f} epochs of {rows:,} rows\n"
+        f"{samples / rows:.2f} epochs of {rows:,} rows\n"
         f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        *training.describe(samples),
         *(f"note: {note}" for note in engine.notes),
         *([f"resuming from step {step}"] if step else []),
         sep="\n",

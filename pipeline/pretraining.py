@@ -1,6 +1,6 @@
 """Pre-training as a `Workload`: rows of shards, masked tokens and the sentence loss."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from model.albert import PreTrainingOutput
 from pipeline import batches
 from pipeline.batches import Batch, Reader
 from pipeline.control import Control
+from pipeline.corpora import Corpora, training_step
 from pipeline.evaluation import evaluate
 from pipeline.settings import Settings
 from pipeline.statistics import SUMS, pretraining_sums, summarise
@@ -20,11 +21,15 @@ SANITY_BATCHES = 2
 
 @dataclass
 class PreTraining:
-    """The rows of `training`, evaluated on those of `held_out`, as `settings` say. A `Workload`."""
+    """The rows of `training`, evaluated on those of `held_out`, as `settings` say. A `Workload`.
+
+    Attributes:
+        held_out: readers by name; the first one's figures have no name before them, and decide what the best step is.
+    """
 
     settings: Settings
-    training: Reader
-    held_out: Reader | None
+    training: Corpora
+    held_out: Mapping[str, Reader]
     control: Control
 
     name = "pretrain"
@@ -33,12 +38,12 @@ class PreTraining:
     @property
     def evaluates(self) -> bool:
         """Whether there are held-out rows."""
-        return self.held_out is not None
+        return bool(self.held_out)
 
     def steps(self, first: int) -> Iterator[list[Batch]]:
         """See `Workload.steps`."""
         for step in range(first, self.settings.steps):
-            yield batches.training_step(
+            yield training_step(
                 self.training,
                 step,
                 self.control.rank,
@@ -71,8 +76,12 @@ class PreTraining:
         return summarise(totals, None if self.settings.objective == "mlm" else self.settings.objective)
 
     def try_evaluation(self, engine: Any) -> None:
-        """Two batches of each rank."""
+        """Two batches of each rank, of each directory."""
         self._evaluate(engine, SANITY_BATCHES)
+
+    def progress(self, samples: int) -> dict[str, Any]:
+        """How far each corpus of a mixture has come."""
+        return self.training.progress(samples)
 
     def evaluate(self, engine: Any, last: bool) -> Evaluation:
         """On `eval_batches` batches of each rank, or all; scored by the accuracy on masked tokens."""
@@ -80,5 +89,8 @@ class PreTraining:
         return Evaluation(figures, figures["mlm_accuracy"], "mlm_loss")
 
     def _evaluate(self, engine: Any, limit: int | None) -> dict[str, Any]:
-        assert self.held_out is not None
-        return evaluate(engine, self.held_out, self.control, self.settings.engine.micro_batch_size, limit)
+        figures: dict[str, Any] = {}
+        for number, (name, reader) in enumerate(self.held_out.items()):
+            found = evaluate(engine, reader, self.control, self.settings.engine.micro_batch_size, limit)
+            figures |= {f"{name}/{key}": value for key, value in found.items()} if number else found
+        return figures

@@ -8,6 +8,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from data_prep.shards import Manifest, open_shards
 from model.config import PRESETS, AlbertConfig, Implementation
-from pipeline import engine_config
+from pipeline import engine_config, order
 from pipeline.batches import Objective
 from pipeline.engine_config import EngineConfig, Hardware
 
@@ -29,11 +30,12 @@ class Settings:
     Attributes:
         model: architecture; its vocabulary and positions are those of the data.
         implementation: how it runs; never changes what it computes.
-        data: directory of the training shards.
-        eval_data: directory of the held-out shards, if any.
+        data: directories of the training shards, one for each corpus.
+        shares: samples of each corpus in a block of `sum(shares)`; see pipeline/order.py.
+        eval_data: directories of held-out shards, evaluated apart.
         output: the run's directory.
         engine: the DeepSpeed JSON, fitted to the ranks there are.
-        data_digest: sha256 of the training shards' manifest.
+        data_digests: sha256 of each corpus's manifest.
         objective: the sentence loss: sop, nsp, or mlm for none.
         seed: of initial weights, order, masks, sentence order and dropout.
         steps: optimizer steps of the whole run.
@@ -47,11 +49,12 @@ class Settings:
 
     model: AlbertConfig
     implementation: Implementation
-    data: Path
-    eval_data: Path | None
+    data: tuple[Path, ...]
+    shares: tuple[int, ...]
+    eval_data: tuple[Path, ...]
     output: Path
     engine: EngineConfig
-    data_digest: str
+    data_digests: tuple[str, ...]
     objective: Objective
     seed: int
     steps: int
@@ -79,15 +82,15 @@ class Settings:
             "optimizer": json["optimizer"],
             "scheduler": json.get("scheduler"),
             "gradient_clipping": json.get("gradient_clipping"),
-            "data": self.data_digest,
+            "data": self.data_digests[0] if len(self.data) == 1 else list(zip(self.data_digests, self.shares)),
         }
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as plain values, for the run's `settings.json`."""
         return {
             **self.identity(),
-            "data_directory": str(self.data),
-            "eval_data_directory": None if self.eval_data is None else str(self.eval_data),
+            "data_directories": [str(directory) for directory in self.data],
+            "eval_data_directories": [str(directory) for directory in self.eval_data],
             "implementation": dataclasses.asdict(self.implementation),
             "precision": self.engine.precision,
             "world_size": self.engine.world_size,
@@ -116,8 +119,21 @@ def parser() -> Parser:
         metavar="FIELD=VALUE",
         help="fields of AlbertConfig to replace, e.g. parameter_sharing=attention embedding_size=64",
     )
-    p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards to train on (data_prep shards)")
-    p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
+    p.add_argument(
+        "--data",
+        required=True,
+        nargs="+",
+        metavar="DIR[:WEIGHT]",
+        help="shards to train on (data_prep shards); of several corpora, each with its share of the samples",
+    )
+    p.add_argument(
+        "--eval-data",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="shards of held-out documents; several are evaluated apart, and the first decides the best checkpoint",
+    )
     p.add_argument("--output", required=True, type=Path, metavar="RUN", help="directory of the run")
     p.add_argument("--deepspeed_config", required=True, type=Path, metavar="JSON", help="e.g. ds_configs/base.json")
     p.add_argument("--steps", type=positive, metavar="N", help="default: the paper's 125,000 at a batch of 4096")
@@ -149,30 +165,45 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Settings:
     """Makes `Settings` of a parsed command line. Reads files and writes none; raises UserError for what cannot work."""
     config = engine_config.load(args.deepspeed_config)
-    shards = open_shards(args.data)
+    directories, weights = parse_corpora(args.data)
+    sets = [open_shards(directory) for directory in directories]
+    shares = order.whole_shares(weights or [Fraction(len(shards)) for shards in sets])
     fields = parse_fields(args.model_args)
-    model = _model(args.model, fields, args.objective, shards.manifest)
+    model = _model(args.model, fields, args.objective, sets[0].manifest)
     engine = engine_config.fit(config, world_size, hardware, args.precision)
-    if len(shards) < world_size:
-        raise UserError(
-            f"{args.data} holds {len(shards)} rows, fewer than the {world_size} ranks; use fewer ranks or more text"
-        )
-    if len(shards) < engine.train_batch_size:
-        raise UserError(
-            f"{args.data} holds {len(shards)} rows, fewer than one batch of {engine.train_batch_size}; "
-            "lower train_batch_size or add text"
-        )
-    if args.eval_data is not None:
-        _same_vocabulary(shards.manifest, args.data, open_shards(args.eval_data).manifest, args.eval_data)
+    rows = sum(len(shards) for shards in sets)
+    named = " ".join(str(directory) for directory in directories)
+    if rows < world_size:
+        raise UserError(f"{named} holds {rows} rows, fewer than the {world_size} ranks; use fewer ranks or more text")
+    for directory, shards, share in zip(directories, sets, shares):
+        wanted = -(-engine.train_batch_size * share // sum(shares))
+        if len(shards) < wanted:
+            part = "one batch" if len(sets) == 1 else "its share of one batch,"
+            raise UserError(
+                f"{directory} holds {len(shards)} rows, fewer than {part} of {wanted}; "
+                f"lower train_batch_size{' or its weight' * (len(sets) > 1)} or add text"
+            )
+    for directory, shards in zip(directories[1:], sets[1:]):
+        _agree(sets[0].manifest, directories[0], shards.manifest, directory)
+        if shards.manifest.max_seq_length != sets[0].manifest.max_seq_length:
+            raise UserError(
+                f"{directory} has rows of {shards.manifest.max_seq_length} tokens, {directories[0]} of "
+                f"{sets[0].manifest.max_seq_length}; make its shards again with the same --max-seq-length"
+            )
+    for directory in args.eval_data:
+        _agree(sets[0].manifest, directories[0], open_shards(directory).manifest, directory)
     check_writable(args.output)
     return Settings(
         model=model,
         implementation=Implementation(activation_checkpointing=args.activation_checkpointing, compile=args.compile),
-        data=args.data,
-        eval_data=args.eval_data,
+        data=directories,
+        shares=shares,
+        eval_data=tuple(args.eval_data),
         output=args.output,
         engine=engine,
-        data_digest=hashlib.sha256((args.data / "manifest.json").read_bytes()).hexdigest(),
+        data_digests=tuple(
+            hashlib.sha256((directory / "manifest.json").read_bytes()).hexdigest() for directory in directories
+        ),
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         seed=args.seed,
         steps=args.steps or max(1, round(PAPER_STEPS * PAPER_BATCH / engine.train_batch_size)),
@@ -183,6 +214,33 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Se
         eval_batches=args.eval_batches,
         max_hours=args.max_hours,
     )
+
+
+def parse_corpora(arguments: Sequence[str]) -> tuple[tuple[Path, ...], list[Fraction]]:
+    """`["wikipedia:3", "books:1"]` as directories and weights; no weights where none is given.
+
+    A directory whose name ends in a colon and a number is taken as it stands where it exists.
+    """
+    directories: list[Path] = []
+    weights: list[Fraction] = []
+    for argument in arguments:
+        name, colon, number = argument.rpartition(":")
+        if not colon or Path(argument).is_dir():
+            directories.append(Path(argument))
+            continue
+        try:
+            weight = Fraction(number)
+        except (ValueError, ZeroDivisionError):
+            raise UserError(f"--data {argument}: {number!r} is no weight; give DIR:WEIGHT, as in {name}:0.5") from None
+        if weight <= 0:
+            raise UserError(f"--data {argument}: a weight is above 0; leave the directory out if it is not wanted")
+        directories.append(Path(name))
+        weights.append(weight)
+    if weights and len(weights) < len(directories):
+        raise UserError("--data: some directories have a weight and others none; give each one, or none of them")
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise UserError("--data names a directory twice; name it once, with the weight of both")
+    return tuple(directories), weights
 
 
 def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
@@ -226,7 +284,7 @@ def _model(name: str, fields: dict[str, Any], objective: str | None, manifest: M
         raise UserError(str(error)) from None
 
 
-def _same_vocabulary(first: Manifest, first_path: Path, second: Manifest, second_path: Path) -> None:
+def _agree(first: Manifest, first_path: Path, second: Manifest, second_path: Path) -> None:
     if first.vocabulary_sha256 != second.vocabulary_sha256:
         raise UserError(
             f"{second_path} was made with another vocabulary ({second.vocabulary_sha256[:12]}) than {first_path} "

@@ -196,8 +196,10 @@ class Trainer:
         tokens, rows = totals[-2:]
         self.position.tokens += int(tokens)
         norm = self.engine.get_global_grad_norm()
+        samples = self.position.step * self.config.train_batch_size
+        figures |= self.workload.progress(samples)
         figures |= {
-            "samples": self.position.step * self.config.train_batch_size,
+            "samples": samples,
             "tokens": self.position.tokens,
             "learning_rate": rate,
             "grad_norm": 0.0 if norm is None else float(norm),

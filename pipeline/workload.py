@@ -60,6 +60,10 @@ class Workload(Protocol):
         """The figures of added-up `sums`; "loss" is one of them."""
         ...
 
+    def progress(self, samples: int) -> dict[str, Any]:
+        """Further figures of a run that has consumed `samples`; {} where there are none."""
+        ...
+
     def try_evaluation(self, engine: Any) -> None:
         """Evaluates a little before the first step, so that a broken evaluation is found at once."""
         ...

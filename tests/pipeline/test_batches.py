@@ -9,6 +9,7 @@ from data_prep.pairs import Parts
 from data_prep.shards import Row
 from pipeline import batches, masking
 from pipeline.batches import IGNORED, BatchShape, Reader
+from pipeline.corpora import Corpora, training_step
 
 VOCABULARY = 200
 CONTINUES = np.arange(VOCABULARY) >= 100  # ids 5..99 begin a word
@@ -145,13 +146,10 @@ def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():
 @pytest.mark.parametrize(("world", "micro"), [(1, 12), (1, 4), (2, 3), (3, 4), (4, 1)])
 def test_a_step_reads_the_same_rows_however_it_is_split(world, micro):
     shards = random_shards(count=30)
-    whole = [batches.training_step(reader(shards), step, 0, 1, 12, 12) for step in range(4)]
+    corpus = Corpora((reader(shards),), ("one",), (1,), seed=0)
+    whole = [training_step(corpus, step, 0, 1, 12, 12) for step in range(4)]
     for step in range(4):
-        parts = [
-            batch
-            for rank in range(world)
-            for batch in batches.training_step(reader(shards), step, rank, world, micro, 12)
-        ]
+        parts = [batch for rank in range(world) for batch in training_step(corpus, step, rank, world, micro, 12)]
         rows = sorted(map(tuple, np.concatenate([part.input_ids for part in parts]).tolist()))
         assert rows == sorted(map(tuple, whole[step][0].input_ids.tolist()))
 

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import psutil
@@ -13,6 +15,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AlbertForPreTraining as ReferenceModel
 
+from data_prep.shards import open_shards
 from pipeline import checkpoints, export
 from pipeline.batches import BatchShape, Reader
 from tests.pipeline.conftest import REPOSITORY, run
@@ -186,6 +189,34 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path, n
     found = checkpoints.load_weights(output / "checkpoints")
     assert expected.keys() == found.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(corpus, config, tmp_path):
+    output = tmp_path / "run"
+    words = [
+        sys.executable, "-m", "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL,
+        "--data", f"{corpus.train}:3", f"{corpus.held_out}:1", "--eval-data", corpus.held_out, corpus.train,
+        "--deepspeed_config", config, "--output", output, "--steps", "8", "--log-interval", "4",
+        "--eval-interval", "8", "--save-interval", "4", "--eval-batches", "2",
+    ]  # fmt: skip
+    result = run(*words)
+    batch = CONFIG["train_batch_size"]
+    assert "corpus train: 75.00% of the samples" in result.stdout
+    undisturbed = records(output)
+    first, second, evaluation = undisturbed
+    for record, steps in ((first, 4), (second, 8)):
+        assert record["samples/train"] == 3 * record["samples/held_out"] == 3 * steps * batch // 4
+        assert record["epochs/train"] == record["samples/train"] / len(open_shards(corpus.train))
+    assert evaluation["split"] == "eval"
+    assert evaluation["mlm_loss"] != evaluation["train/mlm_loss"]
+
+    # As if the second half had not been.
+    (output / "done").unlink()
+    for checkpoint in (output / "checkpoints").iterdir():
+        if checkpoint.is_dir() and "8" in checkpoint.name:
+            shutil.rmtree(checkpoint)
+    assert "resuming from step 4" in run(*words).stdout
+    assert records(output) == undisturbed
 
 
 def test_one_rank_in_fp32_follows_two_ranks(corpus, config, tmp_path):

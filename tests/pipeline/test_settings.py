@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from data_prep.errors import UserError
+from data_prep.shards import open_shards
 from pipeline import pretrain, runs, settings
 from pipeline.engine_config import Hardware
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
@@ -36,7 +37,8 @@ def words(corpus, tmp_path):
 
 
 def line(words):
-    return [part for flag, value in words.items() for part in (flag, *([value] if value is not None else []))]
+    values = {flag: [value] if isinstance(value, str) else value or [] for flag, value in words.items()}
+    return [part for flag, parts in values.items() for part in (flag, *parts)]
 
 
 def resolve(words, world_size=2, hardware=GPU):
@@ -99,6 +101,13 @@ def test_too_few_rows_are_refused(words, corpus, tmp_path):
         resolve(words | {"--deepspeed_config": str(path)})
 
 
+def test_a_weight_too_large_for_a_corpus_is_refused(words, corpus, tmp_path):
+    path = tmp_path / "batch.json"
+    path.write_text(json.dumps(CONFIG | {"train_batch_size": 2 * len(open_shards(corpus.held_out))}))
+    with pytest.raises(UserError, match="fewer than its share of one batch"):
+        resolve(words | {"--deepspeed_config": str(path), "--data": [f"{corpus.train}:1", f"{corpus.held_out}:99"]})
+
+
 def test_held_out_rows_of_another_vocabulary_are_refused(words, corpus, tmp_path):
     vocabulary = tmp_path / "other.model"
     data_prep("vocab", "--documents", corpus.documents, "--out", vocabulary, "--size", "150")
@@ -107,7 +116,9 @@ def test_held_out_rows_of_another_vocabulary_are_refused(words, corpus, tmp_path
         "shards", "--documents", corpus.documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", "64"
     )
     with pytest.raises(UserError, match="another vocabulary"):
-        resolve(words | {"--eval-data": str(shards)})
+        resolve(words | {"--eval-data": [str(corpus.held_out), str(shards)]})
+    with pytest.raises(UserError, match="another vocabulary"):
+        resolve(words | {"--data": [str(corpus.train), str(shards)]})
 
 
 def test_longer_held_out_rows_are_refused(words, corpus, tmp_path):
@@ -118,6 +129,47 @@ def test_longer_held_out_rows_are_refused(words, corpus, tmp_path):
     )  # fmt: skip
     with pytest.raises(UserError, match="rows of 128 tokens"):
         resolve(words | {"--eval-data": str(shards)})
+
+
+def test_several_corpora_have_weights_or_the_share_of_their_rows(words, corpus):
+    alone = resolve(words)
+    assert (alone.data, alone.shares) == ((corpus.train,), (1,))
+    assert isinstance(alone.identity()["data"], str)
+    mixed = resolve(words | {"--data": [f"{corpus.train}:0.75", f"{corpus.held_out}:1/4"]})
+    assert (mixed.data, mixed.shares) == ((corpus.train, corpus.held_out), (3, 1))
+    assert mixed.identity()["data"][0] == (alone.identity()["data"], 3)
+    rows = [len(open_shards(directory)) for directory in mixed.data]
+    by_rows = resolve(words | {"--data": [str(corpus.train), str(corpus.held_out)]}).shares
+    assert by_rows[0] * rows[1] == by_rows[1] * rows[0]
+
+
+def test_a_colon_in_a_directory_s_name_is_no_weight(words, corpus, tmp_path):
+    (tmp_path / "corpus:2").symlink_to(corpus.train)
+    assert resolve(words | {"--data": str(tmp_path / "corpus:2")}).data == (tmp_path / "corpus:2",)
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ((":1", ""), "some directories have a weight"),
+        ((":1", ":0"), "a weight is above 0"),
+        ((":1", ":much"), "'much' is no weight"),
+    ],
+)
+def test_wrong_weights_are_refused(words, corpus, weights, text):
+    with pytest.raises(UserError, match=text) as caught:
+        resolve(words | {"--data": [f"{corpus.train}{weights[0]}", f"{corpus.held_out}{weights[1]}"]})
+    assert "\n" not in str(caught.value)
+
+
+def test_corpora_that_do_not_go_together_are_refused(words, corpus, tmp_path):
+    with pytest.raises(UserError, match="names a directory twice"):
+        resolve(words | {"--data": [str(corpus.train), str(corpus.train / ".." / "train")]})
+    short = tmp_path / "short"
+    job = ["shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", short]
+    data_prep(*job, "--max-seq-length", "32")
+    with pytest.raises(UserError, match="rows of 32 tokens"):
+        resolve(words | {"--data": [str(corpus.train), str(short)]})
 
 
 def test_a_corrupt_shard_is_refused_by_name(words, corpus, tmp_path):
