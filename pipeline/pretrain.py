@@ -18,7 +18,7 @@ Several machines, over ssh (pdsh):
 Three samples of Wikipedia for each one of books, evaluated apart:
 
     deepspeed --module pipeline.pretrain --model albert-base --data shards/wikipedia:3 shards/books:1 \\
-        --eval-data shards/wikipedia_held_out shards/books_held_out --deepspeed_config ds_configs/base.json --output runs/mixed
+        --eval-data held_out/wikipedia held_out/books --deepspeed_config ds_configs/base.json --output runs/mixed
 
 Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 75 stopped by SIGTERM,
 SIGUSR1 or Ctrl-C after saving, to be started again.
