@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_prep.errors import UserError
+from pipeline import config_values
 
 Precision = Literal["fp16", "bf16", "fp32"]
 
@@ -50,6 +51,19 @@ _TOP_LEVEL = frozenset(
         "steps_per_print",
     }
 )
+# Of the blocks that DeepSpeed has no model for: without one it passes over what it does not know.
+_BLOCKS = {
+    "optimizer": frozenset({"type", "params"}),
+    "scheduler": frozenset({"type", "params"}),
+    "data_types": frozenset({"grad_accum_dtype"}),
+    "checkpoint": frozenset({"tag_validation", "load_universal", "use_node_local_storage", "parallel_write", "writer"}),
+    "aio": frozenset(
+        {"block_size", "queue_depth", "intra_op_parallelism", "single_submit", "overlap_events", "use_gds"}
+    ),
+    "flops_profiler": frozenset(
+        {"enabled", "recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"}
+    ),
+}
 _OPTIMIZER_PARAMS = {
     "Lamb": frozenset({"lr", "betas", "eps", "weight_decay"}),
     "Adam": frozenset({"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction"}),
@@ -108,7 +122,8 @@ def load(path: Path) -> dict[str, Any]:
     """Reads the JSON file.
 
     Raises:
-        UserError: no such file, broken JSON (with its line), a key given twice, or an unknown key.
+        UserError: no such file, broken JSON (with its line), a key given twice, an unknown key, or a value that
+            cannot be meant.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -133,6 +148,7 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{path}: a JSON object is wanted, {{...}}")
     check_keys(config, path)
+    config_values.check(config, path)
     return config
 
 
@@ -150,8 +166,8 @@ def check_keys(config: dict[str, Any], source: Path) -> None:
         fields = model.model_fields
         known = set(fields) | {field.alias for field in fields.values() if field.alias}
         _refuse_unknown(_block(config, block, source), known, source, f"{block}.")
-    for block in ("optimizer", "scheduler"):
-        _refuse_unknown(_block(config, block, source), {"type", "params"}, source, f"{block}.")
+    for block, known in _BLOCKS.items():
+        _refuse_unknown(_block(config, block, source), known, source, f"{block}.")
     optimizer = _block(config, "optimizer", source)
     kind = optimizer.get("type")
     if kind not in OPTIMIZERS:

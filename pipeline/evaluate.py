@@ -11,12 +11,11 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from data_prep import atomic
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
-from pipeline import monitor
+from pipeline import monitor, runs
 
 
 def summary(run: Path, export: Path | None = None) -> str:
@@ -25,10 +24,7 @@ def summary(run: Path, export: Path | None = None) -> str:
     Raises:
         UserError: `run` holds no run, or one that has not been evaluated on held-out rows yet.
     """
-    settings_path = run / "settings.json"
-    if not settings_path.exists():
-        raise UserError(f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain")
-    settings: dict[str, Any] = json.loads(settings_path.read_text(encoding="utf-8"))
+    settings = runs.read_settings(run)
     evaluation = monitor.last_record(run, "eval")
     training = monitor.last_record(run, "train")
     if evaluation is None or training is None:

@@ -5,7 +5,6 @@
 The newest complete checkpoint is taken; one process is enough, whatever number of ranks wrote it.
 """
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from data_prep import atomic
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
-from pipeline import checkpoints
+from pipeline import checkpoints, runs
 
 
 def load_model(run: Path) -> AlbertForPreTraining:
@@ -24,10 +23,7 @@ def load_model(run: Path) -> AlbertForPreTraining:
     Raises:
         UserError: `run` holds no run, or no checkpoint yet.
     """
-    settings = run / "settings.json"
-    if not settings.exists():
-        raise UserError(f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain")
-    config = AlbertConfig.from_dict(json.loads(settings.read_text(encoding="utf-8"))["model"])
+    config = AlbertConfig.from_dict(runs.read_settings(run)["model"])
     model = AlbertForPreTraining(config)
     model.load_state_dict(checkpoints.load_weights(run / "checkpoints"))
     return model.eval()

@@ -35,7 +35,7 @@ def check_earlier(output: Path, identity: dict[str, Any]) -> None:
     path = output / "settings.json"
     if not path.exists():
         return
-    earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    earlier = read_settings(output)
     identity = json.loads(json.dumps(identity))
     changed = differences({key: earlier.get(key) for key in identity}, identity)
     if changed:
@@ -43,6 +43,24 @@ def check_earlier(output: Path, identity: dict[str, Any]) -> None:
             f"{output} holds a run with other settings ({'; '.join(changed)}); "
             "give these again to resume it, or choose another --output"
         )
+
+
+def read_settings(run: Path) -> dict[str, Any]:
+    """What `run`'s settings.json says.
+
+    Raises:
+        UserError: there is none, or it is damaged.
+    """
+    path = run / "settings.json"
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it, or choose another directory") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} is not a run's settings; restore it, or choose another directory")
+    return settings
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:

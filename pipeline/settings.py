@@ -102,7 +102,13 @@ class Settings:
         }
 
 
-_READERS: dict[Any, Callable[[str], Any]] = {int: int, float: float}
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {int: int, float: float, bool | None: _truth}
 
 
 def parser() -> Parser:
@@ -115,6 +121,7 @@ def parser() -> Parser:
     p.add_argument(
         "--model-args",
         nargs="+",
+        action="extend",
         default=[],
         metavar="FIELD=VALUE",
         help="fields of AlbertConfig to replace, e.g. parameter_sharing=attention embedding_size=64",
@@ -257,10 +264,15 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
                 f"--model-args: AlbertConfig has no field {name!r}"
                 + (f" (did you mean {near[0]!r}?)" if near else f"; it has {', '.join(types)}")
             )
+        if name in fields:
+            raise UserError(f"--model-args gives {name} twice; keep one")
+        if name == "sentence_head":
+            raise UserError("--model-args sentence_head: the objective decides it; use --objective {sop,nsp,mlm}")
         try:
             fields[name] = _READERS.get(types[name], str)(text)
         except ValueError:
-            raise UserError(f"--model-args {pair!r}: a number is wanted") from None
+            wanted = "true or false" if types[name] == bool | None else "a number"
+            raise UserError(f"--model-args {pair!r}: {wanted} is wanted") from None
     return fields
 
 
@@ -276,6 +288,8 @@ def _model(name: str, fields: dict[str, Any], objective: str | None, manifest: M
             )
         if given < of_data:
             raise UserError(f"{field} {given} is less than the data's {of_data}; leave it out or make new shards")
+    if fields.get("type_vocab_size", 2) < 2:
+        raise UserError("type_vocab_size is less than 2, and a pair has two segments; leave it out")
     if objective is not None:
         fields["sentence_head"] = None if objective == "mlm" else objective
     try:
@@ -299,6 +313,8 @@ def _agree(first: Manifest, first_path: Path, second: Manifest, second_path: Pat
 
 def check_writable(output: Path) -> None:
     """Raises UserError unless `output` is a directory, or can become one, that this process may write to."""
+    if output == Path():
+        raise UserError("--output is empty or the current directory; name a directory for the run")
     place = output
     while not place.exists() and place != place.parent:
         place = place.parent

@@ -127,6 +127,78 @@ def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):
     assert str(path) in str(caught.value)
 
 
+def changed(path, value):
+    """A JSON that is right but for `value` at `path`, written with dots."""
+    config = {"train_batch_size": 8, "optimizer": {"type": "Adam", "params": {"lr": 0.01}}}
+    *blocks, name = path.split(".")
+    block = config
+    for key in blocks:
+        block = block.setdefault(key, {})
+    if blocks[:1] == ["scheduler"]:
+        config["scheduler"]["type"] = "WarmupLR"
+    block[name] = value
+    return config
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("optimizer.params.lr", ["0.01", None, -1, 0, True, float("nan"), [1]]),
+        ("optimizer.params.betas", [[0.9], "x", [0.9, 1.5], [0.9, "0.999"]]),
+        ("optimizer.params.eps", [0, "1e-6"]),
+        ("optimizer.params.weight_decay", [-1, "0.01", None]),
+        ("optimizer.params.adam_w_mode", ["false", 0]),
+        ("zero_optimization.stage", [7, "one"]),
+        ("zero_optimization.reduce_bucket_size", [-1, "big"]),
+        ("bf16.enabled", ["false", 1]),
+        ("fp16.initial_scale_power", ["x"]),
+        ("gradient_clipping", ["1", -1, None]),
+        ("steps_per_print", [0, "x"]),
+        ("gradient_predivide_factor", [0, "x"]),
+        ("communication_data_type", ["fp7"]),
+        ("data_types.grad_accum_dtype", ["fp7"]),
+        ("data_types.grad_accum", ["fp32"]),
+        ("scheduler.params", ["x", None]),
+        ("scheduler.params.warmup_num_steps", ["auto", 1.5, -1]),
+        ("scheduler.params.warmup_min_lr", ["a", None]),
+        ("tensorboard.enabld", [True]),
+        ("flops_profiler.enabld", [True]),
+        ("checkpoint.tag_validaton", ["Fail"]),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_by_its_path(tmp_path, path, values):
+    for value in values:
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(changed(path, value)))
+        with pytest.raises(UserError) as caught:
+            engine_config.load(file)
+        line = str(caught.value)
+        assert path in line
+        assert str(file) in line
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("optimizer.params.betas", [0.9, 0.999]),
+        ("optimizer.params.weight_decay", 0),
+        ("gradient_clipping", 0),
+        ("steps_per_print", None),
+        ("zero_optimization.stage", 3),
+        ("zero_optimization.offload_optimizer", {"device": "cpu"}),
+        ("bf16.enabled", False),
+        ("scheduler.params.warmup_num_steps", 10),
+        ("data_types.grad_accum_dtype", "fp32"),
+        ("wall_clock_breakdown", True),
+    ],
+)
+def test_values_that_can_be_meant_pass(tmp_path, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(changed(path, value)))
+    assert engine_config.load(file) == changed(path, value)
+
+
 def test_a_missing_json_is_named(tmp_path):
     with pytest.raises(UserError, match=r"nowhere\.json"):
         engine_config.load(tmp_path / "nowhere.json")

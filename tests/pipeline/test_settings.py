@@ -62,6 +62,7 @@ def test_objectives_choose_the_sentence_head(words):
 def test_model_fields_are_typed_by_name(words):
     found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
     assert found.hidden_dropout_prob == 0.1
+    assert resolve(words | {"--model-args": "embedding_projection=False"}).model.embedding_projection is False
     assert resolve(words | {"--model-args": "parameter_sharing=attention"}).model.parameter_sharing == "attention"
 
 
@@ -71,10 +72,14 @@ def test_model_fields_are_typed_by_name(words):
         ({"--model": "albert-tony"}, "albert-tiny"),
         ({"--model-args": "embeding_size=64"}, "embedding_size"),
         ({"--model-args": "embedding_size=wide"}, "number"),
+        ({"--model-args": "embedding_projection=no"}, "true or false"),
         ({"--model-args": "embedding_size"}, "FIELD=VALUE"),
         ({"--model-args": "num_attention_heads=7"}, "num_attention_heads"),
         ({"--model-args": "vocab_size=30000"}, "vocab_size 30000 is not the 200"),
         ({"--model-args": "max_position_embeddings=32"}, "max_position_embeddings 32 is less"),
+        ({"--model-args": "type_vocab_size=1"}, "two segments"),
+        ({"--model-args": "sentence_head=nsp"}, "use --objective"),
+        ({"--output": ""}, "--output is empty"),
         ({"--data": "nowhere"}, "nowhere"),
         ({"--eval-data": "nowhere"}, "nowhere"),
         ({"--deepspeed_config": "nowhere.json"}, "nowhere.json"),
@@ -88,6 +93,22 @@ def test_model_fields_are_typed_by_name(words):
 def test_a_mistake_is_one_line_with_its_remedy(words, change, text):
     with pytest.raises(UserError, match=text) as caught:
         resolve(words | change)
+    assert "\n" not in str(caught.value)
+
+
+def test_model_args_given_again_add_to_the_first(words):
+    more = ["--model-args", "hidden_size=32", "--model-args", "num_attention_heads=4"]
+    model = settings.resolve(settings.parse([*line(words), *more]), 2, GPU).model
+    assert (model.hidden_size, model.num_attention_heads) == (32, 4)
+    with pytest.raises(UserError, match="hidden_size twice"):
+        settings.resolve(settings.parse([*line(words), *more, "--model-args", "hidden_size=64"]), 2, GPU)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def test_damaged_settings_of_an_earlier_run_are_named(tmp_path, text):
+    (tmp_path / "settings.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"settings\.json") as caught:
+        runs.check_earlier(tmp_path, {"steps": 3})
     assert "\n" not in str(caught.value)
 
 
