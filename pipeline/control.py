@@ -54,12 +54,15 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._interrupted = False  # kept apart: after one Ctrl-C the launcher sends SIGTERM as well
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and self.received == signal.SIGINT:
-            raise KeyboardInterrupt
+        if number == signal.SIGINT:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
         self.received = number
 
 

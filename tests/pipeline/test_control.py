@@ -1,9 +1,12 @@
 """A rank's exit status is the one it meant."""
 
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from pipeline.control import StopSignals
 
 LEAVES = """
 import atexit, os, signal, sys
@@ -35,3 +38,18 @@ def test_nothing_that_is_destroyed_at_the_end_changes_the_status(body, status, s
     )
     assert (result.returncode, result.stdout) == (status, "said\n")
     assert result.stderr.endswith(said_at_the_end + "\n") if said_at_the_end else not result.stderr
+
+
+@pytest.mark.parametrize("between", [[], [signal.SIGTERM]], ids=["alone", "under a launcher, which adds SIGTERM"])
+def test_one_interrupt_is_noted_and_the_second_does_not_wait(between):
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    try:
+        stop = StopSignals()
+        for number in (signal.SIGINT, *between):
+            signal.raise_signal(number)
+            assert stop.received == number
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
