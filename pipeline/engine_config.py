@@ -166,8 +166,8 @@ def check_keys(config: dict[str, Any], source: Path) -> None:
         fields = model.model_fields
         known = set(fields) | {field.alias for field in fields.values() if field.alias}
         _refuse_unknown(_block(config, block, source), known, source, f"{block}.")
-    for block, known in _BLOCKS.items():
-        _refuse_unknown(_block(config, block, source), known, source, f"{block}.")
+    for block, names in _BLOCKS.items():
+        _refuse_unknown(_block(config, block, source), names, source, f"{block}.")
     optimizer = _block(config, "optimizer", source)
     kind = optimizer.get("type")
     if kind not in OPTIMIZERS:
