@@ -2,7 +2,8 @@
 
     python -m data_prep show DIR [-n 3] [--row N]
 
-What a row stores is shown: [CLS], [SEP], the swap of A and B, and the masks are drawn when training reads it.
+What a row stores is shown. [CLS], [SEP], the swap of A and B, and the masks are drawn when training reads it:
+`python -m pipeline.show DIR` prints those.
 """
 
 import argparse
@@ -29,12 +30,18 @@ def run(args: argparse.Namespace) -> None:
     """Prints `args.n` rows."""
     rows = shards.open_shards(args.directory)
     vocabulary = Vocabulary.load(args.directory / shards.VOCABULARY)
+    for index in rows_wanted(args, len(rows)):
+        print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
+    print("the swap and the masks are drawn in training: `python -m pipeline.show DIR` prints them")
+
+
+def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:
+    """The rows that a command line asks for, of `count`. UserError: there are no such rows."""
     if args.n < 1:
         raise UserError(f"-n is {args.n}; give the number of rows to show, 1 or more")
-    if args.row is not None and not 0 <= args.row < len(rows):
-        raise UserError(f"--row is {args.row}; {args.directory} has rows 0 to {len(rows) - 1}")
-    for index in chosen_rows(len(rows), args.n, args.row):
-        print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
+    if args.row is not None and not 0 <= args.row < count:
+        raise UserError(f"--row is {args.row}; {args.directory} has rows 0 to {count - 1}")
+    return chosen_rows(count, args.n, args.row)
 
 
 def chosen_rows(count: int, wanted: int, first: int | None) -> list[int]:
@@ -59,10 +66,11 @@ def describe_row(index: int, row: shards.Row, max_seq_length: int, vocabulary: V
             ids = row.tokens[start : start + length].tolist()
             start += length
             if ids:
-                yield _paragraph(f"    {name:<5} ", vocabulary.decode(ids))
-                yield _paragraph("          ", " ".join(vocabulary.pieces[i] for i in ids))
+                yield paragraph(f"    {name:<5} ", vocabulary.decode(ids))
+                yield paragraph("          ", " ".join(vocabulary.pieces[i] for i in ids))
     yield ""
 
 
-def _paragraph(head: str, text: str) -> str:
+def paragraph(head: str, text: str) -> str:
+    """`text` wrapped, with `head` before its first line and as much room before the others."""
     return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)

@@ -78,11 +78,15 @@ class Reader:
                 self._fill(batch, index, int(epoch), int(row))
         return batch
 
-    def _fill(self, batch: Batch, index: int, epoch: int, row_number: int) -> None:
+    def spans(self, epoch: int, row: int) -> list[masking.Span]:
+        """The n-grams that are predicted of one row."""
+        return self._fill(blank(1, self.shape), 0, epoch, row)
+
+    def _fill(self, batch: Batch, index: int, epoch: int, row_number: int) -> list[masking.Span]:
         row = self.shards.row(row_number)
         pairs, labels = self._arrange(row, epoch, row_number)
         segments = lay_out(batch, index, pairs, labels)
-        mask_row(batch, index, segments, self.continues_word, self.seed, epoch, row_number)
+        return mask_row(batch, index, segments, self.continues_word, self.seed, epoch, row_number)
 
     def _arrange(self, row: Row, epoch: int, row_number: int) -> tuple[list[tuple[Segment, Segment]], list[int]]:
         """First and second segment of every pair, as the objective has them, and the pair's label."""
@@ -198,8 +202,12 @@ def mask_row(
     seed: int,
     epoch: int,
     row_number: int,
-) -> None:
-    """Draws the predictions of row `index`: `masked_positions`, `masked_labels`, and what `input_ids` shows there."""
+) -> list[masking.Span]:
+    """Draws the predictions of row `index`: `masked_positions`, `masked_labels`, and what `input_ids` shows there.
+
+    Returns:
+        The n-grams that they are.
+    """
     ids = batch.input_ids[index]
     predictions = batch.masked_labels.shape[1]
     words = masking.find_words(ids, segments, continues_word)
@@ -207,7 +215,8 @@ def mask_row(
     uniforms = draws.uniforms(seed, draws.Purpose.MASK, epoch, row_number, 2 * (len(ids) + predictions))
     length = int(np.count_nonzero(batch.sequence_ids[index] >= 0))
     budget = min(predictions, masking.max_predictions(length))
-    chosen = masking.choose_positions(words, budget, uniforms[: 2 * len(words.starts)])
+    spans = masking.choose_spans(words, budget, uniforms[: 2 * len(words.starts)])
+    chosen = masking.positions(spans)
     count = len(chosen)
     labels = ids[chosen]
     batch.masked_positions[index, :count] = chosen
@@ -215,6 +224,7 @@ def mask_row(
     ids[chosen] = masking.corrupt(
         labels, uniforms[2 * len(ids) :][: 2 * count], MASK_ID, FIRST_ORDINARY_ID, len(continues_word)
     )
+    return spans
 
 
 def evaluation(

@@ -4,6 +4,7 @@
 predicted tokens 80 % become [MASK], 10 % a random token and 10 % stay as they are, decided token by token.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +47,18 @@ def find_words(token_ids: NDArray[np.int64], segments: NDArray[np.int64], contin
     return Words(starts, ends - starts, segments[starts])
 
 
-def choose_positions(words: Words, budget: int, uniforms: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Positions to predict: whole n-grams, at most `budget` tokens, ascending.
+class Span(NamedTuple):
+    """An n-gram to predict: `words` whole words in `tokens` tokens from position `start` on, of the `drawn` words that
+    its length was drawn as."""
+
+    start: int
+    tokens: int
+    words: int
+    drawn: int
+
+
+def choose_spans(words: Words, budget: int, uniforms: NDArray[np.float64]) -> list[Span]:
+    """N-grams to predict, at most `budget` tokens, ascending.
 
     Starts are tried in random order; n is drawn anew for every span that is placed, and kept while a start does not
     suit, so the lengths that are realised follow p(n) as drawn. A span that the budget does not allow is shortened
@@ -58,15 +69,16 @@ def choose_positions(words: Words, budget: int, uniforms: NDArray[np.float64]) -
     """
     count = len(words.starts)
     order = np.argsort(uniforms[:count], kind="stable").tolist()
-    drawn = (np.searchsorted(_NGRAM_CDF, uniforms[count : 2 * count], side="right") + 1).tolist()
+    lengths_drawn = (np.searchsorted(_NGRAM_CDF, uniforms[count : 2 * count], side="right") + 1).tolist()
     starts, lengths, segments = words.starts.tolist(), words.lengths.tolist(), words.segments.tolist()
     taken = bytearray(count)
-    spans: list[tuple[int, int]] = []
+    spans: list[Span] = []
     # The second pass only finds work in rows too short for the lengths drawn: there it fills up with single words.
     for first, single in [(first, False) for first in order] + [(first, True) for first in order]:
         if budget <= 0:
             break
-        last = first if single else first + drawn[len(spans)] - 1
+        drawn = 1 if single else lengths_drawn[len(spans)]
+        last = first + drawn - 1
         if last >= count or segments[last] != segments[first] or any(taken[first : last + 1]):
             continue
         tokens = sum(lengths[first : last + 1])
@@ -76,13 +88,16 @@ def choose_positions(words: Words, budget: int, uniforms: NDArray[np.float64]) -
         if last < first:
             continue
         taken[first : last + 1] = b"\1" * (last + 1 - first)
-        spans.append((starts[first], tokens))
+        spans.append(Span(starts[first], tokens, last + 1 - first, drawn))
         budget -= tokens
-    if not spans:
-        return np.empty(0, dtype=np.int64)
-    spans.sort()
+    return sorted(spans)
+
+
+def positions(spans: Sequence[Span]) -> NDArray[np.int64]:
+    """The positions of `spans`, in their order."""
     # Words of one segment are contiguous, so a span is a run of positions.
-    return np.concatenate([np.arange(start, start + tokens, dtype=np.int64) for start, tokens in spans])
+    runs = [np.arange(span.start, span.start + span.tokens, dtype=np.int64) for span in spans]
+    return np.concatenate([np.empty(0, dtype=np.int64), *runs])
 
 
 def corrupt(

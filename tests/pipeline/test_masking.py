@@ -24,7 +24,7 @@ def test_words_of_a_row_by_hand():
 def test_a_row_without_words_has_no_predictions():
     words = masking.find_words(np.array([2, 3, 0]), np.array([-1, -1, -1]), CONTINUES)
     assert len(words.starts) == 0
-    assert masking.choose_positions(words, 5, np.empty(0)).tolist() == []
+    assert masking.positions(masking.choose_spans(words, 5, np.empty(0))).tolist() == []
 
 
 def test_seventy_seven_of_five_hundred_and_twelve():
@@ -49,7 +49,7 @@ def rows(draw):
 @given(words=rows(), budget=st.integers(1, 60), seed=st.integers(0, 2**32 - 1))
 def test_chosen_positions_are_whole_words_within_the_budget(words, budget, seed):
     uniforms = np.random.default_rng(seed).random(2 * len(words.starts))
-    chosen = masking.choose_positions(words, budget, uniforms)
+    chosen = masking.positions(masking.choose_spans(words, budget, uniforms))
     assert len(chosen) <= budget
     assert (np.diff(chosen) > 0).all()
     chosen = set(chosen.tolist())
@@ -73,7 +73,7 @@ def test_ngram_lengths_follow_one_over_n():
     words = Words(np.arange(count), np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
     rng = np.random.default_rng(0)
     lengths = np.concatenate(
-        [spans_of(masking.choose_positions(words, 60, rng.random(2 * count))) for _ in range(rows_drawn)]
+        [spans_of(masking.positions(masking.choose_spans(words, 60, rng.random(2 * count)))) for _ in range(rows_drawn)]
     )
     shares = np.bincount(lengths, minlength=4)[1:4] / np.isin(lengths, (1, 2, 3)).sum()
     # About 22,000 spans: three standard errors are 0.01; touching runs and the shortened last span shift by as much.
@@ -85,7 +85,7 @@ def test_every_word_is_equally_likely():
     rng = np.random.default_rng(1)
     seen = np.zeros(40)
     for _ in range(4000):
-        seen[masking.choose_positions(words, 6, rng.random(80))] += 1
+        seen[masking.positions(masking.choose_spans(words, 6, rng.random(80)))] += 1
     # 600 expected a word. The two words at a segment's ends are in fewer n-grams.
     assert (np.abs(seen[2:18] - seen.mean()) < 100).all()
     assert (seen > 350).all()

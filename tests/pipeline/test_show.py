@@ -1,0 +1,95 @@
+"""`python -m pipeline.show`: what is printed of a row is what training reads of it."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from data_prep.vocabulary import MASK_ID, Vocabulary
+from pipeline import show
+from pipeline.batches import IGNORED
+from pipeline.corpora import open_corpora
+
+from .conftest import run
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus):
+    return Vocabulary.load(corpus.vocabulary)
+
+
+def reader_of(corpus, vocabulary, objective="sop"):
+    return open_corpora([corpus.train], [1], vocabulary.continues_word, objective, 3).readers[0]
+
+
+def marked(piece):
+    """Piece, predicted or not, and what the model sees, of one printed piece."""
+    found = re.fullmatch(r"\{(.+?)( =| > (.+))?\}", piece)
+    if found is None:
+        return piece, False, piece
+    seen = found[1] if found[2] == " =" else found[3] if found[2] else "[MASK]"
+    return found[1], True, seen
+
+
+@pytest.mark.parametrize("objective", ["sop", "nsp", "mlm"])
+def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
+    reader = reader_of(corpus, vocabulary, objective)
+    labels = set()
+    for index in range(0, len(reader.shards), 7):
+        batch = reader.read([2], [index])
+        pieces = show.shown_pieces(batch, 0, vocabulary.pieces)
+        at = {int(p): int(t) for p, t in zip(batch.masked_positions[0], batch.masked_labels[0]) if t != IGNORED}
+        for position, piece in enumerate(pieces):
+            original, predicted, seen = marked(piece)
+            assert predicted == (position in at)
+            assert seen == vocabulary.pieces[batch.input_ids[0, position]]
+            assert original == vocabulary.pieces[at.get(position, batch.input_ids[0, position])]
+        text = "\n".join(show.describe(reader, index, 2, vocabulary))
+        used = int((batch.sequence_ids[0] >= 0).sum())
+        assert text.startswith(f"row {index} in epoch 2: ")
+        assert f"{used} of 64 positions, {len(at)} predictions" in text
+        # Wrapped, indented and headed by "A" and "B", but every piece, in order.
+        lines = [line for line in text.splitlines() if line.startswith("     ") or line[:5].strip() in ("A", "B")]
+        printed = " ".join(line[5:].strip() for line in lines)
+        assert printed.split() == " ".join(pieces[:used]).split()
+        labels |= {int(label) for label in re.findall(r"\(label (\d)\)", text)}
+    assert labels == (set() if objective == "mlm" else {0, 1})
+
+
+def test_masks_are_counted(corpus, vocabulary):
+    reader = reader_of(corpus, vocabulary)
+    rows = range(len(reader.shards))
+    drawn, realised, figures = show.count_masks(reader, 0, rows)
+    batch = reader.read([0] * len(rows), list(rows))
+    spans = [span for row in rows for span in reader.spans(0, row)]
+    used = batch.masked_labels != IGNORED
+    assert sum(span.tokens for span in spans) == used.sum()
+    assert drawn[0] == realised[0] == 0
+    assert sum(drawn) == sum(realised) == len(spans)
+    assert [sum(n * count for n, count in enumerate(counts)) for counts in (drawn, realised)] == [
+        sum(span.drawn for span in spans),
+        sum(span.words for span in spans),
+    ]
+    # p(n) is proportional to 1 / n: a chi-squared with two degrees of freedom is below 13.8 in 99.9 % of draws.
+    expected = np.array([6, 3, 2]) / 11 * len(spans)
+    assert ((np.array(drawn[1:]) - expected) ** 2 / expected).sum() < 13.8
+    seen = np.take_along_axis(batch.input_ids, batch.masked_positions, axis=1)[used]
+    assert dict(figures)["shown as [MASK]"] == f"{(seen == MASK_ID).mean():.2%}"
+
+
+def test_the_command(corpus, tmp_path, capsys):
+    result = run(sys.executable, "-m", "pipeline.show", corpus.train, "-n", "2", "--objective", "nsp")
+    assert result.stdout.count(" in epoch 0: ") == 2
+    assert show.main([str(corpus.train), "--masks", "20", "--out", str(tmp_path / "plots")]) == 0
+    assert "n-grams of 3" in capsys.readouterr().out
+    assert (tmp_path / "plots" / "ngrams.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("words", [["--row", "99999"], ["--epoch", "-1"], ["--masks", "0"], ["-n", "0"]])
+def test_mistakes_are_one_line(corpus, capsys, words):
+    assert show.main([str(corpus.train), *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"error: {words[0]} is {words[1]}")
+    assert printed.err.count("\n") == 1
