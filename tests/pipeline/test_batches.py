@@ -84,6 +84,17 @@ def test_sentence_order_swaps_half_of_the_pairs_and_labels_them():
             assert ids[start : start + len(expected)].tolist() == expected
             swapped += batch.sentence_labels[index, pair]
     assert 340 < swapped < 460  # of 800: four standard errors are 57
+    many = reader(shards).read([epoch for epoch in range(1, 21) for _ in range(400)], list(range(400)) * 20)
+    assert abs(many.sentence_labels.mean() - 0.5) < 0.016  # of 16,000: four standard errors
+
+
+@pytest.mark.parametrize("objective", ["sop", "nsp"])
+def test_a_pair_without_a_second_segment_has_no_label(objective):
+    alone = make_row([([], [20, 21], [], []), ([], [10], [11], [])], document=0)
+    shards = MemoryShards([alone, make_row([([], [30], [31], [])], document=1)], length=16)
+    batch = reader(shards, objective).read(list(range(40)), [0] * 40)
+    assert (batch.sentence_labels[:, 0] == IGNORED).all()
+    assert set(batch.sentence_labels[:, 1].tolist()) == {0, 1}
 
 
 def test_next_sentence_takes_a_stranger_s_second_segment_half_of_the_time():
@@ -131,6 +142,16 @@ def test_masks_touch_no_special_token_and_no_padding():
         assert used.sum() == round(0.15 * length)
 
 
+def test_what_a_token_becomes_does_not_depend_on_how_it_was_chosen():
+    shards = random_shards(count=1)
+    batch = reader(shards).read(list(range(8000)), [0] * 8000)
+    for position in (1, 2, 5):
+        chosen = ((batch.masked_positions == position) & (batch.masked_labels != IGNORED)).any(axis=1)
+        assert chosen.sum() > 500
+        # Standard error of the share of [MASK], of 500 or more: 0.018 at most.
+        assert abs((batch.input_ids[chosen, position] == 4).mean() - 0.8) < 0.06
+
+
 def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():
     shards = random_shards()
     together = reader(shards).read([3] * 40, list(range(40)))
@@ -152,6 +173,20 @@ def test_a_step_reads_the_same_rows_however_it_is_split(world, micro):
         parts = [batch for rank in range(world) for batch in training_step(corpus, step, rank, world, micro, 12)]
         rows = sorted(map(tuple, np.concatenate([part.input_ids for part in parts]).tolist()))
         assert rows == sorted(map(tuple, whole[step][0].input_ids.tolist()))
+
+
+def test_an_epoch_of_steps_reads_every_row_once():
+    shards = random_shards(count=36)
+    corpus = Corpora((reader(shards, "mlm"),), ("one",), (1,), seed=0)
+    rows = {tuple(original(reader(shards, "mlm").read([0], [row]), 0).tolist()): row for row in range(36)}
+    for epoch in range(3):
+        read = [
+            rows[tuple(original(batch, index).tolist())]
+            for step in range(3 * epoch, 3 * epoch + 3)
+            for batch in training_step(corpus, step, 0, 1, 6, 12)
+            for index in range(6)
+        ]
+        assert sorted(read) == list(range(36))
 
 
 @pytest.mark.parametrize(("world", "micro"), [(1, 8), (2, 8), (3, 7), (4, 40)])

@@ -80,6 +80,17 @@ def test_ngram_lengths_follow_one_over_n():
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.02)
 
 
+def test_ngram_lengths_follow_one_over_n_in_short_segments_too():
+    # 300 segments of 5 words: an n-gram of 3 has three places in each, one of 1 has five, and still p(n) holds.
+    starts = (np.arange(300)[:, None] * 6 + np.arange(5)).ravel()
+    words = Words(starts, np.ones(1500, dtype=np.int64), np.repeat(np.arange(300), 5))
+    rng = np.random.default_rng(3)
+    lengths = np.concatenate([spans_of(masking.choose_positions(words, 45, rng.random(3000))) for _ in range(800)])
+    shares = np.bincount(lengths, minlength=4)[1:4] / np.isin(lengths, (1, 2, 3)).sum()
+    # About 22,000 spans: three standard errors are 0.01; touching runs and the shortened last span shift by as much.
+    np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.025)
+
+
 def test_every_word_is_equally_likely():
     words = Words(np.arange(40), np.ones(40, dtype=np.int64), np.repeat([0, 1], 20))
     rng = np.random.default_rng(1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import order
+from pipeline import draws, order
 
 
 @settings(deadline=None, max_examples=150)
@@ -155,3 +155,14 @@ def test_corpora_have_seeds_of_their_own_and_the_first_that_of_the_run():
     assert seeds[4] == 1
     assert len(set(seeds)) == 8
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_every_part_of_the_key_gives_a_stream_of_its_own():
+    keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]  # seed, epoch, index
+    streams = [
+        tuple(draws.words(seed, purpose, epoch, index, 4).tolist())
+        for purpose in draws.Purpose
+        for seed, epoch, index in keys
+    ]
+    words = [word for stream in streams for word in stream]
+    assert len(set(words)) == len(words), "two streams share numbers"
