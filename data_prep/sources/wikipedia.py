@@ -7,6 +7,7 @@ Each page is parsed by itself, so a broken one costs nothing but itself.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from xml.parsers import expat
 
@@ -39,13 +40,14 @@ class Range:
 
 @dataclass
 class Page:
-    """One page of an export, as far as it matters here."""
+    """One page of an export, as far as it matters here. timestamp: of its text, in ISO 8601."""
 
     title: str = ""
     namespace: str = ""
     id: str = ""
     model: str = "wikitext"
     text: str = ""
+    timestamp: str = ""
     is_redirect: bool = False
 
 
@@ -198,7 +200,16 @@ _FIELDS = {
     "page/id": "id",
     "page/revision/model": "model",
     "page/revision/text": "text",
+    "page/revision/timestamp": "timestamp",
 }
+
+
+def saved_on(page: Page) -> date | None:
+    """The day on which a page's text was saved, where the export says so."""
+    try:
+        return date.fromisoformat(page.timestamp[:10])
+    except ValueError:
+        return None
 
 
 def article(page: Page) -> Document | Skipped:
@@ -213,7 +224,7 @@ def article(page: Page) -> Document | Skipped:
     elif page.title.endswith("(disambiguation)") or _DISAMBIGUATION.search(page.text):
         reason = "disambiguation page"
     if reason is None:
-        text = to_prose(page.text)
+        text = to_prose(page.text, saved_on(page))
         if text:
             return Document(page.id, page.title, text)
         reason = "no prose"

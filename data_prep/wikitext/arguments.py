@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from datetime import date
 
 _NAMED = re.compile(r"\s*([\w .:&/-]{1,40}?)\s*=(.*)", re.DOTALL)
 
@@ -11,17 +12,18 @@ class Arguments:
     """What stands after the template's name.
 
     template: the name, lower case. positional: arguments by place, stripped. named: by key, lower case, stripped; a
-    numbered one ("1=...") is put in its place instead.
+    numbered one ("1=...") is put in its place instead. written: when the page was saved, where that is known.
     """
 
     template: str
     positional: list[str] = field(default_factory=list)
     named: dict[str, str] = field(default_factory=dict)
+    written: date | None = None
 
     @classmethod
-    def parse(cls, template: str, text: str) -> "Arguments":
+    def parse(cls, template: str, text: str, written: date | None = None) -> "Arguments":
         """Reads "a|b|key=c"; nothing nested may be left in it."""
-        result = cls(template)
+        result = cls(template, written=written)
         numbered: dict[int, str] = {}
         for part in text.split("|") if text else ():
             match = _NAMED.match(part) if "=" in part else None

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from data_prep.wikitext.arguments import Arguments
-from data_prep.wikitext.numbers import is_number, written
+from data_prep.wikitext.numbers import is_number, spelled, written
 from data_prep.wikitext.units import find_unit
 
 # What may stand between two numbers of one quantity, and how it is shown.
@@ -29,7 +29,6 @@ _LARGE_UNIT = re.compile(
 )  # "e6carat": million carats
 _LARGE = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _LARGE |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,8 @@ def convert(arguments: Arguments) -> str:
     if not parts or not is_number(parts[0]):
         raise ValueError(f"no number in {{{{convert|{'|'.join(parts)}}}}}")
     number, is_single = written(parts[0]), parts[0] in ("1", "-1")
-    spelling = arguments.get("spell")
-    if spelling and number.isdecimal() and len(number) == 1:
-        number = _WORDS[int(number)].capitalize() if spelling[0].isupper() else _WORDS[int(number)]
+    if spelling := arguments.get("spell"):
+        number = spelled(number).capitalize() if spelling[0].isupper() else spelled(number)
     at = 1
     while at + 1 < len(parts) and parts[at].lower() in _BETWEEN and is_number(parts[at + 1]):
         number += _BETWEEN[parts[at].lower()] + written(parts[at + 1])

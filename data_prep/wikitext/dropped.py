@@ -7,7 +7,7 @@ DROPPED = frozenset(
         """
         sfn|sfnp|sfnm|sfnmp|efn|efn-ua|efn-lr|refn|notetag|note|ref|ref label|note label|r|rp|ran|reflist|notelist
         cref|cref2
-        harv|harvnb|harvtxt|harvcol|subscription required|registration required|dead link|cbignore|webarchive|wayback
+        harv|harvnb|harvcol|subscription required|registration required|dead link|cbignore|webarchive|wayback
         usurped
         citation needed|cn|fact|medcn|clarify|when|who|which|where|by whom|according to whom|why|how|vague|specify
         explain
@@ -29,7 +29,8 @@ DROPPED = frozenset(
         s-start|s-end|end|col-begin|col-end|col-break|col-2|col-3|div col|div col end|colbegin|colend|refbegin|refend
         cot|cob
         shy|wbr|zwj|zwnj|zwsp|lrm|rlm|#tag:ref
-        age|age in years|age in days|age in years, months and days|age nts|time ago|years ago
+        age nts|time ago|multiple issues|good article|featured article|unreferenced section|expand section|wide image
+        double image|panorama|italic title|displaytitle|good topic|bots|more footnotes|update|cleanup|tone|globalize
         """
     )
 )

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 
 from data_prep.wikitext.arguments import Arguments, names
-from data_prep.wikitext.marks import EQUALS, HOLE, PIPE
+from data_prep.wikitext.marks import EQUALS, HOLE, PIPE, shield
+from data_prep.wikitext.scripts import script
 
 Renderer = Callable[[Arguments], str]
 
@@ -15,8 +16,9 @@ def first(arguments: Arguments) -> str:
 
 
 def _second(arguments: Arguments) -> str:
-    """{{lang|fr|mot}}: the second argument, or the only one."""
-    return arguments.get(1) or arguments[0]
+    """{{lang|fr|mot}}: the second argument, or the only one, but not the name of a recording."""
+    text = arguments.get(1) or arguments[0]
+    return HOLE if text.lower().endswith((".ogg", ".oga", ".wav", ".mp3")) else text
 
 
 def _last(arguments: Arguments) -> str:
@@ -28,21 +30,18 @@ def _constant(text: str) -> Renderer:
     return lambda arguments: text
 
 
+def _quoted(arguments: Arguments) -> str:
+    """{{"|words}} with quotation marks, {{"}} for one of them."""
+    words = arguments.get(0)
+    return f'"{words}"' if words else '"'
+
+
 def _around(before: str, after: str = "") -> Renderer:
     return lambda arguments: f"{before}{arguments[0]}{after}"
 
 
 def _joined(separator: str) -> Renderer:
     return lambda arguments: separator.join(filter(None, arguments.positional)) or HOLE
-
-
-def _ship(arguments: Arguments) -> str:
-    """{{USS|Hornet|CV-12}} "USS Hornet"; {{ship|HMS|Ajax}} "HMS Ajax"; {{sclass|Iowa|ship}} "Iowa-class ship"."""
-    if arguments.template == "ship":
-        return f"{arguments[0]} {arguments[1]}"
-    if arguments.template.startswith("sclass"):
-        return f"{arguments[0]}-class {arguments.get(1)}".strip()
-    return arguments[0] if arguments.get(2) == "2" else f"{arguments.template.upper()} {arguments[0]}"
 
 
 def _interlanguage_link(arguments: Arguments) -> str:
@@ -70,8 +69,52 @@ def _verse(arguments: Arguments) -> str:
 
 
 def _atoms(arguments: Arguments) -> str:
-    """{{chem|C|2|H|6|O}} "C2H6O": symbols and counts run together."""
-    return "".join(arguments.positional).replace("_", "")
+    """{{chem|C|2|H|6|O}} "C2H6O", {{chem|SO|4|2-}} "SO4^2-": symbols and counts run together, charges raised."""
+    text = ""
+    for part in arguments.positional:
+        is_charge = re.fullmatch(r"\d*[-+−–]", part)
+        kind = "sup" if is_charge else "sub" if part[:1].islower() and len(part) == 1 else ""
+        text += script(kind, part, text[-1:]) if kind else part.replace("_", "")
+    return text
+
+
+def _raised(arguments: Arguments) -> str:
+    """{{sup|2}} and {{sub|2}}: tags, for `render_scripts`, which knows what stands before them."""
+    return f"<{arguments.template}>{arguments[0]}</{arguments.template}>"
+
+
+def _raised_and_lowered(arguments: Arguments) -> str:
+    """{{su|p=+1|b=−2}}, {{sup sub|+1|−2}}: one over the other."""
+    return f"<sup>{arguments.get('p') or arguments.get(0)}</sup><sub>{arguments.get('b') or arguments.get(1)}</sub>"
+
+
+def _verse_of_the_quran(arguments: Arguments) -> str:
+    """{{Qref|2|255}} "Quran 2:255"."""
+    return f"Quran {':'.join(filter(None, arguments.positional[:2]))}"
+
+
+def _person(arguments: Arguments) -> str:
+    """{{sortname|Ada|Lovelace}} "Ada Lovelace"."""
+    return " ".join(filter(None, arguments.positional[:2])) or HOLE
+
+
+def _cited_author(arguments: Arguments) -> str:
+    """{{harvtxt|Smith|Jones|2001|p=5}}: "Smith and Jones (2001, p. 5)", as part of the sentence."""
+    *authors, year = filter(None, arguments.positional[:5])
+    if len(authors) > 3:
+        authors = [f"{authors[0]} et al."]
+    listed = " and ".join(filter(None, [", ".join(authors[:-1]), authors[-1]]))
+    place = next((f", {label} {arguments.get(key)}" for key, label in _PLACES.items() if arguments.get(key)), "")
+    return f"{listed} ({year}{place})"
+
+
+_PLACES = {"p": "p.", "pp": "pp.", "loc": ""}
+
+
+def _character(arguments: Arguments) -> str:
+    """{{unichar|00A9|copyright sign}}: "U+00A9 © copyright sign"."""
+    code = arguments[0].upper().removeprefix("U+")
+    return shield(" ".join(filter(None, [f"U+{code}", chr(int(code, 16)).strip(), arguments.get(1)])))
 
 
 def _nuclide(arguments: Arguments) -> str:
@@ -90,9 +133,16 @@ def _dental_formula(arguments: Arguments) -> str:
 
 
 def _nihongo(arguments: Arguments) -> str:
-    """{{nihongo|words|kanji|romaji|extra}} "words (kanji, romaji, extra)"."""
-    shown, *others = filter(None, (arguments.get(index) for index in range(4)))
-    return f"{shown} ({', '.join(others)})" if others else shown
+    """{{nihongo|words|kanji|romaji|extra}} "words (kanji, romaji, extra)"; nihongo3 begins with the romaji."""
+    words, kanji, romaji, extra = (arguments.get(index) or arguments.get(key) for index, key in enumerate(_NIHONGO))
+    if arguments.template == "nihongo foot":  # the rest stands in a footnote
+        return words or arguments[1]
+    order = (romaji, kanji, words, extra) if arguments.template == "nihongo3" else (words, kanji, romaji, extra)
+    shown, *others = filter(None, order)
+    return " ".join(filter(None, [f"{shown} ({', '.join(others)})" if others else shown, arguments.get(4)]))
+
+
+_NIHONGO = ("english", "kanji", "rōmaji", "extra")
 
 
 def _music(arguments: Arguments) -> str:
@@ -107,32 +157,40 @@ _FAMILIES: dict[Renderer, str] = {
     first: """
         nowrap|nobr|nowraplinks|small|smaller|big|large|larger|huge|midsize|center|centre|sc|small caps|smallcaps|aut
         nq|pre2
-        not a typo|not typo|typo|proper name|as written|abbr|tooltip|h:title|kbd|key press|keypress|key|code|mono|var
+        not a typo|not typo|typo|proper name|as written|abbr|abbrlink|tooltip|h:title|kbd|code|mono|var
         mvar
-        math|strong|em|italics|italic|bold|b|i|u|underline|overline|unicode|polytonic|hebrew|mxt|xt|!xt|tq|year|fy|avyear
+        math|bigmath|tmath|strong|no wrap|nobreak|j|allow wrap|dfn|left|right|samp|define|nocaps|caps|bigger|finedetail
+        term|defn|linum|lino|block indent|strikethrough|allcaps|all caps|sronly|xtn|!mxt|bxt|chessan|chess notation
+        gloss|as is|char|button|visible
+        math|em|italics|italic|bold|b|i|u|underline|overline|unicode|polytonic|hebrew|mxt|xt|!xt|tq|year|fy|avyear
         nfly|mlby|wy|scy|baseball year|nhly|nbay|cfb year|mlb year|nfl year|nba year|nhl year|by|noitalic|noitalics
-        roman
         player|fb|fbw|delink|serif|sans-serif|gr|vr|nastaliq|gene|vanchor|visible anchor|birth-date|death-date
         start-date
         end-date|birth year and age|death year and age|spell|chem name|chemname|transcript|crossreference|nobold
         native name
-        linktext-1|rtl-para|hidden text|marriage|contentious|currency|circle|sup|sub|uncial|tt
+        linktext-1|rtl-para|hidden text|marriage|contentious|currency|circle|uncial|tt|runic|rune|fraktur|blackletter
+        rws|stn|stnlnk|sta|rail
         """,
     _second: """
         lang|rtl-lang|wikt-lang|wt-lang|resize|font|color|colour|sort|nts|hs|audio|font color|fontcolor|size
         text color|script
-        colored link|pronunciation|native name|wikt|stylize
+        colored link|pronunciation|native name|wikt|stylize|audio-nohelp|station link|stl|align|hover title
+        link if exists
         """,
     _last: "transl|transliteration|translit|tlit|xlit|semxlit|hebrew transliteration",
-    _joined(""): "linktext|chem2|h2|gap fill",
+    _joined(""): "linktext|chem2|h2|gap fill|mp|mpl|minor planet",
     _joined(", "): "hlist|flatlist|ubl|unbulleted list|comma separated entries|cslist|plain list|enum",
+    _joined("+"): "keypress|key press|key|keybinding|keyboard shortcut|key top",
+    _joined("–"): "score|scores",
+    _joined(" § "): "section link|slink",
     _joined(" "): "postnominals|post-nominals|post nominals|ordered name",
     _atoms: "chem|chem/disp|chem/link",
+    _raised: "sup|sub",
+    _raised_and_lowered: "su|sup sub|supsub",
+    _person: "sortname",
+    _cited_author: "harvtxt|harvcoltxt|citet",
+    _character: "unichar",
     _nuclide: "nuclide|nuclide2|simplenuclide|simplenuclide2",
-    _ship: """
-        ship|sclass|sclass-|sclass2|uss|hms|hmas|hmcs|hmnzs|rms|ss|mv|ms|ins|usns|uscgc|sms|hnlms|hdms|hswms|rfa|gts|sv|ps|ov
-        mts|usat|usrc|orp|css|uscg|hmy|rv|tss
-        """,
     _interlanguage_link: "ill|interlanguage link|link-interwiki|iw|interlanguage link multi",
     _sic: "sic",
     _quotation: """
@@ -140,18 +198,28 @@ _FAMILIES: dict[Renderer, str] = {
         pull quote
         long quote|quoteblock|block quote|block quotation
         """,
-    _around('"', '"'): 'inline quote|""|quote inline',
+    _quoted: 'inline quote|""|"|quote inline|qq|double quotes|dq',
     _verse: "bibleref|bibleref2|bibleverse|bible verse|bibleverse-nb|bverse|bibleref2-nb|bibleverse-lb|bibleref2c",
     _flag: """
         flag|flagcountry|flagu|flagteam|flagathlete|country|noflag|flag country|army|navy|air force|flag+link
         """,
-    _nihongo: "nihongo|nihongo3|nihongo foot|nihongo krt|nihongo2",
+    _nihongo: "nihongo|nihongo3|nihongo foot|nihongo krt|nihongo2|nihongo title|nihongo core",
     _music: "music",
     _dental_formula: "dentalformula|dental formula",
     _around("⟨", "⟩"): "angbr|angle bracket|grapheme|angbr ipa|angle",
-    _around("Quran "): "quran|qref|quran-usc",
+    _verse_of_the_quran: "quran|qref|quran-usc|cite quran",
     _around("√"): "sqrt|radic|square root",
     _around("|", "|"): "abs|absolute value",
+    _around("‘", "’"): "single quotes|sq|gloss quote",
+    _around("[", "]"): "bracket|brackets|square brackets|sqbr|editorial",
+    _around("(", ")"): "paren|parentheses",
+    _around("⌊", "⌋"): "floor",
+    _around("⌈", "⌉"): "ceil|ceiling",
+    _around("lit. '", "'"): "lit|literal|literally|literal translation",
+    _around("b. "): "b.|born",
+    _around("d. "): "d.|died",
+    _around("p. "): "p.",
+    _around("U.S. Patent "): "us patent|u.s. patent|uspatent",
     _around("née "): "nee|née|born as",
     _around("ISBN "): "isbn",
     _around("ISSN "): "issn",
@@ -162,7 +230,7 @@ _FAMILIES: dict[Renderer, str] = {
     _constant("'s"): "'s|s'|apostrophe s",
     _constant("'"): "'|`|’|-'|apostrophe|'-",
     _constant("' \""): "' \"|'\"|\"'",
-    _constant('"'): '-"|"-|"|double quote',
+    _constant('"'): '-"|"-|double quote',
     _constant(PIPE): "!|pipe|bar|vertical bar",
     _constant(EQUALS): "=|equals",
     _constant("{"): "(",
@@ -190,11 +258,32 @@ _FAMILIES: dict[Renderer, str] = {
     _constant("°"): "degree|deg",
     _constant("♭"): "flat|music flat",
     _constant("♯"): "sharp|music sharp",
-    _constant("current"): "currentyear|currentmonthname",
+    _constant("½"): "1/2|half",
+    _constant("¼"): "1/4",
+    _constant("¾"): "3/4",
+    _constant("⅓"): "1/3",
+    _constant("⅔"): "2/3",
+    _constant("&"): "&|ampersand",
+    _constant("‑"): "nbhyph|nbhy|nbh|hyphen|non-breaking hyphen",
+    _constant("["): "!(|square bracket open|left bracket",
+    _constant("]"): ")!|square bracket close|right bracket",
+    _constant("*"): "star|*",
+    _constant("#"): "number sign|hash",
+    _constant(":"): "colon",
+    _constant(";"): ";|semicolon",
+    _constant("/"): "slash|/",
+    _constant("∞"): "infin|infinity",
+    _constant("≈"): "approx|≈",
+    _constant("≠"): "ne|≠",
+    _constant("μ"): "mu|micro",
+    _constant("τ"): "tau",
+    _constant("₹"): "indianrupee|indian rupee symbol",
+    _constant("M☉"): "solar mass",
+    _constant("R☉"): "solar radius",
+    _constant("L☉"): "solar luminosity",
     _constant("C"): "carbon",
     _constant("H"): "hydrogen",
     _constant("N"): "nitrogen",
     _constant("O"): "oxygen",
 }
 RENDERERS: dict[str, Renderer] = {name: renderer for renderer, listed in _FAMILIES.items() for name in names(listed)}
-RENDERERS["cite quran"] = lambda arguments: f"Quran {arguments[0]}:{arguments[1]}"

@@ -56,16 +56,24 @@ def language(arguments: Arguments) -> str:
 
 
 def pronunciation(arguments: Arguments) -> str:
-    """{{IPA-fr|mo|lang}}, {{IPAc-en|m|oʊ}}: the sounds, marked as such; `repair` decides whether they stay."""
+    """{{IPA-fr|mo|lang}} "[mo]", {{IPAc-en|m|oʊ}} "/moʊ/", {{IPA|/mo/}} "/mo/"; `repair` decides whether they stay."""
+    sounds = arguments.positional
+    # Since 2023 {{IPA|fr|mo}} has taken the place of {{IPA-fr|mo}}.
+    is_of_language = arguments.template.startswith("ipa-") or (len(sounds) > 1 and sounds[0] in _NAMES)
+    if arguments.template == "ipa" and is_of_language:
+        sounds = sounds[1:]
     sounds = [
         sound
-        for sound in arguments.positional
+        for sound in sounds
         if sound and sound.lower() not in _NOT_SOUNDS and not sound.lower().endswith((".ogg", ".wav", ".oga", ".mp3"))
     ]
     if not sounds:
         return HOLE
-    text = "".join(sounds) if arguments.template.startswith("ipac") else sounds[0]
-    return f"{SAID}{text if text.startswith(('/', '[', '⟨')) else f'/{text}/'}{SAID_END}"
+    if arguments.template.startswith("ipac"):
+        text = f"/{''.join(sounds)}/"
+    else:
+        text = f"[{sounds[0]}]" if is_of_language and sounds[0][0] not in "/[⟨" else sounds[0]
+    return f"{SAID}{text}{SAID_END}"
 
 
 def respelling(arguments: Arguments) -> str:

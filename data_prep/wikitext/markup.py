@@ -1,7 +1,10 @@
 """The nested part of MediaWiki markup: {{templates}}, [[links]] and {| tables |}, in one pass from left to right."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
 
 from data_prep.wikitext.marks import HOLE, PIPE
 from data_prep.wikitext.templates import render_template
@@ -28,12 +31,16 @@ class _Frame:
     pieces: list[str] = field(default_factory=list)
 
 
-def flatten(text: str) -> str:
+_RenderTemplate = Callable[[str, str], str]
+
+
+def flatten(text: str, written: date | None = None) -> str:
     """Wikitext with its templates, links and tables replaced by the words that a reader sees in their place.
 
     Tables, files and categories go; what the templates become is told in `templates`. An end that was never opened is
     dropped and so is a beginning that is never closed, with what follows it kept.
     """
+    render = partial(render_template, written=written)
     stack = [_Frame("")]
     pieces = stack[0].pieces
     position = 0
@@ -46,15 +53,15 @@ def flatten(text: str) -> str:
         if target is not None:
             pieces.append(render_link(target, label))
         elif template is not None:
-            pieces.append(_inner(render_template(template, pieces[-1] if pieces else "")))
+            pieces.append(_inner(render(template, pieces[-1] if pieces else "")))
         elif token in ("{{", "[["):
             stack.append(_Frame(token))
         elif token in ("}}", "]]"):
-            _close(stack, "{{" if token == "}}" else "[[")
+            _close(stack, "{{" if token == "}}" else "[[", render)
         elif token[-1] == "|" or token[1] in "tT":
             stack.append(_Frame("{|"))
         else:
-            _close(stack, "{|")
+            _close(stack, "{|", render)
         pieces = stack[-1].pieces
     pieces.append(text[position:])
     while len(stack) > 1:
@@ -62,7 +69,7 @@ def flatten(text: str) -> str:
     return "".join(stack[0].pieces)
 
 
-def _close(stack: list[_Frame], opener: str) -> None:
+def _close(stack: list[_Frame], opener: str, render: _RenderTemplate) -> None:
     """Ends the innermost construct that `opener` began, and takes those left open inside it for plain text."""
     if all(frame.opener != opener for frame in stack):
         return
@@ -71,7 +78,7 @@ def _close(stack: list[_Frame], opener: str) -> None:
     content = "".join(stack.pop().pieces)
     outer = stack[-1].pieces
     if opener == "{{":
-        outer.append(_inner(render_template(content, outer[-1] if outer else "")))
+        outer.append(_inner(render(content, outer[-1] if outer else "")))
     elif opener == "[[":
         target, bar, label = content.partition("|")
         outer.append(render_link(target, label if bar else None))

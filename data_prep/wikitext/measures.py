@@ -3,8 +3,8 @@
 import re
 
 from data_prep.wikitext.arguments import Arguments
-from data_prep.wikitext.marks import HOLE
-from data_prep.wikitext.numbers import grouped
+from data_prep.wikitext.marks import HOLE, UNKNOWN
+from data_prep.wikitext.numbers import grouped, ordinal, roman, spelled
 from data_prep.wikitext.units import find_unit
 
 
@@ -32,7 +32,7 @@ def value(arguments: Arguments) -> str:
         text += numbers[1] if numbers[1].startswith("(") else f"±{numbers[1].lstrip('+')}"
     if power := arguments.get("e"):
         text += f"×10^{power}"
-    unit = re.sub(r"<[^<>]*>", "", arguments.get("u") or arguments.get("ul"))
+    unit = arguments.get("u") or arguments.get("ul")
     per = arguments.get("up") or arguments.get("upl")
     text += f" {unit}" if unit else ""
     prefix, suffix = arguments.get("p"), arguments.get("s")
@@ -72,8 +72,13 @@ def height(arguments: Arguments) -> str:
 
 
 def price(arguments: Arguments) -> str:
-    """{{format price|3160384}}, {{inflation|US|3160384|2003}}: the amount as it was, with commas."""
-    return grouped(arguments[1] if arguments.template.startswith("inflation") else arguments[0])
+    """{{format price|3160384}}: the amount with commas."""
+    return grouped(arguments[0])
+
+
+def computed_price(arguments: Arguments) -> str:
+    """{{inflation|US|3160384|2003}}, {{to USD|5|GBP}}: an amount that only the wiki's tables of prices can tell."""
+    return UNKNOWN
 
 
 _CURRENCIES = {
@@ -87,6 +92,10 @@ _CURRENCIES = {
     **dict.fromkeys(["¥", "jpy", "yen"], "¥"),
     **dict.fromkeys(["krw", "₩"], "₩"),
     **dict.fromkeys(["php", "philippine peso"], "₱"),
+    **{
+        code: f"{code.upper()} "
+        for code in ("sek", "nok", "dkk", "pln", "czk", "huf", "aed", "sar", "pkr", "thb", "myr")
+    },
     "hk$": "HK$",
     "cny": "CN¥",
     "rmb": "RMB ",
@@ -101,6 +110,19 @@ _CURRENCIES = {
 def money(arguments: Arguments) -> str:
     """{{US$|2 billion}} "US$2 billion"."""
     return f"{_CURRENCIES[arguments.template]}{grouped(arguments.get(0))}"
+
+
+def currency(arguments: Arguments) -> str:
+    """{{currency|5|USD}}: "US$5"; a currency without a sign of its own is written out, "5 XYZ"."""
+    code = (arguments.get(1) or arguments.get("type", "USD")).lower()
+    sign, amount = _CURRENCIES.get(code), grouped(arguments.get("amount") or arguments[0])
+    return f"{sign}{amount}" if sign else f"{amount} {code.upper()}"
+
+
+def rupees(arguments: Arguments) -> str:
+    """{{INRConvert|5|c}}: "₹5 crore"."""
+    scale = {"l": "lakh", "c": "crore", "lc": "lakh crore", "k": "thousand", "m": "million", "b": "billion"}
+    return f"₹{grouped(arguments[0])} {scale.get(arguments.get(1), '')}".strip()
 
 
 def density(arguments: Arguments) -> str:
@@ -129,7 +151,15 @@ RENDERERS = {
     **dict.fromkeys(["e", "esp", "x10", "x10^", "10^"], power_of_ten),
     **dict.fromkeys(["coord", "coordinates", "geocoord"], coordinates),
     **dict.fromkeys(["height", "ft in"], height),
-    **dict.fromkeys(["format price", "formatprice", "inflation", "inflation-old"], price),
+    **dict.fromkeys(["format price", "formatprice"], price),
+    **dict.fromkeys(["inflation", "inflation-old", "inflation-year", "inflation/year", "to usd"], computed_price),
+    **dict.fromkeys(["currency", "currency amount"], currency),
+    "inrconvert": rupees,
+    "ordinal": lambda arguments: ordinal(arguments[0]),
+    **dict.fromkeys(["roman", "roman numeral", "rn"], lambda arguments: roman(arguments[0])),
+    **dict.fromkeys(
+        ["spell number", "spellnum", "number to word", "spelled number"], lambda arguments: spelled(arguments[0])
+    ),
     **dict.fromkeys(_CURRENCIES, money),
     **dict.fromkeys(["pop density", "population density", "popdens"], density),
     **dict.fromkeys(["railgauge", "track gauge", "rail gauge"], track_gauge),

@@ -2,10 +2,10 @@
 
 import re
 
-from data_prep.wikitext.marks import HOLE, SAID, SAID_END
+from data_prep.wikitext.marks import HOLE, SAID, SAID_END, UNKNOWN
 
 _OPEN, _CLOSED = "\ue005", "\ue006"  # parentheses that have been looked at
-_MARK = re.compile(f"[{HOLE}{SAID}]")
+_MARK = re.compile(f"[{HOLE}{SAID}{UNKNOWN}]")
 _GROUP = re.compile(r"\(([^()]*)\)")
 _SEPARATOR = re.compile(rf"\s*([;,])(?=\s|$|[{HOLE}{SAID}])\s*")
 _SAID = re.compile(rf"\s*{SAID}([^{SAID_END}]*){SAID_END}")
@@ -55,7 +55,10 @@ def _repair_marked(text: str) -> str:
 
 def _keep_sound(match: re.Match[str], reason: re.Pattern[str]) -> str:
     """A pronunciation in running text, or nothing where it only accompanies a name."""
-    return f" {match[1]}" if reason.search(match.string[max(0, match.start() - 40) : match.start()]) else ""
+    before = match.string[max(0, match.start() - 40) : match.start()]
+    if not match[0].startswith(SAID) or not before:
+        return f" {match[1]}" if reason.search(before) else ""
+    return match[1]  # ⟨⌀⟩, "⌀": what it stands against is about it
 
 
 def _repair_group(match: re.Match[str]) -> str:
@@ -67,6 +70,8 @@ def _repair_group(match: re.Match[str]) -> str:
     text = ""
     for index in range(0, len(parts), 2):
         part = parts[index]
+        if UNKNOWN in part:
+            continue
         is_marked = _MARK.search(part)
         if not part.strip() or (is_marked and _EMPTY_PART.fullmatch(_SAID.sub(HOLE, part))):
             continue

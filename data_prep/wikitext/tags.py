@@ -7,7 +7,7 @@ from data_prep.wikitext.marks import HOLE, shield
 
 _DROPPED = (
     "gallery|timeline|imagemap|score|hiero|graph|templatedata|templatestyles|mapframe|maplink|inputbox|indicator"
-    "|syntaxhighlight|source|categorytree|charinsert|references|ref|noinclude|section|pages|page|rss|phonos|chart"
+    "|syntaxhighlight|source|categorytree|charinsert|references|ref|includeonly|section|pages|page|rss|phonos|chart"
 )
 _EXTENSION = re.compile(
     rf"""<!--.*?(?:-->|\Z)

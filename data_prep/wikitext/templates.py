@@ -7,8 +7,9 @@ leaves a HOLE, or its first argument where the sentence is plainly waiting for o
 """
 
 import re
+from datetime import date
 
-from data_prep.wikitext import convert, dates, inline, languages, measures
+from data_prep.wikitext import ages, codes, convert, dates, inline, languages, measures, ships
 from data_prep.wikitext.arguments import Arguments
 from data_prep.wikitext.dropped import DROPPED, DROPPED_PREFIXES
 from data_prep.wikitext.inline import Renderer
@@ -20,6 +21,9 @@ _RENDERERS: dict[str, Renderer] = {
     **convert.RENDERERS,
     **measures.RENDERERS,
     **dates.RENDERERS,
+    **ages.RENDERERS,
+    **ships.RENDERERS,
+    **codes.RENDERERS,
     **languages.RENDERERS,
 }
 # A sentence cannot end here: the template held its next word.
@@ -29,11 +33,12 @@ _WAITING = re.compile(
 )
 
 
-def render_template(content: str, before: str) -> str:
+def render_template(content: str, before: str, written: date | None = None) -> str:
     """What {{content}} shows.
 
     content: between the braces, with nothing nested left in it. before: the text that it follows, of which only the end
-    matters. Returns a HOLE for what is no part of a sentence.
+    matters. written: when the page was saved, for the templates that show the date. Returns a HOLE for what is no part
+    of a sentence.
     """
     name, _, rest = content.partition("|")
     name = " ".join(name.replace("_", " ").lower().split())
@@ -42,7 +47,7 @@ def render_template(content: str, before: str) -> str:
     renderer = _RENDERERS.get(name) or _family(name)
     if renderer is None and name.startswith(DROPPED_PREFIXES):
         return HOLE
-    arguments = Arguments.parse(name, rest)
+    arguments = Arguments.parse(name, rest, written)
     if renderer is not None:
         try:
             return renderer(arguments)
@@ -63,9 +68,14 @@ def _family(name: str) -> Renderer | None:
         return languages.pronunciation
     if name.startswith(("script/", "lang/")):
         return inline.first
+    # {{citation needed span|the words in doubt|date=...}}
+    if name.endswith((" span", "-span", "cnspan")):
+        return inline.first
     head, colon, value = name.partition(":")
     if colon and head == "formatnum":
         return lambda arguments: grouped(value)
+    if colon and head == "plural":
+        return lambda arguments: arguments[0] if value.strip() == "1" else arguments[1]
     if colon and head in ("lc", "lcfirst"):
         return lambda arguments: value
     if colon and head in ("uc", "ucfirst"):

@@ -1,14 +1,16 @@
 """Markup -> prose: what a reader of the rendered page sees, sentence by sentence."""
 
 import re
+from datetime import date
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.extract_gaps import GAPS, letters, stretches
 from data_prep.documents import Document
-from data_prep.sources.wikipedia import Wikipedia
+from data_prep.sources.wikipedia import Wikipedia, article, parse_page, raw_pages
 from data_prep.wikitext import to_prose
 from data_prep.wikitext.latex import to_text
 
@@ -26,7 +28,13 @@ INLINE = [
     # formatting
     ("'''bold''', ''italic'' and '''''both'''''", "bold, italic and both"),
     ("''Eagle'''s footpads", "Eagle's footpads"),
-    ("CO<sub>2</sub> and x<sup>2</sup>", "CO2 and x2"),
+    ("CO<sub>2</sub> and x<sup>2</sup>", "CO2 and x^2"),
+    ("10<sup>6</sup>, ''m''<sup>2</sup>, <i>e</i><sup>''ix''</sup>, 2{{sup|n+1}}", "10^6, m^2, e^ix, 2^(n+1)"),
+    ("Ca<sup>2+</sup>, [[Iron|Fe]]<sup>&minus;2</sup>, 5d<sup>10</sup>6s", "Ca^2+, Fe^−2, 5d^(10)6s"),
+    ("1<sup>st</sup>, M<sup>lle</sup>, <sup>14</sup>C, a<sub>n</sub>", "1st, Mlle, 14C, a_n"),
+    ("10<sub>2</sub>, H<sub>2</sub>O<sub>(l)</sub>, x{{sub|i}}", "10_2, H2O(l), x_i"),
+    ("x<small y and z>2 but <small>small</small><br clear=all>", "x<small y and z>2 but small"),
+    ("<font color=red>red</font> <div style='a:b'>and</div> <br/ >", "red and"),
     ("A<br/>B&nbsp;C &amp; D&mdash;E", "A B C & D—E"),
     ("<nowiki>[[not a link]] {{nor|a template}}</nowiki>", "[[not a link]] {{nor|a template}}"),
     # dropped without a trace
@@ -53,12 +61,24 @@ INLINE = [
     ("{{pop density|1000|40|km2}}", "25 inhabitants per square kilometre"),
     ("{{Coord|13|19|N|169|9|W|type:event}}", "13°19′N 169°9′W"),
     ("at sea{{coord|13|19|N|169|9|W|display=title}}", "at sea"),
-    ("{{chem|C|2|H|6|O}}", "C2H6O"),
+    ("{{chem|C|2|H|6|O}}, {{chem|SO|4|2-}}", "C2H6O, SO4^2-"),
+    ("$5 (${{Inflation|US|5|1929}} in {{CURRENTYEAR}} dollars)", "$5"),
+    ("$5 (${{Inflation|US|5|1929}} in {{CURRENTYEAR}} dollars; not much)", "$5 (not much)"),
+    ("{{currency|5|EUR}}, {{INRConvert|5|c}}, {{SEK|20}}", "€5, ₹5 crore, SEK 20"),
+    ("the {{ordinal|22}}, {{ordinal|111}}, {{ordinal|3}}", "the 22nd, 111th, 3rd"),
+    ("{{roman|1994}}, {{spell number|42}}, {{score|3|1}}", "MCMXCIV, forty-two, 3–1"),
     # dates
     ("{{as of|2014|lc=y}}, {{as of|2013|6|8|lc=on}}", "as of 2014, as of 8 June 2013"),
     ("{{circa|1200}} ({{birth date|1990|1|2}})", "c. 1200 (January 2, 1990)"),
     ("{{start date|1990|1|2|df=y}} to {{end date|1991|5}}", "2 January 1990 to May 1991"),
     ("{{OldStyleDate|February 2|1905|January 20}}", "February 2, 1905"),
+    (
+        "{{mya|65}}, {{bya|4.5}}, {{BCE|500}}, {{decade|1994}}",
+        "65 million years ago, 4.5 billion years ago, 500 BCE, 1990s",
+    ),
+    ("{{age|1946|4|29|1990|1|2}} ({{birth year and age|1950}})", "43 (1950)"),
+    ("{{age in years, months and days|1775|04|19|1783|09|03}}", "8 years, 4 months and 15 days"),
+    ("{{age in days|1990|1|2|1991|2|1}} days", "395 days"),
     # languages and sounds
     ("Rome ({{lang-la|Roma}}; {{IPAc-en|r|oʊ|m}}) by name", "Rome (Latin: Roma) by name"),
     ("Rome ({{IPAc-en|r|oʊ|m}} or {{IPA-it|ˈroːma|}})", "Rome"),
@@ -68,10 +88,24 @@ INLINE = [
     ("{{lang|fr|mot}} and {{transl|ar|ALA|al-kīmiyā}}", "mot and al-kīmiyā"),
     ("{{lang-ru|Москва|Moskva|Moscow}}", "Russian: Москва, Moskva, lit. 'Moscow'"),
     ("{{nihongo|Aikido|合気道|Aikidō}}", "Aikido (合気道, Aikidō)"),
+    ("{{nihongo3|way|道|dō}}, {{nihongo foot|Aikido|合気道}}, {{nihongo2|道}}", "dō (道, way), Aikido, 道"),
+    ("the letter ⟨{{IPA|ts}}⟩, the sound {{IPA|/a/}}, {{IPA|fr|mo}}", "the letter ⟨ts⟩, the sound /a/, [mo]"),
     # words and signs
     ("{{nowrap|''Z'' {{=}} 1}}", "Z = 1"),
     ("1775{{ndash}}1783{{snd}}a war{{mdash}}''Eagle''{{'s}}", "1775–1783 – a war—Eagle's"),
-    ("{{USS|Hornet|CV-12|6}}, {{HMS|Ajax|22}}", "USS Hornet, HMS Ajax"),
+    ("{{USS|Hornet|CV-12|6}}, {{HMS|Ajax|22}}, {{SMS|Emden||2}}", "USS Hornet, HMS Ajax (22), Emden"),
+    ("{{ship||Titanic}}, {{ship|French ship|Redoutable|1791|3}}", "Titanic, Redoutable (1791)"),
+    ("{{sclass|Iowa|battleship}}, {{sclass|Iowa|battleship|4}}", "Iowa-class battleship, Iowa class"),
+    ("{{key press|Ctrl|C}} {{keypress|F1}} {{unichar|00A9|copyright sign}}", "Ctrl+C F1 U+00A9 © copyright sign"),
+    ('{{"|so}} {{bracket|he}} {{Qref|2|255}} {{sortname|Ada|Lovelace}}', '"so" [he] Quran 2:255 Ada Lovelace'),
+    (
+        "{{harvtxt|Smith|Jones|2001|p=5}} {{citation needed span|said|date=May 2010}}",
+        "Smith and Jones (2001, p. 5) said",
+    ),
+    (
+        "({{NYSE|IBM}}) {{airport codes|LAX|KLAX}} {{jct|state=CA|I|5|SR|99}}",
+        "(NYSE: IBM) (IATA: LAX, ICAO: KLAX) I-5 / SR 99",
+    ),
     ("{{ill|Titel|de|Der Titel}}, {{ill|de|Titel|Title}}", "Titel, Title"),
     ("{{abbr|GDP|gross domestic product}} {{angbr|a}} {{sic|teh}}", "GDP ⟨a⟩ teh"),
     ("a population of {{new template|12,000}} people", "a population of 12,000 people"),
@@ -145,6 +179,35 @@ def test_a_page() -> None:
 
 
 @pytest.mark.parametrize(
+    ("markup", "paragraphs"),
+    [
+        ("He said:\n<blockquote>Go!</blockquote>", ["He said:", "Go!"]),
+        ("He said:\n* Ours is a sentence of several words.", ["He said:", "Ours is a sentence of several words."]),
+        ("Examples:\n* one\n* two\nIt is so.", ["It is so."]),
+        (
+            "It reads:\n:Sing, Goddess, of the rage\n:of Peleus' son",
+            ["It reads:", "Sing, Goddess, of the rage of Peleus' son"],
+        ),
+        ("The energy is\n:<math>E=mc^2</math>,\nwhere m is the mass.", ["The energy is E=mc^2, where m is the mass."]),
+        ("The energy is:\n\n:<math>E=mc^2.</math>\n\nIt is so.", ["The energy is: E=mc^2.", "It is so."]),
+        ("- It is the first and\n- the second of them", ["- It is the first and - the second of them"]),
+        ("!Kung people live here.\n! scope=row | 1", ["!Kung people live here."]),
+        ("It is one. It cost ${{Inflation|US|5|1929}} then. It is two.", ["It is one. It is two."]),
+        ("<noinclude>It is shown.</noinclude><includeonly>It is not.</includeonly>", ["It is shown."]),
+        ("<onlyinclude>This is shown as well.</onlyinclude>", ["This is shown as well."]),
+    ],
+)
+def test_paragraphs(markup: str, paragraphs: list[str]) -> None:
+    assert to_prose(markup).split("\n") == paragraphs
+
+
+def test_the_day_a_page_was_saved() -> None:
+    markup = "It is {{CURRENTYEAR}}, {{CURRENTMONTHNAME}}, {{age|1969|07|20}} years ({{age|1969}} of them) on."
+    assert to_prose(markup, date(2016, 5, 1)) == "It is 2016, May, 46 years (47 of them) on."
+    assert to_prose("This is so ({{age|1969}} years ago) now.") == "This is so now."
+
+
+@pytest.mark.parametrize(
     ("markup", "prose"),
     [
         ("Before it. {{open template|with words stays words.", "Before it. open template|with words stays words."),
@@ -191,20 +254,23 @@ def test_formulas(latex: str, text: str) -> None:
     assert to_text(latex) == text
 
 
-# What is left where words were dropped.
-GAPS = re.compile(
-    r"\(\s*\)|\(\s*[,;:]|[,;]\s*\)|,\s*,|;\s*;| [.,](?= |$)|\b(?:at|of the|an|than)(?: [,.;)]|,)", re.MULTILINE
-)
-
-
-def test_the_sample_has_hardly_a_gap(sample_corpus: Path) -> None:
+def test_the_sample_has_hardly_a_gap_and_no_sentence_lost_for_it(sample_corpus: Path) -> None:
     source = Wikipedia([sample_corpus / "wikipedia"], 16 << 20)
-    articles = {item.id: item for unit in source.units for item in source.read(unit) if isinstance(item, Document)}
-    gaps = [match[0] for article in articles.values() for match in GAPS.finditer(article.text)]
+    pages = [parse_page(raw) for unit in source.units for raw in raw_pages(unit)]
+    articles = [(page, item.text) for page in pages if isinstance(item := article(page), Document)]
+    everything = "\n".join(text for _, text in articles)
+    gaps = GAPS.findall(everything)
     assert len(gaps) < 10, gaps
-    everything = "\n".join(article.text for article in articles.values())
-    assert len(everything) > 2_600_000  # nor was text dropped for it
     assert not re.search(r"\{\{|\}\}|\[\[|\]\]|<ref|</|'''|&nbsp;|\[http", everything)
+    # An independent parser's rendering of every fourth article: what of it is missing stands in lists and tables.
+    looked_for, lost = 0, []
+    for page, text in articles[::4]:
+        kept = letters(text)
+        for stretch in stretches(page.text):
+            looked_for += 1
+            lost += [stretch] if letters(stretch) not in kept else []
+    assert looked_for > 4000
+    assert len(lost) < looked_for / 100, lost
     # Sentences with a template in their middle, as the rendered pages have them.
     for sentence in (
         "At 1,300 miles, Alabama has one of the longest navigable inland waterways in the nation.",

@@ -1,0 +1,168 @@
+"""What `extract --source wikipedia` loses: gaps in sentences, lost sentences, and templates without words.
+
+    python -m benchmarks.extract_gaps [--export FILE] [--show 5]
+
+Reads the articles of one export (default: that of the sample corpus, fetched on first use) and prints
+
+1.  gaps: places where a simple regular expression finds that words are missing, such as "( )", ", ," or "at .";
+2.  lost stretches: each sentence of the page as mwparserfromhell renders it, which knows nothing of data_prep, is cut
+    where a template or a formula stood; a stretch of it that does not stand in the article's prose is lost;
+3.  templates that stand in kept text, with how often, and whether they became words.
+"""
+
+import argparse
+import collections
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mwparserfromhell
+from mwparserfromhell import nodes
+
+from data_prep.__main__ import main as data_prep
+from data_prep.documents import Document
+from data_prep.sources import wikipedia
+from data_prep.text import split_sentences
+from data_prep.wikitext import markup
+from data_prep.wikitext.marks import HOLE
+
+# What is left where words were dropped.
+GAPS = re.compile(
+    r"\(\s*\)|\(\s*[,;:]|[,;]\s*\)|,\s*,|;\s*;| [.,](?= |$)|\b(?:at|of the|an|than)(?: [,.;)]|,)", re.MULTILINE
+)
+_SAMPLE = Path("build/sample")
+_LEAST_WORDS = 5  # of a stretch that is looked for
+_CUT = "\ue000"
+_REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref\s*>", re.IGNORECASE | re.DOTALL)
+_CUT_TAGS = frozenset(("gallery", "table", "timeline", "imagemap", "math", "score", "li", "dt", "dd"))
+_LISTING = re.compile(
+    r"(?:see also|references?|notes?|footnotes|external links|further reading|bibliography|citations|sources|works cited"
+    r"|gallery)\b.*|.*\b(?:references|bibliography|sources|links)",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class Report:
+    """gaps, lost: (title, text). stretches: those looked for. templates: (name, has words) -> count."""
+
+    gaps: list[tuple[str, str]] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)
+    stretches: int = 0
+    templates: collections.Counter[tuple[str, bool]] = field(default_factory=collections.Counter)
+    articles: int = 0
+    raw_bytes: int = 0
+    seconds: float = 0.0
+
+
+def measure(export: Path) -> Report:
+    """Extracts every article of one export and compares."""
+    report = Report()
+    source = wikipedia.Wikipedia([export], 16 << 20)
+    for unit in source.units:
+        for raw in wikipedia.raw_pages(unit):
+            began = time.process_time()
+            page = wikipedia.parse_page(raw)
+            item = wikipedia.article(page)
+            report.seconds += time.process_time() - began
+            report.raw_bytes += len(raw)
+            if not isinstance(item, Document):
+                continue
+            report.articles += 1
+            report.gaps += [
+                (page.title, item.text[max(0, match.start() - 60) : match.end() + 30])
+                for match in GAPS.finditer(item.text)
+            ]
+            kept = letters(item.text)
+            for stretch in stretches(page.text):
+                report.stretches += 1
+                if letters(stretch) not in kept:
+                    report.lost.append((page.title, stretch))
+            report.templates += count_templates(page.text)
+    return report
+
+
+def stretches(wikitext: str) -> Iterator[str]:
+    """Parts of sentences of a page, of several words and without templates or formulas, rendered independently."""
+    page = mwparserfromhell.parse(_REFERENCE.sub("", wikitext))
+    for kind in (nodes.Comment, nodes.Wikilink, nodes.Tag, nodes.Template):
+        for node in page.filter(recursive=page.RECURSE_OTHERS, forcetype=kind):
+            if (instead := _instead_of(node)) is not None:
+                page.replace(node, instead)
+    for section in page.get_sections(flat=True, include_lead=True):
+        headings = section.filter_headings()
+        if headings and _LISTING.fullmatch(headings[0].title.strip_code().strip()):
+            continue
+        for heading in headings:
+            section.replace(heading, "\n\n")
+        for line in section.strip_code(normalize=True, collapse=True).split("\n"):
+            for sentence in split_sentences(line):
+                if re.search(r"[.!?][\"”')]*$", sentence):
+                    yield from (part for part in sentence.split(_CUT) if len(part.split()) >= _LEAST_WORDS)
+
+
+def _instead_of(node: nodes.Node) -> str | None:
+    """What stands for a node without words, or with words that the two sides write differently; None: itself.
+
+    Comments leave no cut, as references do not: the sentence around them has to be whole.
+    """
+    if isinstance(node, nodes.Wikilink):
+        return "" if re.match(r"\s*(?:file|image|category)\s*:", str(node.title), re.IGNORECASE) else None
+    if isinstance(node, nodes.Tag):
+        return _CUT if str(node.tag).lower() in _CUT_TAGS else None
+    return _CUT if isinstance(node, nodes.Template) else ""
+
+
+def letters(text: str) -> str:
+    """What two renderings of one text agree on: letters and digits."""
+    return re.sub(r"[\W_]+", "", text).lower()
+
+
+def count_templates(wikitext: str) -> collections.Counter[tuple[str, bool]]:
+    """(name of a template, whether it left words) -> how often it stands in the sections that are kept."""
+    found: collections.Counter[tuple[str, bool]] = collections.Counter()
+    render = markup.render_template
+
+    def count(content: str, before: str, written: object = None) -> str:
+        shown = render(content, before, None)
+        name = " ".join(content.partition("|")[0].partition(":")[0].replace("_", " ").lower().split())
+        found[name, shown.strip(HOLE + " \n") != ""] += 1
+        return shown
+
+    markup.render_template = count
+    try:
+        wikipedia.to_prose(wikitext)
+    finally:
+        markup.render_template = render
+    return found
+
+
+def main() -> None:
+    """Prints the report; status 1 where there are ten gaps or more."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--export", type=Path, help="MediaWiki export (default: that of the sample corpus)")
+    parser.add_argument("--show", type=int, default=5, help="examples of each (default %(default)s)")
+    arguments = parser.parse_args()
+    if arguments.export is None:
+        data_prep(["sample", "--out", str(_SAMPLE)])
+        arguments.export = next((_SAMPLE / "wikipedia").iterdir())
+    report = measure(arguments.export)
+    print(
+        f"{report.articles} articles, {report.raw_bytes / 1e6:.1f} MB of XML, "
+        f"{report.raw_bytes / 1e6 / report.seconds:.1f} MB/s on a core"
+    )
+    for name, found in (("gaps", report.gaps), (f"of {report.stretches:,} stretches lost", report.lost)):
+        print(f"{len(found)} {name}")
+        for title, text in found[: arguments.show]:
+            print(f"    {title}: {text!r}")
+    for has_words in (True, False):
+        listed = [(name, count) for (name, words), count in report.templates.most_common() if words == has_words]
+        print(f"templates {'with' if has_words else 'without'} words: {', '.join(f'{n} {c}' for n, c in listed)}")
+    sys.exit(len(report.gaps) >= 10)
+
+
+if __name__ == "__main__":
+    main()
