@@ -39,8 +39,8 @@ _CUT = "\ue000"
 _REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref\s*>", re.IGNORECASE | re.DOTALL)
 _CUT_TAGS = frozenset(("gallery", "table", "timeline", "imagemap", "math", "score", "li", "dt", "dd"))
 _LISTING = re.compile(
-    r"(?:see also|references?|notes?|footnotes|external links|further reading|bibliography|citations|sources|works cited"
-    r"|gallery)\b.*|.*\b(?:references|bibliography|sources|links)",
+    r"(?:see also|references?|notes?|footnotes|external links|further reading|bibliography|citations|sources"
+    r"|works cited|gallery)\b.*|.*\b(?:references|bibliography|sources|links)",
     re.IGNORECASE,
 )
 

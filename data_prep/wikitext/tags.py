@@ -21,6 +21,8 @@ _EXTENSION = re.compile(
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 
+_BLANK = re.compile(r"^~|^\\[ ,;]|~$|\\[ ,;]$")  # in LaTeX, at an end of a formula
+
 
 def render_tags(text: str) -> str:
     """Wikitext without comments and extension tags: formulas become text, <nowiki> is shielded, the rest is dropped."""
@@ -37,7 +39,8 @@ def _render(match: re.Match[str]) -> str:
     if match["nowiki"] is not None:
         return shield(match["nowiki"])
     if match["latex"] is not None:
-        return shield(to_text(match["latex"]))
+        before, after = (" " if _BLANK.search(end) else "" for end in (match["latex"][:2], match["latex"][-2:]))
+        return shield(f"{before}{to_text(match['latex'])}{after}")
     if match[0].startswith("<!--"):
         return ""
     return HOLE
