@@ -1,0 +1,69 @@
+"""The loss that is differentiated: the recipe's mean over the global batch, however that batch is cut."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from model import AlbertConfig, AlbertForPreTraining
+from pipeline.batches import Batch
+from pipeline.pretraining import PreTraining
+from pipeline.trainer import dropout_seed
+from tests.pipeline.test_batches import VOCABULARY, random_shards, reader
+
+
+def make_model():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "embedding_size": 16}
+    sizes |= {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "initializer_range": 0.2}
+    return AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes))
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
+
+
+def gradients(model):
+    found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("cuts", [[12], [1, 11], [2, 3, 7]])
+def test_the_loss_is_both_means_over_the_global_batch(cuts):
+    whole = reader(random_shards(count=12)).read([0] * 12, list(range(12)))
+    # The rows have different numbers of labels, so that a mean of means would be another number.
+    whole.masked_labels[0, 1:] = -100
+    whole.sentence_labels[1:4] = -100
+    model = make_model()
+    output = model(**tensors(whole))
+    labels = tensors(whole)
+    expected = functional.cross_entropy(output.mlm_logits.flatten(0, 1), labels["masked_labels"].flatten())
+    expected = expected + functional.cross_entropy(
+        output.sentence_logits.flatten(0, 1), labels["sentence_labels"].flatten()
+    )
+    expected.backward()
+    wanted = gradients(model)
+
+    workload = PreTraining(SimpleNamespace(), None, None, None)
+    ends = np.cumsum(cuts)
+    parts = [Batch(*(field[end - cut : end] for field in whole)) for cut, end in zip(cuts, ends)]
+    counts = workload.counts(parts)
+    total = 0.0
+    for part in parts:
+        # DeepSpeed averages over ranks and micro-steps.
+        loss = workload.loss(model(**tensors(part)), counts, len(parts)) / len(parts)
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(expected.item(), rel=1e-5)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-3, atol=1e-6)
+
+
+def test_ranks_steps_and_seeds_have_dropout_of_their_own():
+    seeds = [dropout_seed(*key) for key in np.ndindex(3, 20, 8)]  # seed, step, rank
+    assert len(set(seeds)) == len(seeds)
+    assert seeds == [dropout_seed(*key) for key in np.ndindex(3, 20, 8)]
+    assert all(0 <= seed < 2**63 for seed in seeds)
