@@ -76,10 +76,32 @@ def markdown(result: dict[str, Any]) -> str:
         "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `pipeline/flops.py`, in brackets the "
         f"share of one large matrix product in the same run ({products} TFLOP/s).",
     ]
+    lines += ["", *_profile_lines(result["measurements"]), ""]
     differences = {row["precision"]: row["loss_difference"] for row in result["measurements"]}
     differ = ", ".join(f"{difference:.0e} in {precision}" for precision, difference in differences.items())
     lines.append(f"Before the first step the two systems' MLM losses on the same examples differ by {differ}.")
+    if "attention_kernels" in result:
+        kernels = ", ".join(f"{kernel} ({case})" for case, kernel in result["attention_kernels"].items())
+        lines.append(f"The fastest attention of packed rows here: {kernels}.")
     return "\n".join(lines)
+
+
+def _profile_lines(measurements: list[dict[str, Any]]) -> list[str]:
+    """Which work the operators of each step of this model spend their time on."""
+    profiled = [row for row in measurements if "time_shares" in row]
+    kinds = list(dict.fromkeys(kind for row in profiled for kind in row["time_shares"]))
+    kinds.sort(key=lambda kind: -sum(row["time_shares"].get(kind, 0.0) for row in profiled))
+    labels = ("model", "precision", "text", "micro_batch", "system")
+    lines = [
+        "Where the time goes, in % of a profiled step:",
+        "",
+        f"| {' | '.join(label.replace('_', '-') for label in labels)} | {' | '.join(kinds)} |",
+        "|" + "---|" * (len(labels) + len(kinds)),
+    ]
+    for row in profiled:
+        shares = [f"{100 * row['time_shares'].get(kind, 0.0):.1f}" for kind in kinds]
+        lines.append("| " + " | ".join([*(str(row[label]) for label in labels), *shares]) + " |")
+    return lines
 
 
 def write(name: Path, result: dict[str, Any]) -> None:

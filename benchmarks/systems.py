@@ -51,7 +51,7 @@ class System:
     """A model that can be stepped.
 
     Attributes:
-        name: "this" or "transformers".
+        name: "this", "this, compiled" or "transformers".
         micro_batches: an example's inputs in the form, and the portions, that the model takes.
         loss: the mean loss of one portion.
     """
@@ -67,21 +67,25 @@ class System:
 
     def step(self, examples: Examples) -> None:
         """Forward and backward over all of the pairs, then one update."""
+        self.gradients(examples)
+        self.optimizer.step()
+
+    def gradients(self, examples: Examples) -> None:
+        """Forward and backward over all of the pairs."""
         portions = self.micro_batches(examples)
         for inputs in portions:
             loss = self.loss(inputs) / len(portions)
             (loss * LOSS_SCALE.get(self.optimizer.weights[0].dtype, 1.0)).backward()
-        self.optimizer.step()
 
 
-def this_system(model: AlbertForPreTraining) -> System:
+def this_system(name: str, model: AlbertForPreTraining) -> System:
     """This project's model on packed rows."""
 
     def loss(inputs: Inputs) -> Tensor:
         output = model(**inputs)
         return output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count.clamp(min=1)
 
-    return System("this", model, lambda examples: [examples.packed], loss)
+    return System(name, model, lambda examples: [examples.packed], loss)
 
 
 def reference_system(model: AlbertForPreTraining) -> System:
@@ -94,13 +98,17 @@ def reference_system(model: AlbertForPreTraining) -> System:
     return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
 
 
-def make_systems(
-    config: AlbertConfig, dtype: torch.dtype, device: torch.device, implementation: Implementation
-) -> tuple[System, System]:
-    """(this, transformers) with one random set of weights, in `dtype` on `device`."""
+def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool) -> list[System]:
+    """This model and, where it is to be `compiled`, once more so; transformers last. All have the same random weights,
+    in `dtype` on `device`."""
     torch.manual_seed(0)
-    model = AlbertForPreTraining(config, implementation).to(device=device, dtype=dtype)
-    return this_system(model), reference_system(model)
+    model = AlbertForPreTraining(config).to(device=device, dtype=dtype)
+    systems = [this_system("this", model)]
+    if compiled:
+        twin = AlbertForPreTraining(config, Implementation(compile=True)).to(device=device, dtype=dtype)
+        twin.load_state_dict(model.state_dict())
+        systems.append(this_system("this, compiled", twin))
+    return [*systems, reference_system(model)]
 
 
 @torch.no_grad()

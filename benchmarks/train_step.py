@@ -7,8 +7,9 @@ forward, backward and update, and tokens a second, padding not counted. The refe
 pair a row, padded to the length of the shards' rows, its loss over all positions. --jsonl names a file of
 {"text": ...} lines, to measure texts at their natural length; they are packed with the vocabulary of --data.
 
-On a GPU the micro-batch is swept until memory ends, this model is compiled, and TFLOP/s stand beside those of a large
-matrix product measured in the same run. Writes NAME.json (which `pipeline.plan --benchmark` reads) and NAME.md.
+On a GPU the micro-batch is swept until memory ends, and this model also runs compiled. TFLOP/s stand beside those of a
+large matrix product measured in the same run, and a profile says which work a step of this model spends its time on.
+Writes NAME.json (which `pipeline.plan --benchmark` reads) and NAME.md.
 
 On a processor that others use, too, set OMP_WAIT_POLICY=passive: threads that spin while they wait for each other make
 everything several times slower.
@@ -29,9 +30,11 @@ import transformers
 from benchmarks import measure, report
 from benchmarks.examples import Examples, draw, open_reader, shards_of_pieces
 from benchmarks.systems import System, loss_difference, make_systems
+from benchmarks.time_shares import time_shares
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
-from model import AlbertConfig, Implementation
+from model import AlbertConfig
+from model.attention_kernels import chosen_kernels
 from pipeline.batches import Reader
 from pipeline.flops import model_flops
 
@@ -50,6 +53,7 @@ def parser() -> Parser:
     p.add_argument("--precision", nargs="+", choices=tuple(DTYPES), help="(bf16 fp32; on a GPU fp16 bf16)")
     p.add_argument("--micro-batch", nargs="+", type=int, metavar="N", help="rows (2; on a GPU a sweep)")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each system (3)")
+    p.add_argument("--device", choices=("cpu", "cuda"), help="(cuda where there is a GPU)")
     p.add_argument("--threads", type=int, metavar="N", help="of the processor (all)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
@@ -59,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = _device(args.device)
         torch.set_num_threads(args.threads or report.cores())
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
@@ -73,14 +77,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    products = {
-        name: measure.matrix_product_tflops(DTYPES[name], device) for name in {row["precision"] for row in found}
-    }
     result = report.describe(device) | {"matrix_product_tflops": products, "measurements": found}
+    if device.type == "cuda":
+        result["attention_kernels"] = _attention_kernels()
     print(report.markdown(result))
     if args.out is not None:
         report.write(args.out, result)
     return 0
+
+
+def _device(name: str | None) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: this torch finds no GPU; leave it out to measure on the processor")
+    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _attention_kernels() -> dict[str, str]:
+    return {
+        f"{case.heads} heads of {case.width}, {str(case.dtype).removeprefix('torch.')}": kernel
+        for case, kernel in chosen_kernels().items()
+    }
 
 
 def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) -> Iterator[dict[str, Any]]:
@@ -99,8 +115,8 @@ def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) 
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
             )
-            systems = make_systems(config, DTYPES[precision], device, Implementation(compile=on_gpu))
-            difference = loss_difference(*systems, draw(readers["full rows"], 0, 2, device))
+            systems = make_systems(config, DTYPES[precision], device, compiled=on_gpu)
+            difference = loss_difference(systems[0], systems[-1], draw(readers["full rows"], 0, 2, device))
             for text, reader in readers.items():
                 for micro_batch in args.micro_batch or (SWEEP if on_gpu else [2]):
                     measured = _compare(systems, reader, micro_batch, args.rounds, device)
@@ -119,7 +135,7 @@ def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) 
 
 
 def _compare(
-    systems: tuple[System, System], reader: Reader, micro_batch: int, rounds: int, device: torch.device
+    systems: list[System], reader: Reader, micro_batch: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
     """One row of results for each system whose step fits into memory."""
     config, shape = systems[0].model.config, reader.shape
@@ -139,14 +155,16 @@ def _compare(
             "step_seconds": statistics.median(seconds),
             "memory_bytes": _memory(system, examples[0], device),
         }
-        if system.name == "this":
+        if system.name != "transformers":
             flops = model_flops(config, shape.sequence_length, shape.predictions)
             row["rows_per_second"] = micro_batch / statistics.median(seconds)
             row["tflops"] = row["rows_per_second"] * flops / 1e12
+            row["time_shares"] = time_shares(partial(system.gradients, examples[0]), system.optimizer.step, device)
         rows.append(row)
-    if len(rows) == 2:
-        rows[0]["speedup"] = measure.median_ratio(turns[1], turns[0])
-        rows[0]["memory_ratio"] = rows[0]["memory_bytes"] / rows[1]["memory_bytes"]
+    if len(rows) == len(systems):
+        for row, seconds in zip(rows[:-1], turns):
+            row["speedup"] = measure.median_ratio(turns[-1], seconds)
+            row["memory_ratio"] = row["memory_bytes"] / rows[-1]["memory_bytes"]
     return rows
 
 

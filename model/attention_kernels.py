@@ -73,6 +73,11 @@ def choose_kernel(implementation: Implementation, case: Case, sequence_ids: Tens
     return _chosen[case]
 
 
+def chosen_kernels() -> dict[Case, str]:
+    """What has been measured in this process so far: each case with the kernel that serves it."""
+    return dict(_chosen)
+
+
 def candidates(case: Case) -> list[str]:
     """The kernels that may serve a GPU, the one that always works first.
 

@@ -1,0 +1,44 @@
+"""Where the time of a step goes, by kind of work."""
+
+from collections.abc import Callable
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.measure import synchronise
+
+# Parts of the names of torch's operators and of inductor's kernels; the first line that has one of them counts.
+_KINDS = (
+    ("cross entropy", ("log_softmax", "nll_loss", "argmax")),
+    ("attention", ("bmm", "softmax", "attention", "AttentionInSequences")),
+    ("linear layers", ("::mm", "::addmm", "linear")),
+    ("fused kernels", ("triton",)),
+    ("GELU", ("gelu",)),
+    ("LayerNorm", ("layer_norm",)),
+    ("copies", ("copy_", "::cat", "::stack", "::clone", "::fill_", "::zero_")),
+    ("sums and products", ("::add", "::mul", "::div", "::sum")),
+)
+
+
+def time_shares(
+    gradients: Callable[[], object], update: Callable[[], object], device: torch.device
+) -> dict[str, float]:
+    """Of the time that operators take in `gradients()` and then `update()`, the share of each kind of work, the
+    largest first. The update counts as one kind."""
+    kinds = _by_kind(gradients, device)
+    kinds["LAMB update"] = sum(_by_kind(update, device).values())
+    total = sum(kinds.values())
+    return {kind: spent / total for kind, spent in sorted(kinds.items(), key=lambda item: -item[1])}
+
+
+def _by_kind(work: Callable[[], object], device: torch.device) -> dict[str, float]:
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
+    with profile(activities=activities) as profiled:
+        work()
+        synchronise(device)
+    kinds = dict[str, float]()
+    for event in profiled.key_averages():
+        spent = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
+        kind = next((kind for kind, parts in _KINDS if any(part in event.key for part in parts)), "other")
+        kinds[kind] = kinds.get(kind, 0.0) + spent
+    return kinds
