@@ -39,6 +39,7 @@ class Request:
     """What is to be planned.
 
     Attributes:
+        name: of the preset.
         model: architecture.
         engine: the DeepSpeed JSON, fitted to the ranks.
         cluster: where it would run.
@@ -49,6 +50,7 @@ class Request:
         text_bytes: of the corpus.
     """
 
+    name: str
     model: AlbertConfig
     engine: EngineConfig
     cluster: Cluster
@@ -135,6 +137,9 @@ def warnings_of(plan: Plan) -> list[str]:
         found.append(
             f"{_gb(plan.memory.total)} do not fit into the {_gb(plan.available)} that a GPU has to spare; {remedy}"
         )
+    measured_on = plan.request.speed.measured_on
+    if measured_on is not None and not plan_time.same_kind(measured_on, plan.request.cluster.gpu):
+        found.append(f"the speed was measured on {measured_on}, not on {plan.request.cluster.gpu.name}")
     share = plan.step.collectives / plan.step.total
     if share > NETWORK_BOUND:
         found.append(
@@ -144,21 +149,29 @@ def warnings_of(plan: Plan) -> list[str]:
     return found
 
 
+def rows_per_gpu(request: Request) -> int:
+    """Rows of one step on each GPU."""
+    return request.engine.train_batch_size // request.cluster.world_size
+
+
+def micro_batches(request: Request) -> list[int]:
+    """Micro-batches that divide a GPU's rows, the smallest first."""
+    rows = rows_per_gpu(request)
+    return [size for size in range(1, rows + 1) if rows % size == 0]
+
+
 def alternatives(request: Request) -> Iterator[Request]:
     """The same batch on the same GPUs with every ZeRO stage, checkpointing and micro-batch that divides it."""
-    rows_per_gpu = request.engine.train_batch_size // request.cluster.world_size
     for stage in (0, 1, 2, 3):
         if stage == 0 and request.engine.precision == "fp16":
             continue  # DeepSpeed scales the gradients, but not the loss, there
         zero = {**request.engine.json.get("zero_optimization", {}), "stage": stage}
         for checkpointing in ACTIVATION_CHECKPOINTING:
-            for micro_batch in range(1, rows_per_gpu + 1):
-                if rows_per_gpu % micro_batch:
-                    continue
+            for micro_batch in micro_batches(request):
                 engine = replace(
                     request.engine,
                     micro_batch_size=micro_batch,
-                    accumulation_steps=rows_per_gpu // micro_batch,
+                    accumulation_steps=rows_per_gpu(request) // micro_batch,
                     json={**request.engine.json, "zero_optimization": zero},
                 )
                 yield replace(request, engine=engine, checkpointing=checkpointing)
@@ -181,8 +194,10 @@ def report(plan: Plan) -> str:
     request, engine, cluster = plan.request, plan.request.engine, plan.request.cluster
     used = [f"  {name:<14}{_gb(size):>12}" for name, size in asdict(plan.memory).items()]
     where = f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu.name}"
+    dividing = max((rows for rows in micro_batches(request) if rows <= plan.largest_micro_batch), default=0)
     lines = [
-        f"{plan.parameters:,} parameters on {where}, {engine.precision}, ZeRO stage {engine.zero_stage}",
+        f"{request.name}, {plan.parameters:,} parameters, on {where}: {engine.precision}, ZeRO stage "
+        f"{engine.zero_stage}",
         f"batch: {engine.train_batch_size} rows of {request.shape.sequence_length} = {engine.micro_batch_size} x "
         f"{engine.accumulation_steps} accumulated x {cluster.world_size} GPUs; activation checkpointing "
         f"{request.checkpointing}",
@@ -191,11 +206,11 @@ def report(plan: Plan) -> str:
         "memory of a GPU",
         *used,
         f"  {'together':<14}{_gb(plan.memory.total):>12} of {_gb(plan.available)} to spare",
-        f"  largest micro-batch that fits: {plan.largest_micro_batch}",
+        f"  largest micro-batch that fits: {plan.largest_micro_batch}; of those that divide the batch {dividing}",
         "",
         f"speed of a GPU: {request.speed.tflops:.0f} TFLOP/s ({request.speed.source})",
         f"network of a node: {cluster.gpu.network_gbit:g} Gbit/s, {100 * plan_time.NETWORK_SHARE:.0f} % of it reached",
-        f"a step: {plan.step.total:.2f} s, of which {plan.step.collectives:.3f} s in collectives",
+        f"a step: {plan.step.total:.2f} s, of which {1000 * plan.step.collectives:,.1f} ms in collectives",
         f"{plan.tokens_per_second:,.0f} tokens/s, MFU {100 * plan.mfu:.0f} %",
         f"{request.steps:,} steps: {plan.days:.1f} days, {plan.gpu_hours:,.0f} GPU-hours",
         f"disk: {_gb(plan.data_bytes)} of shards for {_gb(request.text_bytes)} of text, assumed to have "
@@ -273,6 +288,7 @@ def resolve(args: argparse.Namespace) -> Request:
             )
         speed = measured
     return Request(
+        name=args.model,
         model=model,
         engine=engine,
         cluster=cluster,

@@ -1,6 +1,7 @@
 """Seconds of a step: computing, and summing gradients over the ranks."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from data_prep.errors import UserError
 from model import AlbertConfig
 from pipeline.flops import executed_flops, model_flops
-from pipeline.plan_hardware import Cluster
+from pipeline.plan_hardware import Cluster, Gpu
 from pipeline.plan_memory import BYTES, RowShape
 
 BENCHMARK_FORMAT = "train_step 1"
@@ -26,10 +27,12 @@ class Speed:
     Attributes:
         tflops: sustained, of the operations that are executed.
         source: where the number comes from, for the reader.
+        measured_on: the hardware's own name, where it was measured.
     """
 
     tflops: float
     source: str
+    measured_on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,17 @@ def assumed_speed(config: AlbertConfig, precision: str, peak_tflops: float) -> S
 
 
 def load_benchmark(path: Path) -> dict[str, Any]:
-    """The result file of `python -m benchmarks.train_step`. Raises UserError for anything else."""
+    """The result file of `python -m benchmarks.train_step` on a GPU. Raises UserError for anything else."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         raise UserError(f"--benchmark {path} cannot be read as JSON; name a file of benchmarks/results") from None
     if not isinstance(result, dict) or result.get("format") != BENCHMARK_FORMAT:
         raise UserError(f"--benchmark {path} is no result of benchmarks.train_step; name a file of benchmarks/results")
+    if result["device"] != "cuda":
+        raise UserError(
+            f"--benchmark {path} was measured on {result['hardware']['name']}, which is no GPU; leave it out"
+        )
     return result
 
 
@@ -69,15 +76,20 @@ def measured_speed(result: dict[str, Any], model: str, precision: str) -> Speed 
     rows = [
         row
         for row in result["measurements"]
-        if (row["model"], row["precision"], row["system"], row["text"]) == (model, precision, "this", "full rows")
+        if (row["model"], row["precision"], row["text"]) == (model, precision, "full rows") and "tflops" in row
     ]
     if not rows:
         return None
     best = max(rows, key=lambda row: float(row["tflops"]))
-    return Speed(
-        float(best["tflops"]),
-        f"measured: {result['hardware']['name']}, {result['date']}, micro-batch {best['micro_batch']}",
-    )
+    hardware = result["hardware"]["name"]
+    how = f"{best['system']}, micro-batch {best['micro_batch']}"
+    return Speed(float(best["tflops"]), f"measured: {hardware}, {result['date']}, {how}", hardware)
+
+
+def same_kind(measured_on: str, gpu: Gpu) -> bool:
+    """Whether a name as CUDA gives it ("NVIDIA H100 80GB HBM3") has the first word of this kind's."""
+    kind = gpu.name.split()[0].lower()
+    return kind in re.split(r"[^a-z0-9]+", measured_on.lower())
 
 
 def collective_seconds(parameters: int, precision: str, zero_stage: int, accumulation: int, cluster: Cluster) -> float:

@@ -176,14 +176,21 @@ def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
     row = {"model": "albert-xxlarge", "precision": "fp16", "system": "this", "text": "full rows", "micro_batch": 32}
     rows = [row | {"tflops": 500.0}, row | {"tflops": 600.0, "micro_batch": 64}]
     rows += [row | {"tflops": 900.0, "text": "natural length"}, row | {"tflops": 950.0, "model": "albert-base"}]
-    rows += [{key: value for key, value in row.items() if key != "tflops"} | {"system": "transformers"}]
-    result = {"format": "train_step 1", "date": "2026-01-01", "hardware": {"name": "H100"}, "measurements": rows}
+    rows += [row | {"system": "transformers"}]
+    result = {"format": "train_step 1", "device": "cuda", "date": "2026-01-01", "measurements": rows}
+    result |= {"hardware": {"name": "NVIDIA H100 80GB HBM3"}}
     path = tmp_path / "result.json"
     path.write_text(json.dumps(result))
     assert request("--benchmark", str(path)).speed.tflops == 600.0
+    assert plan.warnings_of(plan.make_plan(request("--benchmark", str(path)))) == []
+    (warning,) = plan.warnings_of(plan.make_plan(request("--benchmark", str(path), gpu="h200")))
+    assert warning == "the speed was measured on NVIDIA H100 80GB HBM3, not on H200 141 GB"
     assert "micro-batch 64" in request("--benchmark", str(path)).speed.source
     with pytest.raises(UserError, match="no measurement of albert-xxlarge in bf16"):
         request("--benchmark", str(path), "--precision", "bf16")
+    path.write_text(json.dumps(result | {"device": "cpu"}))
+    with pytest.raises(UserError, match="is no GPU"):
+        request("--benchmark", str(path))
     path.write_text("{}")
     with pytest.raises(UserError, match="no result of benchmarks"):
         request("--benchmark", str(path))
@@ -216,6 +223,19 @@ def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> No
     command = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
     assert plan.main([*command, "--nodes", "8", "--gpus-per-node", "8", "--gpu", "h100"]) == 0
     printed = capsys.readouterr().out
-    for part in ("223,158,450 parameters", "weights", "gradients", "optimizer", "activations", "buffers", "largest",
-                 "assumed", "in collectives", "MFU", "GPU-hours", "checkpoints", "fastest that fits"):  # fmt: skip
+    for part in (
+        "albert-xxlarge, 223,158,450 parameters",
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "buffers",
+        "largest micro-batch that fits: 93; of those that divide the batch 64",
+        "assumed",
+        "in collectives",
+        "MFU",
+        "GPU-hours",
+        "checkpoints",
+        "fastest that fits",
+    ):
         assert part in printed, part
