@@ -1,6 +1,7 @@
 """How many parameters a configuration has, and how many the paper says it has."""
 
 import dataclasses
+from functools import cache
 
 from model.checkpoint import empty_model
 from model.config import AlbertConfig
@@ -33,6 +34,7 @@ class ParameterCounts:
         return self.backbone + self.heads
 
 
+@cache
 def parameter_counts(config: AlbertConfig) -> ParameterCounts:
     """Counts the parameters of the model that `config` describes, without giving them memory."""
     counts = dict.fromkeys((field.name for field in dataclasses.fields(ParameterCounts)), 0)

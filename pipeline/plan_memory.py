@@ -13,6 +13,7 @@ what real engines hold.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 
 from model import AlbertConfig
 from model.checkpoint import empty_model
@@ -99,6 +100,7 @@ def parameter_bytes(config: AlbertConfig, engine: Engine) -> tuple[float, float,
     return (share + gathered) * width, share * width, share * 12
 
 
+@cache
 def tensor_sizes(config: AlbertConfig) -> list[list[int]]:
     """Elements of each tensor, for each parameter group of the optimizer, in the order in which ZeRO lays them out."""
     groups = parameter_groups(empty_model(config))

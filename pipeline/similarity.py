@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from data_prep import atomic
@@ -94,10 +95,11 @@ def draw(similarity: LayerSimilarity, title: str) -> Figure:
     for axes, values, label in zip(
         figure.subplots(1, 2),
         (similarity.l2_distances, similarity.degrees),
-        ("L2 distance", "angle of the mean cosine, degrees"),
+        ("L2 distance", "cosine similarity, as an angle in degrees"),
     ):
         axes.plot(layers, values, marker="o", markersize=3)
         axes.set(xlabel="layer", ylabel=label, ylim=(0, None))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
     figure.suptitle(f"Input and output of each layer: {title}")
     return figure

@@ -1,5 +1,8 @@
 """Parameter counts: by hand, by building the model, and beside the paper's tables."""
 
+import runpy
+import sys
+
 import pytest
 
 from model import AlbertConfig, AlbertForPreTraining
@@ -31,3 +34,21 @@ def test_counts_are_those_of_the_built_model(sharing: str, sentence_head: str | 
     config = tiny_config(parameter_sharing=sharing, sentence_head=sentence_head, inner_group_num=2)
     model = AlbertForPreTraining(config)
     assert parameter_counts(config).total == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_the_command_prints_every_system_beside_the_paper(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["model"])
+    runpy.run_module("model", run_name="__main__")
+    lines = {line[:38].rstrip(): line[38:].split() for line in capsys.readouterr().out.splitlines()}
+    for label, config, millions in PAPER_COUNTS:
+        counts = parameter_counts(config)
+        parts = (counts.backbone, counts.embeddings, counts.encoder, counts.pooler, counts.heads)
+        assert lines[label] == [f"{millions}M", *(f"{part / 1e6:.1f}" for part in parts)]
+
+
+def test_the_command_takes_no_arguments(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["model", "albert-base"])
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_module("model", run_name="__main__")
+    assert stopped.value.code == 2
+    assert "takes no arguments" in capsys.readouterr().err

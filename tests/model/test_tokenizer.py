@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
@@ -174,9 +175,16 @@ def test_a_mask_stands_for_a_piece_and_changes_nothing_around_it(export: Path, v
     assert tokenizer("The list [MASK].")["input_ids"] == [2, *before, 4, dot, 3]
 
 
-def test_the_fill_mask_pipeline_runs(export: Path) -> None:
+def test_the_fill_mask_pipeline_gives_what_the_model_predicts(export: Path) -> None:
     answers = transformers.pipeline("fill-mask", model=str(export))("The list [MASK] is new.", top_k=3)
-    assert [set(answer) for answer in answers] == [{"score", "token", "token_str", "sequence"}] * 3
+    ids = transformers.AutoTokenizer.from_pretrained(export)("The list [MASK] is new.", return_tensors="pt")[
+        "input_ids"
+    ]
+    with torch.no_grad():
+        logits = huggingface.load(export).eval()(ids).mlm_logits[0]  # (S, V)
+    scores, tokens = logits[(ids[0] == 4).nonzero().item()].softmax(-1).topk(3)
+    assert [answer["token"] for answer in answers] == tokens.tolist()
+    assert [answer["score"] for answer in answers] == pytest.approx(scores.tolist(), rel=1e-4)
 
 
 def test_another_vocabulary_is_refused_before_anything_is_written(vocabulary_file: Path, tmp_path: Path) -> None:
