@@ -278,7 +278,7 @@ def resolve(args: argparse.Namespace) -> Request:
     except ValueError as error:
         raise UserError(str(error)) from None
     length = model.max_position_embeddings
-    speed = plan_time.assumed_speed(model, engine.precision, gpu.tflops[engine.precision])
+    speed = plan_time.assumed_speed(model, gpu.tflops[engine.precision])
     if args.benchmark is not None:
         measured = plan_time.measured_speed(plan_time.load_benchmark(args.benchmark), args.model, engine.precision)
         if measured is None:

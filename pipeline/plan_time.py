@@ -48,7 +48,7 @@ class StepTime:
         return self.computing + self.collectives
 
 
-def assumed_speed(config: AlbertConfig, precision: str, peak_tflops: float) -> Speed:
+def assumed_speed(config: AlbertConfig, peak_tflops: float) -> Speed:
     """Without a measurement: a share of the data sheet's peak that depends on the hidden size."""
     share = next(share for width, share in _PEAK_SHARES if config.hidden_size >= width)
     return Speed(

@@ -15,7 +15,7 @@ from typing import Any
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from data_prep.shards import Manifest, open_shards
-from model.config import PRESETS, AlbertConfig, Implementation
+from model.config import ACTIVATION_CHECKPOINTING, ATTENTION_KERNELS, PRESETS, AlbertConfig, Implementation
 from pipeline import engine_config, order
 from pipeline.batches import Objective
 from pipeline.engine_config import EngineConfig, Hardware
@@ -158,7 +158,8 @@ def parser() -> Parser:
         help="auto: the JSON's where the hardware has it, else the nearest; config: the JSON's or an error",
     )
     p.add_argument("--max-hours", type=hours, metavar="H", help="end schedule and run within H hours (Table 6)")
-    p.add_argument("--activation-checkpointing", choices=("none", "layer", "ffn"), default="none")
+    p.add_argument("--activation-checkpointing", choices=ACTIVATION_CHECKPOINTING, default="none")
+    p.add_argument("--attention", choices=ATTENTION_KERNELS, default="auto", help="auto: the fastest for the device")
     p.add_argument("--compile", action="store_true", help="torch.compile the layer; pays on GPUs")
     p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
     return p
@@ -202,7 +203,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Se
     check_writable(args.output)
     return Settings(
         model=model,
-        implementation=Implementation(activation_checkpointing=args.activation_checkpointing, compile=args.compile),
+        implementation=Implementation(args.activation_checkpointing, compile=args.compile, attention=args.attention),
         data=directories,
         shares=shares,
         eval_data=tuple(args.eval_data),

@@ -71,6 +71,11 @@ def test_arithmetic_by_hand() -> None:
     assert executed_flops(XXLARGE, 512, 77, "layer") == 4 * forward - 536_870_912 - 672_100_352 - 33_554_432
     ffn = 12 * 512 * 4 * 4096 * 16384
     assert executed_flops(XXLARGE, 512, 77, "ffn") == 3 * forward + ffn
+    # 6 blocks of 10 tokens; projection, head and pooler, which E = H and a missing sentence head leave out
+    blocks, head = 6 * 10 * 2 * (4 * 64 + 2 * 128) + 4 * 6 * 100 * 8, 3 * (2 * 8 * 4 + 2 * 4 * 50)
+    assert forward_flops(small(), 10, 3).total == blocks + 2 * 10 * 4 * 8 + head + 2 * 64
+    head = 3 * (2 * 8 * 8 + 2 * 8 * 50)
+    assert forward_flops(small(embedding_size=8, sentence_head=None), 10, 3).total == blocks + head
     assert model_flops(AlbertConfig.preset("bert-large"), 512, 77) == pytest.approx(1.02e12, rel=0.01)
 
 
@@ -93,6 +98,75 @@ def test_states_of_xxlarge_by_hand() -> None:
     assert (weights, gradients, optimizer) == (446_316_900, 446_316_900, 2_677_901_400)
     weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, Engine("fp16", 3, 8, max_live=0))
     assert (weights, gradients, optimizer) == (446_316_900 / 8, 446_316_900 / 8, 2_677_901_400 / 8)
+
+
+def test_states_depend_on_stage_accumulation_and_ranks() -> None:
+    whole = 446_316_900
+    for stage, accumulation, world, weights in ((1, 1, 8, whole), (3, 1, 8, whole / 8 + whole), (3, 1, 1, whole)):
+        found = plan_memory.parameter_bytes(XXLARGE, Engine("bf16", stage, world, accumulation=accumulation))
+        assert (found[0], found[2]) == (weights, 12 * 223_158_450 / world)
+    once, twice, sliced = (
+        plan_memory.parameter_bytes(XXLARGE, Engine("bf16", stage, 8, accumulation=accumulation))[1]
+        for stage, accumulation in ((1, 1), (1, 2), (2, 2))
+    )
+    assert whole / 8 <= once == sliced < twice == whole
+    weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, Engine("fp32", 0, 8))
+    assert (weights, gradients, optimizer) == (2 * whole, 2 * whole, 4 * whole)
+    offloaded = plan_memory.memory(XXLARGE, 1, ROW, Engine("bf16", 1, 8, offload=True))
+    assert offloaded.optimizer == 0
+
+
+def small(**fields: object) -> AlbertConfig:
+    """Three layers of two blocks: H 8, FFN 16, E 4, V 50."""
+    usual = {"vocab_size": 50, "embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 3, "inner_group_num": 2}
+    usual |= {"num_attention_heads": 2, "intermediate_size": 16, "hidden_dropout_prob": 0.0}
+    return AlbertConfig(**{**usual, **fields})
+
+
+@pytest.mark.parametrize(
+    ("config", "precision", "checkpointing", "expected"),
+    [
+        # 2 rows of 10 tokens, 3 predictions and 2 pairs: 6 blocks, 2 fused projections, embeddings, head, pooler.
+        # A block's attention keeps 7 * 8 numbers and 8 bytes of statistics a token, its feed-forward 8 + 2 * 16 and 8.
+        (small(), "bf16", "none", 6 * 20 * (120 + 88) + 2 * 3 * 8 * 9 * 2 + 20 * 40 + 6 * 240 + 4 * 32),
+        (small(), "fp32", "none", 6 * 20 * (232 + 168) + 2 * 3 * 8 * 9 * 4 + 20 * 56 + 6 * 280 + 4 * 64),
+        (small(), "bf16", "ffn", 6 * 20 * 120 + 864 + 800 + 1440 + 128),
+        (small(), "bf16", "layer", 6 * 20 * 16 + 864 + 800 + 1440 + 128),
+        # A byte for each number that dropout may take: 8 twice a block, 4 of the embeddings.
+        (small(hidden_dropout_prob=0.1), "bf16", "none", 6 * 20 * (128 + 96) + 864 + 20 * 44 + 1440 + 128),
+        # E = H: no projection keeps its input; no sentence head: no pooler.
+        (small(embedding_size=8, sentence_head=None), "bf16", "none", 24960 + 864 + 20 * 40 + 6 * (32 * 2 + 200)),
+    ],
+)
+def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing: str, expected: int) -> None:
+    engine = Engine(precision, 1, 1, checkpointing)
+    assert plan_memory.activation_bytes(config, 2, RowShape(10, 3, 2), engine) == expected
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        # Of 1000 parameters. Logits and their gradient: 6 * 50 * (2 + 4) bytes in 16 bits, 6 * 50 * 8 in fp32.
+        (Engine("fp32", 0, 4), 2400),
+        (Engine("bf16", 0, 4), 4000),  # the fp32 gradients of the update are more than the logits
+        (Engine("bf16", 1, 4, bucket=300), 1800 + 600),
+        (Engine("bf16", 1, 4, bucket=300, overlap=True), 1800 + 1200),
+        (Engine("bf16", 2, 4, bucket=3000), 1800 + 2000),  # no bucket is larger than all gradients,
+        (Engine("bf16", 3, 4, bucket=3000), 1800 + 6000),  # but at stage 3
+        (Engine("bf16", 1, 4, "layer", bucket=300), 20 * (208 - 16) + 1800 + 600),
+        (Engine("bf16", 1, 4, "ffn", bucket=300), 20 * 88 + 1800 + 600),
+    ],
+)
+def test_buffers_by_hand(engine: Engine, expected: int) -> None:
+    assert plan_memory.buffer_bytes(small(), 1000, 2, RowShape(10, 3, 2), engine) == expected
+
+
+@pytest.mark.parametrize(("width", "percent"), [(768, 30), (1024, 40), (2048, 50), (4096, 50)])
+def test_the_assumed_speed_grows_with_the_width(width: int, percent: int) -> None:
+    config = AlbertConfig(hidden_size=width, num_attention_heads=8)
+    speed = plan_time.assumed_speed(config, 1000.0)
+    assert speed.tflops == pytest.approx(10 * percent)
+    assert speed.source == f"assumed: {percent} % of 1000 TFLOP/s at width {width}"
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "ffn", "layer"])
@@ -139,6 +213,13 @@ def test_time_and_cost_follow_from_the_speed() -> None:
     assert found.days == pytest.approx(125_000 * found.step.total / 86400)
     assert found.gpu_hours == pytest.approx(found.days * 24 * 16)
     assert found.checkpoint_bytes == 7 * 12 * 223_158_450
+    assert found.data_bytes == pytest.approx(2 * 16e9 / 4.5)
+    assert found.available == 0.92 * 80 * 2**30
+
+
+def test_a_smaller_batch_takes_as_many_more_steps() -> None:
+    assert request("--nodes", "2").steps == 125_000
+    assert request("--gpus-per-node", "2", model="albert-tiny", config="tiny").steps == 125_000 * 64
 
 
 def test_recomputing_costs_time_and_no_mfu_of_its_own() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.shards import open_shards
+from model import Implementation
 from pipeline import pretrain, runs, settings
 from pipeline.engine_config import Hardware
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
@@ -57,6 +58,12 @@ def test_objectives_choose_the_sentence_head(words):
     assert resolve(words | {"--objective": "mlm"}).model.sentence_head is None
     assert resolve(words | {"--objective": "nsp"}).model.sentence_head == "nsp"
     assert resolve(words | {"--model": "bert-base"}).objective == "nsp"
+
+
+def test_flags_say_how_the_model_runs(words):
+    assert resolve(words).implementation == Implementation()
+    words |= {"--activation-checkpointing": "ffn", "--compile": None, "--attention": "masked"}
+    assert resolve(words).implementation == Implementation("ffn", compile=True, attention="masked")
 
 
 def test_model_fields_are_typed_by_name(words):
