@@ -2,19 +2,28 @@
 
 Pieces never reach across a space, and neither does any step of the normalisation: the tokens of a sentence are those
 of its words, one after the other. A text repeats its words, so nearly all of them are found in a table from raw word
-to tokens, and the rest of the work is array arithmetic on a batch of sentences. Where two segmentations of a word have
-scores equal to within rounding, SentencePiece's choice can depend on what stands before the word, and this one cannot:
-that was seen in 3 of 321,619 sentences.
+to tokens, and the rest of the work is array arithmetic on a batch of sentences.
+
+SentencePiece adds up scores in single precision over the whole sentence. Where two segmentations of a word are equal to
+within the rounding of that sum, its choice depends on what stands before the word. The sum is large, and its rounding
+coarse, in long sentences and behind an unknown character; and segmentations that are the same pieces in another order
+("66" "6" and "6" "66") differ by rounding alone. Such sentences, few in any text, are given to SentencePiece whole.
 """
+
+import itertools
+import re
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.text import normalize
-from data_prep.vocabulary import Vocabulary
+from data_prep.vocabulary import UNK_ID, Vocabulary
 
 MOST_WORDS = 1 << 20  # in the table before it is emptied: it takes about 200 bytes a word
 
+LONG_SENTENCE = 256  # tokens
+
+_REPETITION = re.compile(r"(.+?)\1\1")  # the least that two different pieces in either order can spell
 _END = "\0"  # stands behind each sentence as a word of its own, number 0, without tokens
 
 
@@ -46,6 +55,7 @@ class Encoder:
         self._ids = np.zeros(0, np.uint16)  # of all known words, one after the other
         self._starts = np.zeros(1, np.int64)  # (words known,) where each word's ids start in it
         self._lengths = np.zeros(1, np.int64)  # (words known,) how many they are
+        self._ambiguous = np.zeros(1, np.bool_)  # (words known,) whether pieces of it may change places
 
     def encode(self, sentences: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Ids of sentences that are not normalised yet. A NUL character counts as a space.
@@ -67,13 +77,38 @@ class Encoder:
         # Token t of the batch is number t - (start of its word's tokens in the batch) of that word's.
         source = np.repeat(self._starts[words] - (ends - lengths), lengths)  # (T,)
         source += np.arange(len(source))
-        return self._ids[source], np.diff(ends[words == 0], prepend=0)
+        ids, counts = self._ids[source], np.diff(ends[words == 0], prepend=0)
+        whole = counts > LONG_SENTENCE  # (sentences,) those for SentencePiece
+        whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(ids == UNK_ID), side="right")] = True
+        whole[np.searchsorted(np.flatnonzero(words == 0), np.flatnonzero(self._ambiguous[words]))] = True
+        return self._encode_whole(sentences, np.flatnonzero(whole), ids, counts)
+
+    def _encode_whole(
+        self, sentences: list[str], chosen: NDArray[np.int64], ids: NDArray[np.uint16], counts: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
+        """`ids` and `counts` with the tokens of the `chosen` sentences replaced by SentencePiece's."""
+        if not len(chosen):
+            return ids, counts
+        new_ids, new_counts = self._vocabulary.encode_flat(
+            [normalize(sentences[number].replace(_END, " ")) for number in chosen.tolist()]
+        )
+        ends = np.cumsum(counts)
+        bounds = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).flatten().tolist()
+        edges = [0, *bounds, len(ids)]
+        between = [ids[start:stop] for start, stop in zip(edges[::2], edges[1::2])]
+        new = np.split(new_ids, np.cumsum(new_counts)[:-1])
+        pieces = [piece for pair in itertools.zip_longest(between, new, fillvalue=ids[:0]) for piece in pair]
+        counts[chosen] = new_counts
+        return np.concatenate(pieces), counts
 
     def _learn(self) -> None:
         """Encodes the words that were numbered since the last time."""
         if not self._numbers.new:
             return
-        ids, lengths = self._vocabulary.encode_flat([normalize(word) for word in self._numbers.new])
+        normalized = [normalize(word) for word in self._numbers.new]
+        ids, lengths = self._vocabulary.encode_flat(normalized)
+        ambiguous = np.array([_REPETITION.search(word) is not None for word in normalized])
+        self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         self._numbers.new.clear()
         self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])
         self._lengths = np.concatenate([self._lengths, lengths])
