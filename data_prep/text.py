@@ -34,6 +34,33 @@ def normalize(text: str) -> str:
     return " ".join(text.lower().split())
 
 
+def normalize_word(word: str) -> tuple[str, list[int]]:
+    """`normalize` of one word (no white space in it), and which character of `word` each character comes from.
+
+    Returns:
+        The normalised text, which may be empty or hold spaces, and as many indices, ascending.
+    """
+    pieces, sources = [], []
+    index = 0
+    while index < len(word):
+        width = 2 if word[index : index + 2] in ("``", "''") else 1
+        made = '"' if width == 2 else _decompose(word[index])
+        pieces.append(made)
+        sources += [index] * len(made)
+        index += width
+    # Lower-casing keeps the length: the one letter with a longer lower case (İ) is decomposed before.
+    characters = "".join(pieces).lower()
+    kept = [
+        position
+        for position, character in enumerate(characters)
+        if not character.isspace() or (position + 1 < len(characters) and not characters[position + 1].isspace())
+    ]
+    if kept and characters[kept[0]].isspace():
+        kept = kept[1:]
+    text = "".join(" " if characters[position].isspace() else characters[position] for position in kept)
+    return text, [sources[position] for position in kept]
+
+
 def split_sentences(text: str) -> list[str]:
     """The sentences of un-normalised English text, stripped, none empty; a line break always ends one."""
     sentences = []

@@ -105,6 +105,19 @@ class Vocabulary:
         ids = np.fromiter(itertools.chain.from_iterable(encoded), np.uint16, int(lengths.sum()))
         return ids, lengths
 
+    def encode_with_offsets(self, sentence: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of a normalised sentence, and the characters [begin, end) of it that each stands for.
+
+        The mark of a word's start, as a piece of its own, stands for none.
+        """
+        found = self._processor.encode(sentence, return_type="offset_mapping")
+        offsets = [
+            # Where one character makes several pieces, SentencePiece gives all but the last an empty stretch.
+            (begin, begin if piece == WORD_START else max(end, min(begin + 1, len(sentence))))
+            for piece, (begin, end) in zip(found["pieces"], found["offsets"])
+        ]
+        return found["ids"], offsets
+
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`; special pieces are left out."""
         return self._processor.decode([int(i) for i in ids])
