@@ -1,6 +1,6 @@
 """Fine-tuning heads on the pooled [CLS]: one text or pair into classes or onto a scale, and the choice among options.
 
-Legend of the shapes: B rows, S positions in a row, P sequences in a row, C classes, N questions, K options.
+Legend of the shapes: B rows, S positions in a row, P sequences in a row, C classes, N texts or questions, K options.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ class ClassificationOutput(NamedTuple):
     """
 
     logits: Tensor
-    """(B, P, C), (B, C) without cls_positions, or (N, K) of a choice."""
+    """(N, C), or (N, K) of a choice."""
 
     loss_sum: Tensor | None = None
     """Sum of the cross entropies, in nats, or of the squared errors."""
@@ -52,16 +52,19 @@ class AlbertForSequenceClassification(nn.Module):
         sequence_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         cls_positions: Tensor | None = None,
+        sequences: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> ClassificationOutput:
-        """Logits and, given `labels`, their sums. See `AlbertModel.forward` for the first six.
+        """Logits (N, C) and, given `labels`, their sums. See `AlbertModel.forward` for the first six.
 
-        labels (B, P), or (B,) without cls_positions: int64 classes, or floats for a regression; -100 where unused.
+        sequences: int64 (N,), which sequence each text is, counted as row * P + place in the row (by row alone without
+        cls_positions). None: all of them, in this order. labels (N,): int64 classes, or floats for a regression; -100
+        where unused.
         """
         pooled = self.albert(
             input_ids, token_type_ids, position_ids, sequence_ids, attention_mask, cls_positions
         ).pooled_output  # (B, P, H)
-        logits = self.classifier(self.dropout(pooled))  # (B, P, C)
+        logits = self.classifier(self.dropout(_chosen(pooled, sequences)))  # (N, C)
         if labels is None:
             return ClassificationOutput(logits)
         sums = classification_sums if self.num_labels > 1 else regression_sums
@@ -87,22 +90,29 @@ class AlbertForMultipleChoice(nn.Module):
         sequence_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         cls_positions: Tensor | None = None,
-        choices: Tensor | None = None,
+        sequences: Tensor | None = None,
         labels: Tensor | None = None,
     ) -> ClassificationOutput:
         """Logits (N, K) and, given `labels` (N,), their sums. See `AlbertModel.forward` for the first six.
 
-        choices: int64 (N, K), which sequence each option is, counted as row * P + place in the row (by row alone
-        without cls_positions). None: the rows are the options of one question.
+        sequences: int64 (N, K), which sequence each option is, counted as row * P + place in the row (by row alone
+        without cls_positions). None: all are the options of one question.
         """
         pooled = self.albert(
             input_ids, token_type_ids, position_ids, sequence_ids, attention_mask, cls_positions
         ).pooled_output  # (B, P, H)
-        logits = self.classifier(self.dropout(pooled)).flatten()  # (B * P,)
-        logits = logits[None] if choices is None else logits[choices]  # (N, K)
+        options = _chosen(pooled, sequences)  # (N, K, H)
+        logits = self.classifier(self.dropout(options)).squeeze(-1)  # (N, K)
+        logits = logits[None] if sequences is None else logits
         if labels is None:
             return ClassificationOutput(logits)
         return ClassificationOutput(logits, *classification_sums(logits, labels))
+
+
+def _chosen(pooled: Tensor, sequences: Tensor | None) -> Tensor:
+    """The rows of `pooled`, flattened to (sequences, H), that `sequences` (...) names: (..., H)."""
+    flat = pooled.flatten(0, -2)
+    return flat if sequences is None else flat[sequences]
 
 
 def regression_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:

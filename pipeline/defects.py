@@ -135,16 +135,18 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
         raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')
     optimizer = config.get("optimizer") or {}
     kind = optimizer.get("type", "Lamb")
-    fused = kind.lower() != "lamb" and not (optimizer.get("params") or {}).get("torch_adam")
+    params = optimizer.get("params") or {}
+    ours = kind.lower() == "lamb" or (kind == "AdamW" and params.get("bias_correction") is False)
+    fused = not ours and not params.get("torch_adam")
     if (config.get("bf16") or {}).get("enabled") and level == 0 and fused:
         raise UserError(
             f"bf16 with {kind} at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
             'set "zero_optimization": {"stage": 1}, on one GPU as well'
         )
-    if kind.lower() == "lamb" and level > 0:
+    if ours and level > 0:
         if not config.get("zero_allow_untested_optimizer"):
-            raise UserError('DeepSpeed takes LAMB under ZeRO only with "zero_allow_untested_optimizer": true; add it')
+            raise UserError('DeepSpeed takes our optimizer under ZeRO only with "zero_allow_untested_optimizer": true; add it')
         if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
             raise UserError(
-                'DeepSpeed takes LAMB with an offloaded state only with "zero_force_ds_cpu_optimizer": false; add it'
+                'DeepSpeed takes our optimizer with an offloaded state only with "zero_force_ds_cpu_optimizer": false; add it'
             )

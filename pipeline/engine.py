@@ -14,14 +14,19 @@ from pipeline.engine_config import EngineConfig
 def initialise(model: nn.Module, config: EngineConfig) -> tuple[Any, str]:
     """Hands `model` to DeepSpeed with the optimizer that the JSON names: Lamb is ours, the others are DeepSpeed's.
 
+    AdamW without bias correction, as in the paper's code, is our LAMB with every trust ratio 1.
+
     Returns:
         The engine, ready to train, and a description of what its optimizer decays and scales. Collective.
     """
     _quieten()
     params = config.optimizer_params
     groups = lamb.parameter_groups(model, params.pop("weight_decay", 0.01))
-    description = lamb.describe(groups)
-    if config.optimizer == "Lamb":
+    if config.is_adamw_of_the_paper:
+        del params["bias_correction"]
+        groups = [group | {"trust_ratio": False} for group in groups]
+    description = lamb.describe(groups, config.optimizer)
+    if config.optimizer == "Lamb" or config.is_adamw_of_the_paper:
         engine, *_ = deepspeed.initialize(model=model, optimizer=lamb.Lamb(groups, **params), config=config.json)
     else:
         engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config.json)

@@ -114,6 +114,11 @@ class EngineConfig:
         return dict(self.json["optimizer"].get("params", {}))
 
     @property
+    def is_adamw_of_the_paper(self) -> bool:
+        """Whether the optimizer is AdamW with its bias correction turned off."""
+        return self.optimizer == "AdamW" and self.optimizer_params.get("bias_correction") is False
+
+    @property
     def zero_stage(self) -> int:
         return int(self.json.get("zero_optimization", {}).get("stage", 0))
 

@@ -313,7 +313,7 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
     return [group for group in groups if group["params"]]
 
 
-def describe(groups: list[dict[str, Any]]) -> str:
+def describe(groups: list[dict[str, Any]], optimizer: str = "Lamb") -> str:
     """One line a group, for the start of a run: how many tensors and parameters are decayed and scaled."""
     lines = []
     for group in groups:
@@ -321,5 +321,5 @@ def describe(groups: list[dict[str, Any]]) -> str:
         count = sum(getattr(tensor, "ds_numel", tensor.numel()) for tensor in tensors)
         decay = f"weight decay {group['weight_decay']:g}" if group["weight_decay"] else "no weight decay"
         ratio = "scaled by its trust ratio" if group["trust_ratio"] else "trust ratio 1"
-        lines.append(f"LAMB: {len(tensors)} tensors, {count:,} parameters: {decay}, {ratio}")
+        lines.append(f"{optimizer}: {len(tensors)} tensors, {count:,} parameters: {decay}, {ratio}")
     return "\n".join(lines)

@@ -3,19 +3,17 @@
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from pipeline.batches import Batch
-
 T = TypeVar("T")
 
 
-def to_device(batch: Batch, device: torch.device | str) -> dict[str, Tensor]:
-    """The fields of `batch` as tensors on `device`, by name."""
-    tensors = {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
+def to_device(batch: Any, device: torch.device | str) -> dict[str, Tensor]:
+    """The fields of `batch`, a named tuple of arrays, as tensors on `device`, by name; those that are None left out."""
+    tensors = {name: torch.from_numpy(array) for name, array in batch._asdict().items() if array is not None}
     if torch.device(device).type == "cuda":
         return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}
     return tensors
