@@ -7,6 +7,7 @@ attention only.
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +20,15 @@ CONFIG_FILE = "albert.json"
 WEIGHTS_FILE = "albert.safetensors"
 
 
-def save(model: AlbertForPreTraining, directory: Path) -> None:
+class ModelWithConfig(Protocol):
+    """Any model of this package, with whatever head."""
+
+    config: AlbertConfig
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+
+def save(model: ModelWithConfig, directory: Path) -> None:
     """Writes `model` to `directory` in the dtype that it has. albert.json comes last: without it nothing is
     complete."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -27,13 +36,18 @@ def save(model: AlbertForPreTraining, directory: Path) -> None:
     write_json(directory / CONFIG_FILE, model.config.to_dict())
 
 
+def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor]]:
+    """The configuration and the tensors, heads included, in `directory`. Raises ValueError where a file is
+    missing or damaged."""
+    return AlbertConfig.from_dict(read_json(directory / CONFIG_FILE)), read_tensors(directory / WEIGHTS_FILE)
+
+
 def load(directory: Path, implementation: Implementation | None = None) -> AlbertForPreTraining:
     """The model that `save` wrote to `directory`, in the dtype that it had.
 
     Raises ValueError where a file is missing or damaged or the tensors are not those of the configuration.
     """
-    config = AlbertConfig.from_dict(read_json(directory / CONFIG_FILE))
-    tensors = read_tensors(directory / WEIGHTS_FILE)
+    config, tensors = read(directory)
     model = empty_model(config, implementation)
     check_tensors(directory, model.state_dict(), tensors)
     model.load_state_dict(tensors, assign=True)

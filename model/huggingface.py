@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.albert import AlbertForPreTraining, initialise
-from model.checkpoint import check_tensors, empty_model
+from model.albert import AlbertForPreTraining, AlbertModel, initialise
+from model.checkpoint import ModelWithConfig, check_tensors, empty_model
 from model.config import AlbertConfig, Implementation
 from model.files import read_json, read_tensors, write_json, write_tensors
 from model.heads import SentenceHead
@@ -85,17 +85,25 @@ _BLOCK_PREFIXES = {
 _BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*)")
 
 
-def save(model: AlbertForPreTraining, directory: Path, tokenizer_model: Path | None = None) -> None:
+def save(
+    model: ModelWithConfig,
+    directory: Path,
+    tokenizer_model: Path | None = None,
+    fields: Mapping[str, Any] | None = None,
+) -> None:
     """Writes `model`, in the dtype that it has, so that `transformers` opens `directory`.
 
     Given `tokenizer_model`, the SentencePiece file of the training, also writes that file and a tokenizer
     that gives the same ids. config.json comes last: a directory without it is not complete.
 
+    A model with another head than those of pre-training names it in `fields`, which replace those of config.json:
+    "architectures", "id2label" and the like.
+
     Raises ValueError, before anything is written, where `transformers` cannot express what the layers share,
     and where the vocabulary is of another size than the model.
     """
     directory = Path(directory)
-    fields = to_config(model.config)
+    contents = to_config(model.config) | dict(fields or {})
     tensors = to_tensors(model.config, model.state_dict())
     tokenizer_files = {}
     if tokenizer_model is not None:
@@ -116,7 +124,7 @@ def save(model: AlbertForPreTraining, directory: Path, tokenizer_model: Path | N
     for name, contents in tokenizer_files.items():
         write_json(directory / name, contents)
     dtype = str(tensors[_WORD_EMBEDDINGS].dtype).removeprefix("torch.")
-    write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
+    write_json(directory / CONFIG_FILE, contents | {"dtype": dtype})
 
 
 def load(directory: Path, implementation: Implementation | None = None) -> AlbertForPreTraining:
@@ -147,6 +155,35 @@ def load(directory: Path, implementation: Implementation | None = None) -> Alber
     check_tensors(directory, {names[own]: tensor for own, tensor in model.state_dict().items()}, tensors)
     model.load_state_dict({own: tensors[name] for own, name in names.items()}, assign=True)
     return model
+
+
+def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, Any]]:
+    """The configuration, the tensors and config.json of `directory`, whatever head the model there has.
+
+    The tensors are in fp32; those of the encoder have the names of `AlbertModel` behind "albert.", the others those
+    of `transformers`. Raises ValueError as `load` does, but for tensors that are left over.
+    """
+    directory = Path(directory)
+    fields = read_json(directory / CONFIG_FILE)
+    tensors = {name: tensor.float() for name, tensor in _read_weights(directory).items()}
+    if "predictions.bias" in tensors:
+        _drop_duplicates(directory, tensors)
+    config = from_config(fields, tensors)
+    with torch.device("meta"):
+        encoder = AlbertModel(config, add_pooling_layer="albert.pooler.weight" in tensors)
+    found = {}
+    for name, expected in encoder.state_dict().items():
+        own = f"albert.{name}"
+        theirs = transformers_name(own, config.inner_group_num)
+        if theirs not in tensors:
+            raise ValueError(f"{directory} lacks the tensor {theirs}; it is another kind of model")
+        found[own] = tensors.pop(theirs)
+        if found[own].shape != expected.shape:
+            raise ValueError(
+                f"{directory}: {theirs} has the shape {tuple(found[own].shape)}, but its configuration says "
+                f"{tuple(expected.shape)}; the two do not belong together"
+            )
+    return config, found | tensors, fields
 
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:

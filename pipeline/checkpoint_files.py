@@ -133,12 +133,17 @@ def tag_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def step_of(tag: Path) -> int:
+    """The steps before the checkpoint `tag`."""
+    return int(tag.name.split("-")[1])
+
+
 def tags(directory: Path) -> list[Path]:
     """The directories named like checkpoints, the newest first; whether they are whole is another question."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name.split("-")[1]), reverse=True)
+    return sorted(found, key=step_of, reverse=True)
 
 
 def check_file(tag: Path, name: str, file: File, content: bool) -> None:
@@ -285,15 +290,20 @@ def settle(directory: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def prune(directory: Path, keep: int) -> None:
-    """Removes all checkpoints but the newest `keep` and the one with the best score (the newest of equals)."""
+def find_best(directory: Path) -> Path | None:
+    """The checkpoint with the best score, the newest of equals; None where none has a score."""
     scored = []
     for tag in tags(directory):
         with contextlib.suppress(DamagedCheckpoint):
             score = Manifest.read(tag).score
             if score is not None:
                 scored.append((score, tag.name))
-    best = max(scored)[1] if scored else None
+    return directory / max(scored)[1] if scored else None
+
+
+def prune(directory: Path, keep: int) -> None:
+    """Removes all checkpoints but the newest `keep` and the best."""
+    best = find_best(directory)
     for tag in tags(directory)[keep:]:
-        if tag.name != best:
+        if tag != best:
             remove(tag)

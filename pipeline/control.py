@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,21 @@ class Control:
         problems: list[str | None] = [None] * self.world_size
         dist.all_gather_object(problems, problem, group=self._group)
         return next((found for found in problems if found), "")
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """The values of all ranks, by rank, on rank 0; None on the others. For what pickle writes, among our own."""
+        if self._group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(value, values, group=self._group)
+        return values
+
+    def share(self, value: Any) -> Any:
+        """Rank 0's value, on all ranks."""
+        values = [value]
+        if self._group is not None:
+            dist.broadcast_object_list(values, group_src=0, group=self._group)
+        return values[0]
 
     def barrier(self) -> None:
         """Returns when every rank has come here."""

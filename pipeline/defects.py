@@ -145,8 +145,6 @@ def refuse_what_is_wrong(config: dict[str, Any]) -> None:
         )
     if ours and level > 0:
         if not config.get("zero_allow_untested_optimizer"):
-            raise UserError('DeepSpeed takes our optimizer under ZeRO only with "zero_allow_untested_optimizer": true; add it')
+            raise UserError('our optimizer under ZeRO needs "zero_allow_untested_optimizer": true; add it')
         if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
-            raise UserError(
-                'DeepSpeed takes our optimizer with an offloaded state only with "zero_force_ds_cpu_optimizer": false; add it'
-            )
+            raise UserError('our optimizer with an offloaded state needs "zero_force_ds_cpu_optimizer": false; add it')

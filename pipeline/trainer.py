@@ -91,7 +91,7 @@ class Trainer:
         self.config = self.settings.engine
         self.clock = Clock(self.position.seconds)
         self.meter = Meter(self.workload.sums_count, self.engine.device)
-        self._score: float | None = None  # of the last evaluation; the best checkpoint is kept by it
+        self._scores: dict[int, float] = {}  # of each evaluated step; the best checkpoint is kept by its own
         if self.position.meter is not None and self.control.rank == 0:
             self.meter.load(self.position.meter)
 
@@ -103,6 +103,8 @@ class Trainer:
         Raises:
             TrainingFailed: the loss is no number.
         """
+        if self._has_waited_enough():
+            return None
         signals = StopSignals()
         settings, position = self.settings, self.position
         if position.step == 0 and self.workload.evaluates:
@@ -217,7 +219,7 @@ class Trainer:
         with self.clock.paused():
             evaluation = self.workload.evaluate(self.engine, last)
         position = self.position
-        self._score = evaluation.score
+        self._scores[position.step] = evaluation.score
         if position.best_score is None or evaluation.score > position.best_score:
             position.best_score, position.best_step = evaluation.score, position.step
         samples = position.step * self.config.train_batch_size
@@ -239,7 +241,7 @@ class Trainer:
                     self.settings.output / "checkpoints",
                     asdict(self.position),
                     keep=self.kept_checkpoints,
-                    score=self._score,
+                    score=self._scores.get(self.position.step),
                 )
             except checkpoints.SaveFailed as error:
                 if must_succeed:

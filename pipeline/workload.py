@@ -29,9 +29,10 @@ class Workload(Protocol):
         evaluates: whether there is anything to evaluate on.
     """
 
-    name: str
-    sums_count: int
-
+    @property
+    def name(self) -> str: ...
+    @property
+    def sums_count(self) -> int: ...
     @property
     def evaluates(self) -> bool: ...
 

@@ -193,8 +193,8 @@ def test_groups_exclude_layer_norms_and_biases() -> None:
         "bias",
     }
     assert describe([scaled, plain]) == (
-        "LAMB: 2 tensors, 36 parameters: weight decay 0.02, scaled by its trust ratio\n"
-        "LAMB: 6 tensors, 27 parameters: no weight decay, trust ratio 1"
+        "Lamb: 2 tensors, 36 parameters: weight decay 0.02, scaled by its trust ratio\n"
+        "Lamb: 6 tensors, 27 parameters: no weight decay, trust ratio 1"
     )
 
 

@@ -1,0 +1,272 @@
+"""The official files of every task, with their oddities, and what is said of files that are not as they should be."""
+
+import json
+
+import pytest
+
+from data_prep.errors import UserError
+from pipeline.tasks import reading
+from pipeline.tasks.task import TASKS
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return path
+
+
+def tabs(*columns):
+    return "\t".join(columns)
+
+
+MNLI_HEADER = tabs("index", "promptID", "pairID", "genre", "a", "b", "c", "d", "sentence1", "sentence2")
+
+GLUE_FILES = {
+    "cola": {
+        "CoLA/train.tsv": [tabs("gj04", "1", "", 'He said "no".'), tabs("cj99", "0", "*", "As you eat the most.")],
+        "CoLA/test.tsv": [tabs("index", "sentence"), tabs("7", "Bill whistled.")],
+    },
+    "sst2": {
+        "SST-2/train.tsv": [tabs("sentence", "label"), tabs('a " b ', "1"), tabs("one line\u2028still", "0")],
+        "SST-2/test.tsv": [tabs("index", "sentence"), tabs("3", "uneasy .")],
+    },
+    "mrpc": {
+        "MRPC/train.tsv": [
+            "\ufeff" + tabs("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            tabs("1", "2", "3", 'He "said', "She said") + "\r",
+            tabs("0", "2", "3", "x", "y"),
+        ],
+        "MRPC/test.tsv": [tabs("index", "#1 ID", "#2 ID", "#1 String", "#2 String"), tabs("9", "1", "2", "x", "y")],
+    },
+    "stsb": {
+        "STS-B/train.tsv": [
+            tabs("index", "genre", "filename", "year", "old", "s1", "s2", "sentence1", "sentence2", "score"),
+            tabs("0", "g", "f", "y", "o", "n", "n", "A man", "A woman", "3.800"),
+            tabs("1", "g", "f", "y", "o", "n", "n", "A", "B", "0"),
+        ],
+    },
+    "qqp": {
+        "QQP/train.tsv": [
+            tabs("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+            tabs("5", "1", "2", "How?", "Why?", "0"),
+            tabs("6", "a row that lost its columns"),
+            tabs("7", "1", "2", "Who?", "What?", "1"),
+        ],
+        "QQP/test.tsv": [tabs("id", "question1", "question2"), tabs("12", "How?", "Why?")],
+    },
+    "mnli": {
+        "MNLI/train.tsv": [
+            tabs(MNLI_HEADER, "label1", "gold_label"),
+            tabs("0", "1", "2", "g", "", "", "", "", "first", "second", "neutral", "neutral"),
+            tabs("1", "1", "2", "g", "", "", "", "", "first", "second", "entailment", "contradiction"),
+        ],
+        "MNLI/dev_mismatched.tsv": [
+            tabs(MNLI_HEADER, "label1", "label2", "gold_label"),
+            tabs("0", "1", "2", "g", "", "", "", "", "x", "y", "neutral", "neutral", "entailment"),
+        ],
+        "MNLI/test_matched.tsv": [MNLI_HEADER, tabs("4", "1", "2", "g", "", "", "", "", "x", "y")],
+        "diagnostic/diagnostic.tsv": [tabs("index", "sentence1", "sentence2"), tabs("2", "x", "y")],
+    },
+    "qnli": {
+        "QNLI/train.tsv": [
+            tabs("index", "question", "sentence", "label"),
+            tabs("0", "What?", "It.", "entailment"),
+            tabs("1", "Who?", "She.", "not_entailment"),
+        ],
+    },
+    "rte": {
+        "RTE/train.tsv": [
+            tabs("index", "sentence1", "sentence2", "label"),
+            tabs("0", "x", "y", "not_entailment"),
+            tabs("1", "x", "y", "entailment"),
+        ],
+    },
+    "wnli": {
+        "WNLI/train.tsv": [
+            tabs("index", "sentence1", "sentence2", "label"), tabs("0", "x", "y", "1"), tabs("1", "z", "w", "0")
+        ],
+    },
+}  # fmt: skip
+
+# (first, second, label) of the training examples, then (id, first) of the test ones
+WANTED = {
+    "cola": ([('He said "no".', None, 1), ("As you eat the most.", None, 0)], {"test": ("7", "Bill whistled.")}),
+    "sst2": ([('a " b ', None, 1), ("one line\u2028still", None, 0)], {"test": ("3", "uneasy .")}),
+    "mrpc": ([('He "said', "She said", 1), ("x", "y", 0)], {"test": ("9", "x")}),
+    "stsb": ([("A man", "A woman", 3.8), ("A", "B", 0.0)], {}),
+    "qqp": ([("How?", "Why?", 0), ("Who?", "What?", 1)], {"test": ("12", "How?")}),
+    "mnli": (
+        [("first", "second", 2), ("first", "second", 0)],
+        {"dev_mismatched": ("0", "x"), "test_matched": ("4", "x"), "diagnostic": ("2", "x")},
+    ),
+    "qnli": ([("What?", "It.", 0), ("Who?", "She.", 1)], {}),
+    "rte": ([("x", "y", 1), ("x", "y", 0)], {}),
+    "wnli": ([("x", "y", 1), ("z", "w", 0)], {}),
+}
+
+
+@pytest.mark.parametrize("name", list(GLUE_FILES))
+def test_glue(name, tmp_path):
+    for file, lines in GLUE_FILES[name].items():
+        write(tmp_path / file, *lines)
+    training, others = WANTED[name]
+    for place in (tmp_path, tmp_path / next(iter(GLUE_FILES[name])).split("/")[0]):
+        splits = reading.read(TASKS[name], str(place))
+        assert [(one.first, one.second, one.label) for one in splits["train"]] == training
+        assert set(splits) == {"train", *others}
+        for split, (identity, first) in others.items():
+            assert (splits[split][0].id, splits[split][0].first) == (identity, first)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "lines", "message"),
+    [
+        ("sst2", "train.tsv", ["sentence\tlabel", "fine\t1", "odd\t2"], r"train\.tsv, line 3: the label '2' is not"),
+        ("sst2", "train.tsv", ["sentence\tlabels", "fine\t1"], r"line 1: there is no column 'label' among sent"),
+        ("rte", "dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx"], r"dev\.tsv, line 2: 2 columns instead of 4"),
+        ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\t5.5"], r"line 2: the score '5.5' is no number"),
+        ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\tnan"], r"line 2: the score 'nan' is no number"),
+        ("cola", "train.tsv", ["gj04\t1\t", "gj04"], r"train\.tsv, line 1: 3 columns instead of 4"),
+        ("sst2", "train.tsv", ["sentence\tlabel"], "holds no example"),
+        ("sst2", "train.tsv", [], "is empty"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_glue(name, file, lines, message, tmp_path):
+    write(tmp_path / file, *lines)
+    with pytest.raises(UserError, match=message):
+        reading.read(TASKS[name], str(tmp_path))
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    (tmp_path / "train.tsv").write_bytes(b"sentence\tlabel\nfine\t1\n\xff\t0\n")
+    with pytest.raises(UserError, match=r"train\.tsv, line 3: not UTF-8"):
+        reading.read(TASKS["sst2"], str(tmp_path))
+
+
+PASSAGE = "The Café was — opened in 1905."
+QUESTION = {"id": "q1", "question": "When?", "answers": [{"text": "1905", "answer_start": 25}]}
+
+
+def squad(*questions, **fields):
+    return {
+        "version": "v2.0",
+        "data": [{"title": "t", "paragraphs": [{"context": PASSAGE, "qas": list(questions)}]}],
+        **fields,
+    }
+
+
+def test_squad(tmp_path):
+    nothing = {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": []}
+    (tmp_path / "train-v2.0.json").write_text(json.dumps(squad(QUESTION, nothing)))
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(squad(QUESTION), indent=1))
+    splits = reading.read(TASKS["squad2"], str(tmp_path))
+    assert [(one.id, one.answers) for one in splits["train"]] == [("q1", (("1905", 25),)), ("q2", ())]
+    assert splits["train"][0].passage is splits["train"][1].passage
+    assert [one.id for one in reading.read(TASKS["squad1"], str(tmp_path))["train"]] == ["q1"]
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("squad2", "\n" * 16 + '{"data": [', r"train\.json, line 17: broken JSON"),
+        ("squad2", json.dumps({"version": "v2.0"}), "it has no 'data'"),
+        ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"line 1: question q1 has no proper 'question'"),
+        ("squad2", json.dumps(squad(QUESTION, QUESTION)), "the id 'q1' occurs twice"),
+        (
+            "squad1",
+            json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
+            r"train\.json, line \d+: question q1 says that '1905' is at character 24 .*, where ' 190' is",
+        ),
+        ("squad1", json.dumps(squad({**QUESTION, "answers": []})), "question q1 has no answer; use --task squad2"),
+    ],
+)
+def test_mistakes_in_squad(task, text, message, tmp_path):
+    (tmp_path / "train.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        reading.read(TASKS[task], str(tmp_path))
+
+
+def test_the_line_of_a_mistake_in_squad(tmp_path):
+    wrong = {**QUESTION, "id": "q-wrong", "answers": [{"text": "1906", "answer_start": 25}]}
+    text = json.dumps(squad(QUESTION, wrong), indent=1)
+    (tmp_path / "train.json").write_text(text)
+    line = next(number for number, line in enumerate(text.splitlines(), start=1) if "q-wrong" in line)
+    with pytest.raises(UserError, match=rf"train\.json, line {line}: "):
+        reading.read(TASKS["squad2"], str(tmp_path))
+
+
+RACE = {
+    "article": "A passage.",
+    "questions": ["Who _ ?", "Why?"],
+    "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
+    "answers": ["B", "D"],
+}
+
+
+def test_race(tmp_path):
+    for level, number in (("high", 10), ("high", 9), ("middle", 1)):
+        record = {**RACE, "id": f"{level}{number}.txt"}
+        write(tmp_path / "official" / "train" / level / f"{number}.txt", json.dumps(record))
+    write(tmp_path / "lines" / "train.jsonl", json.dumps(RACE), "", json.dumps({**RACE, "id": "middle3.txt"}))
+    found = reading.read(TASKS["race"], str(tmp_path / "official"))["train"]
+    assert [one.id for one in found] == ["high9-0", "high9-1", "high10-0", "high10-1", "middle1-0", "middle1-1"]
+    assert [one.level for one in found] == ["high"] * 4 + ["middle"] * 2
+    assert [one.label for one in found[:2]] == [1, 3]
+    lines = reading.read(TASKS["race"], str(tmp_path / "lines"))["train"]
+    assert [(one.id, one.level) for one in lines] == [
+        ("train-1-0", ""), ("train-1-1", ""), ("middle3-0", "middle"), ("middle3-1", "middle"),
+    ]  # fmt: skip
+    assert lines[0].options == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), r"train\.jsonl, line 2: the label 'E' is not one of A, B, C, D"),
+        (json.dumps({**RACE, "answers": ["B"]}), "line 2: as many options and answers"),
+        (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: a question has 1 options instead of 4"),
+        (json.dumps({"article": "x", "options": []}), "line 2: there is no 'questions'"),
+    ],
+)
+def test_mistakes_in_race(record, message, tmp_path):
+    write(tmp_path / "train.jsonl", json.dumps(RACE), record)
+    with pytest.raises(UserError, match=message):
+        reading.read(TASKS["race"], str(tmp_path))
+
+
+def test_data_sets_of_the_library(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    names = ["entailment", "neutral", "contradiction"]
+    features = datasets.Features(
+        {"premise": datasets.Value("string"), "hypothesis": datasets.Value("string"),
+         "label": datasets.ClassLabel(names=names), "idx": datasets.Value("int32")}
+    )  # fmt: skip
+    rows = {"premise": ["p", "q"], "hypothesis": ["h", "i"], "label": [1, 0], "idx": [0, 1]}
+    unlabelled = {**rows, "label": [-1, -1], "idx": [40, 41]}
+    datasets.DatasetDict(
+        {
+            "train": datasets.Dataset.from_dict(rows, features),
+            "validation_matched": datasets.Dataset.from_dict(rows, features),
+            "test_matched": datasets.Dataset.from_dict(unlabelled, features),
+        }
+    ).save_to_disk(tmp_path / "saved")
+    splits = reading.read(TASKS["mnli"], str(tmp_path / "saved"))
+    assert [one.label for one in splits["train"]] == [2, 1]  # neutral and entailment in GLUE's own order
+    assert set(splits) == {"train", "dev_matched", "test_matched"}
+    assert [(one.id, one.label) for one in splits["test_matched"]] == [("40", None), ("41", None)]
+
+    (tmp_path / "parquet").mkdir()
+    answers = [{"text": ["1905"], "answer_start": [25]}, {"text": [], "answer_start": []}]
+    datasets.Dataset.from_dict(
+        {"id": ["a", "b"], "question": ["When?", "Who?"], "context": [PASSAGE] * 2, "answers": answers}
+    ).to_parquet(tmp_path / "parquet" / "train.parquet")
+    found = reading.read(TASKS["squad2"], str(tmp_path / "parquet"))["train"]
+    assert [one.answers for one in found] == [(("1905", 25),), ()]
+
+    with pytest.raises(UserError, match=r"holds no official file of rte, and `datasets` cannot open it"):
+        reading.read(TASKS["rte"], str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="no column 'sentence1'"):
+        reading.read(TASKS["rte"], str(tmp_path / "parquet"))
