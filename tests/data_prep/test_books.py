@@ -132,17 +132,78 @@ def test_long_lines_are_paragraphs() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["CHAPTER XII", "Chapter the First", "IV.", "12", "ACT II. A wood.", "* * *", "The End"]
+    "text",
+    [
+        *("CHAPTER XII", "Chapter the First", "IV.", "xii.", "12", "ACT II. A wood.", "* * *", "The End", "FINIS."),
+        *("BOOK THE FIRST - SOWING", "Part Two", "Chapter twenty-one: The Start", "THE BEGINNING OF A LONG JOURNEY"),
+        *("Chapter 4.the Seventy-eighth.", "Volume the Second", "Letter 5. A Visit"),
+    ],
 )
 def test_headings(text: str) -> None:
     assert is_heading([text])
 
 
 @pytest.mark.parametrize(
-    "text", ["I went.", "He read chapter 5 to me.", "NO!", "By the sea it was cold, and he went in."]
+    "text",
+    [
+        *("I went.", "He read chapter 5 to me.", "NO!", "By the sea it was cold, and he went in."),
+        *("did.", "Civil.", "mill", "the end.", "third volume of Porteus.", "Second part of it, he said."),
+        *("Letter 5, which I sent, was lost.", "Part of it is gone.", "Book me a room.", "Act as you will."),
+        *("MY DEAR SIR,", "DEAREST MADAM,--", '"CAROLINE BINGLEY"', "'MADAM,", "HERE LIES,", "Mild."),
+        *("Chapter and verse, he knew them.", "Section by section it fell.", "Scene after scene went by."),
+    ],
 )
 def test_no_headings(text: str) -> None:
     assert not is_heading([text])
+
+
+@pytest.mark.parametrize("text", ["by Jane Austen", "The Tenant of Wildfell Hall", "A LONG TITLE, WITH ITS STOP."])
+def test_titles_follow_headings(text: str) -> None:
+    assert is_heading([text], after_heading=True)
+    assert not is_heading(["He went to the hall and"], after_heading=True)
+    assert not is_heading(["Come!"], after_heading=True)
+
+
+def test_a_line_within_a_sentence_is_no_heading() -> None:
+    wide = "and the words went on to fill the whole of the line up to its end"
+    lines = ["CHAPTER I", "I AM BORN, AND", "WHAT CAME OF IT", wide, "third act of my play.", wide, "125", f"{wide}."]
+    assert book_to_prose("\n".join(lines)).split("\n") == [f"{wide} third act of my play.", f"{wide} 125 {wide}."]
+    stone = ["It read so:", "HERE LIES,", "IN EXPECTATION OF JOY,", "THE BODY OF", "A GOOD MAN."]
+    assert book_to_prose("\n".join([wide, wide, *stone])) == " ".join([wide, wide, *stone])
+
+
+@pytest.mark.parametrize(
+    ("table", "first"),
+    [
+        (
+            "CONTENTS\n\nCHAPTER I. Start .... 1\nCHAPTER II. In which many things happen to many people ... 9\n",
+            "CHAPTER I.",
+        ),
+        ("Contents.\n\nThe Start\nThe Close of a Very Long Story, with All Its Ends\n", "The Start"),
+        ("Table of Contents\n\nI. The Start ... 1\nII. The Close ... 20\n", "I. The Start"),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_contents_end_where_their_first_entry_stands_again(table: str, first: str, newline: str) -> None:
+    text = f'{table}\n\n{first}\n\n"Well?" said he.\n\nIt was so, and it\nstayed so.\n'.replace("\n", newline)
+    for content in (text.encode("utf-8-sig"), text.encode("latin-1")):
+        decoded = decode(content)
+        assert decoded is not None
+        assert book_to_prose(decoded).split("\n") == ['"Well?" said he.', "It was so, and it stayed so."]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("*** START OF THIS PROJECT GUTENBERG EBOOK A TALE ***", "*** END OF THIS PROJECT GUTENBERG EBOOK A TALE ***"),
+        ("***START OF THE PROJECT GUTENBERG EBOOK A\nTALE***", "End of the Project Gutenberg EBook of A Tale, by X"),
+        ("*END THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04*END*", "End of this Project Gutenberg Etext of A Tale"),
+    ],
+)
+def test_project_gutenbergs_frames(start: str, end: str) -> None:
+    prose = " ".join(["It was so."] * 50)
+    text = f"A Tale\n\nLicence of it.\n\n{start}\n\nE-text prepared by X\n\n\n{prose}\n\n{end}\n\nMore.\n"
+    assert book_to_prose(text) == prose
 
 
 def test_a_tree_of_files(tmp_path: Path) -> None:
