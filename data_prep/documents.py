@@ -197,7 +197,9 @@ def read_documents(directories: Sequence[Path], split: str = TRAIN) -> Iterator[
 
 def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:
     """Writes `documents.json`: the directory is complete from then on."""
-    write_text(directory / MANIFEST, json.dumps(asdict(manifest), indent=2, ensure_ascii=False) + "\n")
+    content = asdict(manifest)
+    content["xxh3_128"] = content_checksum(content)
+    write_text(directory / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_manifest(directory: Path) -> DocumentsManifest:
@@ -212,6 +214,9 @@ def read_manifest(directory: Path) -> DocumentsManifest:
         version = content["format_version"]
         if version != FORMAT_VERSION:
             raise UserError(f"{path} has format version {version}, not {FORMAT_VERSION}; extract it again")
+        checksum = content.pop("xxh3_128", None)  # older ones have none
+        if checksum not in (None, content_checksum(content)):
+            raise UserError(f"{path} is damaged (its checksum does not fit its content); extract it again")
         content["counts"] = {split: Counts(**counts) for split, counts in content["counts"].items()}
         content["files"] = [PartFile(**file) for file in content["files"]]
         return DocumentsManifest(**content)
@@ -228,3 +233,8 @@ def file_checksum(path: Path) -> str:
         while block := file.read(1 << 20):
             checksum.update(block)
     return checksum.hexdigest()
+
+
+def content_checksum(content: dict[str, Any]) -> str:
+    """xxh3_128 of a manifest's content without its own checksum: finds a damaged manifest."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())

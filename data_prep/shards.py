@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from numpy.typing import NDArray
 
 from data_prep.atomic import replacing, write_text
-from data_prep.documents import file_checksum
+from data_prep.documents import content_checksum, file_checksum
 from data_prep.errors import UserError
 from data_prep.pairs import Parts
 
@@ -165,11 +164,6 @@ def write_shard(
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
         described = describe_file(temporary, len(tokens_per_row))
     return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
-
-
-def content_checksum(content: dict[str, Any]) -> str:
-    """xxh3_128 of a manifest's content without its own checksum: finds a damaged manifest."""
-    return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

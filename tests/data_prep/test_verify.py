@@ -1,6 +1,7 @@
 """`verify` finds whatever happened to a file, and names it."""
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,14 +98,37 @@ def test_damage_is_named(copy: Path, damage: Callable[[Path], None], message: st
     assert "\n" not in str(caught.value)
 
 
-def test_every_bit_of_the_manifest_counts(copy: Path) -> None:
-    manifest = copy / "manifest.json"
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    return corpora.write_documents(tmp_path / "documents", corpora.make_documents(30), parts=3)
+
+
+def test_documents_are_checked_as_well(documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["verify", str(documents)])
+    assert re.fullmatch(rf"verify: {documents} is whole: 3 files, [\d,]+ bytes\n", capsys.readouterr().out)
+    first, second, third = sorted(documents.glob("train-*"))
+    flip(first, first.stat().st_size // 2)
+    second.write_bytes(third.read_bytes())
+    third.unlink()
+    shutil.copy(first, documents / "train-00007.parquet")
+    message = (
+        r"the content of train-00000\.parquet has changed; "
+        r"train-00001\.parquet holds the content of train-00002\.parquet; train-00002\.parquet is missing; train-00007\.parquet does not belong to it\. .*run `extract` again"
+    )
+    with pytest.raises(UserError, match=message):
+        main(["verify", str(documents)])
+
+
+@pytest.mark.parametrize("kind", ["shards", "documents"])
+def test_every_bit_of_the_manifest_counts(copy: Path, documents: Path, kind: str) -> None:
+    directory, name = (copy, "manifest.json") if kind == "shards" else (documents, "documents.json")
+    manifest = directory / name
     whole = manifest.read_bytes()
     missed = []
     for offset in range(0, len(whole), 7):
         flip(manifest, offset)
         try:
-            main(["verify", str(copy)])
+            main(["verify", str(directory)])
             missed.append(whole[offset : offset + 1])
         except UserError:
             pass
