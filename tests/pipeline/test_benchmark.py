@@ -1,0 +1,79 @@
+"""The measurement beside `transformers`: the same work for both, and a result that says what it was measured on."""
+
+import json
+
+import pytest
+import torch
+
+from benchmarks import train_step
+from benchmarks.examples import draw, open_reader
+from benchmarks.systems import make_systems
+from model import AlbertConfig
+from pipeline import plan_time
+
+CPU = torch.device("cpu")
+SMALL = AlbertConfig(
+    vocab_size=200,
+    hidden_size=32,
+    num_attention_heads=4,
+    num_hidden_layers=2,
+    intermediate_size=64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=64,
+)
+
+
+def test_both_forms_hold_the_same_pairs(corpus):
+    examples = draw(open_reader(corpus.train), 0, rows=3, device=CPU)
+    packed = examples.packed
+    rows = {name: torch.cat([batch[name] for batch in examples.padded]) for name in examples.padded[0]}
+    assert rows["input_ids"].shape == (examples.pairs, 64)
+    mask = rows["attention_mask"].bool()
+    # Sequences follow each other in both, so their tokens do, too.
+    assert rows["input_ids"][mask].tolist() == packed["input_ids"][packed["sequence_ids"] >= 0].tolist()
+    assert rows["token_type_ids"][mask].tolist() == packed["token_type_ids"][packed["sequence_ids"] >= 0].tolist()
+    assert examples.tokens == int(mask.sum())
+    used = packed["masked_labels"] != -100
+    assert sorted(rows["labels"][rows["labels"] != -100].tolist()) == sorted(packed["masked_labels"][used].tolist())
+    assert rows["sentence_order_label"].numel() == examples.pairs
+
+
+def test_both_systems_start_from_the_same_weights_and_losses(corpus):
+    this, compiled, reference = make_systems(SMALL, torch.float32, CPU, compiled=True)
+    assert [system.name for system in (this, compiled, reference)] == ["this", "this, compiled", "transformers"]
+    for one, other in zip(this.model.parameters(), compiled.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    examples = draw(open_reader(corpus.train), 0, rows=2, device=CPU)
+    assert train_step.loss_difference(this, reference, examples) < 1e-6
+    assert len(this.optimizer.weights) == len(reference.optimizer.weights)
+    before = [weight.detach().clone() for weight in this.optimizer.weights]
+    this.step(examples)
+    assert any(not torch.equal(one, other) for one, other in zip(before, this.optimizer.weights))
+    assert all(weight.grad is None for weight in this.optimizer.weights)
+
+
+def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
+    out = tmp_path / "result"
+    words = ["--data", str(corpus.train), "--model", "albert-tiny", "--precision", "fp32", "--rounds", "1"]
+    assert train_step.main([*words, "--device", "cpu", "--micro-batch", "2", "--threads", "1", "--out", str(out)]) == 0
+    result = json.loads(out.with_suffix(".json").read_text())
+    assert result["format"] == plan_time.BENCHMARK_FORMAT
+    assert {"date", "device", "hardware", "versions"} <= result.keys()
+    this, reference = result["measurements"]
+    assert (this["system"], reference["system"]) == ("this", "transformers")
+    assert this["speedup"] == pytest.approx(reference["step_seconds"] / this["step_seconds"])
+    assert this["memory_ratio"] == this["memory_bytes"] / reference["memory_bytes"]
+    assert this["loss_difference"] < 1e-5
+    assert sum(this["time_shares"].values()) == pytest.approx(1.0)
+    table = out.with_suffix(".md").read_text()
+    assert table.endswith(capsys.readouterr().out)
+    assert f"| {this['speedup']:.2f} |" in table
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    for words in (["--data", str(tmp_path)], ["--data", str(tmp_path), "--device", "cuda"]):
+        if "cuda" in words and torch.cuda.is_available():
+            continue
+        assert train_step.main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
