@@ -69,7 +69,7 @@ def choose_kernel(implementation: Implementation, case: Case, sequence_ids: Tens
     if case.device.type != "cuda":
         return "masked"
     if case not in _chosen:
-        _chosen[case] = _measure(case, sequence_ids[:ROWS_TRIED])
+        _chosen[case] = measured_kernel(case, sequence_ids[:ROWS_TRIED])
     return _chosen[case]
 
 
@@ -93,10 +93,14 @@ def candidates(case: Case) -> list[str]:
     return names
 
 
-def _measure(case: Case, sequence_ids: Tensor) -> str:
+def measured_kernel(case: Case, sequence_ids: Tensor) -> str:
+    """The fastest of the candidates on the rows `sequence_ids` (B, S), forward and backward with random projections.
+
+    Leaves the state of the random numbers as it was: none that the training draws depends on what is tried here.
+    """
     rows, length = sequence_ids.shape
-    # No random number of the training may depend on what is tried here.
-    with torch.random.fork_rng(devices=[case.device]), torch.enable_grad():
+    on_gpu = case.device.type == "cuda"
+    with torch.random.fork_rng(devices=[case.device] if on_gpu else []), torch.enable_grad():
         shape = (rows, length, 3, case.heads, case.width)
         projected = torch.randn(shape, device=case.device, dtype=case.dtype, requires_grad=True)
         direction = torch.randn(rows, length, case.heads, case.width, device=case.device, dtype=case.dtype)
@@ -107,14 +111,17 @@ def _measure(case: Case, sequence_ids: Tensor) -> str:
             (gradient,) = torch.autograd.grad(context, projected, direction)  # (B, S, 3, heads, D)
             return context.detach(), gradient
 
+        def clock() -> float:
+            if on_gpu:
+                torch.cuda.synchronize(case.device)
+            return time.perf_counter()
+
         def seconds(kernel: str) -> float:
             run(kernel, case.dropout)
-            torch.cuda.synchronize(case.device)
-            start = time.perf_counter()
+            start = clock()
             for _ in range(REPEATS):
                 run(kernel, case.dropout)
-            torch.cuda.synchronize(case.device)
-            return time.perf_counter() - start
+            return clock() - start
 
         return fastest({name: partial(run, name, 0.0) for name in candidates(case)}, seconds)
 
@@ -134,7 +141,7 @@ def fastest(results: Mapping[str, Callable[[], Outcome]], seconds: Callable[[str
                 agrees = _agree(results[name](), expected)
                 if agrees:
                     times[name] = seconds(name)
-        except RuntimeError:  # this GPU, or this build of torch, does not have it
+        except Exception:  # torch, Triton and cuDNN each have their own for what this GPU or this build lacks
             continue
         if not agrees:
             warnings.warn(f"the attention kernel {name!r} gives wrong results here and is not used", stacklevel=2)

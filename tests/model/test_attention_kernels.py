@@ -8,7 +8,7 @@ from torch import Tensor
 
 from model import Implementation
 from model.attention import AttentionLayout, attend
-from model.attention_kernels import Case, candidates, choose_kernel, fastest
+from model.attention_kernels import REPEATS, Case, candidates, choose_kernel, fastest, measured_kernel
 from model.variable_length_attention import attend_between_offsets, sequence_offsets
 from tests.model.examples import Synchronisations, few_examples
 
@@ -72,6 +72,24 @@ def test_the_fastest_of_those_that_agree_is_taken() -> None:
 
     assert fastest({"masked": lambda: right, "close": lambda: right}, out_of_memory) == "masked"
     assert fastest({"masked": lambda: right, "missing": unavailable}, seconds.__getitem__) == "masked"
+
+
+def test_measuring_draws_nothing_from_the_random_numbers_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor, where FlexAttention has no backward pass and FlashAttention is not there."""
+    tried = []
+
+    def attend_and_note(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+        tried.append(dropout)
+        return attend(projected, layout, dropout)
+
+    monkeypatch.setattr("model.attention_kernels.attend", attend_and_note)
+    monkeypatch.setattr("model.attention_kernels.candidates", lambda _: ["masked", "flash", "flex", "sequences"])
+    state = torch.get_rng_state()
+    here = case(device=torch.device("cpu"), length=12, most_in_a_row=3, heads=4, width=8, dropout=0.1)
+    assert measured_kernel(here, IDS) in ("masked", "sequences")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert tried.count(0.0) == 4  # each compared without dropout, those that agree timed with it
+    assert tried.count(0.1) == 2 * (1 + REPEATS)
 
 
 def test_a_kernel_asked_for_by_a_wrong_name_is_refused() -> None:
