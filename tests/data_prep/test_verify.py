@@ -113,7 +113,8 @@ def test_documents_are_checked_as_well(documents: Path, capsys: pytest.CaptureFi
     shutil.copy(first, documents / "train-00007.parquet")
     message = (
         r"the content of train-00000\.parquet has changed; "
-        r"train-00001\.parquet holds the content of train-00002\.parquet; train-00002\.parquet is missing; train-00007\.parquet does not belong to it\. .*run `extract` again"
+        r"train-00001\.parquet holds the content of train-00002\.parquet; train-00002\.parquet is missing; "
+        r"train-00007\.parquet does not belong to it\. .*run `extract` again"
     )
     with pytest.raises(UserError, match=message):
         main(["verify", str(documents)])
