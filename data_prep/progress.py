@@ -20,18 +20,21 @@ class Progress:
     """A context manager that shows progress on stderr.
 
     On a terminal it is a tqdm bar with rate and ETA. Elsewhere (a log file, a batch job) it is one plain line
-    every 30 s and one at the end, so that logs stay short.
+    every 30 s and one at the end, so that logs stay short; or none at all.
 
     Args:
         description: what is being done, one or two words.
         total: how much there is to do, in `unit`; None where that is not known.
         unit: name of what is counted; "B" is shown in MB.
         enabled: False shows nothing; for every rank but one.
+        plain_lines: False shows the bar only; for a step that says lines of its own.
     """
 
-    def __init__(self, description: str, total: int | None, unit: str, enabled: bool = True) -> None:
+    def __init__(
+        self, description: str, total: int | None, unit: str, enabled: bool = True, plain_lines: bool = True
+    ) -> None:
         self.description, self.total, self.unit = description, total, unit
-        self._enabled = enabled
+        self._enabled, self._plain_lines = enabled, plain_lines
         self._done = 0
         self._figures: dict[str, object] = {}
         self._bar: tqdm | None = None
@@ -58,15 +61,24 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix(self._figures, refresh=False)
             self._bar.update(n)
-        elif self._enabled and time.monotonic() - self._last_line >= LINE_INTERVAL:
+        elif self._plain_lines and self._enabled and time.monotonic() - self._last_line >= LINE_INTERVAL:
             self._print_line()
+
+    def say(self, line: str) -> None:
+        """Prints a line of one's own on stdout, above the bar where there is one."""
+        if self._bar is not None:
+            self._bar.clear()
+            print(line, flush=True)
+            self._bar.refresh()
+        elif self._enabled:
+            print(line, flush=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif self._enabled and kind is None:
+        elif self._plain_lines and self._enabled and kind is None:
             self._print_line()
 
     def _print_line(self) -> None:

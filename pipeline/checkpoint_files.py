@@ -36,6 +36,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 LATEST = "latest"
 KINDS = ("weight", "exp_avg", "exp_avg_sq")
+BYTES_A_PARAMETER = 4 * len(KINDS)
 
 _NAME = re.compile(r"step-(\d{8,})")
 _LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")

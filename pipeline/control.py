@@ -67,11 +67,17 @@ class StopSignals:
     A second SIGINT means what it always does: whoever presses Ctrl-C twice does not want to wait.
     """
 
+    NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
     def __init__(self) -> None:
         self.received: int | None = None
         self._interrupted = False  # kept apart: after one Ctrl-C the launcher sends SIGTERM as well
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        for number in self.NUMBERS:
             signal.signal(number, self._note)
+
+    def flags(self) -> list[float]:
+        """1 for the signal of `NUMBERS` that has come, 0 for the others: what `Control.sum` tells all ranks."""
+        return [float(number == self.received) for number in self.NUMBERS]
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:

@@ -20,6 +20,8 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[Any, str]:
         The engine, ready to train, and a description of what its optimizer decays and scales. Collective.
     """
     _quieten()
+    # The trainer sets the learning rate of every step (pipeline/schedule.py), also as a `scheduler` block wants it.
+    settings = {key: value for key, value in config.json.items() if key != "scheduler"}
     params = config.optimizer_params
     groups = lamb.parameter_groups(model, params.pop("weight_decay", 0.01))
     if config.is_adamw_of_the_paper:
@@ -27,9 +29,9 @@ def initialise(model: nn.Module, config: EngineConfig) -> tuple[Any, str]:
         groups = [group | {"trust_ratio": False} for group in groups]
     description = lamb.describe(groups, config.optimizer)
     if config.optimizer == "Lamb" or config.is_adamw_of_the_paper:
-        engine, *_ = deepspeed.initialize(model=model, optimizer=lamb.Lamb(groups, **params), config=config.json)
+        engine, *_ = deepspeed.initialize(model=model, optimizer=lamb.Lamb(groups, **params), config=settings)
     else:
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config.json)
+        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=settings)
     zero.attach(engine)
     return engine, description
 

@@ -10,7 +10,7 @@ from data_prep.vocabulary import Vocabulary
 from pipeline import order
 from pipeline.control import Control
 from pipeline.finetune_settings import FinetuneSettings
-from pipeline.prediction import find, predict
+from pipeline.prediction import batches_of, find, predict
 from pipeline.tasks.choice_features import ChoiceFeatures
 from pipeline.tasks.ensemble import metrics_of
 from pipeline.tasks.examples import Splits
@@ -115,11 +115,15 @@ class FineTuning:
         """How often all units have been seen."""
         return {"epochs": samples / len(self.features["train"].lengths)}
 
-    def try_evaluation(self, engine: Any) -> None:
+    def try_evaluation(self, engine: Any) -> tuple[None, float]:
         """A batch of each rank from every dev set."""
+        batches = 0
         for split in self.dev_splits:
-            find(engine, self.features[split], self.control, engine.device, limit=1)
+            features = self.features[split]
+            find(engine, features, self.control, engine.device, limit=1)
+            batches += len(list(batches_of(features, self.control.rank, self.control.world_size)))
         engine.train()
+        return None, len(self.dev_splits) / batches
 
     def evaluate(self, engine: Any, last: bool) -> Evaluation:
         """The metrics of all dev sets; those of the first have their plain names, others their split's before them."""

@@ -1,8 +1,10 @@
 """What is written of a run while it goes on: `metrics.jsonl` and TensorBoard events, by rank 0 alone."""
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ _NO_CURVE = frozenset({"samples", "tokens", "interval_tokens", "pairs", "predict
 class Monitor:
     """Writes metrics to `RUN/metrics.jsonl` and `RUN/tensorboard/`. On other ranks than 0 it does nothing.
 
+    A disk that is full does not end a run: records wait in memory until there is room, and curves have a gap.
+
     Args:
         run: the run's directory, which exists.
         step: the step that the run (re)starts from; records of later steps, written before it was killed, are
@@ -26,34 +30,93 @@ class Monitor:
         self._enabled = enabled
         if not enabled:
             return
-        from torch.utils.tensorboard import SummaryWriter
-
         path = run / "metrics.jsonl"
         if path.exists():
             atomic.write_text(path, keep_until(path.read_text(encoding="utf-8"), step))
-        self._file = path.open("a", encoding="utf-8")
-        self._writer = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1, flush_secs=10)
+        self._file = path.open("ab", buffering=0)
+        self._unwritten = b""
+        self._complained = False
+        self._tensorboard = run / "tensorboard"
+        self._writer: Any = None
+        self._open_tensorboard(purge_step=step + 1)
 
     def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
-        """Writes one record. Figures also become curves, `train/loss` and so on, over the steps."""
+        """Writes one record. Figures also become curves, `train/loss` and so on, over the steps.
+
+        A mapping of figures by tensor becomes a histogram, and a curve for each tensor; texts become one text. What
+        is no number (a mean over nothing) is null in the record.
+        """
         if not self._enabled:
             return
-        self._file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
-        self._file.flush()
-        for name, value in metrics.items():
-            if isinstance(value, int | float) and math.isfinite(value) and name not in _NO_CURVE:
-                self._writer.add_scalar(f"{split}/{name}", value, step)
-
-    def text(self, step: int, tag: str, markdown: str) -> None:
-        """Shows a text in TensorBoard."""
-        if self._enabled:
-            self._writer.add_text(tag, markdown, step)
+        record = json.dumps({"step": step, "split": split, **_plain(metrics)}, ensure_ascii=False, allow_nan=False)
+        self._unwritten += record.encode() + b"\n"
+        self._guarded(self._write_records)
+        if not self._unwritten:  # else the disk is full, and events would end in the middle of one
+            self._guarded(lambda: self._write_curves(step, metrics, split))
 
     def close(self) -> None:
         """Ends both files."""
         if self._enabled:
-            self._writer.close()
+            self._guarded(self._write_records)
+            if self._writer is not None:
+                self._guarded(self._writer.close)
             self._file.close()
+
+    def _open_tensorboard(self, purge_step: int | None = None) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        def make() -> None:
+            self._writer = SummaryWriter(str(self._tensorboard), purge_step=purge_step, flush_secs=10)
+
+        self._guarded(make)
+
+    def _write_records(self) -> None:
+        while self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+    def _write_curves(self, step: int, metrics: Mapping[str, Any], split: str) -> None:
+        if self._writer is None:
+            self._open_tensorboard()
+        if self._writer is None:
+            return
+        for name, value in metrics.items():
+            tag = f"{split}/{name}"
+            if isinstance(value, Mapping):
+                self._write_by_tensor(step, name, value)
+            elif isinstance(value, Sequence):
+                self._writer.add_text(tag, "\n\n".join(map(str, value)), step)
+            elif isinstance(value, int | float) and math.isfinite(value) and name not in _NO_CURVE:
+                self._writer.add_scalar(tag, value, step)
+
+    def _write_by_tensor(self, step: int, name: str, values: Mapping[str, float]) -> None:
+        import numpy as np
+
+        finite = {tensor: value for tensor, value in values.items() if math.isfinite(value)}
+        if finite:
+            self._writer.add_histogram(name, np.array(list(finite.values())), step)
+        for tensor, value in finite.items():
+            self._writer.add_scalar(f"{name}/{tensor}", value, step)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Calls `work`; an I/O error is said once and passed over."""
+        try:
+            work()
+        except OSError as error:
+            if not self._complained:
+                print(f"metrics cannot be written, training goes on: {error}", file=sys.stderr, flush=True)
+            self._complained = True
+            # An event file that may end in the middle of an event takes no more.
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                with contextlib.suppress(OSError):
+                    writer.close()
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it: None for what is no number."""
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def keep_until(lines: str, step: int) -> str:

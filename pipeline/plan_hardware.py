@@ -1,5 +1,6 @@
 """GPU kinds, by their data sheets: memory, dense matrix products, and the links between them."""
 
+import re
 from dataclasses import dataclass, replace
 
 from data_prep.errors import UserError
@@ -38,6 +39,26 @@ GPUS = {
     "h200": Gpu("H200 141 GB", 139 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200),
     "b200": Gpu("B200 180 GB", 178 * _GIB, {"fp16": 2250, "bf16": 2250, "fp32": 80}, 900e9, 3200),
 }
+
+
+# What the driver calls the kinds above. Variants with other peaks (H100 PCIe and NVL, A10G) are not among them.
+_DEVICE_NAMES = {
+    r"V100-.*-32GB": "v100",
+    r"T4": "t4",
+    r"A10": "a10",
+    r"A100-.*-40GB": "a100-40",
+    r"A100-.*-80GB|A100 80GB PCIe": "a100",
+    r"L40S": "l40s",
+    r"H100 80GB HBM3": "h100",
+    r"H200": "h200",
+    r"B200": "b200",
+}
+
+
+def find_by_device_name(name: str) -> Gpu | None:
+    """The GPU kind that the driver gives this name, such as "NVIDIA A100-SXM4-80GB"; None for one not known."""
+    short = re.sub(r"^(NVIDIA|Tesla) ", "", name)
+    return next((GPUS[kind] for pattern, kind in _DEVICE_NAMES.items() if re.fullmatch(pattern, short)), None)
 
 
 @dataclass(frozen=True)

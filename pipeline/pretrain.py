@@ -53,18 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = run_settings.parse(sys.argv[1:] if argv is None else argv)
         from pipeline import engine_config
 
-        settings = run_settings.resolve(args, int(os.environ["WORLD_SIZE"]), engine_config.detect_hardware())
+        hardware = engine_config.detect_hardware()
+        settings = run_settings.resolve(args, int(os.environ["WORLD_SIZE"]), hardware)
         runs.check_earlier(settings.output, settings.identity())
         if (settings.output / "done").exists():
             if rank == 0:
                 print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
             return 0
-        return _run(settings)
+        return _run(settings, hardware.name)
     except UserError as error:
         runs.report_user_error(error, rank)
 
 
-def _run(settings: Settings) -> int:
+def _run(settings: Settings, device_name: str) -> int:
     import deepspeed
     import torch
 
@@ -73,9 +74,11 @@ def _run(settings: Settings) -> int:
     from pipeline import checkpoints, defects, export, schedule
     from pipeline.corpora import names_of, open_corpora
     from pipeline.engine import initialise
+    from pipeline.health import TrainingFailed
     from pipeline.monitor import Monitor
     from pipeline.pretraining import PreTraining
-    from pipeline.trainer import Position, Trainer, TrainingFailed
+    from pipeline.throughput import Throughput
+    from pipeline.trainer import Position, Trainer
 
     defects.refuse_what_is_wrong(settings.engine.json)
     rates = schedule.from_config(
@@ -84,7 +87,8 @@ def _run(settings: Settings) -> int:
         settings.warmup_steps,
         settings.steps,
     )
-    continues_word = Vocabulary.load(settings.data[0] / "spiece.model").continues_word
+    vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
+    continues_word = vocabulary.continues_word
     training = open_corpora(settings.data, settings.shares, continues_word, settings.objective, settings.seed)
     held_out = {
         name: open_corpora([directory], [1], continues_word, settings.objective, settings.seed).readers[0]
@@ -108,11 +112,15 @@ def _run(settings: Settings) -> int:
         _introduce(settings, training, description, position.step)
 
     monitor = Monitor(settings.output, position.step, enabled=control.rank == 0)
+    workload = PreTraining(settings, training, held_out, control, vocabulary.pieces)
+    precision = settings.engine.precision
+    speed = Throughput.of(settings.model, training.readers[0].shape, control.world_size, device_name, precision)
     try:
-        workload = PreTraining(settings, training, held_out, control)
-        stopped_by = Trainer(settings, engine, rates, workload, control, monitor, position).train()
-    except TrainingFailed as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        stopped_by = Trainer(settings, engine, rates, workload, control, monitor, position, speed).train()
+    except TrainingFailed as error:  # on all ranks together
+        if control.rank == 0:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+        control.barrier()
         return 1
     finally:
         monitor.close()

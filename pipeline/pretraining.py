@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from model.albert import PreTrainingOutput
-from pipeline import batches
+from pipeline import batches, guesses
 from pipeline.batches import Batch, Reader
 from pipeline.control import Control
 from pipeline.corpora import Corpora, training_step
@@ -25,12 +25,14 @@ class PreTraining:
 
     Attributes:
         held_out: readers by name; the first one's figures have no name before them, and decide what the best step is.
+        pieces: the vocabulary's, V strings, to show sentences in.
     """
 
     settings: Settings
     training: Corpora
     held_out: Mapping[str, Reader]
     control: Control
+    pieces: list[str]
 
     name = "pretrain"
     sums_count = SUMS
@@ -75,9 +77,12 @@ class PreTraining:
         """See `pipeline.statistics.summarise`."""
         return summarise(totals, None if self.settings.objective == "mlm" else self.settings.objective)
 
-    def try_evaluation(self, engine: Any) -> None:
+    def try_evaluation(self, engine: Any) -> tuple[Evaluation, float]:
         """Two batches of each rank, of each directory."""
-        self._evaluate(engine, SANITY_BATCHES)
+        stride = self.settings.engine.micro_batch_size * self.control.world_size
+        batches_a_rank = [-(-len(reader.shards) // stride) for reader in self.held_out.values()]
+        tried = sum(min(SANITY_BATCHES, count) for count in batches_a_rank)
+        return self._evaluate(engine, SANITY_BATCHES), tried / sum(batches_a_rank)
 
     def progress(self, samples: int) -> dict[str, Any]:
         """How far each corpus of a mixture has come."""
@@ -85,12 +90,13 @@ class PreTraining:
 
     def evaluate(self, engine: Any, last: bool) -> Evaluation:
         """On `eval_batches` batches of each rank, or all; scored by the accuracy on masked tokens."""
-        figures = self._evaluate(engine, None if last else self.settings.eval_batches)
-        return Evaluation(figures, figures["mlm_accuracy"], "mlm_loss")
+        return self._evaluate(engine, None if last else self.settings.eval_batches)
 
-    def _evaluate(self, engine: Any, limit: int | None) -> dict[str, Any]:
+    def _evaluate(self, engine: Any, limit: int | None) -> Evaluation:
         figures: dict[str, Any] = {}
         for number, (name, reader) in enumerate(self.held_out.items()):
             found = evaluate(engine, reader, self.control, self.settings.engine.micro_batch_size, limit)
-            figures |= {f"{name}/{key}": value for key, value in found.items()} if number else found
-        return figures
+            shown = {"guesses": guesses.show(found.batch, found.guesses, self.pieces)}
+            named = found.figures | shown
+            figures |= {f"{name}/{key}": value for key, value in named.items()} if number else named
+        return Evaluation(figures, figures["mlm_accuracy"], "mlm_loss")

@@ -22,7 +22,11 @@ SUMS = len(FIELDS) + 2
 
 
 class Meter:
-    """Adds up `size` scalars of each batch on the device: nothing waits for it until `totals` is asked."""
+    """Adds up `size` scalars of each batch on the device: nothing waits for it until `totals` is asked.
+
+    The last two count tokens and rows. Of a batch whose others are not all finite only those two are added;
+    `pipeline.health` counts such steps.
+    """
 
     def __init__(self, size: int, device: torch.device | str) -> None:
         # float64: a count of predicted tokens passes the 2**24 that fp32 can count to within a few hundred steps.
@@ -30,7 +34,9 @@ class Meter:
 
     def add(self, values: Sequence[Tensor]) -> None:
         """Adds the scalars of one batch."""
-        self._sums += torch.stack([value.detach().double() for value in values])
+        sums = torch.stack([value.detach().double() for value in values])
+        sums[:-2] = torch.where(sums[:-2].isfinite().all(), sums[:-2], 0.0)
+        self._sums += sums
 
     def totals(self) -> list[float]:
         """This rank's sums. Waits for the device."""
@@ -57,21 +63,28 @@ def summarise(totals: Sequence[float], sentence_task: str | None) -> dict[str, A
 
     Args:
         sentence_task: "sop" or "nsp", whose name the sentence figures carry; None leaves them out.
+    Returns:
+        `loss`, `mlm_loss`, `mlm_accuracy` (NaN where nothing was predicted), `predictions`, `interval_tokens` and
+        `sentence_figures`.
     """
-    mlm_loss, mlm_correct, predictions, sentence_loss, sentence_correct, pairs, tokens, _ = totals
+    mlm_loss, mlm_correct, predictions, _, _, _, tokens, _ = totals
     figures: dict[str, Any] = {
-        "loss": mlm_loss / max(predictions, 1.0),
-        "mlm_loss": mlm_loss / max(predictions, 1.0),
-        "mlm_accuracy": mlm_correct / max(predictions, 1.0),
+        "mlm_loss": mlm_loss / predictions if predictions else math.nan,
+        "mlm_accuracy": mlm_correct / predictions if predictions else math.nan,
     }
-    if sentence_task is not None and pairs:
-        figures |= {
-            f"{sentence_task}_loss": sentence_loss / pairs,
-            f"{sentence_task}_accuracy": sentence_correct / pairs,
-            "pairs": int(pairs),
-        }
-        figures["loss"] += sentence_loss / pairs
+    figures["loss"] = figures["mlm_loss"]
+    if sentence_task is not None:
+        figures |= sentence_figures(totals, sentence_task)
+        figures["loss"] += figures.get(f"{sentence_task}_loss", 0.0)
     return figures | {"predictions": int(predictions), "interval_tokens": int(tokens)}
+
+
+def sentence_figures(totals: Sequence[float], task: str) -> dict[str, Any]:
+    """Loss and accuracy of the sentence head, in the name of `task`, and the number of pairs; empty without any."""
+    loss, correct, pairs = totals[3:6]
+    if not pairs:
+        return {}
+    return {f"{task}_loss": loss / pairs, f"{task}_accuracy": correct / pairs, "pairs": int(pairs)}
 
 
 def wilson_interval(successes: float, trials: float, z: float = 1.959964) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """The training loop. DeepSpeed's engine does the work; this decides what it works on, and when to stop."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,19 +10,20 @@ from typing import Any, Protocol
 import torch
 
 from data_prep.progress import Progress
-from pipeline import checkpoints, draws
+from pipeline import checkpoints, draws, health, lines, zero
+from pipeline.checkpoint_files import BYTES_A_PARAMETER
 from pipeline.clock import Clock
 from pipeline.control import Control, StopSignals
+from pipeline.deadline import Deadline, schedule_step
 from pipeline.engine_config import EngineConfig
+from pipeline.health import LossWatch, TrainingFailed
+from pipeline.lamb import Lamb
 from pipeline.monitor import Monitor
 from pipeline.schedule import Schedule
 from pipeline.statistics import Meter
 from pipeline.tensors import prefetch, to_device
-from pipeline.workload import Evaluation, Workload
-
-
-class TrainingFailed(RuntimeError):
-    """Training cannot go on; the message says why and what to try."""
+from pipeline.throughput import Throughput, peak_memory_gb
+from pipeline.workload import Workload
 
 
 @dataclass
@@ -73,6 +75,7 @@ class Trainer:
 
     Attributes:
         schedule: learning rate of each step.
+        throughput: turns counts into speeds; without, no TFLOP/s are told.
         kept_checkpoints: how many of the newest remain, beside the best.
         patience: steps without a better evaluation after which training ends; None: it never ends for that.
     """
@@ -84,6 +87,7 @@ class Trainer:
     control: Control
     monitor: Monitor
     position: Position
+    throughput: Throughput | None = None
     kept_checkpoints: int = 5
     patience: int | None = None
 
@@ -92,8 +96,15 @@ class Trainer:
         self.clock = Clock(self.position.seconds)
         self.meter = Meter(self.workload.sums_count, self.engine.device)
         self._scores: dict[int, float] = {}  # of each evaluated step; the best checkpoint is kept by its own
+        self.losses = LossWatch(self.engine.device)
+        self._speed = self.throughput or Throughput(None, self.control.world_size, None)
+        parameters = sum(getattr(tensor, "ds_numel", tensor.numel()) for tensor in self.engine.module.parameters())
+        self.deadline = Deadline(self.settings.steps, self.settings.max_hours, BYTES_A_PARAMETER * parameters)
+        self._overflow_explained = self.engine.skipped_steps > 0
         if self.position.meter is not None and self.control.rank == 0:
             self.meter.load(self.position.meter)
+        steps, on_rank_0 = self.settings.steps - self.position.step, self.control.rank == 0
+        self.progress = Progress(self.workload.name, steps, "steps", enabled=on_rank_0, plain_lines=False)
 
     def train(self) -> int | None:
         """Trains to the end of the run.
@@ -101,44 +112,42 @@ class Trainer:
         Returns:
             None when the last step is made and saved, or the number of the signal that ended it early, once saved.
         Raises:
-            TrainingFailed: the loss is no number.
+            TrainingFailed: the loss stays no number, the fp16 loss scale is at its floor, or the last save failed.
         """
         if self._has_waited_enough():
             return None
         signals = StopSignals()
         settings, position = self.settings, self.position
-        if position.step == 0 and self.workload.evaluates:
-            self.workload.try_evaluation(self.engine)
+        if self.workload.evaluates:
+            self._try_evaluation()
 
-        on_rank_0 = self.control.rank == 0
-        with Progress(self.workload.name, settings.steps - position.step, "steps", enabled=on_rank_0) as progress:
+        with self.progress:
             for micro_batches in self.clock.waiting(prefetch(self.workload.steps(position.step))):
-                *counts, signal_number, seconds = self.control.sum(
+                began = time.perf_counter()
+                share = self.deadline.share(position.step, self.clock.seconds())
+                flags = signals.flags()
+                told = self.control.sum(
                     [
+                        *flags,
+                        share if self.control.rank == 0 else 0.0,  # the clocks differ
                         *self.workload.counts(micro_batches),
-                        float(signals.received or 0) if on_rank_0 else 0.0,
-                        self.clock.seconds() if on_rank_0 else 0.0,
                     ]
                 )
-                if signal_number:
+                stops, share, counts = told[: len(flags)], told[len(flags)], told[len(flags) + 1 :]
+                if any(stops):
                     self._save(must_succeed=True)
-                    return int(signal_number)
-                share = self._share_behind(seconds)
+                    return next(int(number) for number, stop in zip(signals.NUMBERS, stops) if stop)
                 rate = self._set_learning_rate(share)
                 self._step(micro_batches, counts)
                 position.step += 1
                 last = position.step == settings.steps or share >= 1.0
+                self.deadline.took("step", time.perf_counter() - began)
 
                 if position.step % settings.log_interval == 0 or last:
-                    figures = self._report(rate)
-                    speed = f"{figures['tokens_per_second']:,.0f}"
-                    progress.update(0, loss=f"{figures['loss']:.3f}", tokens_per_s=speed)
-                progress.update(1)
+                    self._report(rate)
+                self.progress.update(1)
                 if self.workload.evaluates and (position.step % settings.eval_interval == 0 or last):
-                    evaluation = self._evaluate(last)
-                    progress.update(
-                        0, **{f"held_out_{evaluation.shown}": f"{evaluation.figures[evaluation.shown]:.3f}"}
-                    )
+                    self._evaluate(last)
                     last = last or self._has_waited_enough()
                 if position.step % settings.save_interval == 0 or last:
                     self._save(must_succeed=last)
@@ -153,9 +162,12 @@ class Trainer:
         for batch in micro_batches:
             tensors = to_device(batch, self.engine.device)
             output = self.engine(**tensors)
-            self.engine.backward(self.workload.loss(output, counts, shares))
+            loss = self.workload.loss(output, counts, shares)
+            self.engine.backward(loss)
             self._update()
             self.meter.add(self.workload.sums(output, tensors))
+            self.losses.add(loss)
+        self.losses.end_step()
 
     def _update(self) -> None:
         try:
@@ -164,90 +176,123 @@ class Trainer:
             if "loss scale" not in str(error):
                 raise
             raise TrainingFailed(
-                f"gradients overflow at step {self.position.step} with the fp16 loss scale at its floor; lower the "
-                "learning rate, lengthen the warm-up or use --precision bf16, and start again with another --output"
+                f"gradients overflow at step {self.position.step} with the fp16 loss scale at its floor, "
+                f"{zero.loss_scale(self.engine):g}; {health.REMEDY}"
             ) from None
 
-    def _share_behind(self, seconds: float) -> float:
-        """Share of the run that is done: of its steps or, with a limit on time, of its hours, whichever is more."""
-        steps = self.position.step / self.settings.steps
-        hours = self.settings.max_hours
-        return steps if hours is None else min(1.0, max(steps, seconds / 3600.0 / hours))
-
     def _set_learning_rate(self, share: float) -> float:
-        """Sets the rate of the step to come and returns it. A run that time will end walks the same curve faster."""
+        """Sets the rate of the step to come and returns it."""
         step = self.position.step
         if self.settings.max_hours is not None:
-            step = max(step, int(share * self.settings.steps))
+            step = schedule_step(share, step, self.settings.steps)
         rate = self.schedule(step)
         for group in self.engine.optimizer.param_groups:
             group["lr"] = rate
         return rate
 
-    def _report(self, rate: float) -> dict[str, Any]:
-        """Logs the figures of the steps since the last report. The one place that waits for the device."""
+    def _check_losses(self) -> bool:
+        """Whether the loss of the last step was a number on every rank. Waits for the device; collective.
+
+        Raises TrainingFailed where it has been none for too long.
+        """
+        steps = self.losses.steps()
+        now, too_long = self.control.sum([steps > 0, steps >= health.NON_FINITE_STEPS])
+        if too_long:
+            raise TrainingFailed(
+                f"the loss has been infinite or no number for {health.NON_FINITE_STEPS} steps or more at step "
+                f"{self.position.step}, on {too_long:.0f} of {self.control.world_size} ranks; {health.REMEDY}"
+            )
+        return not now
+
+    def _report(self, rate: float) -> None:
+        """Logs the figures of the steps since the last report. Beside evaluations and saves, the one place that waits
+        for the device."""
+        self._check_losses()
         totals = self.control.sum(self.meter.totals())
         self.meter.reset()
         lap = self.clock.lap()
-        figures = self.workload.summarise(totals)
-        if not math.isfinite(figures["loss"]):
-            raise TrainingFailed(
-                f"the loss is {figures['loss']} at step {self.position.step}; lower the learning rate, lengthen the "
-                "warm-up or use --precision bf16, and start again with another --output"
-            )
         tokens, rows = totals[-2:]
         self.position.tokens += int(tokens)
         norm = self.engine.get_global_grad_norm()
         samples = self.position.step * self.config.train_batch_size
-        figures |= self.workload.progress(samples)
+        figures = self.workload.summarise(totals) | self.workload.progress(samples)
         figures |= {
             "samples": samples,
             "tokens": self.position.tokens,
             "learning_rate": rate,
             "grad_norm": 0.0 if norm is None else float(norm),
-            "loss_scale": float(self.engine.loss_scale()) if self.config.precision == "fp16" else 1.0,
+            "loss_scale": zero.loss_scale(self.engine),
             "overflow_steps": int(self.engine.skipped_steps),
-            "tokens_per_second": tokens / lap.seconds,
-            "rows_per_second": rows / lap.seconds,
-            "data_wait_share": lap.waiting / lap.seconds,
+            **self._speed.figures(tokens, rows, lap),
+            "peak_memory_gb": peak_memory_gb(self.engine.device),
             "seconds": self.clock.seconds(),
         }
+        optimizer = self.engine.basic_optimizer
+        if isinstance(optimizer, Lamb):
+            figures["trust_ratios"] = dict(zip(optimizer.tensor_names, optimizer.last_trust_ratios.tolist()))
         self.monitor.log(self.position.step, figures)
-        return figures
+        self.progress.say(lines.training_line(self.position.step, self.settings.steps, figures))
+        if figures["overflow_steps"] and not self._overflow_explained:
+            self._overflow_explained = True
+            skipped, scale = figures["overflow_steps"], figures["loss_scale"]
+            self.progress.say(health.explain_overflow(skipped, self.position.step, scale))
 
-    def _evaluate(self, last: bool) -> Evaluation:
+    def _try_evaluation(self) -> None:
+        began = time.perf_counter()
+        found, share = self.workload.try_evaluation(self.engine)
+        self.deadline.took("evaluation", (time.perf_counter() - began) / share)
+        if found is None:
+            return
+        value = found.figures[found.shown]
+        if not math.isfinite(value):
+            raise TrainingFailed(
+                f"the held-out {found.shown} is {value} after {self.position.step} steps; the data, the checkpoint or "
+                "the precision is at fault"
+            )
+        line = lines.evaluation_line(self.position.step, found.figures, found.shown)
+        self.progress.say(f"{line} ({100 * share:.3g} % of the rows)")
+
+    def _evaluate(self, last: bool) -> None:
+        began = time.perf_counter()
         with self.clock.paused():
             evaluation = self.workload.evaluate(self.engine, last)
+        self.deadline.took("evaluation", time.perf_counter() - began)
         position = self.position
         self._scores[position.step] = evaluation.score
         if position.best_score is None or evaluation.score > position.best_score:
             position.best_score, position.best_step = evaluation.score, position.step
         samples = position.step * self.config.train_batch_size
         self.monitor.log(position.step, evaluation.figures | {"samples": samples}, "eval")
-        return evaluation
+        self.progress.say(lines.evaluation_line(position.step, evaluation.figures, evaluation.shown))
 
     def _has_waited_enough(self) -> bool:
         return self.patience is not None and self.position.step - self.position.best_step >= self.patience
 
     def _save(self, must_succeed: bool) -> None:
         """Saves a checkpoint. One that fails on the way costs only what would be redone after a kill: it is said,
-        and training goes on; the last one must succeed."""
+        and training goes on; the last one must succeed. Weights whose loss is no number are no progress to save."""
+        step = self.position.step
+        if not self._check_losses():
+            if must_succeed:
+                raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {health.REMEDY}")
+            self.progress.say(f"no checkpoint of step {step}: its loss is infinite or no number")
+            return
+        began = time.perf_counter()
         self.position.seconds = self.clock.seconds()
         self.position.meter = self.control.sum(self.meter.totals())
+        directory = self.settings.output / "checkpoints"
         with self.clock.paused():
             try:
-                checkpoints.save(
-                    self.engine,
-                    self.settings.output / "checkpoints",
-                    asdict(self.position),
-                    keep=self.kept_checkpoints,
-                    score=self._scores.get(self.position.step),
-                )
+                position, score = asdict(self.position), self._scores.get(step)
+                checkpoints.save(self.engine, directory, position, keep=self.kept_checkpoints, score=score)
             except checkpoints.SaveFailed as error:
                 if must_succeed:
-                    raise TrainingFailed(f"the checkpoint of step {self.position.step} failed: {error}") from None
-                if self.control.rank == 0:
-                    print(f"checkpoint of step {self.position.step} failed, training goes on: {error}", flush=True)
+                    raise TrainingFailed(f"the checkpoint of step {step} failed: {error}") from None
+                self.progress.say(f"checkpoint of step {step} failed, training goes on: {error}")
+                return
+        seconds = time.perf_counter() - began
+        self.deadline.took("save", seconds)
+        self.monitor.log(step, {"checkpoint_seconds": seconds}, "save")
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:

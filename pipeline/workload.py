@@ -12,7 +12,7 @@ class Evaluation(NamedTuple):
     Attributes:
         figures: for metrics.jsonl and TensorBoard.
         score: higher is better; the best checkpoint is kept by it.
-        shown: the name of the figure that stands on the progress bar.
+        shown: the name of the figure that stands in the line of an evaluation.
     """
 
     figures: dict[str, Any]
@@ -65,8 +65,12 @@ class Workload(Protocol):
         """Further figures of a run that has consumed `samples`; {} where there are none."""
         ...
 
-    def try_evaluation(self, engine: Any) -> None:
-        """Evaluates a little before the first step, so that a broken evaluation is found at once."""
+    def try_evaluation(self, engine: Any) -> tuple[Evaluation | None, float]:
+        """Evaluates a little before the first step of a start, so that a broken evaluation is found at once.
+
+        Returns:
+            What it found, None where a part says nothing, and the share of a whole evaluation that it was.
+        """
         ...
 
     def evaluate(self, engine: Any, last: bool) -> Evaluation:

@@ -248,6 +248,14 @@ def refresh_model_weights(engine: Any) -> None:
                 parameter.data.copy_(master.data)
 
 
+def loss_scale(engine: Any) -> float:
+    """The factor that fp16 losses carry at present; 1 in other precisions.
+
+    `engine.loss_scale()` is the JSON's setting, 0 for a dynamic one.
+    """
+    return float(getattr(engine.optimizer, "cur_scale", 1.0)) if engine.fp16_enabled() else 1.0
+
+
 _SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 
 

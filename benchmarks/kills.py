@@ -1,0 +1,223 @@
+"""Kills a run at random moments, many times, and compares its end with that of a run that nobody touched.
+
+    python -m benchmarks.kills --data shards/train --eval-data shards/held_out [--kills 50] [--ranks 2]
+
+Each time the same command is started again. The kills, drawn from --seed: SIGKILL for all ranks at any moment (also
+while they start), for one rank, and while a checkpoint is being written; SIGTERM and SIGUSR1, which must end every rank
+with status 75, for all ranks and for one. After each, every checkpoint that is visible must be whole. In the end the
+metrics, but for what the clock says, and the weights and both moments must be those of the untouched run bit for bit.
+Prints what happened; exit status 1 where anything differs.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from data_prep.command_line import Parser
+from pipeline.checkpoint_files import KINDS, Reader, check, find_latest, tags
+from pipeline.runs import EXIT_STOPPED
+
+BY_THE_CLOCK = frozenset(
+    {
+        "seconds",
+        "tokens_per_second",
+        "rows_per_second",
+        "tokens_per_second_per_gpu",
+        "rows_per_second_per_gpu",
+        "tflops_per_gpu",
+        "data_wait_share",
+        "peak_memory_gb",
+    }
+)
+"""What of a record of `metrics.jsonl` depends on how fast a run goes, and on which part of it a process made."""
+
+STEPS_A_KILL = 60
+SAVE_INTERVAL = 5
+CONFIG = {
+    "train_batch_size": 16,
+    "train_micro_batch_size_per_gpu": 4,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.02}},
+    "gradient_clipping": 1.0,
+    "zero_optimization": {"stage": 1, "reduce_bucket_size": 100000},
+}
+FLAGS = [
+    *["--model", "albert-tiny", "--log-interval", "4", "--eval-interval", "50", "--eval-batches", "2"],
+    *["--save-interval", str(SAVE_INTERVAL), "--model-args", "num_hidden_layers=2", "hidden_size=32"],
+    *["num_attention_heads=4", "intermediate_size=64", "embedding_size=16", "hidden_dropout_prob=0.1"],
+]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that can be started again and again.
+
+    Attributes:
+        flags: of `pipeline.pretrain`, `--output` apart.
+    """
+
+    flags: list[str]
+    output: Path
+    ranks: int
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are."""
+        return self.output / "checkpoints"
+
+    def start(self) -> list[subprocess.Popen[bytes]]:
+        """Starts the ranks as a launcher does; their output goes into a file beside the run."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        shared = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        shared |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+        processes = []
+        with self.output.with_suffix(".log").open("ab") as log:
+            for rank in range(self.ranks):
+                processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "pipeline.pretrain", *self.flags, "--output", str(self.output)],
+                        env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stdout=log,
+                        stderr=log,
+                    )
+                )
+        return processes
+
+    def finish(self) -> None:
+        """Runs to the end. Raises RuntimeError, with what the ranks printed last, where one fails."""
+        statuses = [process.wait() for process in self.start()]
+        if any(statuses) or not (self.output / "done").exists():
+            said = self.output.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
+            raise RuntimeError(f"{self.output} ended with {statuses}: {said}")
+
+
+def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """What two runs are compared by: records without what the clock says, and the newest checkpoint's tensors."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    records = [{k: v for k, v in line.items() if k not in BY_THE_CLOCK} for line in lines if line["split"] != "save"]
+    newest = find_latest(run / "checkpoints", content=True)
+    assert newest is not None, f"{run} has no checkpoint"
+    manifest = check(newest)
+    tensors = {}
+    with Reader(newest, manifest) as reader:
+        for name, stored in manifest.tensors.items():
+            for kind in KINDS:
+                elements = torch.Size(stored.shape).numel()
+                parts = sorted(reader.read(name, kind, 0, elements), key=lambda part: part[0])
+                tensors[f"{kind}/{name}"] = torch.cat([part for _, part in parts])
+    return records, tensors
+
+
+def differences(found: Path, wanted: Path) -> list[str]:
+    """In what two finished runs differ, bit for bit; empty where in nothing."""
+    (records, tensors), (wanted_records, wanted_tensors) = outcome(found), outcome(wanted)
+    told = [] if records == wanted_records else ["metrics"]
+    told += sorted(set(tensors) ^ set(wanted_tensors))
+    return told + [name for name in tensors if not torch.equal(tensors[name], wanted_tensors.get(name, torch.empty(0)))]
+
+
+def kill_once(job: Job, chance: random.Random) -> str:
+    """Starts the job, kills it in one of the ways of this module, and returns which.
+
+    Raises RuntimeError where a signal to stop did not end every rank with status 75, or a checkpoint is not whole.
+    """
+    processes = job.start()
+    how = chance.choice(
+        ["starting", "all", "all", "one rank", "saving", "saving", "SIGTERM", "SIGUSR1", "SIGTERM to one"]
+    )
+    if how == "starting":
+        time.sleep(chance.uniform(0.0, 8.0))
+    else:
+        before = find_latest(job.checkpoints)
+        wait_until(lambda: find_latest(job.checkpoints) != before, processes)
+        time.sleep(chance.uniform(0.0, 0.5))
+    if how == "saving":
+        wait_until(lambda: any(job.checkpoints.glob(".step-*.tmp/*")), processes)
+        time.sleep(chance.uniform(0.0, 0.02))
+    number = {"SIGUSR1": signal.SIGUSR1}.get(how, signal.SIGTERM if "SIGTERM" in how else signal.SIGKILL)
+    chosen = [chance.choice(processes)] if how in ("one rank", "SIGTERM to one") else processes
+    for process in chosen:
+        process.send_signal(number)
+    if how == "one rank":  # the launcher would end the others
+        chosen[0].wait()
+        for process in processes:
+            process.kill()
+    statuses = {process.wait() for process in processes}
+    if number != signal.SIGKILL and statuses not in ({EXIT_STOPPED}, {0}):
+        raise RuntimeError(f"{how}: the ranks ended with {statuses}, not with {EXIT_STOPPED}")
+    for tag in tags(job.checkpoints):
+        check(tag)
+    return how
+
+
+def wait_until(condition: Any, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Returns as soon as the condition holds or a process has ended."""
+    while not condition() and all(process.poll() is None for process in processes):
+        time.sleep(0.001)
+
+
+def survive(job: Job, kills: int, seed: int) -> Counter[str]:
+    """Kills the job so often, lets it finish, and returns how often it was killed in which way."""
+    chance = random.Random(seed)
+    killed: Counter[str] = Counter()
+    while killed.total() < kills and not (job.output / "done").exists():
+        killed[kill_once(job, chance)] += 1
+    job.finish()
+    return killed
+
+
+def flags(data: Path, eval_data: Path, precision: str, steps: int, folder: Path) -> list[str]:
+    """The command line of the runs, `--output` apart; writes its DeepSpeed JSON into `folder`."""
+    config = folder / "config.json"
+    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    where = ["--data", str(data), "--eval-data", str(eval_data), "--deepspeed_config", str(config)]
+    return [*FLAGS, *where, "--precision", precision, "--steps", str(steps)]
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.kills", description=__doc__.splitlines()[0])
+    p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards to train on")
+    p.add_argument("--eval-data", required=True, type=Path, metavar="DIR", help="shards of held-out documents")
+    p.add_argument("--kills", type=int, default=50, metavar="N", help="(50)")
+    p.add_argument("--ranks", type=int, default=2, metavar="N", help="(2)")
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="bf16", help="(bf16)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    args: argparse.Namespace = parser().parse_all(sys.argv[1:] if argv is None else argv)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        words = flags(args.data, args.eval_data, args.precision, STEPS_A_KILL * args.kills, folder)
+        untouched = Job(words, folder / "untouched", args.ranks)
+        untouched.finish()
+        killed = Job(words, folder / "killed", args.ranks)
+        counts = survive(killed, args.kills, args.seed)
+        differ = differences(killed.output, untouched.output)
+    ways = ", ".join(f"{count} x {how}" for how, count in sorted(counts.items()))
+    print(f"{args.ranks} ranks, {args.precision}: {counts.total()} kills ({ways})")
+    print(f"differs in: {', '.join(differ)}" if differ else "metrics, weights and moments are the same bit for bit")
+    return 1 if differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Pre-training runs, one after the other in the same processes: what `pipeline.pretrain` does, without its start."""
+
+import contextlib
+import gc
+import io
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from pipeline import checkpoints, pretrain
+from tests.pipeline.workers.lamb_cases import claim_fp16
+
+
+class Ended(NamedTuple):
+    """A run's exit status and what rank 0 printed."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def run_each(commands: list[tuple[list[str], int | None]]) -> list[Ended]:
+    """Runs each command line to its end or, where a step is given, until Slurm's warning comes after that one's
+    checkpoint."""
+    claim_fp16()
+    return [_run(command, lambda step, stop=stop: _warn_after(step, stop)) for command, stop in commands]
+
+
+def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:
+    """Runs one command line whose output lies in `place`, where from the save of one step until that of another nothing
+    can be written: a small file system that is full or, where one may not be mounted, a limit on the size of files."""
+    with contextlib.ExitStack() as mounted:
+        if os.geteuid() == 0:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
+            mounted.callback(subprocess.run, ["umount", "--lazy", str(place)], check=True)
+
+        def fill_and_free(step: int) -> None:
+            if step == from_step:
+                _fill(place)
+            if step == to_step:
+                _free(place)
+
+        ended = _run(command, fill_and_free)
+        for name in ("metrics.jsonl", "done"):
+            (place.parent / name).write_bytes((place / "run" / name).read_bytes())
+        return ended
+
+
+def _fill(place: Path) -> None:
+    if os.geteuid() == 0:
+        with (place / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(512))
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.RLIM_INFINITY))
+
+
+def _free(place: Path) -> None:
+    if os.geteuid() == 0:
+        (place / "filler").unlink()
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def _warn_after(step: int, stop: int | None) -> None:
+    if step == stop:
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _run(command: list[str], before_save: Callable[[int], None]) -> Ended:
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _watched_saves(before_save):
+        try:
+            status = pretrain.main(command)
+        except SystemExit as error:
+            status = int(error.code or 0)
+    gc.collect()  # the engine and its buffers
+    return Ended(status, stdout.getvalue(), stderr.getvalue())
+
+
+@contextlib.contextmanager
+def _watched_saves(before_save: Callable[[int], None]) -> Iterator[None]:
+    """Calls `before_save(step)` before each save."""
+    save = checkpoints.save
+
+    def watched(engine: Any, *arguments: Any, **settings: Any) -> Path:
+        before_save(engine.global_steps)
+        return save(engine, *arguments, **settings)
+
+    with mock.patch("pipeline.checkpoints.save", watched):
+        yield
