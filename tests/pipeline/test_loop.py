@@ -100,7 +100,7 @@ OBJECTIVES = [
     Run("mlm", 1, 12, settings=ADAMW, flags=OTHERS, precision="bf16"),
 ]
 # Weights that stay what they are: then the rows alone give every logged mean.
-STANDING = Run("standing", settings=(("optimizer", {"type": "Lamb", "params": {"lr": 0.0}}),))
+STANDING = Run("standing", settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e-30}}),))
 FP16 = (("initial_scale_power", 30), ("hysteresis", 1), ("loss_scale_window", 1000), ("enabled", True))
 OVERFLOWING = Run("overflowing", precision="fp16", settings=(("fp16", dict(FP16)),), flags=("--steps", "30"))
 AT_ITS_FLOOR = Run("at its floor", precision="fp16", settings=(("fp16", dict([*FP16, ("min_loss_scale", 2**29)])),))
