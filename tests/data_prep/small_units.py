@@ -1,23 +1,53 @@
 """`python -m data_prep` with small units of work: `python -m tests.data_prep.small_units JOB ...`.
 
-SECONDS_A_UNIT in the environment slows each shard down, so that a test can interrupt the job in the middle.
+SECONDS_A_UNIT in the environment slows each unit down, so that a test can interrupt the job in the middle; to the file
+UNIT_LOG each process adds a line with its pid for every unit that it begins. No file can grow beyond MOST_FILE_BYTES:
+writes then fail as on a full disk, with EFBIG.
 """
 
 import os
+import resource
 import sys
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from data_prep import make_shards, units
+from data_prep import extract, make_shards, train_vocabulary, units
 from data_prep.__main__ import entry
+from data_prep.sources import wikipedia
+
+
+def begin_unit() -> None:
+    """Notes and slows down a unit of work, and limits files, which MPI needs no more of by now."""
+    if log := os.environ.get("UNIT_LOG"):
+        with open(log, "a") as file:
+            file.write(f"{os.getpid()}\n")
+    if limit := os.environ.get("MOST_FILE_BYTES"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    time.sleep(float(os.environ.get("SECONDS_A_UNIT", "0")))
+
+
+def watched(work: Callable[..., Any]) -> Callable[..., Any]:
+    """`work`, after `begin_unit`."""
+
+    def slow(*arguments: Any) -> Any:
+        begin_unit()
+        return work(*arguments)
+
+    return slow
+
+
+def watched_sentences(unit: units.Unit) -> Iterator[str]:
+    """`train_vocabulary.sentences_of`, after `begin_unit`."""
+    begin_unit()
+    yield from sentences_of(unit)
+
 
 if __name__ == "__main__":
     units.LEAST_BYTES = 30_000
-    make_shard = make_shards.make_shard
-
-    def slow(*arguments: Any) -> Any:
-        time.sleep(float(os.environ.get("SECONDS_A_UNIT", "0")))
-        return make_shard(*arguments)
-
-    make_shards.make_shard = slow
+    wikipedia._BZIP2_RATIO = 200
+    make_shards.make_shard = watched(make_shards.make_shard)
+    extract.extract_unit = watched(extract.extract_unit)
+    sentences_of = train_vocabulary.sentences_of
+    train_vocabulary.sentences_of = watched_sentences
     sys.exit(entry())
