@@ -21,7 +21,7 @@ _EXTENSION = re.compile(
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )
 
-_BLANK = re.compile(r"^~|^\\[ ,;]|~$|\\[ ,;]$")  # in LaTeX, at an end of a formula
+_BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
 
 
 def render_tags(text: str) -> str:
@@ -39,8 +39,14 @@ def _render(match: re.Match[str]) -> str:
     if match["nowiki"] is not None:
         return shield(match["nowiki"])
     if match["latex"] is not None:
-        before, after = (" " if _BLANK.search(end) else "" for end in (match["latex"][:2], match["latex"][-2:]))
-        return shield(f"{before}{to_text(match['latex'])}{after}")
+        return shield(_between_words(match, to_text(match["latex"])))
     if match[0].startswith("<!--"):
         return ""
     return HOLE
+
+
+def _between_words(match: re.Match[str], formula: str) -> str:
+    """A formula with the blanks at its ends that keep it from words: <math>~n~</math>photon."""
+    before = match.string[max(0, match.start() - 1) : match.start()].isalnum() and re.match(_BLANK, match["latex"])
+    after = match.string[match.end() : match.end() + 1].isalnum() and re.search(rf"{_BLANK}\Z", match["latex"])
+    return f"{' ' * bool(before)}{formula}{' ' * bool(after)}"

@@ -110,7 +110,10 @@ INLINE = [
     ("{{abbr|GDP|gross domestic product}} {{angbr|a}} {{sic|teh}}", "GDP ⟨a⟩ teh"),
     ("a population of {{new template|12,000}} people", "a population of 12,000 people"),
     # formulas
-    (r"an <math>~n~</math>photon state, <math>x\ </math>, <math>y\,</math>metres", "an n photon state, x, y metres"),
+    (
+        r"an <math>~n~</math>photon state, <math>x\ </math>, <math>y\,</math>metres <math>z~</math>",
+        "an n photon state, x, y metres z",
+    ),
     (r"<math>E = mc^2</math> with <math>\frac{a}{b+1} \leq \alpha</math>", "E = mc^2 with a/(b+1) ≤ α"),
 ]
 
