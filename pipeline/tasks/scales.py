@@ -39,6 +39,7 @@ class Scale:
         steps_per_125k: steps that stand for the paper's 125,000.
         seeds: fine-tuning runs of which the median is taken.
         configs: the DeepSpeed JSON of each preset.
+        finetuning: flags of pipeline.finetune, where Table 14 is not followed.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Scale:
     steps_per_125k: int
     seeds: int
     configs: Mapping[str, Path]
+    finetuning: Mapping[str, str]
 
     def model_fields(self, pretraining: PreTraining) -> dict[str, Any]:
         """The fields of the preset that a row replaces at this scale."""
@@ -103,8 +105,13 @@ class Scale:
             all(there.get(name) == wanted[name] for name in _COMPARED)
             and settings["objective"] == self.objective(pretraining)
             and abs(samples - expected) <= STEPS_TOLERANCE * expected
-            and (additional_data is not None and settings["data"] == additional_data) == pretraining.additional_data
+            and (additional_data in _corpora(settings["data"])) == pretraining.additional_data
         )
+
+
+def _corpora(data: str | list[tuple[str, float]]) -> set[str]:
+    """The digests of one corpus, or of several, each with its share."""
+    return {data} if isinstance(data, str) else {digest for digest, _ in data}
 
 
 _SHORT = {
@@ -138,6 +145,7 @@ PAPER = Scale(
         "bert-large": _CONFIGS / "large.json",
         **{f"albert-{size}": _CONFIGS / f"{size}.json" for size in ("base", "large", "xlarge", "xxlarge")},
     },
+    finetuning={},
 )
 
 TINY = Scale(
@@ -156,6 +164,14 @@ TINY = Scale(
     steps_per_125k=100,
     seeds=1,
     configs=dict.fromkeys(PAPER.configs, _CONFIGS / "tiny.json"),
+    finetuning={
+        "steps": "100",
+        "warmup-steps": "10",
+        "batch-size": "16",
+        "learning-rate": "5e-4",
+        "max-length": "128",
+        "eval-interval": "50",
+    },
 )
 
 SCALES = {scale.name: scale for scale in (PAPER, TINY)}

@@ -63,6 +63,9 @@ def test_a_run_matches_its_row_alone(tmp_path):
     assert TINY.matches(PreTraining("albert-base"), settings, None)
     assert not TINY.matches(PreTraining("albert-base"), settings, "large")
     assert TINY.matches(PreTraining("albert-base", additional_data=True), settings, "large")
+    mixed = settings | {"data": [["small", 0.5], ["large", 0.5]]}
+    assert TINY.matches(PreTraining("albert-base", additional_data=True), mixed, "large")
+    assert TINY.matches(PreTraining("albert-base"), mixed, None)
 
 
 FIGURES = {
