@@ -27,7 +27,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(device)
         hardware: dict[str, Any] = {"name": properties.name, "memory_bytes": properties.total_memory}
     else:
-        hardware = {"name": _processor(), "threads": torch.get_num_threads()}
+        hardware = {"name": processor(), "threads": torch.get_num_threads()}
     return {
         "format": FORMAT,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -41,7 +41,8 @@ def describe(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor."""
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()

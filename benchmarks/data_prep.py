@@ -1,0 +1,237 @@
+"""Data preparation beside a bare SentencePiece: MB/s, memory, and the hours that large corpora would take.
+
+    python -m benchmarks.data_prep --books DIR --wikipedia EXPORT --vocab FILE.model [--out benchmarks/results/NAME]
+
+Jobs run as a user runs them, as processes of their own; the seconds of a start, those of the same command when there
+is nothing left to do, are taken off. Rounds alternate between one rank, two ranks and SentencePiece encoding a list of
+the same sentences, normalised beforehand. MB are those of the documents' text in UTF-8; of a Wikipedia export those of
+its XML, decompressed. Writes NAME.json and NAME.md. Nothing else should run meanwhile.
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import report
+from data_prep import atomic, shards
+from data_prep.command_line import Parser
+from data_prep.documents import read_documents, read_manifest
+from data_prep.errors import UserError
+from data_prep.fingerprints import Fingerprinter
+from data_prep.text import normalize, split_sentences
+from data_prep.verify import problem_of
+from data_prep.vocabulary import Vocabulary
+
+VERIFIED_BYTES = 1 << 30
+CORPORA = {"BERT's corpora, 16 GB": 16e9, "ten times that, 160 GB": 160e9}
+WIKIPEDIA_SHARE = 0.75  # of the text: 2,500 of 3,300 million words (Devlin et al., section 3.1)
+RANKS = 64
+
+
+class Run(NamedTuple):
+    """One process: its wall-clock seconds, and the most memory that any of its ranks held, in bytes."""
+
+    seconds: float
+    peak_bytes: int
+
+
+def job(*words: object, ranks: int = 1) -> Run:
+    """Runs `python -m data_prep WORDS`. UserError: it failed."""
+    launcher = ["mpirun", "-n", str(ranks), "--bind-to", "none"] if ranks > 1 else []
+    command = [*launcher, sys.executable, "-m", "data_prep", *map(str, words)]
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise UserError(f"{' '.join(command)} failed: {said.strip()[-300:]}; mend that and start again")
+    return Run(time.perf_counter() - begun, usage.ru_maxrss * 1024)
+
+
+def timed_job(*words: object, ranks: int = 1) -> Run:
+    """The same, less the seconds of a start; the job must know when it has nothing to do."""
+    done = job(*words, ranks=ranks)
+    return Run(done.seconds - job(*words, ranks=ranks).seconds, done.peak_bytes)
+
+
+def bare_seconds(sentences: list[str], vocabulary: Vocabulary) -> float:
+    """Seconds in which SentencePiece alone encodes `sentences`, on one thread."""
+    begun = time.perf_counter()
+    vocabulary.encode(sentences)
+    return time.perf_counter() - begun
+
+
+def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """All figures, rates in bytes a second."""
+    books, wikipedia = scratch / "books", scratch / "wikipedia"
+    extract_books = timed_job("extract", "--source", "books", "--input", args.books, "--out", books)
+    extract_wikipedia = timed_job("extract", "--source", "wikipedia", "--input", args.wikipedia, "--out", wikipedia)
+    prose, export = read_manifest(books), read_manifest(wikipedia)
+    text_bytes = prose.counts["train"].text_bytes
+
+    texts = [document.text for document in read_documents([books])]
+    sentences = [normalize(sentence) for text in texts for sentence in split_sentences(text)]
+    vocabulary = Vocabulary.load(args.vocab)
+    command = ["shards", "--documents", books, "--vocab", args.vocab, "--out"]
+    rounds: list[dict[str, float]] = []
+    peaks = []
+    for number in range(args.rounds):
+        one = timed_job(*command, scratch / f"one{number}")
+        bare = bare_seconds(sentences, vocabulary)
+        two = timed_job(*command, scratch / f"two{number}", ranks=2)
+        rounds.append({"one": one.seconds, "two": two.seconds, "bare": bare})
+        peaks += [one.peak_bytes, two.peak_bytes]
+    packed = shards.open_shards(scratch / "one0").manifest
+    job(*command, scratch / "unpacked", "--no-pack")
+    unpacked = shards.open_shards(scratch / "unpacked").manifest
+
+    dedup = {}
+    for method in ("exact", "near"):
+        begun = time.perf_counter()
+        Fingerprinter(method).of(texts)  # type: ignore[arg-type]
+        dedup[method] = text_bytes / (time.perf_counter() - begun)
+    peaks.append(job(*command, scratch / "near", "--dedup", "near").peak_bytes)
+
+    return {
+        "prose": {"documents": len(texts), "text_bytes": text_bytes, "sentences": len(sentences)},
+        "wikitext": {"bytes": export.raw_bytes, "text_bytes": export.counts["train"].text_bytes},
+        "rounds": rounds,
+        "shards": text_bytes / statistics.median(r["one"] for r in rounds),
+        "shards_two_ranks": text_bytes / statistics.median(r["two"] for r in rounds),
+        "bare": text_bytes / statistics.median(r["bare"] for r in rounds),
+        "shards_to_bare": statistics.median(r["bare"] / r["one"] for r in rounds),
+        "two_ranks_to_one": statistics.median(r["one"] / r["two"] for r in rounds),
+        "extract_books": prose.raw_bytes / extract_books.seconds,
+        "extract_wikipedia": export.raw_bytes / extract_wikipedia.seconds,
+        "dedup": dedup,
+        "verify": verify_rate(scratch / "one0", packed),
+        "peak_bytes": {"shards": max(peaks), "extract": max(extract_books.peak_bytes, extract_wikipedia.peak_bytes)},
+        "fill": {"packed": packed.counts.fill, "one pair a row": unpacked.counts.fill},
+        "rows": {"packed": packed.counts.rows, "one pair a row": unpacked.counts.rows},
+    }
+
+
+def verify_rate(directory: Path, manifest: shards.Manifest) -> float:
+    """Bytes a second that `verify` reads, out of the page cache: its files over and over, a GiB in all."""
+    done = 0
+    begun = time.perf_counter()
+    for file in itertools.cycle(manifest.files):
+        problem_of(directory, file, manifest)
+        done += file.bytes
+        if done >= VERIFIED_BYTES:
+            return done / (time.perf_counter() - begun)
+    raise AssertionError("a shard set has files")
+
+
+def projected_hours(found: dict[str, Any], text_bytes: float, ranks: int = RANKS) -> dict[str, float]:
+    """Hours of each job for `text_bytes` on `ranks` ranks: the rates of one, less what two ranks lose to each other."""
+    rate = ranks * found["two_ranks_to_one"] / 2 * 3600
+    wikitext = found["wikitext"]["bytes"] / found["wikitext"]["text_bytes"]
+    extract = WIKIPEDIA_SHARE * wikitext / found["extract_wikipedia"] + (1 - WIKIPEDIA_SHARE) / found["extract_books"]
+    hours = {"extract": extract, "dedup": 1 / found["dedup"]["near"], "shards": 1 / found["shards"]}
+    return {name: text_bytes * seconds / rate for name, seconds in hours.items()}
+
+
+def describe() -> dict[str, Any]:
+    """Date, hardware and versions."""
+    packages = ("sentencepiece", "sentencex", "numpy", "pyarrow", "rensa")
+    return {
+        "format": "data_prep 1",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": {"name": report.processor(), "cores": report.cores()},
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The figures as tables."""
+    hardware, prose = result["hardware"], result["prose"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    fill, peak = result["fill"], result["peak_bytes"]
+    rows = [
+        ("SentencePiece alone, `encode(list)`", f"{result['bare'] / 1e6:.1f} MB/s"),
+        ("`shards`, one rank", f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare']:.2f} of that"),
+        (
+            "`shards`, two ranks",
+            f"{result['shards_two_ranks'] / 1e6:.1f} MB/s, {result['two_ranks_to_one']:.2f} times one",
+        ),
+        ("`extract --source wikipedia`, one rank", f"{result['extract_wikipedia'] / 1e6:.1f} MB/s of XML"),
+        ("`extract --source books`, one rank", f"{result['extract_books'] / 1e6:.1f} MB/s"),
+        ("fingerprints of `--dedup exact`", f"{result['dedup']['exact'] / 1e6:.1f} MB/s"),
+        ("fingerprints of `--dedup near`", f"{result['dedup']['near'] / 1e6:.1f} MB/s"),
+        ("`verify`, one rank, from memory", f"{result['verify'] / 1e9:.1f} GB/s"),
+        ("most memory of a rank of `shards`", f"{peak['shards'] / 2**20:.0f} MiB"),
+        ("most memory of a rank of `extract`", f"{peak['extract'] / 2**20:.0f} MiB"),
+        ("rows full", f"{fill['packed']:.2%}; with `--no-pack` {fill['one pair a row']:.2%}"),
+        ("rows", f"{result['rows']['packed']:,}; with `--no-pack` {result['rows']['one pair a row']:,}"),
+    ]
+    lines = [
+        f"{hardware['name']}, {hardware['cores']} cores; {versions}; {result['date']}. {prose['documents']} books, "
+        f"{prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; an export of "
+        f"{result['wikitext']['bytes'] / 1e6:.1f} MB of XML.",
+        "",
+        "| | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in rows),
+        "",
+        f"Hours on {RANKS} such cores, from these rates, if storage keeps up ({WIKIPEDIA_SHARE:.0%} of the text "
+        "out of a Wikipedia export, the rest books):",
+        "",
+        "| | extract | dedup near | shards |",
+        "|---|---|---|---|",
+    ]
+    for name, size in CORPORA.items():
+        hours = projected_hours(result, size)
+        lines.append(f"| {name} | {hours['extract']:.2f} | {hours['dedup']:.2f} | {hours['shards']:.2f} |")
+    return "\n".join(lines)
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.data_prep", description="Data preparation beside a bare SentencePiece.")
+    p.add_argument("--books", required=True, type=Path, metavar="DIR", help="clean prose, a text file a book")
+    p.add_argument("--wikipedia", required=True, type=Path, metavar="EXPORT", help=".xml or .xml.bz2, or a directory")
+    p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help="a .model file")
+    p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
+    p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+        if args.rounds < 1:
+            raise UserError(f"--rounds is {args.rounds}; give 1 or more")
+        with tempfile.TemporaryDirectory() as scratch:
+            result = describe() | measure(args, Path(scratch))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    result["hours"] = {name: projected_hours(result, size) for name, size in CORPORA.items()}
+    print(markdown(result))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
+        title = f"# Data preparation, {result['hardware']['name']}\n\n"
+        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
