@@ -147,23 +147,25 @@ def _write(path: Path, array: NDArray) -> dict[str, object]:
 def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, parts: int) -> IntArray:
     """The pairs of documents, int64[P, 2], that share a key of one part of one band, and are one text.
 
-    Each is compared with the first document of the same key and with the one before it: in a large bucket of one text
-    these join all, and with many bands what one leaves apart another brings together.
+    Each is compared with the first document of the same key and with the one before it, in the order of the next band's
+    keys, which brings together what is most alike. In a large bucket of one text these join all; and with many bands,
+    what one leaves apart another brings together.
     """
-    keys, numbers = [], []
+    columns, numbers = [], []
     for index, first in enumerate(firsts[:-1]):
-        column = np.load(directory / f"{index:06d}.keys.npy", mmap_mode="r")[band]
-        here = np.flatnonzero(column % np.uint64(parts) == part)
-        keys.append(column[here])
+        keys = np.load(directory / f"{index:06d}.keys.npy", mmap_mode="r")
+        here = np.flatnonzero(keys[band] % np.uint64(parts) == part)
+        columns.append(np.stack([keys[(band + 1) % len(keys)][here], keys[band][here]]))
         numbers.append(here + first)
-    key, number = np.concatenate(keys), np.concatenate(numbers)  # (D,)
-    order = np.argsort(key, kind="stable")
-    key, number = key[order], number[order]
+    number = np.concatenate(numbers)  # (D,)
+    order = np.lexsort(np.concatenate(columns, axis=1))
+    key, number = np.concatenate([column[1] for column in columns])[order], number[order]
     follows = np.flatnonzero(key[1:] == key[:-1]) + 1
     buckets = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
     leaders = buckets[np.searchsorted(buckets, follows, side="right") - 1]
-    before = np.concatenate([number[leaders], number[follows - 1]])  # (P,), the smaller numbers
-    packed = np.unique(before << 32 | np.concatenate([number[follows]] * 2))
+    others = np.concatenate([number[leaders], number[follows - 1]])  # (P,)
+    own = np.concatenate([number[follows]] * 2)
+    packed = np.unique(np.minimum(others, own) << 32 | np.maximum(others, own))
     pairs = np.stack([packed >> 32, packed & 0xFFFFFFFF], axis=1)
     found = [
         block[_are_same(directory, firsts, block)]
@@ -187,12 +189,14 @@ def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray) -> NDArra
 
 
 def roots(parents: IntArray, documents: IntArray) -> IntArray:
-    """The first document of each document's group. `parents` points from each to one before it, or to itself."""
+    """The first document of each document's group. `parents` points from each to one before it, or to itself; the
+    pointers of `documents` are moved to that first one on the way."""
     while True:
         above = parents[documents]
-        if (above == documents).all():
-            return documents
-        documents = above
+        top = parents[above]
+        if (above == top).all():
+            return above
+        parents[documents] = top  # half the way, for all that lie on it, too
 
 
 def join(parents: IntArray, pairs: IntArray) -> None:

@@ -194,6 +194,35 @@ def test_groups_are_connected_components(edges: list[tuple[int, int]]) -> None:
     assert dedup.roots(parents, np.arange(31)).tolist() == expected
 
 
+def test_a_long_chain_is_one_group() -> None:
+    parents = np.arange(300_000)
+    chain = np.stack([parents[:-1], parents[1:]], axis=1)
+    dedup.join(parents, chain)
+    assert (dedup.roots(parents, np.arange(300_000)) == 0).all()
+
+
+def test_twins_in_a_crowd_of_like_texts_are_found(tmp_path: Path) -> None:
+    """Thousands of texts after one pattern share keys; two that are the same stand far apart among them."""
+    generator = np.random.default_rng(0)
+    words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("rk", "lst", "mp", "ng", "st", "x")]
+    texts = []
+    for number in range(3000):
+        name, star, year = *generator.choice(words, 2), 1900 + number % 100
+        texts.append(
+            f"{name} is a {year} American silent Western short film directed by B. Reeves Eason, produced by the "
+            f"American Film Manufacturing Company, released by Mutual Film, and starring {star} as the stranger."
+        )
+    texts += texts[100:110]
+    taken = fingerprints.Fingerprinter("near").of(texts)
+    for name, array in taken._replace(keys=taken.keys.T)._asdict().items():
+        np.save(tmp_path / f"000000.{name}.npy", np.ascontiguousarray(array))
+    bands = range(fingerprints.BANDS)
+    found = np.concatenate([dedup.equal_pairs(tmp_path, [0, len(texts)], band, 0, 1) for band in bands])
+    parents = np.arange(len(texts))
+    dedup.join(parents, found)
+    assert (dedup.roots(parents, np.arange(3000, 3010)) == dedup.roots(parents, np.arange(100, 110))).all()
+
+
 def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
     """What three units and four parts give, beside comparing each document with each."""
     texts = [text_of(n // 3) if n % 3 else edit(text_of(n // 3), n, 0.0) for n in range(60)]
