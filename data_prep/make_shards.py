@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from data_prep import batch, card, dedup, packs, pairs, shards
 from data_prep.atomic import replacing, write_text
 from data_prep.documents import SPLITS, TRAIN
-from data_prep.encoder import Encoder
+from data_prep.encoder import Encoder, without_cyclic_collection
 from data_prep.errors import UserError
 from data_prep.fingerprints import Method
 from data_prep.ledger import Ledger, Record, describe_differences
@@ -238,6 +238,7 @@ def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options, remov
     }
 
 
+@without_cyclic_collection()
 def encode_documents(
     texts: Iterable[str], encoder: Encoder
 ) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64], int]:
