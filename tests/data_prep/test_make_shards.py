@@ -266,7 +266,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_done(
     last = result.stderr.splitlines()[-1]
     assert last.startswith("error: the disk is full")
     assert "Traceback" not in result.stderr
-    assert not [path for path in (tmp_path / "set").iterdir() if path.name.endswith(".tmp")]
+    assert not list(tmp_path.rglob("*.tmp"))
     finished = corpora.run(arguments)
     assert finished.returncode == 0, finished.stderr
     assert contents(tmp_path / "set") == contents(small_units_set)
