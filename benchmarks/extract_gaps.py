@@ -2,7 +2,7 @@
 
     python -m benchmarks.extract_gaps [--export FILE] [--show 5]
 
-Reads the articles of one export (default: that of the sample corpus, fetched on first use) and prints
+Reads the articles of one export (default: that of the sample corpus, fetched into .cache on first use) and prints
 
 1.  gaps: places where a simple regular expression finds that words are missing, such as "( )", ", ," or "at .";
 2.  lost stretches: each sentence of the page as mwparserfromhell renders it, which knows nothing of data_prep, is cut
@@ -33,7 +33,7 @@ from data_prep.wikitext.marks import HOLE
 GAPS = re.compile(
     r"\(\s*\)|\(\s*[,;:]|[,;]\s*\)|,\s*,|;\s*;| [.,](?= |$)|\b(?:at|of the|an|than)(?: [,.;)]|,)", re.MULTILINE
 )
-_SAMPLE = Path("build/sample")
+_SAMPLE = Path(".cache/sample")
 _LEAST_WORDS = 5  # of a stretch that is looked for
 _CUT = "\ue000"
 _REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref\s*>", re.IGNORECASE | re.DOTALL)

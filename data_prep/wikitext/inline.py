@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable
 
 from data_prep.wikitext.arguments import Arguments, names
-from data_prep.wikitext.marks import EQUALS, HOLE, PIPE, shield
+from data_prep.wikitext.marks import HOLE, shield
 from data_prep.wikitext.scripts import script
 
 Renderer = Callable[[Arguments], str]
+
+_NIHONGO = ("english", "kanji", "rōmaji", "extra")  # names of its arguments
 
 
 def first(arguments: Arguments) -> str:
@@ -24,10 +26,6 @@ def _second(arguments: Arguments) -> str:
 def _last(arguments: Arguments) -> str:
     """{{transl|ar|ALA|al-Jazāʾir}}: whatever stands last."""
     return arguments.positional[-1]
-
-
-def _constant(text: str) -> Renderer:
-    return lambda arguments: text
 
 
 def _quoted(arguments: Arguments) -> str:
@@ -104,11 +102,8 @@ def _cited_author(arguments: Arguments) -> str:
     if len(authors) > 3:
         authors = [f"{authors[0]} et al."]
     listed = " and ".join(filter(None, [", ".join(authors[:-1]), authors[-1]]))
-    place = next((f", {label} {arguments.get(key)}" for key, label in _PLACES.items() if arguments.get(key)), "")
+    place = next((f", {key}. {arguments.get(key)}" for key in ("p", "pp") if arguments.get(key)), "")
     return f"{listed} ({year}{place})"
-
-
-_PLACES = {"p": "p.", "pp": "pp.", "loc": ""}
 
 
 def _character(arguments: Arguments) -> str:
@@ -142,9 +137,6 @@ def _nihongo(arguments: Arguments) -> str:
     return " ".join(filter(None, [f"{shown} ({', '.join(others)})" if others else shown, arguments.get(4)]))
 
 
-_NIHONGO = ("english", "kanji", "rōmaji", "extra")
-
-
 def _music(arguments: Arguments) -> str:
     """{{music|flat}} "♭", {{music|time|3|4}} "3/4"."""
     if arguments[0] == "time":
@@ -156,26 +148,20 @@ def _music(arguments: Arguments) -> str:
 _FAMILIES: dict[Renderer, str] = {
     first: """
         nowrap|nobr|nowraplinks|small|smaller|big|large|larger|huge|midsize|center|centre|sc|small caps|smallcaps|aut
-        nq|pre2
-        not a typo|not typo|typo|proper name|as written|abbr|abbrlink|tooltip|h:title|kbd|code|mono|var
-        mvar
-        math|bigmath|tmath|strong|no wrap|nobreak|j|allow wrap|dfn|left|right|samp|define|nocaps|caps|bigger|finedetail
-        term|defn|linum|lino|block indent|strikethrough|allcaps|all caps|sronly|xtn|!mxt|bxt|chessan|chess notation
-        gloss|as is|char|button|visible
-        math|em|italics|italic|bold|b|i|u|underline|overline|unicode|polytonic|hebrew|mxt|xt|!xt|tq|year|fy|avyear
-        nfly|mlby|wy|scy|baseball year|nhly|nbay|cfb year|mlb year|nfl year|nba year|nhl year|by|noitalic|noitalics
-        player|fb|fbw|delink|serif|sans-serif|gr|vr|nastaliq|gene|vanchor|visible anchor|birth-date|death-date
-        start-date
-        end-date|birth year and age|death year and age|spell|chem name|chemname|transcript|crossreference|nobold
-        native name
-        linktext-1|rtl-para|hidden text|marriage|contentious|currency|circle|uncial|tt|runic|rune|fraktur|blackletter
-        rws|stn|stnlnk|sta|rail
+        nq|pre2|not a typo|not typo|typo|proper name|as written|abbr|abbrlink|tooltip|h:title|kbd|code|mono|var|mvar
+        math|bigmath|tmath|strong|no wrap|nobreak|j|allow wrap|dfn|left|right|samp|define|nocaps|caps|bigger
+        finedetail|term|defn|linum|lino|block indent|strikethrough|allcaps|all caps|sronly|xtn|!mxt|bxt|chessan
+        chess notation|gloss|as is|char|button|visible|em|italics|italic|bold|b|i|u|underline|overline|unicode
+        polytonic|hebrew|mxt|xt|!xt|tq|year|fy|avyear|nfly|mlby|wy|scy|baseball year|nhly|nbay|cfb year|mlb year
+        nfl year|nba year|nhl year|by|noitalic|noitalics|player|fb|fbw|delink|serif|sans-serif|gr|vr|nastaliq|gene
+        vanchor|visible anchor|birth-date|death-date|start-date|end-date|birth year and age|death year and age|spell
+        chem name|chemname|transcript|crossreference|nobold|linktext-1|rtl-para|hidden text|marriage|contentious
+        circle|uncial|tt|runic|rune|fraktur|blackletter|rws|stn|stnlnk|sta|rail
         """,
     _second: """
         lang|rtl-lang|wikt-lang|wt-lang|resize|font|color|colour|sort|nts|hs|audio|font color|fontcolor|size
-        text color|script
-        colored link|pronunciation|native name|wikt|stylize|audio-nohelp|station link|stl|align|hover title
-        link if exists
+        text color|script|colored link|pronunciation|native name|wikt|stylize|audio-nohelp|station link|stl|align
+        hover title|link if exists
         """,
     _last: "transl|transliteration|translit|tlit|xlit|semxlit|hebrew transliteration",
     _joined(""): "linktext|chem2|h2|gap fill|mp|mpl|minor planet",
@@ -195,8 +181,7 @@ _FAMILIES: dict[Renderer, str] = {
     _sic: "sic",
     _quotation: """
         quote|blockquote|quotation|cquote|bquote|rquote|poemquote|poem quote|verse translation|centered pull quote
-        pull quote
-        long quote|quoteblock|block quote|block quotation
+        pull quote|long quote|quoteblock|block quote|block quotation
         """,
     _quoted: 'inline quote|""|"|quote inline|qq|double quotes|dq',
     _verse: "bibleref|bibleref2|bibleverse|bible verse|bibleverse-nb|bverse|bibleref2-nb|bibleverse-lb|bibleref2c",
@@ -227,63 +212,5 @@ _FAMILIES: dict[Renderer, str] = {
     _around("doi:"): "doi",
     _around("arXiv:"): "arxiv",
     _around("PMID "): "pmid",
-    _constant("'s"): "'s|s'|apostrophe s",
-    _constant("'"): "'|`|’|-'|apostrophe|'-",
-    _constant("' \""): "' \"|'\"|\"'",
-    _constant('"'): '-"|"-|double quote',
-    _constant(PIPE): "!|pipe|bar|vertical bar",
-    _constant(EQUALS): "=|equals",
-    _constant("{"): "(",
-    _constant("}"): ")",
-    _constant(" "): """
-        nbsp|spaces|thinsp|thin space|hair space|hsp|spc|ensp|emsp|pad|in5|nb5|nb10|gap|figure space|br|break|nnbsp
-        tab|indent
-        long space|paragraph break|pb
-        """,
-    _constant(
-        " – "
-    ): "snd|snds|spaced ndash|spaced en dash|spnd|sndash|spndash|spaced endash|dash|spaced en dash space|–s",
-    _constant("–"): "ndash|en dash|endash|--|–",
-    _constant("—"): "mdash|em dash|emdash|mdashb|spaced mdash|---|—|smd",
-    _constant(" · "): "·|dot|middot|•|bullet|\\|spaced dot|bold middot|sdot|bull",
-    _constant("…"): "...|ellipsis|…",
-    _constant("ʻ"): "okina|ʻokina|'okina|ayin|ayn",
-    _constant("ʼ"): "hamza|hamzah|alif|saltillo",
-    _constant("×"): "x|times|×",
-    _constant("−"): "minus|−",
-    _constant("±"): "+-|±|plus-minus|pm",
-    _constant("⇌"): "eqm|equilibrium",
-    _constant("→"): "yields|rarr",
-    _constant("π"): "pi",
-    _constant("°"): "degree|deg",
-    _constant("♭"): "flat|music flat",
-    _constant("♯"): "sharp|music sharp",
-    _constant("½"): "1/2|half",
-    _constant("¼"): "1/4",
-    _constant("¾"): "3/4",
-    _constant("⅓"): "1/3",
-    _constant("⅔"): "2/3",
-    _constant("&"): "&|ampersand",
-    _constant("‑"): "nbhyph|nbhy|nbh|hyphen|non-breaking hyphen",
-    _constant("["): "!(|square bracket open|left bracket",
-    _constant("]"): ")!|square bracket close|right bracket",
-    _constant("*"): "star|*",
-    _constant("#"): "number sign|hash",
-    _constant(":"): "colon",
-    _constant(";"): ";|semicolon",
-    _constant("/"): "slash|/",
-    _constant("∞"): "infin|infinity",
-    _constant("≈"): "approx|≈",
-    _constant("≠"): "ne|≠",
-    _constant("μ"): "mu|micro",
-    _constant("τ"): "tau",
-    _constant("₹"): "indianrupee|indian rupee symbol",
-    _constant("M☉"): "solar mass",
-    _constant("R☉"): "solar radius",
-    _constant("L☉"): "solar luminosity",
-    _constant("C"): "carbon",
-    _constant("H"): "hydrogen",
-    _constant("N"): "nitrogen",
-    _constant("O"): "oxygen",
 }
 RENDERERS: dict[str, Renderer] = {name: renderer for renderer, listed in _FAMILIES.items() for name in names(listed)}

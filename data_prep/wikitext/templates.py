@@ -1,15 +1,14 @@
 """{{Templates}} that stand inside sentences, rendered as the words that a reader sees.
 
-Without the wiki's own template pages there is no general way, so the families that carry words are named, in inline.py,
-convert.py, measures.py, dates.py and languages.py; their counts in the English Wikipedia decided which. Every other
-template
-leaves a HOLE, or its first argument where the sentence is plainly waiting for one ("a population of {{...}}").
+Without the wiki's own template pages there is no general way, so the families that carry words are named in the modules
+imported below; their counts in the English Wikipedia decided which (docs/data.md). Every other template leaves a HOLE,
+or its first argument where the sentence is plainly waiting for one ("a population of {{...}}").
 """
 
 import re
 from datetime import date
 
-from data_prep.wikitext import ages, codes, convert, dates, inline, languages, measures, ships
+from data_prep.wikitext import ages, codes, convert, dates, inline, languages, measures, ships, signs
 from data_prep.wikitext.arguments import Arguments
 from data_prep.wikitext.dropped import DROPPED, DROPPED_PREFIXES
 from data_prep.wikitext.inline import Renderer
@@ -18,6 +17,7 @@ from data_prep.wikitext.numbers import grouped
 
 _RENDERERS: dict[str, Renderer] = {
     **inline.RENDERERS,
+    **signs.RENDERERS,
     **convert.RENDERERS,
     **measures.RENDERERS,
     **dates.RENDERERS,
