@@ -103,7 +103,7 @@ def save(
     and where the vocabulary is of another size than the model.
     """
     directory = Path(directory)
-    contents = to_config(model.config) | dict(fields or {})
+    fields = to_config(model.config) | dict(fields or {})
     tensors = to_tensors(model.config, model.state_dict())
     tokenizer_files = {}
     if tokenizer_model is not None:
@@ -124,7 +124,7 @@ def save(
     for name, contents in tokenizer_files.items():
         write_json(directory / name, contents)
     dtype = str(tensors[_WORD_EMBEDDINGS].dtype).removeprefix("torch.")
-    write_json(directory / CONFIG_FILE, contents | {"dtype": dtype})
+    write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
 
 def load(directory: Path, implementation: Implementation | None = None) -> AlbertForPreTraining:

@@ -1,0 +1,93 @@
+"""Fine-tunes on SST-2 with `transformers.Trainer`, as its users do, and prints examples a second as JSON.
+
+    python -m benchmarks.trainer_reference --init EXPORT --data GLUE --steps 60 --padding longest --threads 2
+
+The same weights, tokens, batch, learning rate and precision (fp32) as `pipeline.finetune`; texts padded to the longest
+of the batch, or all to --max-length as the library's example script does. The first quarter of the steps does not
+count.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from data_prep.command_line import Parser
+from pipeline.tasks import reading
+from pipeline.tasks.task import find_task
+
+
+class Clock(transformers.TrainerCallback):
+    """Notes when each step has ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_step_end(self, *arguments: Any, **more: Any) -> None:
+        """Called by the trainer."""
+        self.times.append(time.perf_counter())
+
+
+def main() -> int:
+    """Runs the command line and returns the exit status."""
+    p = Parser(prog="python -m benchmarks.trainer_reference", description="SST-2 with transformers.Trainer.")
+    p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an export")
+    p.add_argument("--data", required=True, metavar="DIR", help="GLUE, or its SST-2")
+    p.add_argument("--steps", type=int, default=60)
+    p.add_argument("--batch-size", type=int, default=32)
+    p.add_argument("--padding", choices=("longest", "max_length"), default="longest")
+    p.add_argument("--max-length", type=int, default=128)
+    p.add_argument("--threads", type=int, default=1)
+    args = p.parse_all(sys.argv[1:])
+    torch.set_num_threads(args.threads)
+    transformers.utils.logging.set_verbosity_error()
+    print(json.dumps({"examples_per_second": examples_per_second(args)}))
+    return 0
+
+
+def examples_per_second(args: argparse.Namespace) -> float:
+    """Of the last three quarters of the steps."""
+    examples = reading.read(find_task("sst2"), args.data)["train"][: args.steps * args.batch_size * 4]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(args.init)
+    padded = {"padding": "max_length"} if args.padding == "max_length" else {}
+    texts = [example.first for example in examples]
+    encoded = tokenizer(texts, truncation=True, max_length=args.max_length, **padded)
+    rows = [
+        {"input_ids": ids, "token_type_ids": types, "attention_mask": mask, "labels": example.label}
+        for ids, types, mask, example in zip(
+            encoded["input_ids"], encoded["token_type_ids"], encoded["attention_mask"], examples
+        )
+    ]
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(args.init, num_labels=2)
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = transformers.TrainingArguments(
+            output_dir=scratch,
+            max_steps=args.steps,
+            per_device_train_batch_size=args.batch_size,
+            learning_rate=1e-5,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=not torch.cuda.is_available(),
+        )
+        trainer = transformers.Trainer(
+            model=model,
+            args=settings,
+            train_dataset=rows,
+            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+            callbacks=[clock],
+        )
+        trainer.train()
+    first = args.steps // 4
+    return args.batch_size * (args.steps - 1 - first) / (clock.times[-1] - clock.times[first])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
