@@ -9,6 +9,8 @@ from data_prep.wikitext.inline import Renderer
 def _dates(arguments: Arguments) -> tuple[date, date]:
     """The two dates of {{age|1946|4|29|1990|1|2}}; where the second is missing, that on which the page was saved."""
     numbers = [int(part) for part in arguments.positional[:6] if part]
+    if not numbers:
+        raise IndexError("no date")
     begin = date(*(numbers[:3] + [1] * (3 - len(numbers))))
     if len(numbers) > 3:
         return begin, date(*(numbers[3:] + [1] * (6 - len(numbers))))
@@ -43,6 +45,12 @@ def age_in_full(arguments: Arguments) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
+def year_of_birth(arguments: Arguments) -> str:
+    """{{birth based on age as of date|35|2010|5|1}}: "1974 or 1975"."""
+    year = int(arguments[1]) - int(arguments[0])
+    return f"{year - 1} or {year}"
+
+
 def years_since(arguments: Arguments) -> str:
     """{{years since|1990}}: whole years up to the page's own."""
     if arguments.written is None:
@@ -56,8 +64,14 @@ def _before_present(words: str) -> Renderer:
 
 
 def _era(name: str) -> Renderer:
-    """{{BCE|500}} "500 BCE", {{BCE}} "BCE"."""
-    return lambda arguments: f"{arguments.get(0)} {name}".strip()
+    """{{BCE|500}}: "500 BCE". Without a year such names mean something else, as {{ce}} a call for copy editors."""
+
+    def render(arguments: Arguments) -> str:
+        if not arguments[0][:1].isdecimal():
+            raise ValueError("no year")
+        return f"{arguments[0]} {name}"
+
+    return render
 
 
 def _today(pattern: str) -> Renderer:
@@ -81,6 +95,7 @@ RENDERERS: dict[str, Renderer] = {
     **dict.fromkeys(["age in days", "days since", "age in days nts"], age_in_days),
     **dict.fromkeys(["age in years, months and days", "age in years and months"], age_in_full),
     **dict.fromkeys(["years since", "years ago"], years_since),
+    "birth based on age as of date": year_of_birth,
     **dict.fromkeys(["mya", "million years ago"], _before_present("million years ago")),
     **dict.fromkeys(["bya", "billion years ago"], _before_present("billion years ago")),
     **dict.fromkeys(["kya", "thousand years ago"], _before_present("thousand years ago")),

@@ -69,6 +69,8 @@ def convert(arguments: Arguments) -> str:
         is_short=arguments.get("abbr", short) not in ("off", "none", "out", "no"),
         is_american=arguments.get("sp") == "us",
     )
+    if style.is_adjective and not style.is_short:
+        number = re.sub(r" (by|to|and|or) ", r"-\1-", number)
     text = _quantity(number, parts[at], is_single, style)
     at += 1
     # A second number with a unit of its own belongs to the first: feet and inches, pounds and ounces.

@@ -31,7 +31,7 @@ def as_of(arguments: Arguments) -> str:
     if arguments.get("bare"):
         return shown
     lead = "since" if arguments.get("since") else "as of"
-    return f"{lead if arguments.get('lc') else lead.capitalize()} {shown}"
+    return f"{lead if arguments.get('lc') else lead.capitalize()} {shown}{arguments.get('post')}"
 
 
 def circa(arguments: Arguments) -> str:

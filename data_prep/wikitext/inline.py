@@ -18,9 +18,19 @@ def first(arguments: Arguments) -> str:
 
 
 def _second(arguments: Arguments) -> str:
-    """{{lang|fr|mot}}: the second argument, or the only one, but not the name of a recording."""
-    text = arguments.get(1) or arguments[0]
-    return HOLE if text.lower().endswith((".ogg", ".oga", ".wav", ".mp3")) else text
+    """{{lang|fr|mot}}: the second argument, or the only one."""
+    return arguments.get(1) or arguments[0]
+
+
+def _recording(arguments: Arguments) -> str:
+    """{{audio|A.ogg|words}}: the words, unless they only ask to listen."""
+    text = arguments.get(1)
+    return text if text.lower() not in ("", "listen", "play", "pronunciation", "pronounce", "help") else HOLE
+
+
+def _formula(arguments: Arguments) -> str:
+    """{{chem2|SO4(2-)}} "SO4^2-"."""
+    return re.sub(r"\((\d*[-+−])\)", r"^\1", "".join(arguments.positional))
 
 
 def _last(arguments: Arguments) -> str:
@@ -159,12 +169,14 @@ _FAMILIES: dict[Renderer, str] = {
         circle|uncial|tt|runic|rune|fraktur|blackletter|rws|stn|stnlnk|sta|rail
         """,
     _second: """
-        lang|rtl-lang|wikt-lang|wt-lang|resize|font|color|colour|sort|nts|hs|audio|font color|fontcolor|size
-        text color|script|colored link|pronunciation|native name|wikt|stylize|audio-nohelp|station link|stl|align
+        lang|rtl-lang|wikt-lang|wt-lang|resize|font|color|colour|sort|nts|hs|font color|fontcolor|size
+        text color|script|colored link|native name|wikt|stylize|station link|stl|align
         hover title|link if exists
         """,
+    _recording: "audio|audio-nohelp|pronunciation|audio-ipa|audio-pipe",
+    _formula: "chem2",
     _last: "transl|transliteration|translit|tlit|xlit|semxlit|hebrew transliteration",
-    _joined(""): "linktext|chem2|h2|gap fill|mp|mpl|minor planet",
+    _joined(""): "linktext|h2|gap fill|mp|mpl|minor planet",
     _joined(", "): "hlist|flatlist|ubl|unbulleted list|comma separated entries|cslist|plain list|enum",
     _joined("+"): "keypress|key press|key|keybinding|keyboard shortcut|key top",
     _joined("–"): "score|scores",

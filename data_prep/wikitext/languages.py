@@ -47,7 +47,7 @@ def language(arguments: Arguments) -> str:
     if not words[0]:
         return HOLE
     text = words[0]
-    if transliteration := arguments.get("tr") or arguments.get("translit") or words[1]:
+    if transliteration := arguments.get("tr") or arguments.get("translit") or arguments.get("r") or words[1]:
         text += f", {transliteration}"
     if meaning := arguments.get("lit") or arguments.get("translation") or words[2]:
         text += f", lit. '{meaning}'"
@@ -85,7 +85,13 @@ def chinese(arguments: Arguments) -> str:
     """{{zh|c=北京|p=Běijīng}}: "Chinese: 北京; pinyin: Běijīng"."""
     labels = {"c": "Chinese", "s": "simplified Chinese", "t": "traditional Chinese", "p": "pinyin", "hp": "pinyin"}
     labels |= {"w": "Wade–Giles", "j": "Jyutping", "l": "lit."}
-    return "; ".join(f"{label}: {arguments.get(key)}" for key, label in labels.items() if arguments.get(key)) or HOLE
+    is_labelled = arguments.get("labels") != "no"
+    shown = (
+        f"{label}: {arguments.get(key)}" if is_labelled else arguments.get(key)
+        for key, label in labels.items()
+        if arguments.get(key)
+    )
+    return ("; " if is_labelled else ", ").join(shown) or HOLE
 
 
 def korean(arguments: Arguments) -> str:
