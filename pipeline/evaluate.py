@@ -98,19 +98,6 @@ def compare(args: argparse.Namespace) -> str:
     return text
 
 
-def intrinsic_text(run: Path, held_out: Path) -> str:
-    """`intrinsic`: accuracies in the pre-training tasks, which are also kept in the run."""
-    from pipeline import intrinsic
-
-    figures = intrinsic.write(run, held_out)
-    names = [name for name in figures if name.endswith("_accuracy")]
-    return "\n".join(
-        f"{name}: {100 * figures[name]:.1f} % "
-        f"(95 % interval {100 * figures[name + '_low']:.1f} to {100 * figures[name + '_high']:.1f})"
-        for name in names
-    )
-
-
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.evaluate", description=__doc__.splitlines()[0])
@@ -120,11 +107,6 @@ def parser() -> Parser:
     command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
     command.add_argument("--export", type=Path, metavar="DIR", help="where the model was exported (RUN/export)")
     command.set_defaults(run_command=lambda args: summary(args.run, args.export))
-
-    command = commands.add_parser("intrinsic", help="a pre-training run in the tasks of either sentence loss (Table 5)")
-    command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
-    command.add_argument("--eval-data", required=True, type=Path, metavar="DIR", help="shards of held-out documents")
-    command.set_defaults(run_command=lambda args: intrinsic_text(args.run, args.eval_data))
 
     def add(name: str, function: Callable[[argparse.Namespace], str], summary_line: str, out_required: bool) -> Parser:
         command = commands.add_parser(name, help=summary_line)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.tasks.paper import PreTraining, Table
-from pipeline.tasks.results import INTRINSIC
 from pipeline.tasks.scales import Scale
 from pipeline.tasks.task import TASKS
 
@@ -105,8 +104,6 @@ def stages(
     later = [task for task in tasks if _from_mnli(task, tasks)]
     found: list[Stage] = corpus_stages(places, any(row.additional_data for row in rows)) if places.data is None else []
     found.append(tuple(pretraining_command(row, scale, places, max_hours) for row in rows))
-    if any(column.name.endswith("_accuracy") for column in table.columns):
-        found.append(tuple(intrinsic_command(row, scale, places) for row in rows))
     for chosen in (first, later):
         found.append(tuple(finetuning_command(row, task, tasks, scale, places) for row in rows for task in chosen))
     if random_weights and tasks:
@@ -164,24 +161,17 @@ def pretraining_command(row: PreTraining, scale: Scale, places: Places, max_hour
     out = places.root / scale.slug(row) / "pretrain"
     fields = scale.model_fields(row)
     steps = scale.steps(row)
-    often = max(1, steps // 20)
+    often = min(1000, max(1, steps // 10))
     argv = [*places.launcher, "pipeline.pretrain", "--model", row.model]
     if fields:
         argv += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
     argv += ["--objective", scale.objective(row), "--data", str(places.shards(row.additional_data))]
     argv += ["--eval-data", str(places.held_out), "--deepspeed_config", str(scale.configs[row.model])]
     argv += ["--output", str(out), "--steps", str(steps), "--log-interval", str(max(1, often // 5))]
-    argv += ["--eval-interval", str(often), "--save-interval", str(min(5000, max(often, 50)))]
+    argv += ["--eval-interval", str(often), "--save-interval", str(min(5000, max(1, steps // 2)))]
     if max_hours is not None:
         argv += ["--max-hours", f"{max_hours:g}"]
     return Command(f"pre-train {scale.slug(row)}", tuple(argv), out / "done", row)
-
-
-def intrinsic_command(row: PreTraining, scale: Scale, places: Places) -> Command:
-    """What a row's model does in the tasks of either sentence loss."""
-    run = places.root / scale.slug(row) / "pretrain"
-    argv = (*places.python, "pipeline.evaluate", "intrinsic", "--run", str(run), "--eval-data", str(places.held_out))
-    return Command(f"evaluate {scale.slug(row)}", argv, run / INTRINSIC)
 
 
 def finetuning_command(

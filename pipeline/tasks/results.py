@@ -12,7 +12,6 @@ from pipeline import monitor
 from pipeline.tasks.predictions import Answers, Logits, load_answers
 
 RESULTS = "results.json"
-INTRINSIC = "intrinsic.json"
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,6 @@ class Pretrained:
     def last(self, split: str) -> dict[str, Any]:
         """The newest record of "train" or "eval" in its metrics; empty if there is none."""
         return monitor.last_record(self.directory, split) or {}
-
-    def intrinsic(self) -> dict[str, Any]:
-        """Accuracies in the pre-training tasks: of `evaluate intrinsic`, or else of the last evaluation."""
-        path = self.directory / INTRINSIC
-        return read_json(path) if path.exists() else self.last("eval")
 
 
 @dataclass(frozen=True)

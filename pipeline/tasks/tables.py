@@ -151,7 +151,7 @@ def _of_pretraining(name: str, run: Pretrained) -> float | None:
     if name == "hours":
         seconds = run.last("train").get("seconds")
         return None if seconds is None else seconds / 3600
-    value = run.intrinsic().get(name)
+    value = run.last("eval").get(name)
     return None if value is None else 100 * value
 
 

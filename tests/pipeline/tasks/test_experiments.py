@@ -104,12 +104,10 @@ def test_every_command_of_a_fine_tuning_is_one_that_it_understands():
             assert compared == {str(Path(words_after("--output", command)).parent) for command in random}
 
 
-def test_table_5_also_measures_the_sentence_tasks():
-    pretrain, intrinsic, _, _ = stages(TABLES["5"], TINY, places())
+def test_table_5_varies_the_sentence_loss_alone():
+    pretrain = stages(TABLES["5"], TINY, places())[0]
     assert [words_after("--objective", command) for command in pretrain] == ["mlm", "nsp", "sop"]
-    for trained, measured in zip(pretrain, intrinsic):
-        assert words_after("--run", measured) == words_after("--output", trained)
-        assert words_after("--eval-data", measured) == "held_out"
+    assert len({words_after("--model", command) for command in pretrain}) == 1
 
 
 def test_the_sample_corpus_is_made_where_there_are_no_shards():
