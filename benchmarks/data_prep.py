@@ -5,7 +5,8 @@
 Jobs run as a user runs them, as processes of their own; the seconds of a start, those of the same command when there
 is nothing left to do, are taken off. Rounds alternate between one rank, two ranks and SentencePiece encoding a list of
 the same sentences, normalised beforehand. MB are those of the documents' text in UTF-8; of a Wikipedia export those of
-its XML, decompressed. Writes NAME.json and NAME.md. Nothing else should run meanwhile.
+its XML, decompressed. Writes NAME.json and NAME.md. Nothing else should run meanwhile; where something does, the ratios
+of processor seconds say what those of wall-clock seconds would have been.
 """
 
 import argparse
@@ -41,9 +42,10 @@ RANKS = 64
 
 
 class Run(NamedTuple):
-    """One process: its wall-clock seconds, and the most memory that any of its ranks held, in bytes."""
+    """One process with its ranks: wall-clock and processor seconds, and the most memory that any rank held, in bytes."""
 
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
 
 
@@ -59,20 +61,20 @@ def job(*words: object, ranks: int = 1) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise UserError(f"{' '.join(command)} failed: {said.strip()[-300:]}; mend that and start again")
-    return Run(time.perf_counter() - begun, usage.ru_maxrss * 1024)
+    return Run(time.perf_counter() - begun, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def timed_job(*words: object, ranks: int = 1) -> Run:
     """The same, less the seconds of a start; the job must know when it has nothing to do."""
-    done = job(*words, ranks=ranks)
-    return Run(done.seconds - job(*words, ranks=ranks).seconds, done.peak_bytes)
+    done, start = job(*words, ranks=ranks), job(*words, ranks=ranks)
+    return Run(done.seconds - start.seconds, done.cpu_seconds - start.cpu_seconds, done.peak_bytes)
 
 
-def bare_seconds(sentences: list[str], vocabulary: Vocabulary) -> float:
-    """Seconds in which SentencePiece alone encodes `sentences`, on one thread."""
-    begun = time.perf_counter()
+def bare_seconds(sentences: list[str], vocabulary: Vocabulary) -> tuple[float, float]:
+    """Wall-clock and processor seconds in which SentencePiece alone encodes `sentences`, on one thread."""
+    begun, cpu_begun = time.perf_counter(), time.process_time()
     vocabulary.encode(sentences)
-    return time.perf_counter() - begun
+    return time.perf_counter() - begun, time.process_time() - cpu_begun
 
 
 def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
@@ -91,9 +93,10 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     peaks = []
     for number in range(args.rounds):
         one = timed_job(*command, scratch / f"one{number}")
-        bare = bare_seconds(sentences, vocabulary)
+        bare, bare_cpu = bare_seconds(sentences, vocabulary)
         two = timed_job(*command, scratch / f"two{number}", ranks=2)
-        rounds.append({"one": one.seconds, "two": two.seconds, "bare": bare})
+        cpu = {"one_cpu": one.cpu_seconds, "two_cpu": two.cpu_seconds, "bare_cpu": bare_cpu}
+        rounds.append({"one": one.seconds, "two": two.seconds, "bare": bare} | cpu)
         peaks += [one.peak_bytes, two.peak_bytes]
     packed = shards.open_shards(scratch / "one0").manifest
     job(*command, scratch / "unpacked", "--no-pack")
@@ -114,7 +117,9 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "shards_two_ranks": text_bytes / statistics.median(r["two"] for r in rounds),
         "bare": text_bytes / statistics.median(r["bare"] for r in rounds),
         "shards_to_bare": statistics.median(r["bare"] / r["one"] for r in rounds),
+        "shards_to_bare_cpu": statistics.median(r["bare_cpu"] / r["one_cpu"] for r in rounds),
         "two_ranks_to_one": statistics.median(r["one"] / r["two"] for r in rounds),
+        "two_ranks_to_one_cpu": statistics.median(2 * r["one_cpu"] / r["two_cpu"] for r in rounds),
         "extract_books": prose.raw_bytes / extract_books.seconds,
         "extract_wikipedia": export.raw_bytes / extract_wikipedia.seconds,
         "dedup": dedup,
@@ -165,10 +170,15 @@ def markdown(result: dict[str, Any]) -> str:
     fill, peak = result["fill"], result["peak_bytes"]
     rows = [
         ("SentencePiece alone, `encode(list)`", f"{result['bare'] / 1e6:.1f} MB/s"),
-        ("`shards`, one rank", f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare']:.2f} of that"),
+        (
+            "`shards`, one rank",
+            f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare']:.2f} of that "
+            f"(by processor seconds {result['shards_to_bare_cpu']:.2f})",
+        ),
         (
             "`shards`, two ranks",
-            f"{result['shards_two_ranks'] / 1e6:.1f} MB/s, {result['two_ranks_to_one']:.2f} times one",
+            f"{result['shards_two_ranks'] / 1e6:.1f} MB/s, {result['two_ranks_to_one']:.2f} times one "
+            f"(by processor seconds {result['two_ranks_to_one_cpu']:.2f})",
         ),
         ("`extract --source wikipedia`, one rank", f"{result['extract_wikipedia'] / 1e6:.1f} MB/s of XML"),
         ("`extract --source books`, one rank", f"{result['extract_books'] / 1e6:.1f} MB/s"),

@@ -6,9 +6,10 @@ Three steps, whose intermediate results lie in files, so that no rank holds more
 2. pairs: each band by itself, in parts of a few million documents: those with equal keys are compared.
 3. groups: rank 0 joins the pairs. Of each group the first document stays.
 
-Documents of both splits are compared whichever is made into shards. First come the held-out ones, then those that are
-compared with only (--against), then the train split, each in the order of the command line. So a document that is held
-out never has a twin in the train split: there the twin goes.
+Documents of both splits are compared whichever is made into shards. First come those that have shards already
+(--against), then the held-out ones of --documents, then their train split, each in the order of the command line. So
+a document that is held out never has a twin that is trained on: in one corpus the twin in the train split goes, and
+between corpora the one of the later corpus, whichever split it stands in.
 """
 
 import bisect
@@ -72,8 +73,8 @@ def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) ->
     firsts = [0]
     start = stop = 0
     digest = hashlib.sha256()
-    for kind in (HELD_OUT, TRAIN):
-        for paths, wanted in ((against, False), (directories, kind == split)):
+    for paths in (against, directories):
+        for kind in (HELD_OUT, TRAIN):
             there = [path for path in paths if _holds(path, kind)]
             corpus = open_corpus(there, kind) if there else Corpus([], [], "")
             digest.update(f"{kind} {corpus.digest}\n".encode())
@@ -81,7 +82,7 @@ def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) ->
             before = firsts[-1]
             for unit in corpus.units:
                 firsts.append(firsts[-1] + unit.documents)
-            if wanted:
+            if paths is directories and kind == split:
                 start, stop = before, firsts[-1]
     return Comparison(units, firsts, start, stop, digest.hexdigest())
 

@@ -1,6 +1,6 @@
 """Documents to shards, a unit of work at a time.
 
-python -m data_prep shards --documents DIR... --vocab FILE.model --out DIR [--max-seq-length 512] [--seed 0]
+python -m data_prep shards --documents DIR... --vocab FILE.model --out DIR [--max-seq-length 512] [--dedup near]
 mpirun -n 8 python -m data_prep shards ...
 """
 

@@ -137,6 +137,12 @@ def test_twins_of_other_shards_documents_go(
     main(command((second,), vocabulary_file, out, "--dedup", "near", "--against", str(first)))
     expected = {removed: kept for removed, kept in NEAR_TRAIN.items() if removed not in ("a-6", "edition-of-6")}
     assert removed_of(out) == expected
+    # What the other corpus trains on cannot be held out here.
+    held_out = tmp_path / "held_out"
+    main(
+        command((second,), vocabulary_file, held_out, "--dedup", "near", "--against", str(first), "--split", "held_out")
+    )
+    assert removed_of(held_out) == {"held-copy-of-held-0": "held-0", "held-edition-of-6": "a-6"}
 
 
 def contents(directory: Path) -> dict[str, str]:
