@@ -42,7 +42,7 @@ RANKS = 64
 
 
 class Run(NamedTuple):
-    """One process with its ranks: wall-clock and processor seconds, and the most memory that any rank held, in bytes."""
+    """One process with its ranks: wall-clock and processor seconds, and the most bytes of memory that a rank held."""
 
     seconds: float
     cpu_seconds: float
