@@ -69,8 +69,13 @@ def run(args: argparse.Namespace) -> None:
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a shard set or of documents, whichever lies there. UserError: neither, or a damaged one."""
-    if (directory / documents.MANIFEST).is_file() and not (directory / shards.MANIFEST).is_file():
+    has_shards, has_documents = ((directory / name).is_file() for name in (shards.MANIFEST, documents.MANIFEST))
+    if has_documents and not has_shards:
         return documents.read_manifest(directory)
+    if directory.is_dir() and not has_shards:
+        unfinished = (directory / ".units").exists()
+        remedy = "run the same command again to finish it" if unfinished else "name what `shards` or `extract` wrote"
+        raise UserError(f"{directory} has neither {shards.MANIFEST} nor {documents.MANIFEST}; {remedy}")
     return shards.read_manifest(directory)
 
 

@@ -152,21 +152,21 @@ def split_paragraphs(text: str) -> Iterator[list[str]]:
     has_gaps = len(lines) - len(filled) > len(filled) / 50
     is_wrapped = filled[len(filled) // 2] < _LONG_LINE
     current: list[str] = []
-    after_heading = True
+    before = ""  # the line of text before, "" after a heading
     for line in lines:
         if not line:
             if current:
                 yield current
             current = []
             continue
-        if not has_gaps and is_wrapped and _ends_paragraph(current, width) and is_heading([line], after_heading):
+        if not has_gaps and is_wrapped and _can_be_heading(line, before, width) and is_heading([line], not before):
             if current:
                 yield current
             yield [line]
             current = []
-            after_heading = True
+            before = ""
             continue
-        after_heading = False
+        before = line
         current.append(line)
         if not is_wrapped or (not has_gaps and len(line) < _SHORT_SHARE * width and _ENDS_WELL.search(line)):
             yield current
@@ -175,11 +175,11 @@ def split_paragraphs(text: str) -> Iterator[list[str]]:
         yield current
 
 
-def _ends_paragraph(lines: list[str], width: int) -> bool:
-    """Whether a heading can follow these lines in a file without empty ones: it cannot stand within a sentence."""
-    if not lines or _SENTENCE_END.search(lines[-1]):
-        return True
-    return len(lines[-1]) < width // 2 and not lines[-1].isupper()
+def _can_be_heading(line: str, before: str, width: int) -> bool:
+    """Whether `line` may be one by the line before it, in a file without empty ones: not within a sentence."""
+    if before.isupper():  # an inscription, line by line: only a numbered heading ends it
+        return _NUMBERED.fullmatch(line) is not None
+    return not before or len(before) < width // 2 or _SENTENCE_END.search(before) is not None
 
 
 def is_heading(lines: list[str], after_heading: bool = False) -> bool:

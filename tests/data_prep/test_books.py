@@ -168,8 +168,9 @@ def test_a_line_within_a_sentence_is_no_heading() -> None:
     wide = "and the words went on to fill the whole of the line up to its end"
     lines = ["CHAPTER I", "I AM BORN, AND", "WHAT CAME OF IT", wide, "third act of my play.", wide, "125", f"{wide}."]
     assert book_to_prose("\n".join(lines)).split("\n") == [f"{wide} third act of my play.", f"{wide} 125 {wide}."]
-    stone = ["It read so:", "HERE LIES,", "IN EXPECTATION OF JOY,", "THE BODY OF", "A GOOD MAN."]
-    assert book_to_prose("\n".join([wide, wide, *stone])) == " ".join([wide, wide, *stone])
+    stone = ["It read so:", "HERE LIES,", "THE BODY OF", "A GOOD MAN.", "LONDON", "SAW HIS BIRTH, AND", "HIS END."]
+    paragraphs = [" ".join([wide, wide, *stone[:4]]), " ".join(stone[4:]), wide]
+    assert book_to_prose("\n".join([wide, wide, *stone, "CHAPTER II", wide])).split("\n") == paragraphs
 
 
 @pytest.mark.parametrize(

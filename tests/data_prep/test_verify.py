@@ -150,3 +150,13 @@ def test_ranks_share_the_files_and_agree(copy: Path) -> None:
     assert result.returncode == 2
     assert result.stderr.count("error: ") == 1
     assert "the content of shard-00001.arrow has changed" in result.stderr
+
+
+def test_what_is_no_set_or_unfinished(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has neither manifest\.json nor documents\.json; name what"):
+        main(["verify", str(tmp_path)])
+    (tmp_path / ".units").mkdir()
+    with pytest.raises(UserError, match="run the same command again to finish it"):
+        main(["verify", str(tmp_path)])
+    with pytest.raises(UserError, match="is not a directory"):
+        main(["verify", str(tmp_path / "nothing")])
