@@ -208,8 +208,8 @@ def markdown(result: dict[str, Any]) -> str:
         lines += [
             "",
             f"SQuAD 2.0: {squad['questions']:,} questions in {squad['windows']:,} windows of up to "
-            f"{squad['max_length']} tokens, {squad['precision']}: {squad['seconds']:.1f} s from the file to the answers "
-            f"on disk, {squad['model_seconds']:.1f} s of them in the model, {100 * squad['outside_share']:.1f} % outside it "
+            f"{squad['max_length']} tokens, {squad['precision']}: {squad['seconds']:.1f} s from the file to answers "
+            f"on disk, {squad['model_seconds']:.1f} s in the model, {100 * squad['outside_share']:.1f} % outside "
             f"(features: {squad['features_seconds']:.1f} s).",
         ]
     return "\n".join(lines)
