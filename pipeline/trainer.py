@@ -266,7 +266,10 @@ class Trainer:
         self.progress.say(lines.evaluation_line(position.step, evaluation.figures, evaluation.shown))
 
     def _has_waited_enough(self) -> bool:
-        return self.patience is not None and self.position.step - self.position.best_step >= self.patience
+        position = self.position
+        if self.patience is None or position.best_score is None:
+            return False
+        return position.step - position.best_step >= self.patience
 
     def _save(self, must_succeed: bool) -> None:
         """Saves a checkpoint. One that fails on the way costs only what would be redone after a kill: it is said,
