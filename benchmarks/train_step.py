@@ -129,8 +129,8 @@ def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) 
                     labels["loss_difference"] = difference
                     for row in measured:
                         yield labels | row
-                    if len(measured) < len(systems):
-                        break  # what does not fit now does not fit with a larger micro-batch either
+                    if all(row["system"] == "transformers" for row in measured):
+                        break  # this model does not fit, and a larger micro-batch would not either
             del systems
 
 
