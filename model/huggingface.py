@@ -121,8 +121,8 @@ def save(
     write_tensors(directory / WEIGHTS_FILE, tensors)
     if tokenizer_model is not None:
         shutil.copyfile(tokenizer_model, directory / VOCABULARY_FILE)
-    for name, contents in tokenizer_files.items():
-        write_json(directory / name, contents)
+    for name, of_tokenizer in tokenizer_files.items():
+        write_json(directory / name, of_tokenizer)
     dtype = str(tensors[_WORD_EMBEDDINGS].dtype).removeprefix("torch.")
     write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
