@@ -119,7 +119,9 @@ def _cited_author(arguments: Arguments) -> str:
 def _character(arguments: Arguments) -> str:
     """{{unichar|00A9|copyright sign}}: "U+00A9 © copyright sign"."""
     code = arguments[0].upper().removeprefix("U+")
-    return shield(" ".join(filter(None, [f"U+{code}", chr(int(code, 16)).strip(), arguments.get(1)])))
+    character = chr(int(code, 16))
+    shown = character if character.isprintable() and not character.isspace() else ""  # nor half of a surrogate pair
+    return shield(" ".join(filter(None, [f"U+{code}", shown, arguments.get(1)])))
 
 
 def _nuclide(arguments: Arguments) -> str:

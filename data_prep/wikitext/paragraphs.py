@@ -17,6 +17,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 _LONG_WORD = re.compile(r"[^\W\d_]{3,}")  # formulas have few of them
 _SENTENCE_WORDS = 4  # of a list item
 _PARAGRAPH_WORDS = 3
+_LONGEST_SENTENCE = 5000  # characters: beyond it, lines are no longer joined to one
 
 
 @dataclass
@@ -94,7 +95,9 @@ def join_sentences(found: Iterator[Block]) -> Iterator[Block]:
 
 
 def _goes_on(current: Block, block: Block) -> bool:
-    if current.kind != TEXT or not current.is_open or current.words < _PARAGRAPH_WORDS:
+    if current.kind != TEXT or len(current.text) > _LONGEST_SENTENCE or not current.is_open:
+        return False
+    if current.words < _PARAGRAPH_WORDS:
         return False
     is_formula = block.words < _PARAGRAPH_WORDS
     if block.kind == INDENTED:

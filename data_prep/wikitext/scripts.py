@@ -4,6 +4,7 @@ import html
 import re
 
 _SCRIPT = re.compile(r"<(sup|sub)\b[^<>]*>([^<>]*)</\1\s*>", re.IGNORECASE)
+_DEEPEST = 3  # scripts in scripts; the tags of deeper ones are dropped like any other
 _BEFORE = re.compile(r"(.)(?:</[a-z]+\s*>|&[a-z]+;)*\Z", re.IGNORECASE | re.DOTALL)
 # "1st", "3ème", "Mlle": letters raised by custom, which are read as if they were not.
 _BY_CUSTOM = re.compile(r"st|nd|rd|th|er|re|e|ème|eme|o|a|[ºª]|lle|me|gr|[™®©℠]|tm|r|d", re.IGNORECASE)
@@ -14,9 +15,8 @@ def render_scripts(text: str) -> str:
     """Text whose <sup> and <sub> are plain: "10^6", "x^(n+1)", "a_n", but "CO2", "H2O(l)", "1st", "14C"."""
     if "<su" not in text and "<SU" not in text:
         return text
-    before = None
-    while before != text:  # from the innermost outwards
-        before, text = text, _SCRIPT.sub(_render, text)
+    for _ in range(_DEEPEST):  # from the innermost outwards
+        text = _SCRIPT.sub(_render, text)
     return text
 
 

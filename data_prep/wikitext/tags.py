@@ -12,11 +12,11 @@ _DROPPED = (
 _EXTENSION = re.compile(
     rf"""<!--.*?(?:-->|\Z)
     |<(?:{_DROPPED})\b[^<>]*?/>                                                 # nothing inside
-    |<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>                          # up to its own end, not another's
-    |<(?P<dropped>{_DROPPED})\b[^<>]*>.*?</(?P=dropped)\s*>
-    |<nowiki\s*>(?P<nowiki>.*?)</nowiki\s*>
-    |<(?P<math>math|chem|ce)\b[^<>]*>(?P<latex>.*?)</(?P=math)\s*>
-    |<pre\b[^<>]*>.*?</pre\s*>
+    |<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>                          # never beyond another beginning
+    |<(?P<dropped>{_DROPPED})\b[^<>]*>[^<]*(?:<(?!/?(?P=dropped)\b)[^<]*)*</(?P=dropped)\s*>
+    |<nowiki\s*>(?P<nowiki>[^<]*(?:<(?!/?nowiki\b)[^<]*)*)</nowiki\s*>
+    |<(?P<math>math|chem|ce)\b[^<>]*>(?P<latex>[^<]*(?:<(?!/?(?P=math)\b)[^<]*)*)</(?P=math)\s*>
+    |<pre\b[^<>]*>[^<]*(?:<(?!/?pre\b)[^<]*)*</pre\s*>
     """,
     re.DOTALL | re.IGNORECASE | re.VERBOSE,
 )

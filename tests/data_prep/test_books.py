@@ -1,8 +1,11 @@
 """Text files of books: every encoding and layout gives the same paragraphs, and nothing but them."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data_prep.documents import Document
 from data_prep.errors import UserError
@@ -124,6 +127,21 @@ def test_paragraphs_without_empty_lines_between() -> None:
     wide = "and the words went on to fill the whole of the line up to its end"
     text = "\n".join(["CHAPTER I", wide, wide, "until it stopped.", wide, "- twice.", "CHAPTER II", wide, "So."])
     assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
+
+
+WORDS = st.sampled_from("went civil did mill house café of and a i mix dim third night was said vivid chapter".split())
+PARAGRAPHS = st.lists(st.lists(WORDS, min_size=6, max_size=60), min_size=2, max_size=8)
+
+
+@given(
+    PARAGRAPHS, st.integers(40, 90), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from(["utf-8-sig", "latin-1"])
+)
+def test_no_word_of_wrapped_text_is_lost(paragraphs: list, width: int, newline: str, encoding: str) -> None:
+    expected = [f"{' '.join(words).capitalize()}." for words in paragraphs]
+    wrapped = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in expected)
+    text = decode(wrapped.replace("\n", newline).encode(encoding))
+    assert text is not None
+    assert book_to_prose(text).split("\n") == expected
 
 
 def test_long_lines_are_paragraphs() -> None:

@@ -236,15 +236,66 @@ PIECES = [
     *("{{", "}}", "[[", "]]", "{|", "|}", "\n", "|", "=", "(", ")", "'''", "[http://a ", "]", "=="),
     *(",", ". ", "word ", "5", "km"),
     *("<ref>", "</ref>", "<math>", "</math>", "<!--", "-->", "<nowiki>", "\\frac{", "\ue000", "\ue001"),
-    *("File:", "convert", "val", "lang-ru", "nihongo", "IPA", "coord", "as of"),
+    *(
+        "File:",
+        "convert",
+        "val",
+        "lang-ru",
+        "nihongo",
+        "IPA",
+        "coord",
+        "as of",
+        "age",
+        "inflation",
+        "ship",
+        "HMS",
+        "jct",
+    ),
+    *(
+        "unichar",
+        "D800",
+        "harvtxt",
+        "chem",
+        "roman",
+        "<sup>",
+        "</sup>",
+        "<sub>",
+        "</sub>",
+        "<small ",
+        ":",
+        "*",
+        "he said",
+    ),
 ]
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=40))
 def test_any_markup_gives_clean_text(pieces: list[str]) -> None:
-    prose = to_prose("".join(pieces))
+    prose = to_prose("".join(pieces), date(2016, 5, 1))
+    prose.encode()
     assert not re.search("[\ue000-\uf8ff]", prose)
     assert all(line == " ".join(line.split()) and line for line in prose.split("\n") if prose)
+
+
+BEGINNINGS = (
+    "<math>",
+    "<gallery>",
+    "<pre>",
+    "<nowiki>",
+    "<ref>",
+    "<sup>",
+    "<small ",
+    "{{",
+    "[[",
+    "(",
+    "''",
+    "is so\n\n",
+)
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_a_page_of_beginnings_ends(beginning: str) -> None:
+    assert isinstance(to_prose(beginning * 60_000), str)  # if the work grew as the square, this would take hours
 
 
 @pytest.mark.parametrize(
@@ -270,14 +321,14 @@ def test_the_sample_has_hardly_a_gap_and_no_sentence_lost_for_it(sample_corpus: 
     gaps = GAPS.findall(everything)
     assert len(gaps) < 10, gaps
     assert not re.search(r"\{\{|\}\}|\[\[|\]\]|<ref|</|'''|&nbsp;|\[http", everything)
-    # An independent parser's rendering of every fourth article: what of it is missing stands in lists and tables.
+    # An independent parser's rendering of every sixth article: what of it is missing stands in lists and tables.
     looked_for, lost = 0, []
-    for page, text in articles[::4]:
+    for page, text in articles[::6]:
         kept = letters(text)
         for stretch in stretches(page.text):
             looked_for += 1
             lost += [stretch] if letters(stretch) not in kept else []
-    assert looked_for > 4000
+    assert looked_for > 2500
     assert len(lost) < looked_for / 100, lost
     # Sentences with a template in their middle, as the rendered pages have them.
     for sentence in (
