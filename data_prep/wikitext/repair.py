@@ -21,6 +21,7 @@ _SPEAKS_OF_SOUND = re.compile(rf"(?:(?:^|\s)[a-z]+[:,]?|[/{SAID_END}],?)$")
 _SOUND_WORD = re.compile(
     r"(?:^|\s)(?:vowels?|consonants?|phonemes?|sounds?|named|as|like|to|of|is|and|or|than|with|by)$"
 )
+_QUOTING = ("⟨", '"', "“", "‘", "'", "[", "/")
 _ELLIPSIS = re.compile(r"\. \. \.(?: \.)?")
 # A blank before a full stop or comma: left by a reference that stood between, or typed.
 _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]|$)")
@@ -56,9 +57,9 @@ def _repair_marked(text: str) -> str:
 def _keep_sound(match: re.Match[str], reason: re.Pattern[str]) -> str:
     """A pronunciation in running text, or nothing where it only accompanies a name."""
     before = match.string[max(0, match.start() - 40) : match.start()]
-    if not match[0].startswith(SAID) or not before:
-        return f" {match[1]}" if reason.search(before) else ""
-    return match[1]  # ⟨⌀⟩, "⌀": what it stands against is about it
+    if match[0].startswith(SAID) and before.endswith(_QUOTING):
+        return match[1]  # ⟨⌀⟩, "⌀": the sentence is about it
+    return f" {match[1]}" if reason.search(before) else ""
 
 
 def _repair_group(match: re.Match[str]) -> str:

@@ -86,6 +86,7 @@ INLINE = [
     ("Rome ({{IPAc-en|r|oʊ|m}} or {{IPA-it|ˈroːma|}})", "Rome"),
     ("Rome (pronounced {{IPAc-en|r|oʊ|m}}, {{respell|ROHM}}; born 5 May)", "Rome (born 5 May)"),
     ("Angola {{IPAc-en|æ|ŋ|ˈ|ɡ|oʊ|l|ə}}, officially so", "Angola, officially so"),
+    ('Angola{{IPAc-en|æ|ŋ}} is, and "{{IPA|a}}" too', 'Angola is, and "a" too'),
     ("the vowel {{IPA|/a/}}, written ⟨a⟩", "the vowel /a/, written ⟨a⟩"),
     ("{{lang|fr|mot}} and {{transl|ar|ALA|al-kīmiyā}}", "mot and al-kīmiyā"),
     ("Moscow ({{lang-rus|Москва|r=Moskva|p=mɐskˈva}}; {{audio|A.ogg|listen}})", "Moscow (Russian: Москва, Moskva)"),
