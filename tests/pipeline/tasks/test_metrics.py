@@ -136,7 +136,7 @@ def test_squad_2_by_hand():
         metrics.squad(predictions, {})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_squad_1_equals_another_computation(data):
     gold = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(TEXTS, min_size=1, max_size=3), min_size=1))
@@ -146,7 +146,7 @@ def test_squad_1_equals_another_computation(data):
     assert {name: figures[name] for name in expected} == pytest.approx(expected)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_squad_2_equals_another_computation(data):
     gold = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(TEXTS, max_size=2), min_size=1))
