@@ -23,9 +23,12 @@ def training_line(step: int, steps: int, figures: Mapping[str, Any]) -> str:
 
 def evaluation_line(step: int, figures: Mapping[str, Any], shown: str) -> str:
     """The line of an evaluation, from the figures of `metrics.jsonl`; `shown` is one of them."""
-    parts = [f"step {step}: held out", f"{shown} {figures[shown]:.4f}", *_accuracies(figures)]
+    parts = [f"step {step}: held out", *_accuracies(figures)]
+    if shown.removesuffix("_loss") not in TASKS:
+        parts.append(f"{shown} {figures[shown]:.4f}")
     if "mlm_below_unigram" in figures:
-        parts.append(f"MLM loss {100 * figures['mlm_below_unigram']:.1f} % below the unigram entropy")
+        below = 100 * figures["mlm_below_unigram"]
+        parts.append(f"MLM loss {abs(below):.1f} % {'below' if below >= 0 else 'above'} the unigram entropy")
     return "  ".join(parts)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ class Monitor:
     def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
         """Writes one record. Figures also become curves, `train/loss` and so on, over the steps.
 
-        A mapping of figures by tensor becomes a histogram, and a curve for each tensor; texts become one text. What
-        is no number (a mean over nothing) is null in the record.
+        A mapping of figures by tensor becomes a histogram, and a curve for each tensor; a list of texts becomes one
+        text. What is no number (a mean over nothing) is null in the record.
         """
         if not self._enabled:
             return
@@ -83,7 +83,7 @@ class Monitor:
             tag = f"{split}/{name}"
             if isinstance(value, Mapping):
                 self._write_by_tensor(step, name, value)
-            elif isinstance(value, Sequence):
+            elif isinstance(value, list):
                 self._writer.add_text(tag, "\n\n".join(map(str, value)), step)
             elif isinstance(value, int | float) and math.isfinite(value) and name not in _NO_CURVE:
                 self._writer.add_scalar(tag, value, step)

@@ -38,6 +38,7 @@ class Position:
         meter: sums over the steps since then, over all ranks.
         best_score: of the evaluations so far.
         best_step: the step after which it was first reached.
+        finished: whether the last step is made, of however many.
     """
 
     step: int = 0
@@ -46,6 +47,7 @@ class Position:
     meter: list[float] | None = None
     best_score: float | None = None
     best_step: int = 0
+    finished: bool = False
 
 
 class TrainingSettings(Protocol):
@@ -114,7 +116,7 @@ class Trainer:
         Raises:
             TrainingFailed: the loss stays no number, the fp16 loss scale is at its floor, or the last save failed.
         """
-        if self._has_waited_enough():
+        if self.position.finished:
             return None
         signals = StopSignals()
         settings, position = self.settings, self.position
@@ -149,6 +151,7 @@ class Trainer:
                 if self.workload.evaluates and (position.step % settings.eval_interval == 0 or last):
                     self._evaluate(last)
                     last = last or self._has_waited_enough()
+                position.finished = last
                 if position.step % settings.save_interval == 0 or last:
                     self._save(must_succeed=last)
                 if last:

@@ -51,3 +51,12 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     bar = capsys.readouterr().err
     assert "10/10" in bar
     assert "loss=1.5" in bar
+
+
+def test_lines_of_one_s_own_stand_alone(capsys):
+    for enabled in (True, False):
+        with Progress("pretrain", 2, "steps", enabled=enabled, plain_lines=False) as shown:
+            shown.update(1)
+            shown.say(f"step 1 {enabled}")
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("step 1 True\n", "")

@@ -280,7 +280,7 @@ def test_any_checkpoint_goes_on_anywhere(world: int, saved: Saved, tmp_path: Pat
         assert load.model_follows, (before, after)
         steps, samples, micro_steps, skipped, updates, _, rates = load.counters
         assert (steps, samples, micro_steps, skipped, updates) == (4, 48, 4, 0, 4)
-        assert rates == [training.learning_rate(SAVED_AT - 1)] * 3
+        assert rates == [training.learning_rate(SAVED_AT - 1) * share for share in (1.0, 1.0, 0.5)]
         assert load.lines == []
         straight = outcomes[source][0][1]
         if before.precision == after.precision == "fp32":
@@ -295,6 +295,7 @@ def test_the_state_says_what_ran(saved: Saved) -> None:
     state = read_state(tag)
     assert (state["step"], state["samples"], state["world_size"], state["zero_stage"]) == (4, 48, 2, 3)
     assert [group["weight_decay"] for group in state["groups"]] == [0.02, 0.0, 0.1]
+    assert [group["betas"] for group in state["groups"]] == [[0.9, 0.999], [0.9, 0.999], [0.8, 0.99]]
     assert state["client_state"] == {"note": "é", "samples": 48}
     assert state["versions"]["torch"] == torch.__version__
 

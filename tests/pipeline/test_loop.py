@@ -18,7 +18,7 @@ from pipeline.batches import BatchShape, Reader
 from pipeline.checkpoint_files import find_latest, read_state
 from pipeline.runs import EXIT_STOPPED
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.runs import Ended, run_each, run_on_a_disk_that_fills_up
+from tests.pipeline.workers.runs import Ended, count_host_reads, run_each, run_on_a_disk_that_fills_up
 
 BATCH, STEPS, PEAK, LOGGED = 12, 10, 0.02, 5
 MODEL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
@@ -180,6 +180,7 @@ def test_time_ends_schedule_and_run(ended: Ends, folder: Path) -> None:
     assert (run / "done").read_text() == f"{position['step']}\n"
     assert STEPS < position["step"] == training[-1]["step"] < 100_000
     assert position["seconds"] < 3600 * HOURS
+    assert position["finished"]
     rates = [record["learning_rate"] for record in training]
     assert max(rates) > 0.8 * PEAK
     assert rates[-1] < 0.2 * PEAK
@@ -304,6 +305,15 @@ def test_the_json_chooses_the_schedule(ended: Ends, folder: Path, run: Run) -> N
     assert [record["learning_rate"] for record in records(folder, run, "train")] == pytest.approx(wanted)
 
 
+def test_micro_steps_never_wait_for_the_device(corpus: Any, folder: Path) -> None:
+    """What a step asks the device for does not grow with its micro-steps."""
+    reading = [Run(f"reading {micro}", 1, micro) for micro in (12, 2)]
+    commands = [run.command(corpus, folder) for run in reading]
+    whole, in_six = processes.run(1, count_host_reads, commands, scratch=folder)
+    assert len(whole) == STEPS
+    assert in_six == whole
+
+
 def test_overflows_are_counted_logged_and_explained_once(ended: Ends, folder: Path) -> None:
     end = ended(OVERFLOWING)
     assert end.status == 0, end.stderr
@@ -340,13 +350,13 @@ def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended: Ends
 
 def test_a_run_says_what_it_does(ended: Ends, folder: Path) -> None:
     said = ended(SPLITS[0]).stdout.splitlines()
-    assert [line for line in said if line.startswith("LAMB: ")] == [
-        "LAMB: 13 tensors, 14,560 parameters: weight decay 0.01, scaled by its trust ratio",
-        "LAMB: 19 tensors, 698 parameters: no weight decay, trust ratio 1",
+    assert [line for line in said if line.startswith("Lamb: ")] == [
+        "Lamb: 13 tensors, 14,560 parameters: weight decay 0.01, scaled by its trust ratio",
+        "Lamb: 19 tensors, 698 parameters: no weight decay, trust ratio 1",
     ]
     assert sum(line.startswith("step  5/10  loss ") for line in said) == 1
-    assert sum(line.startswith("step 0: held out  mlm_loss ") for line in said) == 1
-    assert sum(line.startswith("step 10: held out  mlm_loss ") for line in said) == 1
+    assert sum(line.startswith("step 0: held out  mlm ") for line in said) == 1
+    assert sum(line.startswith("step 10: held out  mlm ") for line in said) == 1
 
 
 def test_sentences_are_shown_with_the_guesses(ended: Ends, folder: Path) -> None:

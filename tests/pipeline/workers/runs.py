@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from pipeline import checkpoints, pretrain
+from pipeline.trainer import Trainer
 from tests.pipeline.workers.lamb_cases import claim_fp16
 
 
@@ -29,6 +33,39 @@ def run_each(commands: list[tuple[list[str], int | None]]) -> list[Ended]:
     checkpoint."""
     claim_fp16()
     return [_run(command, lambda step, stop=stop: _warn_after(step, stop)) for command, stop in commands]
+
+
+class HostReads(TorchDispatchMode):
+    """Counts how often a value of a tensor is asked for on the host, which on a GPU waits for the device."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += any(name in str(function) for name in ("_local_scalar_dense", "nonzero"))
+        return function(*args, **(kwargs or {}))
+
+
+def count_host_reads(commands: list[list[str]]) -> list[list[int]]:
+    """How often each step of each run does so, logging, evaluating and saving apart."""
+    counts: list[list[int]] = []
+    step, as_list = Trainer._step, torch.Tensor.tolist
+
+    def counted(trainer: Trainer, *arguments: Any) -> None:
+        with HostReads() as reads, mock.patch.object(torch.Tensor, "tolist", lambda tensor: _read(reads, tensor)):
+            step(trainer, *arguments)
+        counts[-1].append(reads.count)
+
+    def _read(reads: HostReads, tensor: torch.Tensor) -> Any:
+        reads.count += 1
+        return as_list(tensor)
+
+    with mock.patch.object(Trainer, "_step", counted):
+        for command in commands:
+            counts.append([])
+            assert _run(command, lambda step: None).status == 0
+    return counts
 
 
 def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:

@@ -85,13 +85,14 @@ def config(stage: int, precision: str, world: int, accumulation: int = 1, **extr
 
 
 def groups(model: nn.Module) -> list[dict[str, Any]]:
-    """LAMB's two groups, the first split in two with another weight decay."""
-    scaled, plain = parameter_groups(model, weight_decay=0.02)
+    """LAMB's two groups, the first split in two with settings of their own, the learning rate among them."""
+    scaled, plain = ({**group, "rate_share": 1.0} for group in parameter_groups(model, weight_decay=0.02))
     half = len(scaled["params"]) // 2
+    others = {"weight_decay": 0.1, "betas": (0.8, 0.99), "rate_share": 0.5}
     return [
         {**scaled, "params": scaled["params"][:half]},
         plain,
-        {**scaled, "params": scaled["params"][half:], "weight_decay": 0.1},
+        {**scaled, "params": scaled["params"][half:], **others},
     ]
 
 
@@ -114,7 +115,7 @@ def train(engine: Any, first: int, last: int) -> list[float]:
     losses = []
     for step in range(first, last):
         for group in engine.optimizer.param_groups:
-            group["lr"] = learning_rate(step)
+            group["lr"] = learning_rate(step) * group["rate_share"]
         tokens, labels = batch(step)
         for part in range(accumulation):
             mine = slice(rank + world * part, None, world * accumulation)
@@ -181,13 +182,14 @@ def reference(
         norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients.values()))
         for name, gradient in gradients.items():
             g = gradient * (min(1.0, clip / norm) if clip else 1.0)
-            m[name] = 0.9 * m[name] + 0.1 * g
-            v[name] = 0.999 * v[name] + 0.001 * g * g
+            beta1, beta2 = by_name[name].get("betas", (0.9, 0.999))
+            m[name] = beta1 * m[name] + (1 - beta1) * g
+            v[name] = beta2 * v[name] + (1 - beta2) * g * g
             u = m[name] / (v[name].sqrt() + 1e-6) + by_name[name]["weight_decay"] * weights[name]
             ratio = 1.0
             if by_name[name]["trust_ratio"] and weights[name].norm() > 0 and u.norm() > 0:
                 ratio = float(weights[name].norm() / u.norm())
-            weights[name] = weights[name] - learning_rate(step) * ratio * u
+            weights[name] = weights[name] - learning_rate(step) * by_name[name]["rate_share"] * ratio * u
     return {"weight": weights, "exp_avg": m, "exp_avg_sq": v}
 
 
