@@ -2,11 +2,14 @@
 
     python -m benchmarks.data_prep --books DIR --wikipedia EXPORT --vocab FILE.model [--out benchmarks/results/NAME]
 
-Jobs run as a user runs them, as processes of their own; the seconds of a start, those of the same command when there
-is nothing left to do, are taken off. Rounds alternate between one rank, two ranks and SentencePiece encoding a list of
-the same sentences, normalised beforehand. MB are those of the documents' text in UTF-8; of a Wikipedia export those of
-its XML, decompressed. Writes NAME.json and NAME.md. Nothing else should run meanwhile; where something does, the ratios
-of processor seconds say what those of wall-clock seconds would have been.
+Jobs run as a user runs them, as processes of their own; what a start takes, as measured by the same command when
+there is nothing left to do, is taken off. Rounds alternate between one rank, two ranks and SentencePiece encoding a
+list of the same sentences, normalised beforehand. MB are those of the documents' text in UTF-8; of a Wikipedia export
+those of its XML, decompressed.
+
+Rates are per second of one processor: on a machine that does nothing else the same as by the clock, and not far from it
+where others wait for the same cores. Ratios are given by the clock, too. Those mean something on an idle machine only,
+so the load of the minute before stands with them. Writes NAME.json and NAME.md.
 """
 
 import argparse
@@ -104,24 +107,24 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 
     dedup = {}
     for method in ("exact", "near"):
-        begun = time.perf_counter()
+        begun = time.process_time()
         Fingerprinter(method).of(texts)  # type: ignore[arg-type]
-        dedup[method] = text_bytes / (time.perf_counter() - begun)
+        dedup[method] = text_bytes / (time.process_time() - begun)
     peaks.append(job(*command, scratch / "near", "--dedup", "near").peak_bytes)
 
     return {
         "prose": {"documents": len(texts), "text_bytes": text_bytes, "sentences": len(sentences)},
         "wikitext": {"bytes": export.raw_bytes, "text_bytes": export.counts["train"].text_bytes},
         "rounds": rounds,
-        "shards": text_bytes / statistics.median(r["one"] for r in rounds),
-        "shards_two_ranks": text_bytes / statistics.median(r["two"] for r in rounds),
-        "bare": text_bytes / statistics.median(r["bare"] for r in rounds),
+        "shards": text_bytes / statistics.median(r["one_cpu"] for r in rounds),
+        "shards_two_ranks": 2 * text_bytes / statistics.median(r["two_cpu"] for r in rounds),
+        "bare": text_bytes / statistics.median(r["bare_cpu"] for r in rounds),
         "shards_to_bare": statistics.median(r["bare"] / r["one"] for r in rounds),
         "shards_to_bare_cpu": statistics.median(r["bare_cpu"] / r["one_cpu"] for r in rounds),
         "two_ranks_to_one": statistics.median(r["one"] / r["two"] for r in rounds),
         "two_ranks_to_one_cpu": statistics.median(2 * r["one_cpu"] / r["two_cpu"] for r in rounds),
-        "extract_books": prose.raw_bytes / extract_books.seconds,
-        "extract_wikipedia": export.raw_bytes / extract_wikipedia.seconds,
+        "extract_books": prose.raw_bytes / extract_books.cpu_seconds,
+        "extract_wikipedia": export.raw_bytes / extract_wikipedia.cpu_seconds,
         "dedup": dedup,
         "verify": verify_rate(scratch / "one0", packed),
         "peak_bytes": {"shards": max(peaks), "extract": max(extract_books.peak_bytes, extract_wikipedia.peak_bytes)},
@@ -133,18 +136,18 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
 def verify_rate(directory: Path, manifest: shards.Manifest) -> float:
     """Bytes a second that `verify` reads, out of the page cache: its files over and over, a GiB in all."""
     done = 0
-    begun = time.perf_counter()
+    begun = time.process_time()
     for file in itertools.cycle(manifest.files):
         problem_of(directory, file, manifest)
         done += file.bytes
         if done >= VERIFIED_BYTES:
-            return done / (time.perf_counter() - begun)
+            return done / (time.process_time() - begun)
     raise AssertionError("a shard set has files")
 
 
 def projected_hours(found: dict[str, Any], text_bytes: float, ranks: int = RANKS) -> dict[str, float]:
     """Hours of each job for `text_bytes` on `ranks` ranks: the rates of one, less what two ranks lose to each other."""
-    rate = ranks * found["two_ranks_to_one"] / 2 * 3600
+    rate = ranks * found["two_ranks_to_one_cpu"] / 2 * 3600
     wikitext = found["wikitext"]["bytes"] / found["wikitext"]["text_bytes"]
     extract = WIKIPEDIA_SHARE * wikitext / found["extract_wikipedia"] + (1 - WIKIPEDIA_SHARE) / found["extract_books"]
     hours = {"extract": extract, "dedup": 1 / found["dedup"]["near"], "shards": 1 / found["shards"]}
@@ -157,7 +160,7 @@ def describe() -> dict[str, Any]:
     return {
         "format": "data_prep 1",
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"name": report.processor(), "cores": report.cores()},
+        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
         "versions": {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in packages},
     }
@@ -172,13 +175,13 @@ def markdown(result: dict[str, Any]) -> str:
         ("SentencePiece alone, `encode(list)`", f"{result['bare'] / 1e6:.1f} MB/s"),
         (
             "`shards`, one rank",
-            f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare']:.2f} of that "
-            f"(by processor seconds {result['shards_to_bare_cpu']:.2f})",
+            f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare_cpu']:.2f} of that "
+            f"(by the clock {result['shards_to_bare']:.2f})",
         ),
         (
             "`shards`, two ranks",
-            f"{result['shards_two_ranks'] / 1e6:.1f} MB/s, {result['two_ranks_to_one']:.2f} times one "
-            f"(by processor seconds {result['two_ranks_to_one_cpu']:.2f})",
+            f"{result['shards_two_ranks'] / 1e6:.1f} MB/s, {result['two_ranks_to_one_cpu']:.2f} times one "
+            f"(by the clock {result['two_ranks_to_one']:.2f})",
         ),
         ("`extract --source wikipedia`, one rank", f"{result['extract_wikipedia'] / 1e6:.1f} MB/s of XML"),
         ("`extract --source books`, one rank", f"{result['extract_books'] / 1e6:.1f} MB/s"),
@@ -191,7 +194,8 @@ def markdown(result: dict[str, Any]) -> str:
         ("rows", f"{result['rows']['packed']:,}; with `--no-pack` {result['rows']['one pair a row']:,}"),
     ]
     lines = [
-        f"{hardware['name']}, {hardware['cores']} cores; {versions}; {result['date']}. {prose['documents']} books, "
+        f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']} before; {versions}; {result['date']}. "
+        f"{prose['documents']} books, "
         f"{prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; an export of "
         f"{result['wikitext']['bytes'] / 1e6:.1f} MB of XML.",
         "",

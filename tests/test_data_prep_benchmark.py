@@ -12,7 +12,7 @@ RESULTS = sorted((Path(benchmark.__file__).parent / "results").glob("data_prep*.
 
 def test_projections() -> None:
     found = {
-        "two_ranks_to_one": 1.9,
+        "two_ranks_to_one_cpu": 1.9,
         "wikitext": {"bytes": 500, "text_bytes": 250},
         "extract_wikipedia": 4e6,
         "extract_books": 5e6,
