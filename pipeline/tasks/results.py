@@ -83,7 +83,8 @@ def _read(directory: Path) -> TaskRun:
     results = read_json(directory / RESULTS)
     try:
         seeds, members = results.get("seeds"), tuple(results.get("ensemble", ()))
-        origins = [find_origin(read_json(Path(member) / RESULTS)) for member in members] or [find_origin(results)]
+        there = [Path(member) / RESULTS for member in members if (Path(member) / RESULTS).exists()]
+        origins = [find_origin(read_json(path)) for path in there] if members else [find_origin(results)]
         return TaskRun(
             directory=directory,
             task=results["task"],

@@ -123,6 +123,10 @@ def test_of_several_runs_the_one_with_most_seeds_counts_and_ensembles_have_their
     assert single.runs["mrpc"] == str(through)  # its weights come from the MNLI run, and so from the same model
     assert found["ALBERT, ensemble"].figures == {"rte": (70.0,)}
     assert found["ALBERT (1.5M), single"].figures == {}
+    # An ensemble whose members are not there any more is of no row that is known.
+    made_runs.finetuning(tmp_path / "lost", "cola", None, {"dev": {"matthews": 0.7}}, ensemble=[str(tmp_path / "gone")])
+    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
+    assert found["ALBERT, ensemble"].figures == {"rte": (70.0,)}
 
 
 def test_the_leaderboards_average():
