@@ -85,7 +85,8 @@ def test_ngram_lengths_follow_one_over_n_in_short_segments_too():
     starts = (np.arange(300)[:, None] * 6 + np.arange(5)).ravel()
     words = Words(starts, np.ones(1500, dtype=np.int64), np.repeat(np.arange(300), 5))
     rng = np.random.default_rng(3)
-    lengths = np.concatenate([spans_of(masking.choose_positions(words, 45, rng.random(3000))) for _ in range(800)])
+    drawn = [masking.choose_spans(words, 45, rng.random(3000)) for _ in range(800)]
+    lengths = np.concatenate([spans_of(masking.positions(spans)) for spans in drawn])
     shares = np.bincount(lengths, minlength=4)[1:4] / np.isin(lengths, (1, 2, 3)).sum()
     # About 22,000 spans: three standard errors are 0.01; touching runs and the shortened last span shift by as much.
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.025)
