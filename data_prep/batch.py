@@ -164,7 +164,7 @@ class Ranks:
                 board.finish(index, _do(index, units, work, ledger))
         except BaseException:
             stop.set()  # two threads must not be inside MPI when the job is aborted
-            if ledger is not None:
+            if ledger is not None and self.communicator is None:  # else another rank may be about to finish a unit
                 ledger.abandon()
             raise
         finally:

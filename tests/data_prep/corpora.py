@@ -1,7 +1,9 @@
 """Generated corpora and processes, for the tests of the jobs from documents to shards."""
 
+import contextlib
 import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -90,3 +92,20 @@ def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> su
     with start(command, ranks, **environment) as process:
         out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to a process and to all that it started, the ranks of mpirun among them."""
+    for pid in (process.pid, *descendants(process.pid)):
+        with contextlib.suppress(ProcessLookupError):  # it ended with its parent
+            os.kill(pid, signal.SIGKILL)
+    process.communicate()
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, and theirs."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [found for child in map(int, children) for found in (child, *descendants(child))]

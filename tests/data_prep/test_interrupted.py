@@ -46,19 +46,6 @@ def contents(path: Path) -> dict[str, bytes]:
     return {suffix: path.with_suffix(suffix).read_bytes() for suffix in (".model", ".vocab", ".json")}
 
 
-def ranks_of(process: subprocess.Popen[str]) -> list[int]:
-    """The processes that mpirun started on this host."""
-
-    def below(pid: int) -> list[int]:
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except FileNotFoundError:
-            return []
-        return [found for child in map(int, children) for found in (child, *below(child))]
-
-    return below(process.pid)
-
-
 def begun(log: Path) -> list[str]:
     """The pid of the process that began each unit so far."""
     return log.read_text().split() if log.exists() else []
@@ -73,12 +60,6 @@ def wait_for_units(process: subprocess.Popen[str], log: Path, count: int) -> boo
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return True
-
-
-def kill_all(process: subprocess.Popen[str]) -> None:
-    for pid in (process.pid, *ranks_of(process)):
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
 
 
 @pytest.mark.parametrize(("job", "ranks"), [("extract", 3), ("vocab", 2), ("shards", 3)])
@@ -107,7 +88,7 @@ def test_killed_again_and_again(
         if wait_for_units(process, log, len(begun(log)) + moments.randint(1, units // 2)):
             time.sleep(moments.uniform(0, 0.15))  # any moment of a unit
             kills += 1
-        kill_all(process)
+        corpora.kill(process)
     result = corpora.run(command(killed), ranks, UNIT_LOG=str(log))
     assert result.returncode == 0, result.stderr
     assert kills > 0

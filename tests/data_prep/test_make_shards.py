@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import time
@@ -144,14 +143,7 @@ def kill_when_some_are_done(process: subprocess.Popen, out: Path, units: int) ->
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    for pid in (process.pid, *descendants(process.pid)):
-        os.kill(pid, signal.SIGKILL)
-    process.communicate()
-
-
-def descendants(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [found for child in map(int, children) for found in (child, *descendants(child))]
+    corpora.kill(process)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
