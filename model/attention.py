@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from model.config import AlbertConfig
+from model.linear import Linear, linear
 from model.sequence_attention import attend_in_sequences
 from model.variable_length_attention import attend_between_offsets, sequence_offsets
 
@@ -172,14 +173,14 @@ class SelfAttention(nn.Module):
         self.num_attention_heads = config.num_attention_heads
         self.probs_dropout = config.attention_probs_dropout_prob
         self.query_key_value = QueryKeyValue(config.hidden_size)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor, layout: AttentionLayout, projection: FusedProjection | None = None) -> Tensor:
         """(B, S, H) to (B, S, H). `projection` is this block's own; several layers that share it fuse it once."""
         weight, bias = self.query_key_value() if projection is None else projection
-        projected = functional.linear(hidden, weight, bias)  # (B, S, 3H)
+        projected = linear(hidden, weight, bias)  # (B, S, 3H)
         projected = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # (B, S, 3, heads, D)
         context = attend(projected, layout, self.probs_dropout if self.training else 0.0)  # (B, S, heads, D)
         context = context.flatten(2)  # (B, S, H)

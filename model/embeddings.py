@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import AlbertConfig
+from model.linear import Linear
 
 
 class FactorisedEmbeddings(nn.Module):
@@ -27,7 +28,7 @@ class FactorisedEmbeddings(nn.Module):
         self.layer_norm = nn.LayerNorm(embedding_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.projection = (
-            nn.Linear(embedding_size, config.hidden_size) if config.has_embedding_projection else nn.Identity()
+            Linear(embedding_size, config.hidden_size) if config.has_embedding_projection else nn.Identity()
         )
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from model.attention import AttentionLayout, FusedProjection, SelfAttention
 from model.config import AlbertConfig, Implementation
+from model.linear import Linear
 
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
 
@@ -26,9 +27,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
-        self.intermediate = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.intermediate = Linear(config.hidden_size, config.intermediate_size)
         self.activation = activation(config)
-        self.output = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.output = Linear(config.intermediate_size, config.hidden_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from model.config import AlbertConfig
 from model.encoder import activation
+from model.linear import Linear, linear
 
 IGNORED_LABEL = -100
 """The label of a position that is not predicted."""
@@ -20,7 +21,7 @@ class MaskedTokenHead(nn.Module):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
+        self.dense = Linear(config.hidden_size, config.embedding_size)
         self.activation = activation(config)
         self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
@@ -29,7 +30,7 @@ class MaskedTokenHead(nn.Module):
         """Logits (B, M, V) for the hidden states (B, M, H) of the predicted positions; `word_embeddings` is
         (V, E)."""
         embedded = self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
-        return functional.linear(embedded, word_embeddings, self.bias)  # (B, M, V)
+        return linear(embedded, word_embeddings, self.bias)  # (B, M, V)
 
 
 class Pooler(nn.Module):
@@ -37,7 +38,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, cls_hidden: Tensor) -> Tensor:
         """(..., H) to (..., H)."""
