@@ -165,8 +165,12 @@ def _run_seed(
     model = model.to(engine.device, next(engine.module.parameters()).dtype)
     write_results(settings, model, features, counts, control, position.step, checkpoint_files.step_of(best))
     if control.rank == 0:
-        export.export_run(settings.output, settings.output / "export")
+        form = export.export_run(settings.output, settings.output / "export")
         atomic.write_text(settings.output / "done", f"{position.step}\n")
+        step = checkpoint_files.step_of(best)
+        print(
+            f"finished after {position.step} steps: {settings.output / 'export'} holds the model of step {step} {form}"
+        )
     control.barrier()
     return 0
 
