@@ -130,15 +130,15 @@ def parser() -> Parser:
     p.add_argument("--random-weights", action="store_true", help="take only architecture and vocabulary from --init")
     p.add_argument("--deepspeed_config", type=Path, metavar="JSON", help="default: made of Table 14 and these flags")
     for flag, kind, what in (
-        ("--learning-rate", _rate, "peak; decays linearly to 0"),
+        ("--learning-rate", _below_one, "peak; decays linearly to 0"),
         ("--batch-size", positive, "examples (windows of SQuAD, questions of RACE) in a step"),
         ("--micro-batch-size", positive, "of those, at once on one rank (default: all of its share)"),
         ("--steps", positive, "optimizer steps"),
         ("--warmup-steps", natural, "steps (default: Table 14's share of the steps)"),
         ("--max-length", positive, "tokens of the longest sequence"),
-        ("--dropout", _probability, "inside the encoder"),
-        ("--classifier-dropout", _probability, "before the classifier (0.1)"),
-        ("--weight-decay", _rate, "(0.01)"),
+        ("--dropout", _below_one, "inside the encoder"),
+        ("--classifier-dropout", _below_one, "before the classifier (0.1)"),
+        ("--weight-decay", _below_one, "(0.01)"),
         ("--doc-stride", positive, "SQuAD: tokens from one window to the next (128)"),
         ("--max-query-length", positive, "SQuAD: tokens of the question (64)"),
         ("--max-answer-length", positive, "SQuAD: tokens of the answer (30)"),
@@ -271,15 +271,11 @@ def _max_length(given: int | None, task: Task, config: AlbertConfig) -> int:
     return length
 
 
-def _rate(text: str) -> float:
+def _below_one(text: str) -> float:
     value = float(text)
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 0 and below 1")
     return value
 
 
-def _probability(text: str) -> float:
-    return _rate(text)
-
-
-_rate.__name__ = _probability.__name__ = "number"
+_below_one.__name__ = "number"  # argparse names a converter in its message

@@ -58,12 +58,13 @@ def launch(ranks, *arguments):
 
 
 def records(output):
-    """The metrics without what depends on the clock."""
+    """The metrics of training and evaluations, without what depends on the clock."""
     timed = ("second", "wait", "mfu", "tflop", "share", "memory", "checkpoint")
     lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [
-        {name: value for name, value in json.loads(line).items() if not any(word in name for word in timed)}
-        for line in lines
+        {name: value for name, value in record.items() if not any(word in name for word in timed)}
+        for record in map(json.loads, lines)
+        if record["split"] != "save"
     ]
 
 
