@@ -242,8 +242,8 @@ def curve(run: Pretrained) -> list[tuple[int, float]]:
 _NOTES = {
     "tiny": (
         "Measured at scale **tiny**: models of two or four layers, 64 to 256 wide, trained for minutes on a few "
-        "megabytes of text. These figures show that the pipeline makes the whole table; they say nothing about the "
-        "paper's models, and differences between them are smaller than their intervals."
+        "megabytes of text, one seed each. These figures show that the pipeline makes the table; they say nothing "
+        "about the paper's models, and no difference between rows is evidence of anything."
     ),
     "paper": "Measured at the paper's scale.",
 }
