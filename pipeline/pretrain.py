@@ -20,17 +20,17 @@ Three samples of Wikipedia for each one of books, evaluated apart:
     deepspeed --module pipeline.pretrain --model albert-base --data shards/wikipedia:3 shards/books:1 \\
         --eval-data held_out/wikipedia held_out/books --deepspeed_config ds_configs/base.json --output runs/mixed
 
-Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 75 stopped by SIGTERM,
-SIGUSR1 or Ctrl-C after saving, to be started again.
+Exit status of a rank: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 69 another rank or
+host was lost; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after saving. After 69 and 75, start it again. What a launcher
+makes of these: docs/cluster.md.
 """
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from data_prep import atomic
 from data_prep.errors import UserError
@@ -39,30 +39,57 @@ from data_prep.verify import problem_of
 from pipeline import runs
 from pipeline import settings as run_settings
 from pipeline.control import Control, run_and_leave
+from pipeline.liveness import Liveness
+from pipeline.rendezvous import Meeting
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from pipeline.corpora import Corpora
 
 
+class Prepared(NamedTuple):
+    """A command that has been checked. device_name: of the accelerator; finished: nothing is left to do."""
+
+    settings: Settings
+    device_name: str
+    finished: bool
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    runs.become_single_rank()
-    rank = int(os.environ["RANK"])
+    runs.find_rank()
+    meeting = Meeting()
+    prepared = meeting.agree(lambda: _prepare(sys.argv[1:] if argv is None else argv, meeting.world_size), _facts)
+    settings = prepared.settings
+    if prepared.finished:
+        if meeting.rank == 0:
+            print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
+        return 0
     try:
-        args = run_settings.parse(sys.argv[1:] if argv is None else argv)
-        from pipeline import engine_config
-
-        hardware = engine_config.detect_hardware()
-        settings = run_settings.resolve(args, int(os.environ["WORLD_SIZE"]), hardware)
-        runs.check_earlier(settings.output, settings.identity())
-        if (settings.output / "done").exists():
-            if rank == 0:
-                print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
-            return 0
-        return _run(settings, hardware.name)
+        with Liveness(meeting, settings.host_timeout):
+            return _run(settings, prepared.device_name)
     except UserError as error:
-        runs.report_user_error(error, rank)
+        runs.report_user_error(error, meeting.rank)
+
+
+def _prepare(argv: Sequence[str], world_size: int) -> Prepared:
+    """Checks the command line. Writes nothing; raises UserError for what cannot work."""
+    args = run_settings.parse(argv)
+    from pipeline import engine_config
+
+    hardware = engine_config.detect_hardware()
+    settings = run_settings.resolve(args, world_size, hardware)
+    runs.check_earlier(settings.output, settings.identity())
+    return Prepared(settings, hardware.name, (settings.output / "done").exists())
+
+
+def _facts(prepared: Prepared) -> dict[str, str]:
+    """What the ranks must agree on, though each reads files of its own host."""
+    settings = prepared.settings
+    begun = (settings.output / "settings.json").exists()
+    state = "finished" if prepared.finished else "begun" if begun else "not there"
+    facts = {f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in settings.identity().items()}
+    return facts | {f"the run in {settings.output}": state, "the precision": settings.engine.precision}
 
 
 def _run(settings: Settings, device_name: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from data_prep.batch import launched_size
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,9 +20,17 @@ if TYPE_CHECKING:
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
 
 
-def become_single_rank() -> None:
-    """Without a launcher this process is the only rank: `python -m pipeline.pretrain` works, too."""
+def become_ranks() -> None:
+    """Sets RANK, WORLD_SIZE and the like where DeepSpeed's launcher has not: from MPI, else for a single rank.
+
+    `--launcher openmpi` leaves it to the ranks to find each other, and `python -m pipeline.pretrain` works, too.
+    """
     if "RANK" in os.environ:
+        return
+    if launched_size() > 1:
+        from deepspeed.comm import mpi_discovery
+
+        mpi_discovery(distributed_port=int(os.environ.get("MASTER_PORT", "29500")), verbose=False)
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -45,6 +45,7 @@ class Settings:
         eval_interval: steps from one evaluation to the next.
         eval_batches: micro-batches a rank in an evaluation; None for all held-out rows.
         max_hours: wall-clock limit over all starts of the run; None for none.
+        host_timeout: seconds after which a host that does not answer is lost.
     """
 
     model: AlbertConfig
@@ -64,6 +65,7 @@ class Settings:
     eval_interval: int
     eval_batches: int | None
     max_hours: float | None
+    host_timeout: float
 
     def identity(self) -> dict[str, Any]:
         """What must stay as it is when a run is resumed: all that decides which numbers it computes.
@@ -161,6 +163,13 @@ def parser() -> Parser:
     p.add_argument("--activation-checkpointing", choices=ACTIVATION_CHECKPOINTING, default="none")
     p.add_argument("--attention", choices=ATTENTION_KERNELS, default="auto", help="auto: the fastest for the device")
     p.add_argument("--compile", action="store_true", help="torch.compile the layer; pays on GPUs")
+    p.add_argument(
+        "--host-timeout",
+        type=_host_timeout,
+        default=30.0,
+        metavar="SECONDS",
+        help="a host that does not answer for so long is lost, and the job ends (30)",
+    )
     p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
     return p
 
@@ -221,6 +230,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Se
         eval_interval=args.eval_interval,
         eval_batches=args.eval_batches,
         max_hours=args.max_hours,
+        host_timeout=args.host_timeout,
     )
 
 
@@ -351,6 +361,13 @@ def hours(text: str) -> float:
     value = float(text)
     if not (value > 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text} is not a number of hours above 0")
+    return value
+
+
+def _host_timeout(text: str) -> float:
+    value = float(text)
+    if not 3 <= value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text} is not between 3 and 3600 seconds")
     return value
 
 

@@ -1,0 +1,132 @@
+"""Ranks that are lost, fail or never come: real processes, without a model."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.test_pretrain import free_port
+
+RANK = """
+import ctypes, os, sys, time
+import torch.distributed as dist
+from data_prep.errors import UserError
+from pipeline.control import run_and_leave
+from pipeline.liveness import Liveness
+from pipeline.rendezvous import Meeting
+
+def prepare():
+    if "lacks" in sys.argv and meeting.rank == 1:
+        raise UserError("no data here")
+    return meeting.rank if "differs" in sys.argv else 0
+
+def main():
+    meeting.agree(prepare, lambda found: {"the number": str(found)})
+    with Liveness(meeting, seconds=3.0):
+        dist.init_process_group("gloo")
+        print("begun", flush=True)
+        if "raises" in sys.argv and meeting.rank == 1:
+            raise ValueError("row 7 is odd")
+        if "alone" in sys.argv and meeting.rank == 1:
+            raise UserError("only here")
+        if "busy" in sys.argv and meeting.rank == 1:
+            ctypes.PyDLL(None).sleep(7)  # no other thread of this process runs meanwhile
+        dist.barrier()
+        if "waits" in sys.argv:
+            time.sleep(60)
+    return 0
+
+meeting = Meeting(seconds=8.0)
+run_and_leave(main)
+"""
+
+
+def start(case, ranks=3, absent=()):
+    environment = {
+        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, case], cwd=REPOSITORY, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(ranks)
+        if rank not in absent
+    ]  # fmt: skip
+
+
+def ends(processes):
+    """Status and error output of each process."""
+    outputs = [process.communicate(timeout=60) for process in processes]
+    return [process.returncode for process in processes], [errors for _, errors in outputs]
+
+
+def begun(processes):
+    for process in processes:
+        assert process.stdout.readline() == "begun\n", process.stderr.read()
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_rank_that_is_killed_ends_the_others(lost):
+    processes = start("waits")
+    begun(processes)
+    since = time.monotonic()
+    processes[lost].kill()
+    statuses, errors = ends(processes)
+    print(f"killed rank {lost}: the others have ended after {time.monotonic() - since:.2f} s")
+    assert statuses == [-signal.SIGKILL if rank == lost else 69 for rank in range(3)]
+    speaker = 1 if lost == 0 else 0
+    if lost:  # rank 0 is the only one that speaks where all are on one host
+        assert f"error: lost rank {lost} on host" in errors[speaker]
+        assert errors[1] == ""
+    assert "Traceback" not in "".join(errors)
+
+
+def test_a_rank_that_fails_ends_those_that_wait_for_it_and_says_why():
+    processes = start("raises")
+    statuses, errors = ends(processes)
+    assert statuses == [1, 1, 1]
+    assert "Traceback" in errors[1]
+    assert errors[0].startswith("error: rank 1 on host")
+    assert errors[0].endswith("failed: ValueError: row 7 is odd\n")
+    assert errors[2] == ""
+
+
+def test_a_mistake_that_only_one_rank_finds_ends_all():
+    statuses, errors = ends(start("alone", ranks=2))
+    assert statuses[0] == 2
+    assert "rank 1 on host" in errors[0]
+    assert "only here" in errors[0]
+
+
+def test_ranks_that_are_busy_or_done_are_not_lost():
+    statuses, errors = ends(start("busy", ranks=2))
+    assert (statuses, errors) == ([0, 0], ["", ""])
+
+
+@pytest.mark.parametrize(
+    ("case", "absent", "status", "line"),
+    [
+        ("lacks", (), 2, "rank 1 on host {host}: no data here"),
+        ("differs", (), 2, "rank 1 on host {host}: the number is 1, and 0 on host {host}"),
+        ("nothing", (2,), 69, "1 of 3 ranks did not come within 8 s (rank 2; the others came from host {host})"),
+    ],
+)
+def test_ranks_that_do_not_agree_or_do_not_come(case, absent, status, line):
+    statuses, errors = ends(start(case, absent=absent))
+    assert set(statuses) == {status}
+    assert line.format(host=os.uname().nodename) in errors[0]
+    assert errors[0].startswith("error: ")
+    assert errors[0].count("\n") == 1
+    assert errors[1] == ""
+
+
+def test_a_first_rank_that_never_comes_is_missed():
+    statuses, errors = ends(start("nothing", ranks=2, absent=(0,)))
+    assert statuses == [69]
+    assert "found nobody at 127.0.0.1" in errors[0]
