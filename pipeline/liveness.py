@@ -59,6 +59,7 @@ class Liveness:
     def __init__(self, meeting: Meeting, seconds: float) -> None:
         self._meeting, self._seconds = meeting, seconds
         self._leaving = False
+        self._speaks = os.environ["LOCAL_RANK"] == "0"  # one rank a host
         self._peers: dict[int, socket.socket] = {}  # by rank: all others on rank 0, rank 0 on the others
 
     def __enter__(self) -> "Liveness":
@@ -93,7 +94,7 @@ class Liveness:
         on_one_host = os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost")
         token = secrets.token_hex(16)  # a stranger who finds the port is not a rank
         absent = set(range(1, self._meeting.world_size))
-        with socket.create_server(("127.0.0.1" if on_one_host else "", 0), backlog=len(absent)) as server:
+        with _listen(on_one_host, backlog=len(absent)) as server:
             self._meeting.tell("liveness", json.dumps([server.getsockname()[1], token]))
             server.settimeout(_CONNECT_SECONDS)
             while absent:
@@ -150,6 +151,7 @@ class Liveness:
             reason = f"its host did not answer for {self._seconds:.0f} s ({error.strerror})"
         if self._leaving:
             return Parting(0, "", 0.0)
+        self._speaks |= self._meeting.rank == 1  # on rank 0's host, where rank 0 cannot any more
         return Parting(EXIT_LOST, f"lost {self._name(rank)}: {reason}; {_ADVICE}", 0.0)
 
     def _tell(self, parting: Parting) -> None:
@@ -161,7 +163,7 @@ class Liveness:
         """Ends the process, in whatever it is, once the others know why."""
         if self._meeting.rank == 0:
             self._tell(parting._replace(grace=0.0))
-        if os.environ["LOCAL_RANK"] == "0":
+        if self._speaks:
             os.write(sys.stderr.fileno(), f"error: {parting.line}\n".encode())  # no lock that the main thread may hold
         os._exit(parting.status)
 
@@ -176,6 +178,15 @@ def _parting(name: str, error: BaseException | None) -> Parting:
         return Parting(128 + signal.SIGINT, f"{name} was interrupted", 0.0)
     reason = str(error).strip().partition("\n")[0]
     return Parting(1, f"{name} failed: {type(error).__name__}: {reason}", 0.0)
+
+
+def _listen(on_one_host: bool, backlog: int) -> socket.socket:
+    """A server on a port of the system's choice: of the loopback, or of all addresses, in both versions of IP."""
+    if on_one_host:
+        return socket.create_server(("127.0.0.1", 0), backlog=backlog)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog)
+    return socket.create_server(("", 0), backlog=backlog)
 
 
 def _send(peer: socket.socket, value: Any) -> None:

@@ -20,17 +20,22 @@ if TYPE_CHECKING:
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
 
 
-def become_ranks() -> None:
+def find_rank() -> None:
     """Sets RANK, WORLD_SIZE and the like where DeepSpeed's launcher has not: from MPI, else for a single rank.
 
-    `--launcher openmpi` leaves it to the ranks to find each other, and `python -m pipeline.pretrain` works, too.
+    `deepspeed --launcher openmpi` leaves it to the ranks to find each other, on port 29500 of rank 0's host.
     """
-    if "RANK" in os.environ:
-        return
-    if launched_size() > 1:
+    if "RANK" not in os.environ and launched_size() > 1:
         from deepspeed.comm import mpi_discovery
 
-        mpi_discovery(distributed_port=int(os.environ.get("MASTER_PORT", "29500")), verbose=False)
+        mpi_discovery(verbose=False)
+    else:
+        become_single_rank()
+
+
+def become_single_rank() -> None:
+    """Without a launcher this process is the only rank: `python -m pipeline.pretrain` works, too."""
+    if "RANK" in os.environ:
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -98,7 +103,7 @@ def take(output: Path, control: "Control") -> IO[str] | None:
 
 def _lock(output: Path) -> IO[str] | None:
     output.mkdir(parents=True, exist_ok=True)
-    file = (output / ".lock").open("w")
+    file = (output / ".lock").open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -106,6 +111,8 @@ def _lock(output: Path) -> IO[str] | None:
         return None
     except OSError:  # a file system without locks: then nobody can tell
         pass
+    file.truncate(0)
+    print(socket.gethostname(), os.getpid(), file=file, flush=True)  # whom to send a signal
     return file
 
 

@@ -157,15 +157,22 @@ class Cluster:
         _run(*network, "link", "set", "lo", "up")
         _run(*network, "address", "add", f"{address}/24", "dev", "eth0")
         _run(*network, "link", "set", "eth0", "up")
+        with self.ssh_config.open("a") as file:
+            file.write(f"Host {name}\n  HostName {address}\n")
         inside.go()
         ssh = [self.directory / "bin" / "ssh", "-o", "BatchMode=yes", address, "true"]
         _wait_until(lambda: subprocess.run(inside.enter(*ssh), capture_output=True, check=False).returncode == 0)
         return host
 
-    def popen(self, host: Host, *command: object, **options: object) -> subprocess.Popen[str]:
-        """Starts `command` on a host, from the repository's root."""
-        environment = self.environment | options.pop("environment", {})  # type: ignore[operator]
-        return subprocess.Popen(host.inside.enter(*command), env=environment, text=True, **options)  # type: ignore[call-overload, no-any-return]
+    def popen(self, host: Host, *command: object, **environment: str) -> subprocess.Popen[str]:
+        """Starts `command` on a host, from the repository's root; its stdout and stderr are one pipe."""
+        return subprocess.Popen(
+            host.inside.enter(*command),
+            env=self.environment | environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def unplug(self, host: Host) -> None:
         """Takes the host's cable out of the switch. The host itself sees its link up, as behind a broken switch."""

@@ -1,0 +1,122 @@
+"""The preflight, on hosts that can train and on one that has everything wrong."""
+
+import shutil
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline import preflight
+from tests.cluster.hosts import REPOSITORY
+
+KEEPALIVE = "-o ServerAliveInterval=10"
+
+
+def check(cluster, hosts, data, output, keepalive=KEEPALIVE):
+    """Exit status and lines of a preflight on node1, over ssh, of hosts with so many slots each."""
+    hostfile = cluster.directory / "hostfile.preflight"
+    hostfile.write_text("".join(f"{host} slots={slots}\n" for host, slots in hosts.items()))
+    words = [sys.executable, "-m", "pipeline.preflight", "--hostfile", hostfile, "--data", data, "--output", output]
+    process = cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=keepalive)
+    said, _ = process.communicate(timeout=120)
+    return process.returncode, said.splitlines()
+
+
+def test_hosts_that_can_train(cluster, corpus, tmp_path):
+    status, lines = check(cluster, {"node1": 1, "node2": 1}, corpus.train, tmp_path / "runs" / "new")
+    assert status == 0, lines
+    assert len(lines) == 1
+    assert lines[0].startswith("2 hosts, 2 slots: ready (")
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.fixture
+def sick(cluster, corpus, tmp_path):
+    """A host with other code and packages, damaged data, a folder of its own, a fast clock."""
+    trainer = tmp_path / "trainer.py"
+    trainer.write_text((REPOSITORY / "pipeline" / "trainer.py").read_text() + "\n# changed\n")
+    there = metadata.distribution("tqdm").locate_file(f"tqdm-{metadata.version('tqdm')}.dist-info/METADATA")
+    described = tmp_path / "METADATA"
+    described.write_text(Path(there).read_text().replace(f"Version: {metadata.version('tqdm')}", "Version: 1.2.3"))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(corpus.train, damaged)
+    (damaged / "shard-00000.arrow").write_bytes(b"cut short")
+    own = tmp_path / "own"
+    own.mkdir()
+    skewed = tmp_path / "skewed"
+    skewed.mkdir()
+    (skewed / "sitecustomize.py").write_text("import time\nnow = time.time\ntime.time = lambda: now() + 100\n")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    mounts = {
+        REPOSITORY / "pipeline" / "trainer.py": trainer,
+        Path(there): described,
+        corpus.train: damaged,
+        runs: own,
+    }
+    host = cluster.start("sick", mounts, PYTHONPATH=str(skewed))
+    yield host
+    host.inside.end()
+
+
+def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_path):
+    hosts = {"node1": 1, "sick": 4000, "node2": 1, "10.64.0.250": 1}
+    since = time.monotonic()
+    status, lines = check(cluster, hosts, corpus.train, tmp_path / "runs" / "new", keepalive="")
+    print(f"4 hosts, one of them unreachable: {time.monotonic() - since:.1f} s")
+    assert status == 1
+    expected = [
+        "this host: ssh does not notice that a host is lost; export PDSH_SSH_ARGS_APPEND",
+        "sick: other code (pipeline/trainer.py, commit",
+        f"sick: other packages: tqdm 1.2.3 (here {metadata.version('tqdm')}); pip install",
+        f"sick: {corpus.train}: 1 files missing or cut short, as shard-00000.arrow; copy",
+        "sick: --output is another folder there, or none; it must be one folder",
+        "sick: its clock is 100 s fast; set it",
+        "sick: has ",
+        "10.64.0.250 cannot be reached by ssh without a password (",
+        "4 hosts, 4003 slots: 8 problems (",
+    ]
+    assert len(lines) == len(expected), "\n".join(lines)
+    for line, beginning in zip(lines, expected):
+        assert line.startswith(beginning), "\n".join(lines)
+    assert "4000 slots in the hostfile" in lines[6]
+    assert not any((tmp_path / "runs").iterdir())
+
+
+def test_a_port_that_is_taken(cluster, corpus, tmp_path):
+    listener = "import socket, time; s = socket.create_server(('', 29500)); print(flush=True); time.sleep(60)"
+    other = cluster.popen(cluster.hosts["node1"], sys.executable, "-c", listener)
+    try:
+        other.stdout.readline()
+        status, lines = check(cluster, {"node1": 1, "node2": 1}, corpus.train, tmp_path)
+    finally:
+        for process in psutil.Process(other.pid).children():
+            process.kill()
+        other.wait()
+    assert status == 1
+    assert lines[0].startswith("node1: the port is taken; end what listens there, or give another --master_port")
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("node1 slots=8\nnode2\n", "line 2: 'node2' is not a host and its slots"),
+        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 stands there twice"),
+        ("# nothing\n\n", "names no host"),
+    ],
+)
+def test_a_hostfile_that_deepspeed_cannot_read(tmp_path, content, message):
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text(content)
+    with pytest.raises(preflight.UserError, match=message):
+        preflight.read_hostfile(hostfile)
+
+
+def test_a_line_at_which_deepspeed_would_stop(tmp_path):
+    (tmp_path / ".deepspeed_env").write_text("A=b=c\n\nD=e\n")
+    with pytest.raises(preflight.UserError, match=r"line 2: '' is no NAME=value"):
+        preflight.read_environment(tmp_path, tmp_path / "nowhere")

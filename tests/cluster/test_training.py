@@ -1,0 +1,133 @@
+"""Training over two hosts as the README says it, by pdsh and ssh; hosts that die, and hosts that nobody reaches."""
+
+import json
+import time
+
+import psutil
+import pytest
+import torch
+
+from pipeline import checkpoints
+from tests.pipeline.conftest import run
+from tests.pipeline.test_pretrain import CONFIG, command
+
+STEPS = 60
+KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "small.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(corpus, config, tmp_path_factory):
+    """The run of one process, in fp32."""
+    output = tmp_path_factory.mktemp("run") / "alone"
+    run(*command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1))
+    return output
+
+
+def start(cluster, corpus, config, output, *hosts):
+    """`deepspeed` on node1, over the hosts that are named."""
+    hostfile = cluster.directory / f"hostfile.{len(hosts)}"
+    hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
+    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1")
+    place = words.index("--num_accelerators")
+    words[place : place + 2] = ["--hostfile", hostfile, "--master_addr", "10.64.0.1", "--launcher", "pdsh"]
+    words += ["--host-timeout", "6"]
+    return cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=KEEPALIVE)
+
+
+def finish(process):
+    said, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    return said
+
+
+def assert_same(output, reference):
+    """Logged losses, step by step, and final weights, to 1e-5."""
+    losses = []
+    for run_directory in (output, reference):
+        lines = (run_directory / "metrics.jsonl").read_text().splitlines()
+        records = [record for record in map(json.loads, lines) if record["split"] == "train"]
+        losses.append({record["step"]: record["loss"] for record in records})
+    assert list(losses[0]) == list(range(1, STEPS + 1))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    found, expected = (checkpoints.load_weights(path / "checkpoints") for path in (output, reference))
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        if (
+            "query_key_value.bias" not in name
+        ):  # of the keys' part the gradient is rounding noise, which LAMB normalises
+            torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
+
+
+def wait_for_checkpoint(process, output, step):
+    deadline = time.monotonic() + 150
+    while not (output / "checkpoints" / f"step-{step:08d}").exists():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "the run never came so far"
+        time.sleep(0.005)
+
+
+def seconds_until_gone(ranks, since):
+    """How long after `since` the last of these processes ended."""
+    _gone, alive = psutil.wait_procs(ranks, timeout=100)
+    assert not alive
+    return time.monotonic() - since
+
+
+def test_two_hosts_train_as_one_process_does(cluster, corpus, config, alone, tmp_path):
+    output = tmp_path / "two"
+    said = finish(start(cluster, corpus, config, output, "10.64.0.1", "10.64.0.2"))
+    assert "x 2 ranks" in said
+    assert_same(output, alone)
+
+
+def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corpus, config, alone, tmp_path):
+    output = tmp_path / "dies"
+    victim = cluster.start("victim")
+    process = start(cluster, corpus, config, output, "10.64.0.1", victim.address)
+    wait_for_checkpoint(process, output, 10)
+    survivor = cluster.hosts["node1"].processes("pipeline.pretrain")
+    since = time.monotonic()
+    victim.inside.end()
+    ranks = seconds_until_gone(survivor, since)
+    said, _ = process.communicate(timeout=60)
+    job = time.monotonic() - since
+    print(f"host dead: the other host's rank ends after {ranks:.1f} s, the job after {job:.1f} s")
+    assert process.returncode not in (0, None)
+    assert "error: lost rank 1 on host victim: its process ended without a word" in said
+    assert not (output / "done").exists()
+
+    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
+    left = cluster.popen(cluster.hosts["node1"], *words)
+    assert "resuming from step" in finish(left)
+    assert_same(output, alone)
+
+
+def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, config, alone, tmp_path):
+    output = tmp_path / "unplugged"
+    nodes = [cluster.hosts[name] for name in ("node1", "node2")]
+    process = start(cluster, corpus, config, output, *(node.address for node in nodes))
+    wait_for_checkpoint(process, output, 10)
+    ranks = [node.processes("pipeline.pretrain") for node in nodes]
+    assert all(ranks)
+    since = time.monotonic()
+    cluster.unplug(nodes[1])
+    try:
+        times = [seconds_until_gone(processes, since) for processes in ranks]
+        said, _ = process.communicate(timeout=60)
+    finally:
+        cluster.plug_in(nodes[1])
+    job = time.monotonic() - since
+    print(
+        f"link down, --host-timeout 6: ranks end after {times[0]:.1f} and {times[1]:.1f} s, the job after {job:.1f} s"
+    )
+    assert process.returncode not in (0, None)
+    assert "error: lost rank 1 on host node2: its host did not answer for 6 s" in said
+    assert "resuming from step" in finish(start(cluster, corpus, config, output, *(node.address for node in nodes)))
+    assert_same(output, alone)
