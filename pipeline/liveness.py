@@ -26,8 +26,8 @@ from data_prep.errors import UserError
 from pipeline.rendezvous import EXIT_LOST, Meeting
 
 _CONNECT_SECONDS = 60.0  # all ranks have just met
-_VERDICT_SECONDS = 3.0  # a collective that breaks is most often the effect of a rank lost elsewhere
-_OTHERS_SECONDS = 10.0  # for the other ranks to find what one of them has found
+_OTHERS_SECONDS = 2.0  # for the other ranks to find the mistake that one of them has found
+_VERDICT_SECONDS = 3.0  # a collective that breaks is most often the effect of a rank lost or leaving elsewhere
 _ADVICE = "the same command goes on from the last checkpoint, also on the hosts that are left"
 
 
@@ -163,7 +163,7 @@ class Liveness:
         """Ends the process, in whatever it is, once the others know why."""
         if self._meeting.rank == 0:
             self._tell(parting._replace(grace=0.0))
-        if self._speaks:
+        if self._speaks and not self._leaving:
             os.write(sys.stderr.fileno(), f"error: {parting.line}\n".encode())  # no lock that the main thread may hold
         os._exit(parting.status)
 

@@ -24,7 +24,6 @@ from typing import Any
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from pipeline import host_probe
-from pipeline.settings import parse_corpora
 
 SOURCES = ("data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 CLOCK_SECONDS = 5.0  # two hosts' logs and files still tell what came first, to a person
@@ -285,7 +284,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_all(argv)
     hosts = read_hostfile(args.hostfile)
     environment = read_environment(Path.home(), Path.cwd())
-    data = [*parse_corpora(args.data)[0], *args.eval_data]
+    data = [*map(_directory, args.data), *args.eval_data]
     for directory in data:
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
@@ -314,6 +313,11 @@ def main(argv: Sequence[str]) -> int:
     verdict = "ready" if not lines else f"{len(lines)} problem{'s' if len(lines) > 1 else ''}"
     print(f"{len(hosts)} hosts, {sum(hosts.values())} slots: {verdict} ({time.monotonic() - began:.1f} s)")
     return 1 if lines else 0
+
+
+def _directory(argument: str) -> Path:
+    """The directory of a `--data` argument, without the weight."""
+    return Path(argument) if Path(argument).is_dir() else Path(argument.rpartition(":")[0] or argument)
 
 
 def _light(output: Path) -> Path:

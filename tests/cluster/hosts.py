@@ -117,6 +117,8 @@ class Cluster:
             exported["TORCH_EXTENSIONS_DIR"] = extensions
         (self.home / ".deepspeed_env").write_text("".join(f"{name}={value}\n" for name, value in exported.items()))
         self.environment = {**os.environ, **exported, "HOME": str(self.home)}
+        # Where ranks share a machine they may outnumber its cores; here each has a host to go to.
+        self.environment.pop("PRTE_MCA_rmaps_default_mapping_policy", None)
         self._switch = Namespaces(["--net"], "exec sleep infinity", directory / "switch.log")
         self._at_switch("add", "bridge", "type", "bridge")
         self._at_switch("set", "bridge", "up")

@@ -16,6 +16,7 @@ import ctypes, os, sys, time
 import torch.distributed as dist
 from data_prep.errors import UserError
 from pipeline.control import run_and_leave
+from pipeline import runs
 from pipeline.liveness import Liveness
 from pipeline.rendezvous import Meeting
 
@@ -26,6 +27,12 @@ def prepare():
 
 def main():
     meeting.agree(prepare, lambda found: {"the number": str(found)})
+    try:
+        return work()
+    except UserError as error:
+        runs.report_user_error(error, meeting.rank)
+
+def work():
     with Liveness(meeting, seconds=3.0):
         dist.init_process_group("gloo")
         print("begun", flush=True)
