@@ -116,7 +116,8 @@ class Cluster:
         if extensions := os.environ.get("TORCH_EXTENSIONS_DIR"):
             exported["TORCH_EXTENSIONS_DIR"] = extensions
         (self.home / ".deepspeed_env").write_text("".join(f"{name}={value}\n" for name, value in exported.items()))
-        self.environment = {**os.environ, **exported, "HOME": str(self.home)}
+        as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        self.environment = {**os.environ, **exported, **as_root, "HOME": str(self.home)}
         # Where ranks share a machine they may outnumber its cores; here each has a host to go to.
         self.environment.pop("PRTE_MCA_rmaps_default_mapping_policy", None)
         self._switch = Namespaces(["--net"], "exec sleep infinity", directory / "switch.log")
