@@ -64,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if prepared.finished:
         if meeting.rank == 0:
             print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
+        meeting.leave()
         return 0
     try:
         with Liveness(meeting, settings.host_timeout):

@@ -53,10 +53,19 @@ class Meeting:
         if status:
             if self.rank == 0:
                 print(f"error: {line}", file=sys.stderr, flush=True)
-            self._leave()
+            self.leave()
             sys.exit(status)
         self.hosts = hosts
         return result  # type: ignore[return-value]
+
+    def leave(self) -> None:
+        """To be called before a process ends that has met the others, and does not train: rank 0 must leave last."""
+        if self._store is None:
+            return
+        if self._store.add("left", 1) < self.world_size and self.rank == 0:
+            deadline = time.monotonic() + _LEAVE_SECONDS
+            while self._store.add("left", 0) < self.world_size and time.monotonic() < deadline:
+                time.sleep(0.05)
 
     def tell(self, name: str, value: str) -> None:
         """Rank 0 tells the others something."""
@@ -128,17 +137,13 @@ class Meeting:
         assert self._store is not None
         self._store.set(f"answer/{self.rank}", json.dumps(own))
         self._store.set_timeout(timedelta(seconds=2 * self._seconds))  # rank 0 waits that long for the others
-        status, line, hosts = json.loads(self.ask("verdict"))
+        try:
+            status, line, hosts = json.loads(self.ask("verdict"))
+        except RuntimeError as error:  # of torch's store, whose server is gone
+            reason = str(error).partition("\n")[0]
+            print(f"error: lost rank 0 before the start ({reason}); see its host's output", file=sys.stderr)
+            sys.exit(EXIT_LOST)
         return status, line, hosts
-
-    def _leave(self) -> None:
-        """Rank 0 leaves last: the store ends with it."""
-        if self._store is None:
-            return
-        if self._store.add("left", 1) < self.world_size and self.rank == 0:
-            deadline = time.monotonic() + _LEAVE_SECONDS
-            while self._store.add("left", 0) < self.world_size and time.monotonic() < deadline:
-                time.sleep(0.05)
 
 
 def _first_problem(answers: list[dict[str, Any]]) -> str:
