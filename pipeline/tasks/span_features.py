@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -171,7 +172,7 @@ class SpanFeatures:
 
     def _answers(self, number: int, windows: Sequence[FoundSpans]) -> Answers:
         question, tokens = self._questions[number], self._passages[number]
-        spans = sorted((span for window in windows for span in window.spans), key=lambda span: (-span[2], span[:2]))
+        spans = sorted((span for window in windows for span in window.spans), key=itemgetter(2), reverse=True)
         nbest = []
         for first, last, score in spans[: self._limits.nbest]:
             start, end = int(tokens.starts[first]), int(tokens.ends[last])
