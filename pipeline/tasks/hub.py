@@ -52,6 +52,8 @@ def read(task: Task, name: str) -> Splits:
 
 def _open(task: Task, name: str) -> Any:
     """The data set's splits by name (`datasets.DatasetDict`)."""
+    if not Path(name).exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+        raise UserError(f"--data {name} does not exist; name a directory, or a data set as the hub has it")
     import datasets  # takes seconds to import, and only this source needs it
 
     datasets.utils.logging.disable_progress_bar()

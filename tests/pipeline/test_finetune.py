@@ -253,7 +253,7 @@ def test_training_ends_when_patience_does(all_tasks):
     [
         ({"--task": "sst3"}, "there is no task 'sst3'; choose one of cola, stsb"),
         ({"--init": "nowhere"}, "--init nowhere holds no model; name an exported model"),
-        ({"--data": "nowhere"}, "holds no official file of sst2, and `datasets` cannot open it"),
+        ({"--data": "./nowhere"}, "--data ./nowhere does not exist; name a directory"),
         ({"--max-length": "65"}, "--max-length 65 is more than the 64 positions of the model"),
         ({"--batch-size": "0"}, "0 is not at least 1"),
         ({"--stepz": "3"}, "unknown argument --stepz; did you mean --steps?"),

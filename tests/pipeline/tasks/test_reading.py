@@ -266,7 +266,10 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
     found = reading.read(TASKS["squad2"], str(tmp_path / "parquet"))["train"]
     assert [one.answers for one in found] == [(("1905", 25),), ()]
 
+    (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"holds no official file of rte, and `datasets` cannot open it"):
+        reading.read(TASKS["rte"], str(tmp_path / "empty"))
+    with pytest.raises(UserError, match=r"nowhere does not exist; name a directory, or a data set"):
         reading.read(TASKS["rte"], str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="no column 'sentence1'"):
         reading.read(TASKS["rte"], str(tmp_path / "parquet"))
