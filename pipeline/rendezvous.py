@@ -104,7 +104,8 @@ class Meeting:
                 file=sys.stderr,
             )
             sys.exit(EXIT_LOST)
-        return PrefixStore("meeting", store)
+        # A process may meet the others again for another run: what was said the last time is not to be heard then.
+        return PrefixStore(f"meeting/{store.add(f'meetings/{self.rank}', 1)}", store)
 
     def _decide(self, own: dict[str, Any]) -> tuple[int, str, list[str]]:
         """Rank 0's part: waits for the answers of the others, and tells them the verdict: status, line and hosts."""

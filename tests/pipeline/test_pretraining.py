@@ -47,7 +47,7 @@ def test_the_loss_is_both_means_over_the_global_batch(cuts):
     expected.backward()
     wanted = gradients(model)
 
-    workload = PreTraining(SimpleNamespace(), None, None, None)
+    workload = PreTraining(SimpleNamespace(), None, None, None, None)
     ends = np.cumsum(cuts)
     parts = [Batch(*(field[end - cut : end] for field in whole)) for cut, end in zip(cuts, ends)]
     counts = workload.counts(parts)
