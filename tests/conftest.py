@@ -1,11 +1,15 @@
 """What several folders of tests share."""
 
 import argparse
+import signal
 from pathlib import Path
 
 import pytest
 
 from data_prep.sources import sample
+
+# A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
