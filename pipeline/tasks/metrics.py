@@ -137,7 +137,8 @@ def squad_scores(
 
     Args:
         predictions: question id to answer, "" for none. Ids that are not in `gold` are ignored.
-        gold: question id to the accepted answers; none (or only articles and punctuation) is "unanswerable".
+        gold: question id to the accepted answers; none is "unanswerable". Where only articles and punctuation are
+            accepted, version 2.0 wants "", though the question counts as answerable.
         version: "1.1" or "2.0"; by default 2.0 if any question is unanswerable. They differ in what F1 an answer
             has of which nothing is left after normalisation.
 
@@ -152,7 +153,7 @@ def squad_scores(
                 raise ValueError(f"question {question} has no answer; SQuAD 1.1 has one for each")
             accepted = [normalise_answer(answer) for answer in answers]
         else:
-            accepted = _answers_left(answers) or [""]
+            accepted = [left for left in map(normalise_answer, answers) if left] or [""]
         prediction = predictions.get(question)
         if prediction is None:
             scores[question] = (0.0, 0.0)
@@ -168,10 +169,6 @@ def squad_scores(
 def squad_version(gold: Mapping[str, Sequence[str]]) -> str:
     """ "2.0" where a question has no answer, else "1.1"."""
     return "1.1" if all(gold.values()) else "2.0"
-
-
-def _answers_left(answers: Sequence[str]) -> list[str]:
-    return [left for left in map(normalise_answer, answers) if left]
 
 
 def squad(
@@ -205,7 +202,7 @@ def squad(
         raise ValueError("there is no question to evaluate")
     version = version or ("2.0" if null_odds is not None else squad_version(gold))
     raw = squad_scores(predictions, gold, version)
-    answerable = {question: version == "1.1" or bool(_answers_left(answers)) for question, answers in gold.items()}
+    answerable = {question: bool(answers) for question, answers in gold.items()}
     scores = raw
     if null_odds is not None:
         if lacking := next((question for question in gold if question not in null_odds), None):

@@ -56,7 +56,7 @@ def evaluate_2(predictions, gold, null_odds):
 
     def thresholded(question, index, threshold):
         if null_odds[question] > threshold:
-            return 0.0 if accepted[question] else 1.0
+            return 0.0 if gold[question] else 1.0
         return raw[question][index]
 
     figures = {"total": len(gold)}
@@ -64,7 +64,7 @@ def evaluate_2(predictions, gold, null_odds):
         scores = {question: thresholded(question, index, 1.0) for question in gold}
         figures[name] = 100 * sum(scores.values()) / len(gold)
         for part, wanted in (("HasAns", True), ("NoAns", False)):
-            chosen = [scores[question] for question in gold if bool(accepted[question]) == wanted]
+            chosen = [scores[question] for question in gold if bool(gold[question]) == wanted]
             if chosen:
                 figures[f"{part}_{name}"] = 100 * sum(chosen) / len(chosen)
                 figures[f"{part}_total"] = len(chosen)
@@ -73,13 +73,13 @@ def evaluate_2(predictions, gold, null_odds):
             """The search lets a question through with the words it has, an article alone being words, too."""
             total = 0.0
             for question in gold:
-                if null_odds[question] > threshold or (not accepted[question] and not predictions[question]):
-                    total += not accepted[question]
-                elif accepted[question]:
+                if null_odds[question] > threshold or (not gold[question] and not predictions[question]):
+                    total += not gold[question]
+                elif gold[question]:
                     total += raw[question][index]
             return 100 * total / len(gold)
 
-        none = 100 * sum(not answers for answers in accepted.values()) / len(gold)
+        none = 100 * sum(not answers for answers in gold.values()) / len(gold)
         best, at = none, 0.0
         for threshold in sorted(null_odds.values()):
             if searched(threshold) > best + 1e-9:

@@ -115,6 +115,12 @@ def test_squad_1_by_hand():
     assert figures == pytest.approx({"exact": 40.0, "f1": 20 * (1 + 2 / 3 + 2 / 3), "total": 5, "missing": 1})
 
 
+def test_of_equal_null_odds_those_that_come_first_are_let_through_first():
+    gold, predictions = {"a": ["x"], "b": []}, {"a": "x", "b": "y"}
+    assert metrics.squad(predictions, gold, {"a": 0.5, "b": 0.5})["best_exact"] == 100.0
+    assert metrics.squad(predictions, gold, {"b": 0.5, "a": 0.5})["best_exact"] == 50.0
+
+
 def test_squad_2_by_hand():
     gold = {"a": ["red"], "b": [], "c": [], "d": ["blue sky"]}
     predictions = {"a": "red", "b": "", "c": "green", "d": "sky"}
@@ -128,6 +134,10 @@ def test_squad_2_by_hand():
     assert lowered["f1"] == figures["best_f1"]
     assert metrics.squad({}, gold, odds)["exact"] == 0.0
     assert metrics.squad({}, gold, odds)["missing"] == 4
+    # An answer of which nothing is left is still an answer: the question counts as answerable, and "" is right.
+    article = metrics.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0}, threshold=3.0)
+    assert (article["exact"], article["HasAns_exact"], article["best_exact"]) == (100.0, 100.0, 100.0)
+    assert metrics.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0})["exact"] == 0.0
     with pytest.raises(ValueError, match="lack question d"):
         metrics.squad(predictions, gold, {"a": 0.0, "b": 0.0, "c": 0.0})
     with pytest.raises(ValueError, match="question b has no answer"):
