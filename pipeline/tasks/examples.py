@@ -1,6 +1,7 @@
 """What the tasks' files hold, as text: one example each, whatever the file's layout was."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,23 @@ def class_of(label: Any, labels: Sequence[str], place: str) -> int:
     if label in labels:
         return labels.index(label)
     raise UserError(f"{place}: the label {label!r} is not one of {', '.join(labels)}; mend it, or check --task")
+
+
+_HALF_A_PAIR = re.compile("[\ud800-\udfff]")
+
+
+def text_of(value: Any, name: str, place: str | Callable[[], str]) -> str:
+    """A field that holds text. Half a surrogate pair, which JSON can spell and UTF-8 cannot, becomes U+FFFD.
+
+    Args:
+        name, place: of the field, for a person; a `place` that takes long to find is asked for only where it is wanted.
+
+    Raises UserError where it holds something else.
+    """
+    if not isinstance(value, str):
+        where = place if isinstance(place, str) else place()
+        raise UserError(f"{where}: {name} is {value!r}, not a text; mend it, or check --data and --task")
+    return _HALF_A_PAIR.sub("\ufffd", value)
 
 
 def read_text(path: Path) -> str:

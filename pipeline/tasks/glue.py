@@ -1,8 +1,8 @@
 """The official files of the GLUE tasks: a directory of tab-separated files each, no quoting.
 
-Their oddities: CoLA has no header but in its test file; MRPC begins with a byte-order mark; QQP's training file has
-rows that lost columns, which are left out; MNLI has two dev and test sets; test files have no labels but an index,
-which submissions refer to; the diagnostic set stands in a directory of its own, beside or inside MNLI's.
+Their oddities: CoLA has no header but in its test file; MRPC begins with a byte-order mark; QQP's training and dev
+files have rows that lost columns, which are left out; MNLI has two dev and test sets; test files have no labels but an
+index, which submissions refer to; the diagnostic set stands in a directory of its own, beside or inside MNLI's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class Layout:
         texts: the columns of the text, or of both texts.
         label: the column of the label.
         columns: of files without a header.
-        may_lack_columns: rows with too few columns are known of the official files.
+        may_lack_columns: rows with too few columns are known of the official files that have labels.
     """
 
     directory: str
@@ -80,15 +80,19 @@ def read(task: Task, split: str, path: Path) -> list[TextExample]:
         columns, first = {name: number for number, name in enumerate(layout.columns)}, 0
     else:
         columns, first = {name: number for number, name in enumerate(header)}, 1
+    for_submission = not split.startswith(("train", "dev"))
     labelled = layout.label in columns
-    wanted = [*layout.texts, *([layout.label] if labelled or split.startswith(("train", "dev")) else [])]
+    wanted = [*layout.texts, *([] if for_submission and not labelled else [layout.label])]
     for name in wanted:
         if name not in columns:
             raise UserError(
                 f"{path}, line 1: there is no column {name!r} among {', '.join(header)}; "
                 f"get the official file of {layout.directory}, or check --task"
             )
-    examples = list(_examples(task, layout, path, lines[first:], first + 1, columns, wanted, labelled))
+    index = columns.get(_TEST_INDEX.get(task.name, _INDEX)) if for_submission else None
+    if index is not None:
+        wanted.append(header[index])
+    examples = list(_examples(task, path, lines[first:], first + 1, columns, wanted, index))
     if not examples:
         raise UserError(f"{path} holds no example; get the file again")
     return examples
@@ -96,25 +100,25 @@ def read(task: Task, split: str, path: Path) -> list[TextExample]:
 
 def _examples(
     task: Task,
-    layout: Layout,
     path: Path,
     lines: Sequence[str],
     first_line: int,
     columns: dict[str, int],
     wanted: Sequence[str],
-    labelled: bool,
+    index: int | None,
 ) -> Iterator[TextExample]:
+    """The examples of a file's lines; their ids are in column `index`, or None: they are numbered from 0."""
+    layout = LAYOUTS[task.name]
     width = 1 + max(columns[name] for name in wanted)
-    index = None if labelled else columns.get(_TEST_INDEX.get(task.name, _INDEX))
     for number, line in enumerate(lines):
         place = f"{path}, line {first_line + number}"
         row = line.split("\t")
         if len(row) < width:
-            if layout.may_lack_columns:
+            if layout.may_lack_columns and index is None:
                 continue
             raise UserError(f"{place}: {len(row)} columns instead of {len(columns)}; mend the line, or remove it")
         first, *second = (row[columns[name]] for name in layout.texts)
-        label = label_of(task, row[columns[layout.label]], place) if labelled else None
+        label = label_of(task, row[columns[layout.label]], place) if layout.label in wanted else None
         yield TextExample(str(number) if index is None else row[index], first, next(iter(second), None), label)
 
 

@@ -1,12 +1,12 @@
 """The same tasks as `datasets` has them: by hub name, or a local directory that the library reads or wrote."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
 from pipeline.tasks import race, squad
-from pipeline.tasks.examples import ChoiceExample, Examples, Passage, Question, Splits, TextExample
+from pipeline.tasks.examples import ChoiceExample, Examples, Passage, Question, Splits, TextExample, text_of
 from pipeline.tasks.glue import label_of
 from pipeline.tasks.task import Task
 
@@ -27,6 +27,8 @@ _OWN_ORDER = {"mnli": ("entailment", "neutral", "contradiction")}
 """What numbers mean in the column of labels where they are not the task's own order."""
 
 _UNKNOWN = -1
+_DIAGNOSTIC = "ax"
+"""What the data set "glue" calls MNLI's diagnostic set."""
 
 
 def read(task: Task, name: str) -> Splits:
@@ -60,10 +62,14 @@ def _open(task: Task, name: str) -> Any:
     try:
         if (Path(name) / "dataset_dict.json").exists():
             return datasets.load_from_disk(name)
-        subset = {"squad1": None, "squad2": None, "race": "all"}.get(task.name, task.name)
-        if Path(name).is_dir():
-            subset = None
-        return datasets.load_dataset(name, subset)
+        if Path(name).exists():
+            return datasets.load_dataset(name)
+        there = datasets.get_dataset_config_names(name)
+        subset = next((wanted for wanted in (task.name, "all") if wanted in there), None)
+        splits = datasets.load_dataset(name, subset)
+        if task.name == "mnli" and _DIAGNOSTIC in there:
+            splits["diagnostic"] = datasets.load_dataset(name, _DIAGNOSTIC)["test"]
+        return splits
     # The library raises whatever its readers and the network raise; the person needs the reason and the name.
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -87,14 +93,15 @@ def _texts(task: Task, rows: Any, split: str, place: str) -> Iterator[TextExampl
     # Named classes go by their names where these are the task's, other numbers by the order of the data set "glue".
     order = tuple(names) if set(names) == set(task.labels) else _OWN_ORDER.get(task.name, task.labels)
     for number, row in enumerate(rows):
-        first, *second = (row[column] for column in TEXTS[task.name])
+        here = f"{place}, row {number}"
+        first, *second = (text_of(row[column], f"column {column!r}", here) for column in TEXTS[task.name])
         label: Any = row["label"]
         if label == _UNKNOWN or label is None:
             label = None
         elif isinstance(label, int) and task.labels:
-            label = label_of(task, order[label] if label < len(order) else str(label), f"{place}, row {number}")
+            label = label_of(task, order[label] if 0 <= label < len(order) else str(label), here)
         else:
-            label = label_of(task, str(label), f"{place}, row {number}")
+            label = label_of(task, str(label), here)
         identity = row.get("idx", number) if split.startswith(("test", "diagnostic")) else number
         yield TextExample(str(identity), first, next(iter(second), None), label)
 
@@ -103,12 +110,30 @@ def _questions(task: Task, rows: Any, place: str) -> Iterator[Question]:
     _check_columns(rows, ("id", "question", "context", "answers"), place)
     passages: dict[str, Passage] = {}
     for number, row in enumerate(rows):
-        passage = passages.setdefault(row["context"], Passage(row["context"]))
-        answers = tuple(zip(row["answers"]["text"], row["answers"]["answer_start"]))
-        question = Question(str(row["id"]), row["question"], passage, answers)
+        here = f"{place}, row {number}"
+        context = text_of(row["context"], "column 'context'", here)
+        question = Question(
+            str(row["id"]),
+            text_of(row["question"], "column 'question'", here),
+            passages.setdefault(context, Passage(context)),
+            _answers(row["answers"], here),
+            labelled=row["answers"] is not None,
+        )
         if problem := squad.problem_of(task, question):
-            raise UserError(f"{place}, row {number}: {problem}")
+            raise UserError(f"{here}: {problem}")
         yield question
+
+
+def _answers(given: Any, place: str) -> tuple[tuple[str, int], ...]:
+    """A question's answers: a list of texts and one of places, as on the hub, or pairs, as in the official file."""
+    try:
+        if isinstance(given, Mapping):
+            pairs: Iterable[tuple[Any, Any]] = zip(given["text"], given["answer_start"], strict=True)
+        else:
+            pairs = ((answer["text"], answer["answer_start"]) for answer in given or ())
+        return tuple((text_of(text, "an answer", place), int(start)) for text, start in pairs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{place}: column 'answers' has no proper text and answer_start ({error}); mend it") from None
 
 
 def _choices(task: Task, rows: Any, place: str) -> Iterator[ChoiceExample]:

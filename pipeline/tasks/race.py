@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from pipeline.tasks.examples import ChoiceExample, class_of, read_text
+from pipeline.tasks.examples import ChoiceExample, class_of, read_text, text_of
 from pipeline.tasks.task import Task
 
 LEVELS = ("middle", "high")
@@ -53,13 +53,12 @@ def _questions(task: Task, text: str, path: Path, first_line: int, name: str) ->
         line = first_line + error.lineno - 1
         raise UserError(f"{path}, line {line}: broken JSON ({error.msg}); get the file again") from None
     place = f"{path}, line {first_line}"
-    lists = []
     for field in ("article", "questions", "options"):
         if not isinstance(record, dict) or field not in record:
             raise UserError(f"{place}: there is no {field!r}; check --data and --task")
-        lists.append(record[field])
-    article, questions, options = lists
-    answers = record.get("answers")
+    questions, options, answers = (record.get(field) for field in ("questions", "options", "answers"))
+    if not all(isinstance(given, list) for given in (questions, options, [] if answers is None else answers)):
+        raise UserError(f"{place}: questions, options and answers are not lists; mend it, or remove the passage")
     if len(options) != len(questions) or (answers is not None and len(answers) != len(questions)):
         raise UserError(f"{place}: as many options and answers as questions are wanted; mend it, or remove the passage")
     # Official files name themselves: "high19088.txt".
@@ -69,7 +68,7 @@ def _questions(task: Task, text: str, path: Path, first_line: int, name: str) ->
         yield question_of(
             task,
             f"{name}-{number}",
-            article,
+            record["article"],
             question,
             options[number],
             None if answers is None else answers[number],
@@ -79,10 +78,17 @@ def _questions(task: Task, text: str, path: Path, first_line: int, name: str) ->
 
 
 def question_of(
-    task: Task, identity: str, article: str, question: str, options: Any, answer: str | None, level: str, place: str
+    task: Task, identity: str, article: Any, question: Any, options: Any, answer: Any, level: str, place: str
 ) -> ChoiceExample:
     """One question. Raises UserError, which names `place`, where it has not four options, or no such answer."""
-    if len(options) != len(task.labels):
-        raise UserError(f"{place}: a question has {len(options)} options instead of {len(task.labels)}; remove it")
-    label = None if answer is None else class_of(answer, task.labels, place)
-    return ChoiceExample(identity, article, question, tuple(options), label, level)
+    if not isinstance(options, list) or len(options) != len(task.labels):
+        count = len(options) if isinstance(options, list) else "no list of"
+        raise UserError(f"{place}: a question has {count} options instead of {len(task.labels)}; remove it")
+    return ChoiceExample(
+        identity,
+        text_of(article, "the article", place),
+        text_of(question, "a question", place),
+        tuple(text_of(option, "an option", place) for option in options),
+        None if answer is None else class_of(answer, task.labels, place),
+        level,
+    )

@@ -29,9 +29,14 @@ def read(task: Task, data: str) -> Splits:
         from pipeline.tasks import hub
 
         splits = hub.read(task, data)
-    for split in ("train", *task.dev_splits):
-        if split in splits and not all(_is_labelled(example) for example in splits[split]):
+    for split, examples in splits.items():
+        if split in ("train", *task.dev_splits) and not all(map(_is_labelled, examples)):
             raise UserError(f"--data {data}: split {split} has examples without a label; get the official files")
+        seen: set[str] = set()
+        for example in examples:
+            if example.id in seen:
+                raise UserError(f"--data {data}: split {split} has two examples {example.id!r}; remove one")
+            seen.add(example.id)
     return splits
 
 

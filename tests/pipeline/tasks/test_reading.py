@@ -5,8 +5,15 @@ import json
 import pytest
 
 from data_prep.errors import UserError
+from data_prep.offsets import PlacingEncoder
+from data_prep.vocabulary import Vocabulary
 from pipeline.tasks import reading
 from pipeline.tasks.task import TASKS
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus):
+    return Vocabulary.load(corpus.vocabulary)
 
 
 def write(path, *lines):
@@ -127,6 +134,8 @@ def test_glue(name, tmp_path):
         ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\t5.5"], r"line 2: the score '5.5' is no number"),
         ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\tnan"], r"line 2: the score 'nan' is no number"),
         ("cola", "train.tsv", ["gj04\t1\t", "gj04"], r"train\.tsv, line 1: 3 columns instead of 4"),
+        ("qqp", "test.tsv", ["id\tquestion1\tquestion2", "0\tx"], r"test\.tsv, line 2: 2 columns instead of 3"),
+        ("rte", "test.tsv", ["index\tsentence1\tsentence2", "4\tx\ty", "4\tz\tw"], "split test has two examples '4'"),
         ("sst2", "train.tsv", ["sentence\tlabel"], "holds no example"),
         ("sst2", "train.tsv", [], "is empty"),
     ],
@@ -135,6 +144,25 @@ def test_mistakes_in_glue(name, file, lines, message, tmp_path):
     write(tmp_path / file, *lines)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS[name], str(tmp_path))
+
+
+def test_training_and_dev_examples_need_labels(tmp_path):
+    record = {name: value for name, value in RACE.items() if name != "answers"}
+    for split in ("train", "dev"):
+        write(tmp_path / "race" / f"{split}.jsonl", json.dumps(record))
+        with pytest.raises(UserError, match=f"split {split} has examples without a label"):
+            reading.read(TASKS["race"], str(tmp_path / "race"))
+        (tmp_path / "race" / f"{split}.jsonl").rename(tmp_path / "race" / "test.jsonl")
+        assert [one.label for one in reading.read(TASKS["race"], str(tmp_path / "race"))["test"]] == [None, None]
+    (tmp_path / "dev.json").write_text(json.dumps(squad({"id": "q1", "question": "When?"})))
+    with pytest.raises(UserError, match="split dev has examples without a label"):
+        reading.read(TASKS["squad2"], str(tmp_path))
+
+
+def test_a_test_file_with_labels_keeps_its_index(tmp_path):
+    write(tmp_path / "test.tsv", "sentence1\tsentence2\tlabel\tindex", "x\ty\tentailment\t7")
+    (example,) = reading.read(TASKS["rte"], str(tmp_path))["test"]
+    assert (example.id, example.label) == ("7", 0)
 
 
 def test_text_that_is_not_utf8(tmp_path):
@@ -156,13 +184,34 @@ def squad(*questions, **fields):
 
 
 def test_squad(tmp_path):
-    nothing = {"id": "q2", "question": "Who?", "answers": [], "is_impossible": True, "plausible_answers": []}
+    nothing = {**QUESTION, "id": "q2", "question": "Who?", "is_impossible": True}  # whatever answers are plausible
     (tmp_path / "train-v2.0.json").write_text(json.dumps(squad(QUESTION, nothing)))
     (tmp_path / "train-v1.1.json").write_text(json.dumps(squad(QUESTION), indent=1))
     splits = reading.read(TASKS["squad2"], str(tmp_path))
     assert [(one.id, one.answers) for one in splits["train"]] == [("q1", (("1905", 25),)), ("q2", ())]
     assert splits["train"][0].passage is splits["train"][1].passage
     assert [one.id for one in reading.read(TASKS["squad1"], str(tmp_path))["train"]] == ["q1"]
+    # Of several files the official one; of several others none is guessed.
+    for name in ("train-half-v2.0.json", "dev-a.json"):
+        (tmp_path / name).write_text(json.dumps(squad(nothing)))
+    splits = reading.read(TASKS["squad2"], str(tmp_path))
+    assert [one.id for one in splits["train"]] == ["q1", "q2"]
+    assert [one.id for one in splits["dev"]] == ["q2"]
+    (tmp_path / "dev-b.json").write_text(json.dumps(squad(nothing)))
+    with pytest.raises(UserError, match=r"several files for split dev of squad2: dev-a\.json, dev-b\.json"):
+        reading.read(TASKS["squad2"], str(tmp_path))
+
+
+def test_half_a_surrogate_pair_is_one_character(vocabulary, tmp_path):
+    """JSON can spell it, UTF-8 cannot; what stands behind it stays where it is."""
+    text = json.dumps(squad(QUESTION)).replace("Caf\\u00e9", "Caf\\ud83d")
+    assert "\\ud83d" in text
+    (tmp_path / "train.json").write_text(text)
+    (question,) = reading.read(TASKS["squad1"], str(tmp_path))["train"]
+    assert question.passage.text == PASSAGE.replace("é", "\ufffd")
+    PlacingEncoder(vocabulary).encode(question.passage.text)
+    (tmp_path / "train.jsonl").write_text(json.dumps({**RACE, "article": "half \ud83d"}))
+    assert reading.read(TASKS["race"], str(tmp_path))["train"][0].passage == "half \ufffd"
 
 
 @pytest.mark.parametrize(
@@ -170,8 +219,15 @@ def test_squad(tmp_path):
     [
         ("squad2", "\n" * 16 + '{"data": [', r"train\.json, line 17: broken JSON"),
         ("squad2", json.dumps({"version": "v2.0"}), "it has no 'data'"),
+        ("squad2", json.dumps({"data": [{"paragraphs": [{}]}]}), "article 1, paragraph 1: it has no 'context'"),
+        ("squad2", json.dumps({"data": [{"paragraphs": [{"context": 5}]}]}), "the context is 5, not a text"),
+        ("squad2", json.dumps(squad({**QUESTION, "question": None})), "line 1: the text of question q1 is None, not a"),
+        (
+            "squad2",
+            json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
+            "line 1: question q1 has an answer without text; remove it",
+        ),
         ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"line 1: question q1 has no proper 'question'"),
-        ("squad2", json.dumps(squad(QUESTION, QUESTION)), "the id 'q1' occurs twice"),
         (
             "squad1",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
@@ -187,11 +243,17 @@ def test_mistakes_in_squad(task, text, message, tmp_path):
 
 
 def test_the_line_of_a_mistake_in_squad(tmp_path):
-    wrong = {**QUESTION, "id": "q-wrong", "answers": [{"text": "1906", "answer_start": 25}]}
-    text = json.dumps(squad(QUESTION, wrong), indent=1)
-    (tmp_path / "train.json").write_text(text)
-    line = next(number for number, line in enumerate(text.splitlines(), start=1) if "q-wrong" in line)
-    with pytest.raises(UserError, match=rf"train\.json, line {line}: "):
+    """That of the question's id, however it is spelled, and though the same text may stand elsewhere."""
+    for identity in ("é wrong", "1905", 1905):
+        wrong = {**QUESTION, "id": identity, "answers": [{"text": "1906", "answer_start": 25}]}
+        text = json.dumps(squad(QUESTION, wrong), indent=1)
+        (tmp_path / "train.json").write_text(text)
+        line = max(number for number, line in enumerate(text.splitlines(), start=1) if '"id"' in line)
+        with pytest.raises(UserError, match=rf"train\.json, line {line}: "):
+            reading.read(TASKS["squad2"], str(tmp_path))
+    (tmp_path / "train.json").write_text(text := json.dumps(squad(QUESTION, QUESTION), indent=1))
+    line = max(number for number, line in enumerate(text.splitlines(), start=1) if '"id"' in line)
+    with pytest.raises(UserError, match=rf"train\.json, line {line}: the id 'q1' occurs twice"):
         reading.read(TASKS["squad2"], str(tmp_path))
 
 
@@ -227,6 +289,9 @@ def test_race(tmp_path):
         (json.dumps({**RACE, "answers": ["B"]}), "line 2: as many options and answers"),
         (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: a question has 1 options instead of 4"),
         (json.dumps({"article": "x", "options": []}), "line 2: there is no 'questions'"),
+        (json.dumps({**RACE, "questions": "ab"}), "line 2: questions, options and answers are not lists"),
+        (json.dumps({**RACE, "options": ["abcd", "efgh"]}), "line 2: a question has no list of options"),
+        (json.dumps({**RACE, "article": None}), "line 2: the article is None, not a text"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):
@@ -266,6 +331,18 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
     found = reading.read(TASKS["squad2"], str(tmp_path / "parquet"))["train"]
     assert [one.answers for one in found] == [(("1905", 25),), ()]
 
+    # One JSON a line, with answers as the official file has them, or not as they should be.
+    (tmp_path / "lines").mkdir()
+    line = {**QUESTION, "context": PASSAGE}
+    for answers, message in ((QUESTION["answers"], ""), ([{"text": "1905"}], "no proper text and answer_start")):
+        write(tmp_path / "lines" / "train.jsonl", json.dumps({**line, "answers": answers}))
+        if message:
+            with pytest.raises(UserError, match=f"row 0: column 'answers' has {message}"):
+                reading.read(TASKS["squad2"], str(tmp_path / "lines"))
+        else:
+            (one,) = reading.read(TASKS["squad2"], str(tmp_path / "lines"))["train"]
+            assert one.answers == (("1905", 25),)
+
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"holds no official file of rte, and `datasets` cannot open it"):
         reading.read(TASKS["rte"], str(tmp_path / "empty"))
@@ -273,3 +350,31 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
         reading.read(TASKS["rte"], str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="no column 'sentence1'"):
         reading.read(TASKS["rte"], str(tmp_path / "parquet"))
+
+    (tmp_path / "wrong").mkdir()
+    for text, label, message in ((None, 1, "row 0: column 'sentence' is None"), ("x", -2, "the label '-2' is not")):
+        datasets.Dataset.from_dict({"sentence": [text], "label": [label]}).to_parquet(tmp_path / "wrong/train.parquet")
+        with pytest.raises(UserError, match=message):
+            reading.read(TASKS["sst2"], str(tmp_path / "wrong"))
+
+
+def test_names_on_the_hub(monkeypatch):
+    """The task's subset, the only one, or of RACE that of both levels; of "glue" the diagnostic set, too."""
+    import datasets
+
+    asked = []
+    rows = datasets.Dataset.from_dict({"premise": ["p"], "hypothesis": ["h"], "label": [-1], "idx": [9]})
+
+    def load(name, subset):
+        asked.append((name, subset))
+        return datasets.DatasetDict({"test": rows} if subset == "ax" else {"test_matched": rows})
+
+    subsets = {"glue": ["mnli", "rte", "ax"], "someone/mnli": ["default"], "race": ["all", "high", "middle"]}
+    monkeypatch.setattr(datasets, "get_dataset_config_names", subsets.__getitem__)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    splits = reading.read(TASKS["mnli"], "glue")
+    assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9", "diagnostic": "9"}
+    assert set(reading.read(TASKS["mnli"], "someone/mnli")) == {"test_matched"}
+    with pytest.raises(UserError, match="there is no column 'example_id'"):
+        reading.read(TASKS["race"], "race")
+    assert asked == [("glue", "mnli"), ("glue", "ax"), ("someone/mnli", None), ("race", "all")]
