@@ -56,12 +56,14 @@ def _run(args: argparse.Namespace) -> int:
     from pipeline.finetuning import make_features
     from pipeline.initial import read_initial
     from pipeline.tasks import reading
-    from pipeline.tasks.run_results import write_summary
+    from pipeline.tasks.run_results import is_summed_up, write_summary
 
     task = find_task(args.task)
     splits = reading.read(task, args.data)
     if "train" not in splits:
         raise UserError(f"--data {args.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
+    if args.patience is not None and not set(task.dev_splits) & splits.keys():
+        raise UserError(f"--patience waits for a better evaluation, but --data {args.data} has no dev set; drop it")
     initial = read_initial(args.init)
     hardware, world_size = engine_config.detect_hardware(), int(os.environ["WORLD_SIZE"])
     digests = initial.digest(), _digest(splits)
@@ -74,7 +76,8 @@ def _run(args: argparse.Namespace) -> int:
         runs.check_earlier(settings.output, settings.identity())
     _check_form(args)
     left = [settings for settings in all_settings if not (settings.output / "done").exists()]
-    if left:
+    seeds = [settings.output for settings in all_settings] if args.seeds is not None else []
+    if left or (seeds and not is_summed_up(args.output, seeds)):
         deepspeed.init_distributed(verbose=False)
         control = Control()
         _lock = runs.take(args.output, control)  # until this process ends
@@ -84,8 +87,8 @@ def _run(args: argparse.Namespace) -> int:
             status = _run_seed(settings, initial, splits, features, control)
             if status:
                 return status
-        if args.seeds is not None and control.rank == 0:
-            write_summary(args.output, [settings.output for settings in all_settings])
+        if seeds and control.rank == 0:
+            write_summary(args.output, seeds)
         control.barrier()
     elif int(os.environ["RANK"]) == 0:
         print(f"{args.output} is finished: nothing to do")
@@ -104,7 +107,7 @@ def _run_seed(
 
     import torch
 
-    from pipeline import checkpoint_files, checkpoints, export, schedule
+    from pipeline import checkpoint_files, checkpoints, export
     from pipeline.engine import initialise
     from pipeline.finetuning import FineTuning
     from pipeline.heads import make_model
@@ -113,9 +116,6 @@ def _run_seed(
     from pipeline.tasks.run_results import write_results
     from pipeline.trainer import Position, Trainer, TrainingFailed
 
-    rates = schedule.from_config(
-        settings.engine.json.get("scheduler"), settings.engine.learning_rate, settings.warmup_steps, settings.steps
-    )
     if control.rank == 0:
         settings.output.mkdir(parents=True, exist_ok=True)
         atomic.write_text(settings.output / "settings.json", json.dumps(settings.to_dict(), indent=2) + "\n")
@@ -138,7 +138,7 @@ def _run_seed(
         trainer = Trainer(
             settings,
             engine,
-            rates,
+            settings.schedule(),
             workload,
             control,
             monitor,

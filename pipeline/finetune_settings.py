@@ -12,6 +12,7 @@ from data_prep.errors import UserError
 from model.config import AlbertConfig, Implementation
 from pipeline import engine_config
 from pipeline.engine_config import EngineConfig, Hardware
+from pipeline.schedule import Schedule, from_config
 from pipeline.settings import check_writable, hours, natural, positive
 from pipeline.tasks.span_features import SpanLimits
 from pipeline.tasks.task import TASKS, Task, find_task
@@ -70,6 +71,10 @@ class FinetuneSettings:
     def save_interval(self) -> int:
         """Every evaluation has its checkpoint: the best of them is the run's result."""
         return self.eval_interval
+
+    def schedule(self) -> Schedule:
+        """The learning rate of each step. Raises UserError for a warm-up longer than the run."""
+        return from_config(self.engine.json.get("scheduler"), self.engine.learning_rate, self.warmup_steps, self.steps)
 
     def hyperparameters(self) -> dict[str, Any]:
         """What Table 14 lists, and what else decides the outcome."""
@@ -203,7 +208,7 @@ def resolve(
         classifier_dropout_prob=0.1 if args.classifier_dropout is None else args.classifier_dropout,
     )
     given = {name: getattr(args, name) for name in ("doc_stride", "max_query_length", "max_answer_length")}
-    return FinetuneSettings(
+    settings = FinetuneSettings(
         task=task,
         model=model,
         implementation=Implementation(activation_checkpointing=args.activation_checkpointing),
@@ -224,6 +229,8 @@ def resolve(
         patience=None if args.patience is None else args.patience * eval_interval,
         max_hours=args.max_hours,
     )
+    settings.schedule()  # refuses what does not fit
+    return settings
 
 
 def _deepspeed_json(args: argparse.Namespace, task: Task, hardware: Hardware) -> dict[str, Any]:

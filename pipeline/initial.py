@@ -1,9 +1,7 @@
 """What fine-tuning starts from: an export, a pre-training run, or a run that was fine-tuned on another task."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import xxhash
@@ -12,7 +10,8 @@ from torch import Tensor, nn
 from data_prep.errors import UserError
 from data_prep.vocabulary import Vocabulary
 from model import AlbertConfig, checkpoint, huggingface
-from pipeline import checkpoints
+from pipeline import checkpoints, runs
+from pipeline.tasks.results import read_json
 
 HEAD_FILE = "head.json"
 """Beside albert.json: the task that the head in albert.safetensors was trained for."""
@@ -56,14 +55,14 @@ def read_initial(source: Path) -> Initial:
     place = source
     if (source / "results.json").exists() and not (source / "export").exists():
         raise UserError(f"--init {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
-    if (source / "settings.json").exists() and "task" in _read_json(source / "settings.json"):
+    if (source / "settings.json").exists() and "task" in runs.read_settings(source):
         place = source / "export"  # the best step of a fine-tuned run
         if not place.exists():
             raise UserError(f"--init {source} is a fine-tuning run that has not ended; end it, or name another one")
     task = None
     try:
         if (place / "settings.json").exists():
-            config = AlbertConfig.from_dict(_read_json(place / "settings.json")["model"])
+            config = AlbertConfig.from_dict(runs.read_settings(place)["model"])
             tensors = checkpoints.load_weights(place / "checkpoints")
         elif (place / huggingface.CONFIG_FILE).exists():
             config, tensors, fields = huggingface.read(place)
@@ -71,13 +70,15 @@ def read_initial(source: Path) -> Initial:
         elif (place / checkpoint.CONFIG_FILE).exists():
             config, tensors = checkpoint.read(place)
             if (place / HEAD_FILE).exists():
-                task = _read_json(place / HEAD_FILE)["finetuning_task"]
+                task = read_json(place / HEAD_FILE)["finetuning_task"]
         else:
             raise UserError(f"--init {source} holds no model; name an exported model, or the --output of a run")
     except UserError:
         raise
     except ValueError as error:
         raise UserError(f"--init {source}: {error}") from None
+    except KeyError as error:
+        raise UserError(f"--init {source} lacks {error} in its JSON; restore it, or name another model") from None
     vocabulary = Vocabulary.load(place / "spiece.model")
     if len(vocabulary) != config.vocab_size:
         raise UserError(
@@ -97,15 +98,12 @@ def fill(model: nn.Module, initial: Initial, task: str) -> list[str]:
     state = model.state_dict()
     for name, tensor in state.items():
         given = initial.tensors.get(name)
-        if given is None or (not name.startswith(_ENCODER) and initial.task != task):
-            if name.startswith(_ENCODER) and not name.startswith(_POOLER):
-                raise UserError(f"--init lacks the tensor {name}; it is another kind of model")
-            kept.append(name)
-        else:
+        of_encoder = name.startswith(_ENCODER)
+        if given is not None and given.shape == tensor.shape and (of_encoder or initial.task == task):
             tensor.copy_(given)
+        elif of_encoder and (given is not None or not name.startswith(_POOLER)):
+            how = "lacks" if given is None else f"has with other sizes, {tuple(given.shape)},"
+            raise UserError(f"--init {how} the tensor {name}; it is another kind of model")
+        else:
+            kept.append(name)
     return kept
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content

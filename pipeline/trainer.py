@@ -97,6 +97,7 @@ class Trainer:
         self.config = self.settings.engine
         self.clock = Clock(self.position.seconds)
         self.meter = Meter(self.workload.sums_count, self.engine.device)
+        self._saved_step = self.position.step or None  # a run that goes on begins at a checkpoint
         self._scores: dict[int, float] = {}  # of each evaluated step; the best checkpoint is kept by its own
         self.losses = LossWatch(self.engine.device)
         self._speed = self.throughput or Throughput(None, self.control.world_size, None)
@@ -137,7 +138,8 @@ class Trainer:
                 )
                 stops, share, counts = told[: len(flags)], told[len(flags)], told[len(flags) + 1 :]
                 if any(stops):
-                    self._save(must_succeed=True)
+                    if position.step != self._saved_step:  # else its checkpoint would lose the score that it has
+                        self._save(must_succeed=True)
                     return next(int(number) for number, stop in zip(signals.NUMBERS, stops) if stop)
                 rate = self._set_learning_rate(share)
                 self._step(micro_batches, counts)
@@ -296,6 +298,7 @@ class Trainer:
                     raise TrainingFailed(f"the checkpoint of step {step} failed: {error}") from None
                 self.progress.say(f"checkpoint of step {step} failed, training goes on: {error}")
                 return
+        self._saved_step = step
         seconds = time.perf_counter() - began
         self.deadline.took("save", seconds)
         self.monitor.log(step, {"checkpoint_seconds": seconds}, "save")

@@ -1,6 +1,7 @@
 """What a fine-tuning run leaves when it ends: predictions, submissions, and `results.json`."""
 
 import json
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from pipeline.tasks.comparison import figure_of
 from pipeline.tasks.ensemble import metrics_of
 from pipeline.tasks.features import Features
 from pipeline.tasks.predictions import Logits, save_answers
-from pipeline.tasks.results import RESULTS
+from pipeline.tasks.results import RESULTS, read_json
 
 if TYPE_CHECKING:
     from pipeline.finetune_settings import FinetuneSettings
@@ -55,7 +56,7 @@ def write_results(
         results: dict[str, Any] = {
             "task": settings.task.name,
             "model": settings.model.to_dict(),
-            "init": None if settings.random_weights else str(settings.init),
+            "init": None if settings.random_weights else os.path.abspath(settings.init),
             "random_weights": settings.random_weights,
             "seed": settings.seed,
             "hyperparameters": settings.hyperparameters(),
@@ -86,6 +87,12 @@ def _print_split(task: str, split: str, figures: Mapping[str, float], found: Pre
         print(
             f"  {figure.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}; one answer to all: {figure.majority:.1f}"
         )
+
+
+def is_summed_up(output: Path, members: Sequence[Path]) -> bool:
+    """Whether `output/results.json` is that of these seeds: a kill may have come between the last one and it."""
+    path = output / RESULTS
+    return path.exists() and [seed["directory"] for seed in read_json(path)["seeds"]] == [one.name for one in members]
 
 
 def write_summary(output: Path, members: Sequence[Path]) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,14 +18,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from data_prep.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
-from pipeline import checkpoints, export
+from pipeline import checkpoint_files, checkpoints, export, finetune
+from pipeline.finetuning import score_name
 from pipeline.prediction import batches_of
 from pipeline.tasks import metrics, reading
 from pipeline.tasks.predictions import Logits, load_answers
 from pipeline.tasks.task import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.tasks import task_files
-from tests.pipeline.test_pretrain import free_port, signal_when
+from tests.pipeline.workers.finetune_tasks import Start
+from tests.pipeline.workers.processes import free_port
 
 QUICK = ["--learning-rate", "0.003", "--warmup-steps", "2", "--log-interval", "5"]
 
@@ -52,9 +55,24 @@ def words(data, task, output, *more):
     return [str(word) for word in given_words]
 
 
-def launch(ranks, *arguments):
-    launcher = ["deepspeed", "--quiet", "--num_accelerators", str(ranks), "--master_port", str(free_port())]
-    return [*launcher, "--module", "pipeline.finetune", *arguments]
+def start_ranks(count, arguments):
+    """The processes that a launcher would start, which takes longer than what they have to do."""
+    shared = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    shared |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "pipeline.finetune", *arguments],
+            cwd=REPOSITORY, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+
+
+def end_of(ranks, status=0):
+    """Waits for the ranks to end, each with this status."""
+    printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [status] * len(ranks), printed
 
 
 def records(output):
@@ -68,6 +86,13 @@ def records(output):
     ]
 
 
+def be_no_rank(monkeypatch):
+    """What a start without a launcher finds; and what it sets is gone after the test."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # so that it is known to be undone
+        monkeypatch.delenv(name)
+
+
 def results(output):
     return json.loads((output / "results.json").read_text())
 
@@ -79,7 +104,8 @@ SST2 = ("--steps", "40", "--eval-interval", "10", "--batch-size", "16", "--class
 def finished(data, tmp_path_factory):
     """A run on two ranks that nothing disturbed."""
     output = tmp_path_factory.mktemp("run") / "sst2"
-    return output, run(*launch(2, *words(data, "sst2", output, *SST2)))
+    launcher = ["deepspeed", "--quiet", "--num_accelerators", 2, "--master_port", free_port(), "--module"]
+    return output, run(*launcher, "pipeline.finetune", *words(data, "sst2", output, *SST2))
 
 
 def test_a_run_leaves_what_it_promises(finished, data):
@@ -120,34 +146,41 @@ def test_transformers_opens_the_export_and_agrees(finished, data):
             np.testing.assert_allclose(logits, reference.numpy(), atol=1e-4)
 
 
-def test_a_stopped_run_goes_on_bit_for_bit(finished, data, tmp_path):
+def test_a_stopped_run_goes_on_bit_for_bit(finished, data, tmp_path, monkeypatch, capsys):
     output = tmp_path / "stopped"
-    command = launch(2, *words(data, "sst2", output, *SST2))
-    process = subprocess.Popen(
-        command, cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert signal_when(process, output, 10, signal.SIGTERM) == 75
+    command = words(data, "sst2", output, *SST2)
+    ranks = start_ranks(2, command)
+    deadline = time.monotonic() + 120
+    while not (output / "checkpoints" / "step-00000010").exists():
+        assert time.monotonic() < deadline, "the run never came so far"
+        assert all(rank.poll() is None for rank in ranks), "the run ended early"
+        time.sleep(0.005)
+    for rank in ranks:
+        rank.send_signal(signal.SIGTERM)
+    end_of(ranks, status=75)
     assert not (output / "done").exists()
-    run(*launch(2, *words(data, "sst2", output, *SST2)))
+    end_of(start_ranks(2, command))
     undisturbed, _ = finished
     assert records(output) == records(undisturbed)
     assert results(output) == results(undisturbed)
     expected = checkpoints.load_weights(export.best_checkpoint(undisturbed))
     found = checkpoints.load_weights(export.best_checkpoint(output))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    again = run(sys.executable, "-m", "pipeline.finetune", *words(data, "sst2", output, *SST2))
-    assert "nothing to do" in again.stdout
+    be_no_rank(monkeypatch)
+    assert finetune.main(command) == 0
+    assert "nothing to do" in capsys.readouterr().out
 
 
-def test_one_rank_and_three_give_the_same(data, tmp_path):
+SQUAD2 = ("--steps", "6", "--eval-interval", "3", "--batch-size", "12", "--classifier-dropout", "0")
+
+
+def test_one_rank_and_three_give_the_same(all_tasks, data, tmp_path):
     """Training follows the same path, and an evaluation of 37 questions in uneven batches counts each once."""
-    found = []
-    for ranks in (1, 3):
-        output = tmp_path / str(ranks)
-        more = ("--steps", "6", "--eval-interval", "3", "--batch-size", "12", "--classifier-dropout", "0")
-        run(*launch(ranks, *words(data, "squad2", output, *more)))
-        found.append((load_answers(output / "logits" / "dev.json"), results(output), records(output)))
+    end_of(start_ranks(3, words(data, "squad2", tmp_path / "three", *SQUAD2)))
+    found = [
+        (load_answers(output / "logits" / "dev.json"), results(output), records(output))
+        for output in (all_tasks[0] / "one-rank", tmp_path / "three")
+    ]
     (one, results_of_one, records_of_one), (three, results_of_three, records_of_three) = found
     assert one.keys() == three.keys() == {f"dev-{number}" for number in range(37)}
     for question, answers in one.items():
@@ -177,24 +210,43 @@ def test_every_unit_is_evaluated_once_and_all_ranks_have_as_many_batches(lengths
 def all_tasks(data, tmp_path_factory):
     """Every task trained and evaluated in one process; and what only some of them are asked."""
     outputs = tmp_path_factory.mktemp("tasks")
-    lines = [
-        words(data, task, outputs / task, "--steps", "3", "--batch-size", "4", "--max-length", "48") for task in TASKS
+    starts = [
+        Start(words(data, task, outputs / task, "--steps", "3", "--batch-size", "4", "--max-length", "48"))
+        for task in TASKS
     ]
     mnli = [*words(data, "rte", outputs / "rte-from-mnli", "--steps", "2", "--batch-size", "4")]
     mnli[mnli.index("--init") + 1] = str(outputs / "mnli")
     squad2 = [*words(data, "squad2", outputs / "squad2-again", "--steps", "2", "--learning-rate", "0")]
-    squad2[squad2.index("--init") + 1] = str(outputs / "squad2")
-    lines += [
-        mnli,
-        squad2,
-        words(data, "mrpc", outputs / "seeds", "--steps", "4", "--batch-size", "4", "--seeds", "3", "--random-weights"),
-        words(data, "cola", outputs / "patient", "--steps", "50", "--eval-interval", "2", "--patience", "3",
-              "--learning-rate", "0"),
-    ]  # fmt: skip
-    file = outputs / "lines.json"
-    file.write_text(json.dumps(lines))
+    squad2[squad2.index("--init") + 1] = os.path.relpath(outputs / "squad2", REPOSITORY)
+    seeds = words(
+        data, "mrpc", outputs / "seeds", "--steps", "4", "--batch-size", "4", "--seeds", "3", "--random-weights"
+    )
+    patient = words(data, "cola", outputs / "patient", "--steps", "50", "--eval-interval", "2", "--patience", "3",
+                    "--learning-rate", "0")  # fmt: skip
+    twice = words(data, "cola", outputs / "stopped-twice", "--steps", "6", "--eval-interval", "2")
+    starts += [
+        Start(words(data, "squad2", outputs / "one-rank", *SQUAD2)),
+        Start(mnli),
+        Start(squad2),
+        Start(seeds),
+        Start(seeds, without=str(outputs / "seeds" / "results.json")),  # as if killed between the last seed and it
+        Start(patient, stop_at=4),
+        Start(patient),
+        Start(twice, stop_at=2),
+        Start(twice, stop_at=2),
+    ]
+    file = outputs / "starts.json"
+    file.write_text(json.dumps(starts))
     printed = run(sys.executable, "-m", "tests.pipeline.workers.finetune_tasks", file)
     return outputs, printed
+
+
+def test_the_first_metric_chooses_the_best_step():
+    assert {name: score_name(task) for name, task in TASKS.items()} == {
+        "cola": "matthews", "stsb": "pearson", "sst2": "accuracy", "mnli": "accuracy", "qnli": "accuracy",
+        "qqp": "accuracy", "rte": "accuracy", "mrpc": "accuracy", "wnli": "accuracy", "squad1": "f1",
+        "squad2": "best_f1", "race": "accuracy",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -203,8 +255,7 @@ def test_every_task_trains_and_evaluates(all_tasks, name):
     found = results(outputs / name)
     task = TASKS[name]
     assert set(found["metrics"]) == set(task.dev_splits) | ({"test"} if name in ("squad1", "squad2", "race") else set())
-    main = {"squad1": "f1", "squad2": "best_f1"}.get(name) or metrics.METRICS[name][0]
-    assert np.isfinite(found["metrics"][task.dev_splits[0]][main])
+    assert np.isfinite(found["metrics"][task.dev_splits[0]][score_name(task)])
     predicted = {path.stem for path in (outputs / name / "logits").iterdir()}
     assert predicted == set(found["examples"]) - {"train"}
     if name == "mnli":
@@ -228,6 +279,8 @@ def test_weights_of_another_task_lose_their_head_and_those_of_the_same_keep_it(a
     before = export.load_finetuned(outputs / "squad2").state_dict()
     after = export.load_finetuned(outputs / "squad2-again").state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
+    # Wherever they are looked for from, and however the command line put it.
+    assert results(outputs / "squad2-again")["init"] == str(outputs / "squad2")
 
 
 def test_several_seeds_give_median_and_spread(all_tasks):
@@ -242,10 +295,17 @@ def test_several_seeds_give_median_and_spread(all_tasks):
     assert not torch.equal(weights[0][name], weights[1][name])
 
 
-def test_training_ends_when_patience_does(all_tasks):
+def test_training_ends_when_patience_does_also_in_a_run_that_was_stopped(all_tasks):
     outputs, _ = all_tasks
     # Nothing is learnt: the first evaluation, after two steps, is the best, and three more are waited for.
     assert results(outputs / "patient")["steps"] == 8
+
+
+def test_a_run_that_is_stopped_before_its_next_step_keeps_the_score_it_had(all_tasks):
+    outputs, _ = all_tasks
+    best = checkpoint_files.find_best(outputs / "stopped-twice" / "checkpoints")
+    assert best is not None
+    assert checkpoint_files.step_of(best) == 2
 
 
 @pytest.mark.parametrize(
@@ -256,19 +316,20 @@ def test_training_ends_when_patience_does(all_tasks):
         ({"--data": "./nowhere"}, "--data ./nowhere does not exist; name a directory"),
         ({"--max-length": "65"}, "--max-length 65 is more than the 64 positions of the model"),
         ({"--batch-size": "0"}, "0 is not at least 1"),
+        ({"--steps": "1"}, "2 warm-up steps do not fit into 1 steps; lower --warmup-steps"),
+        ({"--data": "{root}/no-dev", "--patience": "2"}, "--patience waits for a better evaluation, but --data"),
         ({"--stepz": "3"}, "unknown argument --stepz; did you mean --steps?"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatch, capsys, change, message):
-    from pipeline import finetune
-
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
+    be_no_rank(monkeypatch)
     line = words(data, "sst2", tmp_path / "run")
+    (data.root / "no-dev").mkdir(exist_ok=True)
+    (data.root / "no-dev" / "train.tsv").write_text("sentence\tlabel\nfine\t1\n")
     for flag, value in change.items():
         line = [*line[: line.index(flag)], *line[line.index(flag) + 2 :]] if flag in line else line
-        line += [flag, value]
+        line += [flag, value.format(root=data.root)]
     with pytest.raises(SystemExit) as left:
         finetune.main(line)
     assert left.value.code == 2
@@ -279,11 +340,8 @@ def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatc
 
 
 def test_another_run_s_directory_is_refused(finished, data, monkeypatch, capsys):
-    from pipeline import finetune
-
     output, _ = finished
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
+    be_no_rank(monkeypatch)
     for more, message in (
         (("--steps", "41"), "hyperparameters.steps: 40 -> 41"),
         (("--steps", "40", "--seeds", "2"), "holds a run of one seed"),
