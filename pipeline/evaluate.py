@@ -25,6 +25,8 @@ def summary(run: Path, export: Path | None = None) -> str:
         UserError: `run` holds no run, or one that has not been evaluated on held-out rows yet.
     """
     settings = runs.read_settings(run)
+    if "objective" not in settings:
+        raise UserError(f"{run} is a fine-tuning run; its figures are in {run / 'results.json'}, or use `compare`")
     evaluation = monitor.last_record(run, "eval")
     training = monitor.last_record(run, "train")
     if evaluation is None or training is None:
@@ -67,7 +69,10 @@ def tables(args: argparse.Namespace) -> str:
     runs = results.find_runs(args.runs)
     evidence = Evidence(runs, results.find_pretrained(args.runs, runs), results.digest_of(args.additional_data))
     written = write_tables(evidence, args.out, names)
-    return f"{written[0].read_text(encoding='utf-8')}\nwritten: {', '.join(map(str, written))}"
+    lines = [written[0].read_text(encoding="utf-8"), f"written: {', '.join(map(str, written))}"]
+    if lost := [str(run.directory) for run in runs if not run.origins and not run.results.get("random_weights")]:
+        lines.append(f"in no table, as the pre-training that they started from is not there: {', '.join(lost)}")
+    return "\n".join(lines)
 
 
 def ensemble(args: argparse.Namespace) -> str:
@@ -135,6 +140,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(args.run_command(args))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}; choose another place", file=sys.stderr)
         return 2
     return 0
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,21 +121,24 @@ def _plain(value: Any) -> Any:
 
 def keep_until(lines: str, step: int) -> str:
     """The records of a `metrics.jsonl` up to and including `step`; a last line that a kill cut short is dropped."""
-    kept = []
+    return "".join(line + "\n" for line, record in _whole(lines) if record["step"] <= step)
+
+
+def _whole(lines: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each line that is a whole record, and the record."""
     for line in lines.splitlines():
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if record["step"] <= step:
-            kept.append(line + "\n")
-    return "".join(kept)
+        with contextlib.suppress(json.JSONDecodeError):
+            yield line, json.loads(line)
+
+
+def read_records(run: Path, split: str) -> list[dict[str, Any]]:
+    """The records of "train" or "eval" in a run's metrics, by step; none where there is no file."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [record for _, record in _whole(lines) if record["split"] == split]
 
 
 def last_record(run: Path, split: str) -> dict[str, Any] | None:
     """The newest record of "train" or "eval" in a run's metrics, or None."""
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        return None
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return next((record for record in reversed(records) if record["split"] == split), None)
+    records = read_records(run, split)
+    return records[-1] if records else None

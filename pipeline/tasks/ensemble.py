@@ -13,7 +13,7 @@ from data_prep import atomic
 from data_prep.errors import UserError
 from pipeline.tasks import metrics, submissions
 from pipeline.tasks.predictions import Answers, Logits, Span, save_answers
-from pipeline.tasks.results import RESULTS, TaskRun, member_directories, read_predictions
+from pipeline.tasks.results import RESULTS, TaskRun, member_directories, read_json, read_predictions
 
 
 def average_logits(members: Sequence[Logits]) -> Logits:
@@ -83,16 +83,20 @@ def metrics_of(task: str, given: Logits | Mapping[str, Answers]) -> dict[str, fl
 def write_ensembles(runs: Sequence[TaskRun], out: Path) -> list[dict[str, Any]]:
     """Averages the runs of each task, with all their seeds, into `out/TASK`, a run like its members.
 
-    `out/TASK` gets `results.json`, `logits/` and `submission/`.
+    `out/TASK` gets `results.json`, `logits/` and `submission/`. Runs that are ensembles themselves are passed over.
 
     Returns:
         What the `results.json` say, a task each.
     Raises:
-        UserError: a run without logits, or runs of one task that do not fit together.
+        UserError: a run without logits, runs of one task that do not fit together, or a run where an ensemble would be.
     """
     by_task: dict[str, list[TaskRun]] = defaultdict(list)
     for run in runs:
-        by_task[run.task].append(run)
+        if not run.members:
+            by_task[run.task].append(run)
+    for task in by_task:
+        if (out / task / RESULTS).exists() and "ensemble" not in read_json(out / task / RESULTS):
+            raise UserError(f"{out / task} holds a run that is no ensemble; choose another --out")
     return [_write_ensemble(task, members, out / task) for task, members in by_task.items()]
 
 
@@ -104,32 +108,33 @@ def _write_ensemble(task: str, runs: Sequence[TaskRun], out: Path) -> dict[str, 
             splits[split].append(given)
     results: dict[str, Any] = {
         "task": task,
-        "ensemble": [str(run.directory) for run in runs],
+        "ensemble": [str(run.directory.absolute()) for run in runs],
         "members": len(directories),
         "init": None,
         "examples": {},
         "metrics": {},
     }
-    (out / "logits").mkdir(parents=True, exist_ok=True)
-    (out / "submission").mkdir(exist_ok=True)
-    for split, members in splits.items():
-        if len(members) < len(directories):
-            continue  # not every member predicted it
-        try:
-            mean = _average_members(members)
-        except ValueError as error:
-            names = ", ".join(map(str, directories))
-            raise UserError(f"{task}: {error} in split {split} of {names}; average runs of the same data") from None
-        if isinstance(mean, Logits):
-            mean.save(out / "logits" / f"{split}.npz")
-            submissions.write_logits(task, split, mean, out / "submission")
-        else:
-            save_answers(out / "logits" / f"{split}.json", mean)
-            submissions.write_answers(task, split, mean, out / "submission")
-        results["examples"][split] = len(mean.ids) if isinstance(mean, Logits) else len(mean)
-        if figures := metrics_of(task, mean):
-            results["metrics"][split] = figures
-    atomic.write_text(out / RESULTS, json.dumps(results, indent=1) + "\n")
+    with atomic.replacing_directory(out) as place:
+        (place / "logits").mkdir()
+        (place / "submission").mkdir()
+        for split, members in splits.items():
+            if len(members) < len(directories):
+                continue  # not every member predicted it
+            try:
+                mean = _average_members(members)
+            except ValueError as error:
+                names = ", ".join(map(str, directories))
+                raise UserError(f"{task}: {error} in split {split} of {names}; average runs of the same data") from None
+            if isinstance(mean, Logits):
+                mean.save(place / "logits" / f"{split}.npz")
+                submissions.write_logits(task, split, mean, place / "submission")
+            else:
+                save_answers(place / "logits" / f"{split}.json", mean)
+                submissions.write_answers(task, split, mean, place / "submission")
+            results["examples"][split] = len(mean.ids) if isinstance(mean, Logits) else len(mean)
+            if figures := metrics_of(task, mean):
+                results["metrics"][split] = figures
+        atomic.write_text(place / RESULTS, json.dumps(results, indent=1) + "\n")
     return results
 
 

@@ -76,7 +76,12 @@ def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
         if not directory.is_dir():
             raise UserError(f"--runs {directory} is no directory; name --output directories of pipeline.finetune")
         found |= {path.parent for path in directory.rglob(RESULTS)}
-    return [_read(directory) for directory in sorted(found) if directory.parent not in found]
+    return [_read(directory) for directory in sorted(found) if not _is_seed(directory) or directory.parent not in found]
+
+
+def _is_seed(directory: Path) -> bool:
+    """Whether it is the run of one of several seeds."""
+    return directory.name.startswith("seed-")
 
 
 def _read(directory: Path) -> TaskRun:

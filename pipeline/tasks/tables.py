@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep import atomic
-from data_prep.errors import UserError
 from model import AlbertConfig
 from model.parameter_counts import parameter_counts
+from pipeline import monitor
 from pipeline.tasks import table_plots
 from pipeline.tasks.paper import FIGURE_2, GLUE_SCORE, TABLES, Column, Figures, Row, Table
 from pipeline.tasks.results import RESULTS, Pretrained, TaskRun
@@ -157,11 +157,11 @@ def _of_pretraining(name: str, run: Pretrained) -> float | None:
 
 def _with_speed(rows: Sequence[MeasuredRow], evidence: Evidence, scale: Scale) -> list[MeasuredRow]:
     """Adds the tokens that a row's pre-training saw a second, as a multiple of BERT-large's."""
-    speeds = {}
+    speeds: dict[str, tuple[float, int]] = {}
     for measured in rows:
         for run in _pretrained_as(measured.row, evidence, scale):
             if "tokens_per_second" in (last := run.last("train")):
-                speeds[measured.row.name] = last["tokens_per_second"], run.settings["world_size"]
+                speeds.setdefault(measured.row.name, (last["tokens_per_second"], run.settings["world_size"]))
     if "BERT large" not in speeds:
         return list(rows)
     reference, ranks = speeds["BERT large"]
@@ -232,11 +232,8 @@ def as_json(table: Table, rows: Sequence[MeasuredRow], scale: Scale) -> dict[str
 
 def curve(run: Pretrained) -> list[tuple[int, float]]:
     """(step, MLM accuracy in percent) of every evaluation on held-out text."""
-    path = run.directory / "metrics.jsonl"
-    if not path.exists():
-        return []
-    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [(record["step"], 100 * record["mlm_accuracy"]) for record in records if record["split"] == "eval"]
+    records = monitor.read_records(run.directory, "eval")
+    return [(record["step"], 100 * record["mlm_accuracy"]) for record in records if record["mlm_accuracy"] is not None]
 
 
 _NOTES = {
@@ -261,18 +258,9 @@ def write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None = No
 
     Args:
         names: of the tables; all of them by default.
-
-    Raises:
-        UserError: `out` cannot be written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        return _write_tables(evidence, out, [TABLES[name] for name in names or TABLES])
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}; choose another place") from None
-
-
-def _write_tables(evidence: Evidence, out: Path, tables: Sequence[Table]) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    tables = [TABLES[name] for name in names or TABLES]
     sections, written, values = [f"# The paper's tables\n\n{_READING}\n"], [], []
     scales = [scale for scale in SCALES.values() if any(_has_runs(table, evidence, scale) for table in tables)]
     for scale in scales or [SCALES["paper"]]:

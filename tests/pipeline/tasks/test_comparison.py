@@ -84,6 +84,16 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     odds = json.loads((tmp_path / "mean" / "squad2" / "submission" / "squad2_dev_null_odds.json").read_text())
     assert set(odds.values()) == {-1.0}
     assert [run.task for run in results.find_runs([tmp_path / "mean"])] == ["rte", "squad2"]
+    # Made again, an ensemble below --runs is no member of itself, and nothing of the earlier one is left.
+    (tmp_path / "mean" / "rte" / "logits" / "old.npz").touch()
+    assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 0
+    assert json.loads((tmp_path / "mean" / "rte" / "results.json").read_text()) == written
+    assert {path.name for path in (tmp_path / "mean" / "rte" / "logits").iterdir()} == {"dev.npz", "test.npz"}
+    # What stands where an ensemble would be is kept, if it is something else.
+    made_runs.finetuning(tmp_path / "kept" / "rte", "rte", "x", {})
+    assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "kept")]) == 2
+    assert "kept/rte holds a run that is no ensemble" in capsys.readouterr().err
+    assert not (tmp_path / "kept" / "squad2").exists()
     # Another data set's run does not fit.
     other = made_runs.finetuning(tmp_path / "other", "rte", "x", {})
     made_runs.logits(other, "dev", 9, 1)

@@ -1,6 +1,7 @@
 """The paper's tables: its figures agree with each other, and runs find the row, scale and cell they belong to."""
 
 import json
+import os
 import statistics
 
 import pytest
@@ -113,9 +114,12 @@ def test_of_several_runs_the_one_with_most_seeds_counts_and_ensembles_have_their
     many = made_runs.finetuning(
         tmp_path / "many", "rte", init, {}, seeds=[0, 1], median={"dev": {"accuracy": 0.5}}, spread={}
     )
+    made_runs.finetuning(many / "seed-0", "rte", init, {"dev": {"accuracy": 0.4}})
     once = made_runs.finetuning(tmp_path / "once", "rte", init, {"dev": {"accuracy": 0.9}})
     mnli = made_runs.finetuning(tmp_path / "mnli", "mnli", init, FIGURES["mnli"])
-    through = made_runs.finetuning(tmp_path / "mrpc", "mrpc", mnli, {"dev": {"accuracy": 0.75, "f1": 0.8}})
+    # In the directory of the run that it starts from, and yet a run of its own.
+    through = made_runs.finetuning(mnli / "mrpc", "mrpc", mnli, {"dev": {"accuracy": 0.75, "f1": 0.8}})
+    assert [run.directory for run in results.find_runs([tmp_path])] == [many, mnli, through, once]
     made_runs.finetuning(tmp_path / "mean", "rte", None, {"dev": {"accuracy": 0.7}}, ensemble=[str(many), str(once)])
     found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
     single = found["ALBERT (1M), single"]
@@ -123,6 +127,9 @@ def test_of_several_runs_the_one_with_most_seeds_counts_and_ensembles_have_their
     assert single.runs["mrpc"] == str(through)  # its weights come from the MNLI run, and so from the same model
     assert found["ALBERT, ensemble"].figures == {"rte": (70.0,)}
     assert found["ALBERT (1.5M), single"].figures == {}
+    os.utime(made_runs.finetuning(tmp_path / "older", "mnli", init, {}) / "results.json", (1, 1))
+    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
+    assert found["ALBERT (1M), single"].runs["mnli"] == str(mnli)  # of two runs of one seed the newest
     # An ensemble whose members are not there any more is of no row that is known.
     made_runs.finetuning(tmp_path / "lost", "cola", None, {"dev": {"matthews": 0.7}}, ensemble=[str(tmp_path / "gone")])
     found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
@@ -145,8 +152,13 @@ def test_the_leaderboards_average():
 def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     root, out = tmp_path / "runs", tmp_path / "out"
     base = made_runs.pretraining(root / "base", TINY, PreTraining("albert-base"), sop_accuracy=0.6)
+    records = (base / "metrics.jsonl").read_text()
+    nothing = '{"step": 0, "split": "eval", "mlm_accuracy": null}\n'
+    (base / "metrics.jsonl").write_text(nothing + records + '{"step": 3, "split": "ev')  # killed there
     for task, metrics in FIGURES.items():
         made_runs.finetuning(root / "base-tasks" / task, task, base, metrics)
+    made_runs.finetuning(root / "lost", "sst2", tmp_path / "gone", FIGURES["sst2"])
+    made_runs.finetuning(root / "random", "sst2", None, FIGURES["sst2"], random_weights=True)
     assert evaluate.main(["tables", "--runs", str(root), "--out", str(out)]) == 0
     text = (out / "tables.md").read_text()
     assert "tiny" in text
@@ -163,7 +175,7 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     plots = {path.name for path in out.glob("*.png")}
     assert plots == {*(f"tiny-table-{name}.png" for name in "23457"), "tiny-figure2a.png"}
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))
-    capsys.readouterr()
+    assert f"is not there: {root / 'lost'}\n" in capsys.readouterr().out
     # Nothing there: every figure is missing, and says so.
     (tmp_path / "empty").mkdir()
     assert evaluate.main(["tables", "--runs", str(tmp_path / "empty"), "--out", str(out / "e"), "--tables", "6"]) == 0
@@ -178,13 +190,17 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
         (["tables", "--runs", "{tmp}/bad", "--out", "{tmp}/out"], "results.json"),
         (["tables", "--runs", "{tmp}", "--out", "{tmp}/out", "--additional-data", "{tmp}"], "no manifest.json"),
         (["compare", "--runs", "{tmp}/plain"], "holds no logits"),
+        (["tables", "--runs", "{tmp}/plain", "--out", "{tmp}/plain/results.json"], "results.json: File exists; choose"),
+        (["tables", "--runs", "{tmp}/plain", "--out", "{tmp}/out", "--table", "2"], "--table"),
+        (["summary", "--run", "{tmp}/plain"], "is a fine-tuning run; its figures are in"),
         (["ensemble", "--runs", "{tmp}/plain", "--out", "{tmp}/out"], "holds no logits"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, capsys, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
-    made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
+    plain = made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
+    (plain / "settings.json").write_text('{"task": "rte"}')
     if message == "no manifest.json" or "'1'" in message:
         (tmp_path / "bad" / "results.json").unlink()
     assert evaluate.main([argument.format(tmp=tmp_path) for argument in arguments]) == 2
