@@ -100,34 +100,18 @@ def mean_interval(scores: ArrayLike, seed: int = 0) -> Interval:
     return float(low), float(high)
 
 
-def of_squad(scores: Mapping[str, tuple[float, float]], seed: int = 0) -> dict[str, Interval]:
-    """95 % intervals, in percent, of SQuAD's "exact" (Wilson) and "f1" (bootstrap) from `metrics.squad_scores`."""
-    exact, overlap = np.array(list(scores.values())).T
-    return {
-        "exact": _percent(wilson_interval(float(exact.sum()), exact.size)),
-        "f1": _percent(mean_interval(overlap, seed)),
-    }
-
-
-def _percent(interval: Interval) -> Interval:
-    return 100 * interval[0], 100 * interval[1]
-
-
-def majority_baseline(task_name: str, labels: ArrayLike, training_labels: ArrayLike | None = None) -> dict[str, float]:
-    """The figures of a model that always gives one answer: the commonest label (of STS-B: the mean).
+def majority_baseline(task_name: str, labels: ArrayLike) -> dict[str, float]:
+    """The figures of a model that always gives one answer: the commonest of these very labels (of STS-B: their mean).
 
     Args:
         task_name: as for `metrics.compute`.
         labels: (N,) what is to be predicted.
-        training_labels: what the answer is chosen from; by default `labels` themselves, which nothing that gives one
-            answer can beat.
     """
     truths = np.asarray(labels)
-    seen = truths if training_labels is None else np.asarray(training_labels)
     if task_name == "stsb":
-        answer = seen.mean()
+        answer = truths.mean()
     else:
-        values, counts = np.unique(seen, return_counts=True)
+        values, counts = np.unique(truths, return_counts=True)
         answer = values[counts.argmax()]
     return metrics.compute(task_name, np.full(truths.shape, answer), truths)
 

@@ -84,6 +84,13 @@ def test_the_best_conditioned_spans():
     assert np.exp(found.scores[0][:4]) == pytest.approx(wanted, rel=1e-5)
 
 
+def test_of_each_start_the_five_best_ends_are_kept():
+    start, end = torch.zeros(1, 9), torch.arange(9.0).expand(1, 2, 9)
+    output = SpanOutput(start, end, start_beam=torch.tensor([[1, 0]]), null_logits=torch.zeros(1))
+    found = best_spans(output, torch.ones(1, 9, dtype=torch.bool), 20, 30)
+    assert sorted(zip(found.starts[0], found.ends[0])) == [(start, end) for start in (0, 1) for end in range(4, 9)]
+
+
 def test_tokens_of_an_answer():
     tokens = PlacedTokens(np.zeros(4, np.uint16), np.array([0, 4, 4, 9]), np.array([3, 4, 8, 12]))
     assert tokens_of_answer(tokens, "abcd", 4) == (2, 2)  # not the mark without characters before it
