@@ -23,7 +23,7 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert (sst2.figure.value, sst2.random.value, sst2.examples) == (90.0, 60.0, 200)
     assert sst2.figure.interval == pytest.approx(tuple(100 * end for end in wilson_interval(180, 200)))
     # Sixty of two hundred examples are won and none lost: a mean of 0.3 with standard error sqrt(0.21 / 200).
-    assert sst2.gain == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=1.0)
+    assert sst2.gain == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=0.8)
     assert sst2.verdict == "pre-training helps"
     assert (squad.figure.value, squad.random.value, squad.figure.majority) == (75.0, 25.0, 0.0)
     assert comparison.compare(results.find_runs([tmp_path / "random"]), [])[0].verdict == "random weights not run"
@@ -34,6 +34,21 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert "| sst2 | dev | 200 | accuracy |" in capsys.readouterr().out
     written = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert [row["verdict"] for row in written] == ["pre-training helps"] * 2
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [
+        ((0.1, 2.0), "pre-training helps"),
+        ((-0.1, 2.0), "no difference shown"),
+        ((-2.0, 0.0), "no difference shown"),
+        ((-2.0, -0.1), "pre-training hurts"),
+        (None, "random weights not run"),
+    ],
+)
+def test_what_an_interval_of_the_gain_allows_to_say(gain, verdict):
+    figure = comparison.Figure(50.0, (40.0, 60.0), 50.0)
+    assert comparison.Comparison("rte", "dev", "accuracy", 9, "run", figure, figure, gain).verdict == verdict
 
 
 def test_noise_is_no_gain():

@@ -225,11 +225,13 @@ def test_commands_run_stage_by_stage_and_once(tmp_path, capsys):
 def test_a_command_that_fails_ends_everything_and_is_shown(tmp_path, capsys):
     after = python("after", "open(__import__('sys').argv[1], 'w')", None, tmp_path / "after")
     runner = Runner(tmp_path / "logs")
-    assert runner.run([(python("bad", "print('the reason'); raise SystemExit(7)"),), (after,)]) == 7
+    assert runner.run([(python("bad", "print('the reason'); raise SystemExit(7)"), after), (after,)]) == 7
     printed = capsys.readouterr().out
-    assert "[1/2] bad: failed with status 7" in printed
+    assert "[1/3] bad: failed with status 7" in printed
     assert "the reason" in printed
     assert not (tmp_path / "after").exists()
+    killed = python("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert Runner(tmp_path / "logs").run([(killed,)]) == 137  # as a shell has it
 
 
 def test_a_signal_reaches_what_runs(tmp_path):

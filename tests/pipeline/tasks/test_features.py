@@ -67,6 +67,7 @@ def test_texts_and_pairs(vocabulary):
     alone = TextFeatures(TASKS["stsb"], vocabulary, [TextExample("0", long, None, 3.8)], 16)
     batch = alone.batch([0], training=True)
     assert list(sequences(batch)) == [[2, *tokens(vocabulary, long)[:14], 3]]
+    assert alone.lengths.tolist() == [16]
     assert (batch.labels.dtype, batch.labels.tolist()) == (np.float32, [pytest.approx(3.8)])
     assert predictions_of(alone, np.ones((1, 1), np.float32)).labels.tolist() == [pytest.approx(3.8)]
 

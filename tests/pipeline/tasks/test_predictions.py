@@ -71,9 +71,9 @@ def test_files_that_hold_something_else_are_named(tmp_path):
     ],
 )
 def test_a_glue_submission(tmp_path, task, split, rows, name, lines):
-    (path,) = submissions.write_logits(task, split, logits_of(rows, ids=["9", "10"]), tmp_path)
+    (path,) = submissions.write_logits(task, split, logits_of(rows[::-1], ids=["10", "9"]), tmp_path)
     assert path == tmp_path / name
-    # By index as a number, not as text.
+    # By index as a number, neither as text nor as they come.
     assert path.read_text() == "\n".join(["index\tprediction", lines[1], lines[0], ""])
 
 

@@ -8,6 +8,7 @@ from data_prep.errors import UserError
 from data_prep.offsets import PlacingEncoder
 from data_prep.vocabulary import Vocabulary
 from pipeline.tasks import reading
+from pipeline.tasks.hub import TEXTS
 from pipeline.tasks.task import TASKS
 
 
@@ -144,6 +145,12 @@ def test_mistakes_in_glue(name, file, lines, message, tmp_path):
     write(tmp_path / file, *lines)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS[name], str(tmp_path))
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n\n"])
+def test_however_a_file_ends_its_last_line_is_an_example(end, tmp_path):
+    (tmp_path / "train.tsv").write_bytes(b"sentence\tlabel\nfine\t1\nbad\t0" + end.encode())
+    assert [one.label for one in reading.read(TASKS["sst2"], str(tmp_path))["train"]] == [1, 0]
 
 
 def test_training_and_dev_examples_need_labels(tmp_path):
@@ -322,6 +329,14 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
     assert [one.label for one in splits["train"]] == [2, 1]  # neutral and entailment in GLUE's own order
     assert set(splits) == {"train", "dev_matched", "test_matched"}
     assert [(one.id, one.label) for one in splits["test_matched"]] == [("40", None), ("41", None)]
+
+    # Classes with names go by these, whatever their order; numbers alone are those of the data set "glue".
+    rows = {"premise": ["p"] * 3, "hypothesis": ["h"] * 3, "label": [0, 1, 2]}
+    for label, wanted in ((datasets.ClassLabel(names=names[::-1]), [0, 2, 1]), (datasets.Value("int32"), [1, 2, 0])):
+        features = datasets.Features({**dict.fromkeys(TEXTS["mnli"], datasets.Value("string")), "label": label})
+        train = datasets.Dataset.from_dict(rows, features)
+        datasets.DatasetDict({"train": train}).save_to_disk(tmp_path / str(wanted))
+        assert [one.label for one in reading.read(TASKS["mnli"], str(tmp_path / str(wanted)))["train"]] == wanted
 
     (tmp_path / "parquet").mkdir()
     answers = [{"text": ["1905"], "answer_start": [25]}, {"text": [], "answer_start": []}]

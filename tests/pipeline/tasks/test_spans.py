@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.encoder import Encoder
 from data_prep.offsets import PlacedTokens, PlacingEncoder
 from data_prep.vocabulary import Vocabulary
 from model.spans import SpanOutput
@@ -15,6 +16,7 @@ from pipeline.tasks.best_spans import best_spans
 from pipeline.tasks.examples import Passage, Question
 from pipeline.tasks.span_features import FoundSpans, SpanFeatures, SpanLimits
 from pipeline.tasks.windows import Window, best_window_of_tokens, tokens_of_answer, windows_of
+from tests.pipeline.conftest import sentences
 
 
 @given(st.integers(0, 300), st.integers(1, 60), st.integers(1, 80))
@@ -171,6 +173,26 @@ def test_windows_that_miss_the_answer_are_labelled_with_none(vocabulary):
     assert any(holds)
     assert not all(holds)
     assert not holds[0]
+
+
+def test_a_token_begins_answers_in_one_window_alone_and_long_questions_lose_their_end(vocabulary):
+    """With all logits equal each token of the passage starts as many spans as any."""
+    rng = np.random.default_rng(0)
+    text = " ".join(sentences(rng, 12))
+    asked = " ".join(sentences(rng, 40))
+    features = SpanFeatures(vocabulary, [Question("q", asked, Passage(text))], 64, SpanLimits(doc_stride=9, nbest=9999))
+    units = list(range(len(features.lengths)))
+    asked_tokens = Encoder(vocabulary).encode([asked])[0].tolist()
+    assert all(features.segments(unit)[0].tolist() == asked_tokens[:32] for unit in units)  # half of 64
+    wide = SpanFeatures(vocabulary, [Question("q", asked, Passage(text))], 256, SpanLimits())
+    assert wide.segments(0)[0].tolist() == asked_tokens[:64]
+    starts = []
+    for unit in units:
+        batch = features.batch([unit], training=False)
+        logits = torch.zeros(batch.allowed.shape).masked_fill(torch.from_numpy(batch.allowed) == 0, -torch.inf)
+        (found,) = features.found([unit], batch, SpanOutput(logits, logits))
+        starts += [start for start, end, _ in found.spans if start == end]
+    assert sorted(starts) == list(range(len(PlacingEncoder(vocabulary).encode(text).ids)))
 
 
 def test_an_empty_passage_has_no_answer_but_a_null_score(vocabulary):
