@@ -3,11 +3,11 @@
     mpirun -n 8 python -m data_prep JOB ...      (or: srun --mpi=pmix python -m data_prep JOB ...)
     python -m data_prep JOB ...                  (alone; needs no MPI library)
 
-Rank 0 hands out units one at a time, the largest first, so that a slow unit holds up nobody. It works too: with two
-ranks, a manager that did nothing else would waste half of the machine. It therefore has a second thread, which
-makes all of its MPI calls while units are handed out, and sleeps between two looks at its mailbox instead of
-spinning as a blocking receive would; that takes next to nothing from the unit that the main thread works on. The
-main thread takes its own units from the same list. (mpi4py.futures keeps its manager out of the work, and
+Rank 0 hands out units, the largest first, so that a slow unit holds up nobody; a rank has one at work and knows the
+next. Rank 0 works too: with two ranks, a manager that did nothing else would waste half of the machine. It therefore
+has a second thread, which makes all of its MPI calls while units are handed out, and sleeps between two looks at its
+mailbox instead of spinning as a blocking receive would; that takes next to nothing from the unit that the main thread
+works on. The main thread takes its own units from the same list. (mpi4py.futures keeps its manager out of the work, and
 knows nothing of units that an earlier run has finished.)
 
 Which rank does a unit decides nothing about the result: a unit is named by its index, its files by the index, and
@@ -133,11 +133,26 @@ class Ranks:
                 self._do_and_hand_out(units, work, ledger, board)
                 self._wait_for_all()
                 return [board.records[index] for index in range(len(units))]
-        report: tuple[int, Record] | None = None
-        while (index := self._ask_root(report)) != _NO_MORE:
-            report = (index, _do(index, units, work, ledger))
+        self._work_through(units, work, ledger)
         self._wait_for_all()
         return []
+
+    def _work_through(self, units: Sequence[Unit], work: Callable[[int, Unit], Record], ledger: Ledger | None) -> None:
+        """Another rank: does units as long as there are any.
+
+        It reports a unit and asks for the next but one before it begins the next: rank 0, at work itself, may take
+        a while to answer.
+        """
+        request = self._request(None)
+        index = self._answer()
+        report: tuple[int, Record] | None = None
+        while index != _NO_MORE:
+            request.wait()
+            request = self._request(report)
+            report = (index, _do(index, units, work, ledger))
+            index = self._answer()
+        request.wait()
+        self._request(report).wait()
 
     def _do_and_hand_out(
         self,
@@ -174,12 +189,12 @@ class Ranks:
             raise failure[0]
 
     def _hand_out(self, board: "_Board", stop: threading.Event) -> None:
-        """Answers the other ranks until each has been told that there is no more."""
+        """Answers the other ranks until each has been told that there is no more, and has reported its last unit."""
         from mpi4py import MPI
 
         status = MPI.Status()
-        waiting = self.size - 1
-        while waiting and not stop.is_set():
+        at_work, dismissed = set(range(1, self.size)), set[int]()
+        while at_work and not stop.is_set():
             if not self.communicator.Iprobe(source=MPI.ANY_SOURCE, tag=_REQUEST, status=status):
                 time.sleep(POLL_INTERVAL)
                 continue
@@ -187,13 +202,19 @@ class Ranks:
             report = self.communicator.recv(source=source, tag=_REQUEST)
             if report is not None:
                 board.finish(*report)
+            if source in dismissed:
+                at_work.remove(source)
+                continue
             index = board.take()
             self.communicator.send(index, dest=source, tag=_ANSWER)
-            waiting -= index == _NO_MORE
+            if index == _NO_MORE:
+                dismissed.add(source)
 
-    def _ask_root(self, report: tuple[int, Record] | None) -> int:
-        """Another rank: reports the unit just done and asks for the next."""
-        self.communicator.send(report, dest=0, tag=_REQUEST)
+    def _request(self, report: tuple[int, Record] | None) -> Any:
+        """Another rank: reports the unit before and asks for one more. Returns MPI's request, to be waited for."""
+        return self.communicator.isend(report, dest=0, tag=_REQUEST)
+
+    def _answer(self) -> int:
         while not self.communicator.Iprobe(source=0, tag=_ANSWER):
             time.sleep(POLL_INTERVAL)
         return self.communicator.recv(source=0, tag=_ANSWER)

@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_prep.text import normalize
@@ -41,6 +43,11 @@ def without_cyclic_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _join(sentences: list[str]) -> str:
+    """One text, without white space at its end: Arrow 26 looks one character beyond such."""
+    return f" {_END} ".join([*sentences, ""]).rstrip(" ")
 
 
 class _Numbers(dict[str, int]):
@@ -82,21 +89,25 @@ class Encoder:
         """
         if len(self._numbers) > MOST_WORDS:
             self._forget()
-        joined = f" {_END} ".join([*sentences, ""])
+        joined = _join(sentences)
         if joined.count(_END) > len(sentences):
-            joined = f" {_END} ".join([*(sentence.replace(_END, " ") for sentence in sentences), ""])
-        split = joined.split()
-        words = np.fromiter(map(self._numbers.__getitem__, split), np.int64, len(split))  # (W,)
+            joined = _join([sentence.replace(_END, " ") for sentence in sentences])
+        # Arrow splits at the same characters as str.split(), and makes no Python object of each word.
+        split = pc.utf8_split_whitespace(pa.array([joined])).values.dictionary_encode()
+        different = split.dictionary.to_pylist()
+        numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
         self._learn()
-        lengths = self._lengths[words]  # (W,)
+        words = split.indices.to_numpy()  # (W,) each word of the batch as one of the D different ones
+        lengths = self._lengths[numbers][words]  # (W,)
         ends = np.cumsum(lengths)  # (W,) where each word's tokens end in the batch
         # Token t of the batch is number t - (start of its word's tokens in the batch) of that word's.
-        source = np.repeat(self._starts[words] - (ends - lengths), lengths)  # (T,)
+        source = np.repeat(self._starts[numbers][words] - (ends - lengths), lengths)  # (T,)
         source += np.arange(len(source))
-        ids, counts = self._ids[source], np.diff(ends[words == 0], prepend=0)
+        last = np.flatnonzero((numbers == 0)[words])  # (sentences,) the word that ends each
+        ids, counts = self._ids[source], np.diff(ends[last], prepend=0)
         whole = counts > LONG_SENTENCE  # (sentences,) those for SentencePiece
         whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(ids == UNK_ID), side="right")] = True
-        whole[np.searchsorted(np.flatnonzero(words == 0), np.flatnonzero(self._ambiguous[words]))] = True
+        whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[numbers][words]))] = True
         return self._encode_whole(sentences, np.flatnonzero(whole), ids, counts)
 
     def _encode_whole(

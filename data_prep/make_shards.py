@@ -31,7 +31,7 @@ MOST_SEQ_LENGTH = 65_535  # lengths are stored as uint16
 MOST_PIECES = 65_536  # and so are tokens
 DEFAULT_MIN_TOKENS = 16
 MOST_NAMED = 20  # duplicates in the manifest
-SENTENCES_AT_ONCE = 8192  # encoded in one go: they bound what is in memory as Python objects
+SENTENCES_AT_ONCE = 32_768  # encoded in one go: they bound what is in memory as Python objects
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,10 @@ class Options:
 
 
 class Plan(NamedTuple):
-    """What is to be done: by which options, with which documents, and all that decides the result, as JSON."""
+    """What is to be done: how, with which vocabulary and documents; identity: all that decides the result, as JSON."""
 
     options: Options
+    vocabulary: Vocabulary
     corpus: Corpus
     comparison: dedup.Comparison | None
     identity: dict[str, object]
@@ -122,13 +123,12 @@ def run(args: argparse.Namespace) -> None:
         plan = ranks.on_root(lambda: _plan(args))
         if plan is None:
             return
-        vocabulary = ranks.on_root(lambda: _load_vocabulary(args.vocab))
         ledger = Ledger(args.out)
         ranks.on_root(lambda: ledger.begin(plan.identity))
         duplicates = None
         if plan.comparison is not None:
             duplicates = dedup.find(ranks, plan.comparison, plan.options.dedup, _scratch(args.out))
-        encoder = Encoder(vocabulary)
+        encoder = Encoder(plan.vocabulary)
 
         def work(index: int, unit: Unit) -> Record:
             removed: Collection[int] = ()
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> None:
 
         units = plan.corpus.units
         records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
-        ranks.on_root(lambda: _finish(args.out, plan, vocabulary, records, duplicates, ledger))
+        ranks.on_root(lambda: _finish(args.out, plan, records, duplicates, ledger))
 
 
 def _scratch(out: Path) -> Path:
@@ -183,7 +183,7 @@ def _plan(args: argparse.Namespace) -> Plan | None:
         Ledger(args.out).remove()
         print(f"shards: {args.out} is complete; nothing to do")
         return None
-    return Plan(options, corpus, comparison, identity)
+    return Plan(options, vocabulary, corpus, comparison, identity)
 
 
 def make_shard(path: Path, unit: Unit, encoder: Encoder, options: Options, removed: Collection[int] = ()) -> Record:
@@ -279,13 +279,12 @@ def encode_documents(
 def _finish(
     out: Path,
     plan: Plan,
-    vocabulary: Vocabulary,
     records: list[Record],
     duplicates: dedup.Duplicates | None,
     ledger: Ledger,
 ) -> None:
     """Rank 0, after the last unit: the vocabulary, the names of duplicates, the card, and the manifest at the end."""
-    options, corpus, comparison, _ = plan
+    options, vocabulary, corpus, comparison, _ = plan
     counts = total_counts(records, options.max_seq_length)
     if not counts.rows:
         for record in records:
