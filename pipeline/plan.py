@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING, PRESETS
 from model.parameter_counts import parameter_counts
-from pipeline import engine_config, masking, plan_memory, plan_time
+from pipeline import defects, engine_config, masking, plan_memory, plan_time
 from pipeline.engine_config import EngineConfig, Hardware
 from pipeline.plan_hardware import GPUS, Cluster, find_gpu
 from pipeline.plan_memory import Engine, Memory, RowShape
@@ -32,6 +33,7 @@ KEPT_CHECKPOINTS = 7  # the newest five, the best one, and the one that is being
 BYTES_A_PARAMETER_SAVED = 12  # fp32 weights and both moments
 PAPER_TEXT_GB, TEXT_BYTES_A_TOKEN = 16.0, 4.5
 NETWORK_BOUND = 0.2
+EQUALLY_FAST = 1.01  # less is beyond what these estimates can tell
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Request:
             world_size=self.cluster.world_size,
             checkpointing=self.checkpointing,
             accumulation=self.engine.accumulation_steps,
+            accumulates=self.engine.json.get("data_types", {}).get("grad_accum_dtype"),
             bucket=int(zero.get("reduce_bucket_size", plan_memory.DEFAULT_BUCKET)),
             overlap=bool(zero.get("overlap_comm", False)),
             max_live=int(zero.get("stage3_max_live_parameters", 1e9)),
@@ -163,30 +166,42 @@ def micro_batches(request: Request) -> list[int]:
 def alternatives(request: Request) -> Iterator[Request]:
     """The same batch on the same GPUs with every ZeRO stage, checkpointing and micro-batch that divides it."""
     for stage in (0, 1, 2, 3):
-        if stage == 0 and request.engine.precision == "fp16":
-            continue  # DeepSpeed scales the gradients, but not the loss, there
         zero = {**request.engine.json.get("zero_optimization", {}), "stage": stage}
+        json = {**request.engine.json, "zero_optimization": zero}
+        if not _can_train(json, request.engine.precision):
+            continue
         for checkpointing in ACTIVATION_CHECKPOINTING:
             for micro_batch in micro_batches(request):
                 engine = replace(
                     request.engine,
                     micro_batch_size=micro_batch,
                     accumulation_steps=rows_per_gpu(request) // micro_batch,
-                    json={**request.engine.json, "zero_optimization": zero},
+                    json=json,
                 )
                 yield replace(request, engine=engine, checkpointing=checkpointing)
+
+
+def _can_train(json: dict[str, Any], precision: str) -> bool:
+    """Whether pretrain takes a JSON, which stage 0 may make wrong, and DeepSpeed can sum its gradients."""
+    try:
+        defects.refuse_what_is_wrong(json)
+    except UserError:
+        return False
+    summed_as_trained = json.get("data_types", {}).get("grad_accum_dtype") in (None, precision)
+    return summed_as_trained or json["zero_optimization"]["stage"] > 0
 
 
 def fastest(request: Request) -> Plan | None:
     """The fastest alternative that fits; of equally fast ones the one with the largest micro-batch, then the lowest
     ZeRO stage above 0. None where nothing fits."""
     fitting = [plan for plan in map(make_plan, alternatives(request)) if plan.fits]
+    least = min((plan.step.total for plan in fitting), default=0.0)
 
-    def rank(plan: Plan) -> tuple[float, int, bool, int]:
+    def rank(plan: Plan) -> tuple[int, bool, int]:
         engine = plan.request.engine
-        return round(plan.step.total, 4), -engine.micro_batch_size, engine.zero_stage == 0, engine.zero_stage
+        return -engine.micro_batch_size, engine.zero_stage == 0, engine.zero_stage
 
-    return min(fitting, key=rank, default=None)
+    return min((plan for plan in fitting if plan.step.total <= EQUALLY_FAST * least), key=rank, default=None)
 
 
 def report(plan: Plan) -> str:
@@ -238,6 +253,7 @@ def parser() -> Parser:
     p = Parser(prog="python -m pipeline.plan", description=__doc__.splitlines()[0])
     p.add_argument("--model", required=True, metavar="NAME", help=f"a preset: {', '.join(PRESETS)}")
     p.add_argument("--model-args", nargs="+", default=[], metavar="FIELD=VALUE", help="fields of AlbertConfig")
+    p.add_argument("--objective", choices=("sop", "nsp", "mlm"), help="default: sop (ALBERT), nsp (BERT presets)")
     p.add_argument("--deepspeed_config", required=True, type=Path, metavar="JSON", help="e.g. ds_configs/base.json")
     p.add_argument("--nodes", type=_positive, default=1, metavar="N", help="(1)")
     p.add_argument("--gpus-per-node", type=_positive, default=8, metavar="N", help="(8)")
@@ -273,8 +289,12 @@ def resolve(args: argparse.Namespace) -> Request:
     engine = engine_config.fit(config, cluster.world_size, hardware, args.precision)
     if engine.precision not in gpu.tflops:
         raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
+    defects.refuse_what_is_wrong(engine.json)
+    fields = parse_fields(args.model_args)
+    if args.objective is not None:
+        fields["sentence_head"] = None if args.objective == "mlm" else args.objective
     try:
-        model = AlbertConfig.preset(args.model, **parse_fields(args.model_args))
+        model = AlbertConfig.preset(args.model, **fields)
     except ValueError as error:
         raise UserError(str(error)) from None
     length = model.max_position_embeddings

@@ -8,6 +8,9 @@ what real engines hold.
     1       b Psi                           as 2; b Psi where it accumulates    12 Psi / N
     2       b Psi                           b Psi / N and what is cut, whole    12 Psi / N
     3       b Psi / N, gathered + b Psi     b Psi / N                           12 Psi / N
+
+Gradients that the JSON has accumulated in fp32 (data_types.grad_accum_dtype) take, beside those of the training
+precision, 4 Psi at stage 1; at stages 2 and 3 they take 4 Psi / N.
 """
 
 import math
@@ -43,8 +46,9 @@ class Engine:
     Attributes:
         checkpointing: of activations: "none", "ffn" or "layer".
         accumulation: micro-steps in a step.
+        accumulates: the precision that gradients are summed in; None for that of the training.
         bucket: elements of the reduce bucket.
-        overlap: whether there are two of them.
+        overlap: whether stages 1 and 2 have two of them.
         max_live: parameters that stage 3 keeps gathered at most.
         offload: whether the optimizer's state is in the host's memory.
     """
@@ -54,6 +58,7 @@ class Engine:
     world_size: int
     checkpointing: str = "none"
     accumulation: int = 1
+    accumulates: str | None = None
     bucket: int = DEFAULT_BUCKET
     overlap: bool = False
     max_live: int = 1_000_000_000
@@ -69,8 +74,8 @@ class Memory:
         gradients: when the backward pass ends.
         optimizer: fp32 weights, first and second moments.
         activations: what the forward pass keeps for the backward pass.
-        buffers: logits and their gradient, the block that is computed again, reduce buckets, and the fp32 gradients of
-            the update, whichever of backward pass and update needs more.
+        buffers: logits and their gradient, the block that is computed again, reduce buckets and what is copied out of
+            them, and the fp32 gradients of the update, whichever of backward pass, reduction and update needs most.
     """
 
     weights: float
@@ -89,15 +94,19 @@ def parameter_bytes(config: AlbertConfig, engine: Engine) -> tuple[float, float,
     """(weights, gradients, optimizer) of a model, on the rank that has most."""
     width, parameters = BYTES[engine.precision], parameter_counts(config).total
     share = parameters / engine.world_size
+    summed = BYTES[engine.accumulates or engine.precision]
     if engine.zero_stage == 0:
         masters = 0 if engine.precision == "fp32" else 4
         return parameters * width, parameters * width, parameters * (8 + masters)
     if engine.zero_stage < 3:
-        whole = engine.zero_stage == 1 and engine.accumulation > 1
-        held = parameters if whole else elements_in_slice(tensor_sizes(config), engine.world_size)
-        return parameters * width, held * width, share * 12
+        gradients: float = width * elements_in_slice(tensor_sizes(config), engine.world_size)
+        if summed > width:
+            gradients = parameters * (width + summed) if engine.zero_stage == 1 else share * summed
+        elif engine.zero_stage == 1 and engine.accumulation > 1:
+            gradients = parameters * width
+        return parameters * width, gradients, share * 12
     gathered = min(parameters, engine.max_live) if engine.world_size > 1 else 0
-    return (share + gathered) * width, share * width, share * 12
+    return (share + gathered) * width, share * summed, share * 12
 
 
 @cache
@@ -173,12 +182,23 @@ def buffer_bytes(config: AlbertConfig, parameters: int, rows: int, shape: RowSha
         again = block_bytes(config, positions, width) - block_bytes(config, positions, width, engine.checkpointing)
     # The logits, which the caller holds, and, in fp32, the gradient that comes back to them.
     logits = rows * shape.predictions * config.vocab_size * (width + 4)
-    buckets = 0.0
-    if engine.zero_stage > 0:
-        buckets = min(engine.bucket, parameters if engine.zero_stage < 3 else engine.bucket) * width
-        buckets *= 2 if engine.overlap else 1
+    buckets = bucket_bytes(engine)
+    # A full bucket is copied to be reduced.
+    copied = min(engine.bucket, parameters) * width if engine.zero_stage or engine.world_size > 1 else 0
     update = parameters / (engine.world_size if engine.zero_stage else 1) * (0 if engine.precision == "fp32" else 4)
-    return max(again + logits + buckets, update)
+    if engine.zero_stage == 3:  # where the bucket is never freed
+        return max(again + logits, copied, update) + buckets
+    return max(max(again + logits, copied) + buckets, update)
+
+
+def bucket_bytes(engine: Engine) -> float:
+    """DeepSpeed allocates the bucket that it reduces gradients in whole, however few parameters there are.
+
+    There is none at stage 0, nor at stage 1 in bf16 with gradients accumulated in fp32 (bf16_optimizer.py).
+    """
+    if engine.zero_stage == 0 or (engine.zero_stage, engine.precision, engine.accumulates) == (1, "bf16", "fp32"):
+        return 0
+    return engine.bucket * BYTES[engine.precision] * (2 if engine.overlap and engine.zero_stage < 3 else 1)
 
 
 def memory(config: AlbertConfig, rows: int, shape: RowShape, engine: Engine) -> Memory:

@@ -95,16 +95,25 @@ def same_kind(measured_on: str, gpu: Gpu) -> bool:
 def collective_seconds(parameters: int, precision: str, zero_stage: int, accumulation: int, cluster: Cluster) -> float:
     """Seconds that gradients and weights travel in one step.
 
-    A ring moves (n - 1) / n of the bytes for a reduce-scatter, and as much for an all-gather; an all-reduce is both.
-    Inside a node it runs over the GPUs' links, between nodes over each node's network, at the same time: the slower
-    counts. Stage 0 sums once a step; stages 1 and 2 scatter gradients and gather weights, stage 2 the
-    gradients of every micro-step; stage 3 scatters and gathers in every micro-step.
+    A ring over all n GPUs carries (n - 1) / n of the bytes past each of them in one pass. Inside a node it runs over
+    the GPUs' links, from node to node over their network: the slower counts.
     """
-    size = parameters * BYTES[precision]
-    passes = {0: 2, 1: 2, 2: accumulation + 1, 3: 2 * accumulation}[zero_stage]
-    inside = (cluster.gpus_per_node - 1) / cluster.gpus_per_node * size / cluster.gpu.link_bytes_per_second
-    between = (cluster.nodes - 1) / cluster.nodes * size / (cluster.gpu.network_gbit * 1e9 / 8)
-    return passes * max(inside, between) / NETWORK_SHARE
+    ranks = cluster.world_size
+    size = passes(zero_stage, accumulation) * parameters * BYTES[precision] * (ranks - 1) / ranks
+    inside = size / cluster.gpu.link_bytes_per_second if cluster.gpus_per_node > 1 else 0.0
+    between = size / (cluster.gpu.network_gbit * 1e9 / 8) if cluster.nodes > 1 else 0.0
+    return max(inside, between) / NETWORK_SHARE
+
+
+def passes(zero_stage: int, accumulation: int) -> int:
+    """How often as many bytes as the model has go round in one step.
+
+    A reduce-scatter and an all-gather are a pass, an all-reduce is two. DeepSpeed 0.19.8 all-reduces the gradients at
+    stages 0 to 2, though from stage 1 on a rank keeps a slice only (`use_multi_rank_bucket_allreduce`): once a step, at
+    stage 2 in every micro-step. Stages 1 and 2 gather the weights after the update. Stage 3 gathers and scatters in
+    every micro-step.
+    """
+    return {0: 2, 1: 3, 2: 2 * accumulation + 1, 3: 2 * accumulation}[zero_stage]
 
 
 def step_time(

@@ -30,14 +30,25 @@ CASES = {
         Case("albert-base", 1, "bf16", rows=1, checkpointing="ffn"),
         Case("albert-base", 1, "fp32", rows=1, dropout=0.1),
     ],
-    2: [*TINY, *BASE, *(Case("albert-base", stage, "bf16", rows=1, accumulation=1) for stage in (1, 2))],
+    2: [
+        *TINY,
+        *BASE,
+        *(Case("albert-base", stage, "bf16", rows=1, accumulation=1) for stage in (1, 2)),
+        *(Case("albert-tiny", stage, "bf16", accumulates="fp32") for stage in (1, 2, 3)),
+    ],
     4: [*TINY, *BASE],
 }
 
 
+def engine(case: Case, world: int) -> Engine:
+    return Engine(
+        case.precision, case.stage, world, case.checkpointing, case.accumulation, case.accumulates, bucket=BUCKET
+    )
+
+
 def predicted(case: Case, world: int) -> plan_memory.Memory:
-    engine = Engine(case.precision, case.stage, world, case.checkpointing, case.accumulation, bucket=BUCKET)
-    return plan_memory.memory(case.config, case.rows, RowShape(case.length, case.predictions, 1), engine)
+    shape = RowShape(case.length, case.predictions, 1)
+    return plan_memory.memory(case.config, case.rows, shape, engine(case, world))
 
 
 @pytest.mark.parametrize("world", CASES)
@@ -46,6 +57,10 @@ def test_memory_is_within_a_tenth_of_what_engines_hold(world: int, tmp_path: Pat
         expected = asdict(predicted(case, world))
         for kind in KINDS:
             assert expected[kind] == pytest.approx(held[kind], rel=0.1), (case, kind)
+        assert held["buckets"] == plan_memory.bucket_bytes(engine(case, world)), case
+        if world > 1:
+            passes = plan_time.passes(case.stage, case.accumulation)
+            assert held["passes"] == pytest.approx(passes, rel=0.1), case
 
 
 def test_a_rank_holds_whole_the_tensors_that_its_slices_cut() -> None:
@@ -147,12 +162,15 @@ def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing
     ("engine", "expected"),
     [
         # Of 1000 parameters. Logits and their gradient: 6 * 50 * (2 + 4) bytes in 16 bits, 6 * 50 * 8 in fp32.
-        (Engine("fp32", 0, 4), 2400),
-        (Engine("bf16", 0, 4), 4000),  # the fp32 gradients of the update are more than the logits
+        (Engine("fp32", 0, 1), 2400),
+        (Engine("fp32", 0, 4), 4000),  # the copy of the gradients that is reduced is more than the logits
+        (Engine("bf16", 0, 4), 4000),  # and so are the fp32 gradients of the update
         (Engine("bf16", 1, 4, bucket=300), 1800 + 600),
         (Engine("bf16", 1, 4, bucket=300, overlap=True), 1800 + 1200),
-        (Engine("bf16", 2, 4, bucket=3000), 1800 + 2000),  # no bucket is larger than all gradients,
-        (Engine("bf16", 3, 4, bucket=3000), 1800 + 6000),  # but at stage 3
+        (Engine("bf16", 2, 4, bucket=3000), 2000 + 6000),  # the bucket is whole, the copy only what is in it
+        (Engine("bf16", 3, 4, bucket=300, overlap=True), 1800 + 600),  # stage 3 has one bucket
+        (Engine("bf16", 3, 1, bucket=300), 4000 + 600),  # and keeps it during the update,
+        (Engine("bf16", 2, 1, bucket=300), 4000),  # where stage 2 has none
         (Engine("bf16", 1, 4, "layer", bucket=300), 20 * (208 - 16) + 1800 + 600),
         (Engine("bf16", 1, 4, "ffn", bucket=300), 20 * 88 + 1800 + 600),
     ],
@@ -184,11 +202,11 @@ def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, 
     [
         # 1e9 parameters in bf16 are 2e9 bytes; links 450e9 B/s, network 3200 Gbit/s = 400e9 B/s, 80 % of both reached.
         (1, 1, 1, 4, 0.0),
-        (1, 8, 1, 4, 2 * 7 / 8 * 2e9 / 360e9),
-        (1, 8, 2, 4, 5 * 7 / 8 * 2e9 / 360e9),
+        (1, 8, 1, 4, 3 * 7 / 8 * 2e9 / 360e9),
+        (1, 8, 2, 4, 9 * 7 / 8 * 2e9 / 360e9),
         (1, 8, 3, 4, 8 * 7 / 8 * 2e9 / 360e9),
         (8, 1, 0, 1, 2 * 7 / 8 * 2e9 / 320e9),
-        (2, 8, 1, 1, 2 * 7 / 8 * 2e9 / 360e9),  # between the nodes only half of the bytes: the links are slower
+        (2, 8, 1, 1, 3 * 15 / 16 * 2e9 / 320e9),  # a ring over 16 GPUs; the network is slower than the links
     ],
 )
 def test_seconds_in_collectives(nodes: int, gpus: int, stage: int, accumulation: int, seconds: float) -> None:
@@ -249,8 +267,32 @@ def test_the_proposal_is_the_fastest_of_those_that_fit() -> None:
     everything = [plan.make_plan(other) for other in plan.alternatives(wanted)]
     assert {found.request.checkpointing for found in everything} == {"none", "ffn", "layer"}
     assert {found.request.engine.zero_stage for found in everything} == {1, 2, 3}  # stage 0 is wrong in fp16
-    assert best.step.total == pytest.approx(min(found.step.total for found in everything if found.fits), abs=1e-4)
+    assert best.step.total <= 1.01 * min(found.step.total for found in everything if found.fits)
     assert "fastest that fits" in plan.report(plan.make_plan(wanted))
+    # Stage 3 sends less than stage 1, but too little less to count: 8 passes in 4 micro-steps, 2 in one, 3 at stage 1.
+    near = plan.fastest(request("--nodes", "8"))
+    assert near is not None
+    assert (near.request.engine.zero_stage, near.request.engine.micro_batch_size) == (1, 64)
+    slow = plan.fastest(request("--nodes", "8", "--network-gbit", "25"))
+    assert slow is not None
+    assert slow.request.engine.zero_stage == 3
+
+
+def test_nothing_is_proposed_that_pretrain_refuses(tmp_path: Path) -> None:
+    config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
+    path = tmp_path / "config.json"
+
+    def stages(**changes: object) -> set[int]:
+        path.write_text(json.dumps(config | {"fp16": {"enabled": False}, "bf16": {"enabled": True}} | changes))
+        wanted = request("--deepspeed_config", str(path))
+        return {found.engine.zero_stage for found in plan.alternatives(wanted)}
+
+    assert stages() == {0, 1, 2, 3}
+    assert stages(data_types={"grad_accum_dtype": "fp32"}) == {1, 2, 3}  # DeepSpeed cannot, at stage 0
+    assert stages(optimizer={"type": "Adam", "params": {"lr": 1e-3}}) == {1, 2, 3}
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": 0}}))
+    with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
+        request("--deepspeed_config", str(path))
 
 
 def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertConfig, AlbertForPreTraining, Implementation
+from model.parameter_counts import parameter_counts
 from pipeline import zero
 from pipeline.lamb import Lamb, parameter_groups
 
@@ -27,6 +29,7 @@ class Case:
     checkpointing: str = "none"
     dropout: float = 0.0
     accumulation: int = 2
+    accumulates: str | None = None
 
     @property
     def predictions(self) -> int:
@@ -72,7 +75,35 @@ def settings(case: Case) -> dict[str, Any]:
             "stage3_param_persistence_threshold": 0,
         },
     }
+    if case.accumulates is not None:
+        json["data_types"] = {"grad_accum_dtype": case.accumulates}
     return json | ({} if case.precision == "fp32" else {case.precision: {"enabled": True}})
+
+
+PASSES = {
+    "allreduce_": 2,
+    "_allgather_base_": 1,
+    "allgather_": 1,
+    "_reduce_scatter_base_": 1,
+    "reduce_": 1,
+    "broadcast_": 1,
+}
+"""How often each collective sends the numbers that it is about."""
+
+
+class Sent(TorchDispatchMode):
+    """Counts the numbers that collectives send, an all-reduce as a reduce-scatter and an all-gather of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "c10d":
+            name = func.overloadpacket.__name__
+            whole = args[1] if name == "_reduce_scatter_base_" else args[0]
+            self.numbers += PASSES[name] * sum(tensor.numel() for tensor in flat(whole))
+        return func(*args, **(kwargs or {}))
 
 
 def total(tensors: Iterable[Tensor | None]) -> int:
@@ -100,9 +131,31 @@ def weights(engine: Any) -> int:
 
 def gradients(engine: Any) -> int:
     held = [parameter.grad for parameter in engine.module.parameters()]
-    for name in ("averaged_gradients", "all_grad_tensors", "grads_in_partition", "grad_partitions_flat_buffer"):
+    held += [getattr(parameter, "grad_accum", None) for parameter in engine.module.parameters()]
+    for name in (
+        "averaged_gradients",
+        "all_grad_tensors",
+        "grads_in_partition",
+        "grad_partitions_flat_buffer",
+        "fp32_groups_gradients_flat",
+    ):
         held += flat(getattr(engine.optimizer, name, None))
     return total(held)
+
+
+def watch_buckets(engine: Any) -> list[int]:
+    """A list that gets the bytes of the reduce buckets whenever there are new ones."""
+    optimizer, seen = engine.optimizer, [0]
+    buckets = getattr(optimizer, "ipg_buckets", {})
+    if (make := getattr(optimizer, "setup_buckets", None)) is None:
+        return [total(flat([bucket.buffer for bucket in buckets.values()]))]
+
+    def make_and_look() -> None:
+        make()
+        seen.append(total(flat([bucket.buffer for bucket in buckets.values()])))
+
+    optimizer.setup_buckets = make_and_look
+    return seen
 
 
 def optimizer(engine: Any) -> int:
@@ -122,8 +175,10 @@ def measure(case: Case) -> dict[str, float]:
     engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(parameter_groups(model)), config=settings(case))
     zero.attach(engine)
     inputs = batch(case)
-    found = dict.fromkeys(("weights", "gradients", "optimizer", "activations"), 0.0)
+    buckets = watch_buckets(engine)
+    found = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "buckets", "passes"), 0.0)
     for _ in range(2 if case.stage == 3 else 1):
+        sent = Sent()
         for _ in range(case.accumulation):
             kept: list[Tensor] = []
 
@@ -139,16 +194,20 @@ def measure(case: Case) -> dict[str, float]:
                 hooks.append(
                     block.query_key_value.register_forward_hook(lambda _, __, made, kept=kept: kept.append(made.weight))
                 )
-            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            with sent, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 output = engine(**inputs)
             for hook in hooks:
                 hook.remove()
             found["activations"] = total(kept)
             found["weights"] = max(found["weights"], weights(engine))
             kept.clear()
-            engine.backward((output.mlm_loss_sum + output.sentence_loss_sum) / 100)
+            with sent:
+                engine.backward((output.mlm_loss_sum + output.sentence_loss_sum) / 100)
             found["gradients"] = max(found["gradients"], gradients(engine))
-            engine.step()
+            with sent:
+                engine.step()
+    found["passes"] = sent.numbers / parameter_counts(case.config).total
+    found["buckets"] = max(buckets)
     found["optimizer"] = optimizer(engine)
     engine.destroy()
     gc.collect()
