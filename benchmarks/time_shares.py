@@ -1,8 +1,10 @@
 """Where the time of a step goes, by kind of work."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import synchronise
@@ -36,9 +38,20 @@ def _by_kind(work: Callable[[], object], device: torch.device) -> dict[str, floa
     with profile(activities=activities) as profiled:
         work()
         synchronise(device)
+    return sum_by_kind(profiled.key_averages(), on_gpu=device.type == "cuda")
+
+
+def sum_by_kind(events: Iterable[Any], on_gpu: bool) -> dict[str, float]:
+    """Microseconds of each kind of work in torch.profiler's `events`.
+
+    On a GPU each kernel is listed twice: within the operator that launched it, whose name says what it is for, and by
+    itself. The operators count.
+    """
     kinds = dict[str, float]()
-    for event in profiled.key_averages():
-        spent = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
+    for event in events:
+        if event.device_type != DeviceType.CPU:
+            continue
+        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
         kind = next((kind for kind, parts in _KINDS if any(part in event.key for part in parts)), "other")
         kinds[kind] = kinds.get(kind, 0.0) + spent
     return kinds

@@ -94,7 +94,8 @@ def _device(name: str | None) -> torch.device:
 
 def _attention_kernels() -> dict[str, str]:
     return {
-        f"{case.heads} heads of {case.width}, {str(case.dtype).removeprefix('torch.')}": kernel
+        f"{case.heads} heads of {case.width}, {str(case.dtype).removeprefix('torch.')}, up to {case.most_in_a_row} "
+        "sequences a row": kernel
         for case, kernel in chosen_kernels().items()
     }
 
@@ -138,6 +139,7 @@ def _compare(
     systems: list[System], reader: Reader, micro_batch: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
     """One row of results for each system whose step fits into memory."""
+    torch.compiler.reset()  # so that each size has a graph of its own, as a training run has
     config, shape = systems[0].model.config, reader.shape
     examples = [draw(reader, number, micro_batch, device) for number in range(rounds + 1)]
     fitting = [system for system in systems if _fits(system, examples[-1], device)]
@@ -172,12 +174,14 @@ def _fits(system: System, examples: Examples, device: torch.device) -> bool:
     """Makes a first step, which also warms up (and compiles); False where memory does not suffice."""
     try:
         system.step(examples)
+        return True
     except torch.OutOfMemoryError:
-        for weight in system.model.parameters():
-            weight.grad = None
-        torch.cuda.empty_cache()
-        return False
-    return True
+        pass
+    # Only here is the exception gone, and with it what the step had made.
+    for weight in (*system.optimizer.weights, *system.optimizer.masters):
+        weight.grad = None
+    torch.cuda.empty_cache()
+    return False
 
 
 def _memory(system: System, examples: Examples, device: torch.device) -> int:

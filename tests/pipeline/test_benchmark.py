@@ -1,14 +1,18 @@
 """The measurement beside `transformers`: the same work for both, and a result that says what it was measured on."""
 
 import json
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from benchmarks import train_step
 from benchmarks.examples import draw, open_reader
 from benchmarks.systems import make_systems
-from model import AlbertConfig
+from benchmarks.time_shares import sum_by_kind
+from model import AlbertConfig, Implementation
 from pipeline import plan_time
 
 CPU = torch.device("cpu")
@@ -69,6 +73,41 @@ def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
     table = out.with_suffix(".md").read_text()
     assert table.endswith(capsys.readouterr().out)
     assert f"| {this['speedup']:.2f} |" in table
+
+
+def test_a_kernel_of_a_gpu_counts_once_under_the_name_of_its_operator():
+    def event(key, device, microseconds):
+        return SimpleNamespace(key=key, device_type=device, self_device_time_total=microseconds, self_cpu_time_total=1)
+
+    on_both = [event("aten::mm", DeviceType.CPU, 60), event("nvjet_hsh_128x256_64x4_2x1", DeviceType.CUDA, 60)]
+    on_both += [event("triton_poi_fused_gelu_0", DeviceType.CPU, 40), event("triton_poi_fused_0", DeviceType.CUDA, 40)]
+    assert sum_by_kind(on_both, on_gpu=True) == {"linear layers": 60, "fused kernels": 40}
+    assert sum_by_kind(on_both, on_gpu=False) == {"linear layers": 1, "fused kernels": 1}
+
+
+def test_every_micro_batch_has_a_compiled_graph_of_its_own(corpus, monkeypatch):
+    """torch.compile gives a second size a graph of unknown sizes, which is slower, and after eight graphs gives up."""
+    compiled = partial(Implementation, compile_backend="aot_eager")
+    monkeypatch.setattr("benchmarks.systems.Implementation", compiled)
+    systems = make_systems(SMALL, torch.float32, CPU, compiled=True)
+    reader = open_reader(corpus.train)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for micro_batch in (1, 2, 3):
+            rows = train_step._compare(systems, reader, micro_batch, rounds=1, device=CPU)
+            assert [row["system"] for row in rows] == ["this", "this, compiled", "transformers"]
+
+
+def test_a_step_that_memory_does_not_suffice_for_leaves_nothing_behind(corpus, monkeypatch):
+    this, reference = make_systems(SMALL, torch.bfloat16, CPU, compiled=False)
+    reader = open_reader(corpus.train)
+
+    def run_out():
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(this.optimizer.lamb, "step", run_out)
+    (row,) = train_step._compare([this, reference], reader, 1, rounds=1, device=CPU)
+    assert row["system"] == "transformers"
+    assert all(weight.grad is None for weight in (*this.optimizer.weights, *this.optimizer.masters))
 
 
 def test_mistakes_are_one_line(tmp_path, capsys):
