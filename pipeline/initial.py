@@ -46,19 +46,19 @@ class Initial:
         return str(state.hexdigest())
 
 
-def read_initial(source: Path) -> Initial:
-    """Reads --init: a directory that `transformers` or this project exported, or the --output of a run.
+def read_initial(source: Path, flag: str = "--init") -> Initial:
+    """Reads what `flag` names: a directory that `transformers` or this project exported, or the --output of a run.
 
     Raises:
         UserError: nothing of the kind is there, it is damaged, or its vocabulary is missing or of another size.
     """
     place = source
     if (source / "results.json").exists() and not (source / "export").exists():
-        raise UserError(f"--init {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
+        raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
     if (source / "settings.json").exists() and "task" in runs.read_settings(source):
         place = source / "export"  # the best step of a fine-tuned run
         if not place.exists():
-            raise UserError(f"--init {source} is a fine-tuning run that has not ended; end it, or name another one")
+            raise UserError(f"{flag} {source} is a fine-tuning run that has not ended; end it, or name another one")
     task = None
     try:
         if (place / "settings.json").exists():
@@ -72,13 +72,13 @@ def read_initial(source: Path) -> Initial:
             if (place / HEAD_FILE).exists():
                 task = read_json(place / HEAD_FILE)["finetuning_task"]
         else:
-            raise UserError(f"--init {source} holds no model; name an exported model, or the --output of a run")
+            raise UserError(f"{flag} {source} holds no model; name an exported model, or the --output of a run")
     except UserError:
         raise
     except ValueError as error:
-        raise UserError(f"--init {source}: {error}") from None
+        raise UserError(f"{flag} {source}: {error}") from None
     except KeyError as error:
-        raise UserError(f"--init {source} lacks {error} in its JSON; restore it, or name another model") from None
+        raise UserError(f"{flag} {source} lacks {error} in its JSON; restore it, or name another model") from None
     vocabulary = Vocabulary.load(place / "spiece.model")
     if len(vocabulary) != config.vocab_size:
         raise UserError(

@@ -2,8 +2,8 @@
 
     python -m pipeline.similarity --model albert-base --text FILE --out similarity
 
---model is the --output of pipeline.pretrain or an exported model that holds its vocabulary. Prints a table; DIR gets it
-as similarity.json, the figure as similarity.png, and the same figure for TensorBoard.
+--model is the --output of pipeline.pretrain or pipeline.finetune, or an exported model that holds its vocabulary.
+Prints a table; DIR gets it as similarity.json, the figure as similarity.png, and the same figure for TensorBoard.
 """
 
 import json
@@ -22,31 +22,30 @@ from data_prep.command_line import Parser
 from data_prep.errors import UserError
 from data_prep.text import normalize
 from data_prep.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
-from model import AlbertForPreTraining, checkpoint, huggingface
+from model import AlbertModel
+from model.checkpoint import check_tensors
 from model.similarity import LayerSimilarity, SimilarityMeter
-from pipeline import export
+from pipeline.initial import read_initial
 
 BATCH = 8  # rows
 MAX_TOKENS = 65_536  # of the text, so that a whole book takes no longer than a chapter
 
 
-def load(directory: Path) -> tuple[AlbertForPreTraining, Vocabulary]:
-    """Model, in evaluation mode, and vocabulary of a run or an export. Raises UserError where they are not there."""
-    if (directory / "settings.json").exists():
-        model = export.load_model(directory)
-    else:
-        reader = checkpoint if (directory / checkpoint.CONFIG_FILE).exists() else huggingface
-        try:
-            model = reader.load(directory)
-        except ValueError as error:
-            raise UserError(f"--model: {error}") from None
-    vocabulary = Vocabulary.load(directory / "spiece.model")
-    if len(vocabulary) != model.config.vocab_size:
-        raise UserError(
-            f"{directory / 'spiece.model'} has {len(vocabulary)} pieces and the model {model.config.vocab_size}; "
-            "they do not belong together"
-        )
-    return model.eval(), vocabulary
+def load(directory: Path) -> tuple[AlbertModel, Vocabulary]:
+    """Encoder, in evaluation mode, and vocabulary of a run or an export, whatever its head.
+
+    Raises UserError where they are not there, or do not belong together.
+    """
+    initial = read_initial(directory, "--model")
+    model = AlbertModel(initial.config, add_pooling_layer=False)
+    state = model.state_dict()
+    found = {name: initial.tensors[f"albert.{name}"] for name in state if f"albert.{name}" in initial.tensors}
+    try:
+        check_tensors(directory, state, found)
+    except ValueError as error:
+        raise UserError(f"--model: {error}") from None
+    model.load_state_dict(found)
+    return model.eval(), initial.vocabulary
 
 
 def rows_of(text: str, vocabulary: Vocabulary, length: int, limit: int = MAX_TOKENS) -> Tensor:
@@ -66,13 +65,13 @@ def rows_of(text: str, vocabulary: Vocabulary, length: int, limit: int = MAX_TOK
     return rows
 
 
-def measure(model: AlbertForPreTraining, rows: Tensor) -> LayerSimilarity:
+def measure(model: AlbertModel, rows: Tensor) -> LayerSimilarity:
     """The similarity over all tokens of `rows` (rows, S) int64, padding left out."""
     meter = SimilarityMeter()
     with torch.no_grad():
         for batch in rows.split(BATCH):
             mask = batch != PAD_ID  # (B, S)
-            meter.add(model.albert(batch, attention_mask=mask).hidden_states, mask)
+            meter.add(model(batch, attention_mask=mask).hidden_states, mask)
     return meter.result()
 
 

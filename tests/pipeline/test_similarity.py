@@ -11,6 +11,9 @@ from data_prep.errors import UserError
 from data_prep.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
 from pipeline import similarity
+from pipeline.export import head_fields
+from pipeline.heads import make_model
+from pipeline.tasks.task import find_task
 
 TEXT = "Badofi gukela. Monipu resadolon vitobamist!\n\nFigu kelamo, nipure sado.\n"
 
@@ -24,13 +27,18 @@ def small(corpus):
     return AlbertForPreTraining(config).eval()
 
 
-@pytest.mark.parametrize("own_format", [False, True])
-def test_the_command_writes_table_png_and_tensorboard(small, corpus, tmp_path, capsys, own_format):
+@pytest.mark.parametrize("form", ["transformers", "own", "fine-tuned"])
+def test_the_command_writes_table_png_and_tensorboard(small, corpus, tmp_path, capsys, form):
     export, text, out = tmp_path / "export", tmp_path / "text.txt", tmp_path / "out"
     text.write_text(TEXT, encoding="utf-8")
-    if own_format:
+    if form == "own":
         checkpoint.save(small, export)
         (export / "spiece.model").write_bytes(corpus.vocabulary.read_bytes())
+    elif form == "fine-tuned":
+        task = find_task("squad1")
+        tuned = make_model(task, small.config)
+        tuned.albert.load_state_dict(small.albert.state_dict(), strict=False)  # without the pooler
+        huggingface.save(tuned, export, corpus.vocabulary, head_fields(task))
     else:
         huggingface.save(small, export, corpus.vocabulary)
     assert similarity.main(["--model", str(export), "--text", str(text), "--out", str(out)]) == 0
@@ -64,7 +72,7 @@ def test_rows_hold_the_text_once(corpus):
 
 @pytest.mark.parametrize(
     ("model", "text", "message"),
-    [("nothing", TEXT, "--model: .*does not exist"), ("export", "\n \n", "holds no words"), ("export", None, "UTF-8")],
+    [("nothing", TEXT, "--model .*holds no model"), ("export", "\n \n", "holds no words"), ("export", None, "UTF-8")],
 )
 def test_mistakes_are_one_line(small, corpus, tmp_path, capsys, model, text, message):
     huggingface.save(small, tmp_path / "export", corpus.vocabulary)
