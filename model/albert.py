@@ -87,6 +87,7 @@ class AlbertModel(nn.Module):
         self.config = config
         self.embeddings = FactorisedEmbeddings(config)
         implementation = implementation or Implementation()
+        implementation.check(config)
         self.encoder = SharedEncoder(config, implementation)
         self._implementation = implementation
         self.pooler = Pooler(config) if add_pooling_layer else None

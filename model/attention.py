@@ -68,7 +68,10 @@ class AttentionLayout(NamedTuple):
         no padding."""
         if attention_mask is None:
             return cls()
-        return cls(mask=attention_mask.bool()[:, None, None, :])  # (B, 1, 1, S)
+        tokens = attention_mask.bool()  # (B, S)
+        # A row of nothing but padding sees itself: a softmax over nothing would be NaN.
+        seen = tokens | ~tokens.any(dim=1, keepdim=True)  # (B, S)
+        return cls(mask=seen[:, None, None, :])  # (B, 1, 1, S)
 
 
 def _block_mask(sequence_ids: Tensor) -> BlockMask:

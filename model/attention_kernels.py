@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from model.attention import AttentionLayout, attend
-from model.config import Implementation
+from model.config import Implementation, flash_takes
 
 LONGEST_MASKED_ROW = 128
 """On a processor, rows of at most so many positions are attended under a mask: going through their sequences one by one
@@ -58,8 +58,11 @@ _chosen: dict[Case, str] = {}
 def choose_kernel(implementation: Implementation, case: Case, sequence_ids: Tensor) -> str:
     """One of `model.config.ATTENTION_KERNELS` but "auto", for packed rows `sequence_ids` (B, S) int64.
 
-    The host waits for a GPU only when a case comes for the first time.
+    The host waits for a GPU only when a case comes for the first time. Raises ValueError where "flash" is insisted on
+    and `case` does not say how many sequences a row can have.
     """
+    if implementation.attention == "flash" and case.most_in_a_row is None:
+        raise ValueError("attention 'flash' has to know how many sequences a row can have; give cls_positions")
     if implementation.attention != "auto":
         return implementation.attention
     if torch.compiler.is_compiling():
@@ -86,7 +89,7 @@ def candidates(case: Case) -> list[str]:
     names = ["masked"]
     if case.dtype in (torch.float16, torch.bfloat16):
         names.append("cudnn")
-        if case.most_in_a_row is not None and case.width % 8 == 0 and case.width <= 256:
+        if case.most_in_a_row is not None and flash_takes(case.width):
             names.append("flash")
     if not case.dropout:
         names.append("flex")

@@ -49,7 +49,7 @@ class AlbertConfig:
 
     num_hidden_groups: int = 1
     """Groups of consecutive layers; nothing is shared between groups. Layer i belongs to group int(i /
-    (layers / groups))."""
+    (layers / groups)), so groups differ by at most a layer."""
 
     inner_group_num: int = 1
     """Blocks (attention + feed-forward), each with its own parameters, that one layer applies in a row."""
@@ -107,10 +107,10 @@ class AlbertConfig:
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "
                 f"{self.num_attention_heads}; change one of them"
             )
-        if self.num_hidden_layers % self.num_hidden_groups:
+        if self.num_hidden_groups > self.num_hidden_layers:
             raise ValueError(
-                f"num_hidden_layers {self.num_hidden_layers} is not divisible by num_hidden_groups "
-                f"{self.num_hidden_groups}; change one of them"
+                f"num_hidden_groups {self.num_hidden_groups} exceeds num_hidden_layers {self.num_hidden_layers}: "
+                "groups would be left without a layer; change one of them"
             )
         if self.parameter_sharing == "none" and self.num_hidden_groups not in (1, self.num_hidden_layers):
             raise ValueError(
@@ -189,6 +189,24 @@ class Implementation:
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)
         check_choice("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
+        if self.attention == "sequences" and self.compile:
+            raise ValueError("attention 'sequences' reads lengths, which a compiled graph cannot; leave one out")
+
+    def check(self, config: AlbertConfig) -> None:
+        """Raises ValueError where the kernel that is insisted on cannot compute what `config` asks for."""
+        width = config.hidden_size // config.num_attention_heads
+        if self.attention == "flex" and config.attention_probs_dropout_prob:
+            raise ValueError(
+                f"attention 'flex' has no dropout, but attention_probs_dropout_prob is "
+                f"{config.attention_probs_dropout_prob}; take another kernel or set it to 0"
+            )
+        if self.attention == "flash" and not flash_takes(width):
+            raise ValueError(f"attention 'flash' does not take heads of width {width}; take another kernel")
+
+
+def flash_takes(width: int) -> bool:
+    """Whether FlashAttention takes heads of this width."""
+    return width % 8 == 0 and width <= 256
 
 
 def check_choice(what: str, value: str | None, choices: Iterable[str | None]) -> None:

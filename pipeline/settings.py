@@ -21,6 +21,7 @@ from pipeline.batches import Objective
 from pipeline.engine_config import EngineConfig, Hardware
 
 PAPER_BATCH, PAPER_STEPS = 4096, 125_000
+GPU_KERNELS = ("cudnn", "flash", "flex")
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Se
     check_writable(args.output)
     return Settings(
         model=model,
-        implementation=Implementation(args.activation_checkpointing, compile=args.compile, attention=args.attention),
+        implementation=_implementation(args, model, engine, hardware),
         data=directories,
         shares=shares,
         eval_data=tuple(args.eval_data),
@@ -307,6 +308,21 @@ def _model(name: str, fields: dict[str, Any], objective: str | None, manifest: M
         return AlbertConfig.preset(name, **fields)
     except ValueError as error:
         raise UserError(str(error)) from None
+
+
+def _implementation(
+    args: argparse.Namespace, model: AlbertConfig, engine: EngineConfig, hardware: Hardware
+) -> Implementation:
+    if args.attention in GPU_KERNELS and hardware.name == "CPU":
+        raise UserError(f"--attention {args.attention} needs a GPU; leave it out")
+    if args.attention in ("cudnn", "flash") and engine.precision == "fp32":
+        raise UserError(f"--attention {args.attention} computes in 16 bits only; train in them, or leave it out")
+    try:
+        implementation = Implementation(args.activation_checkpointing, compile=args.compile, attention=args.attention)
+        implementation.check(model)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return implementation
 
 
 def _agree(first: Manifest, first_path: Path, second: Manifest, second_path: Path) -> None:

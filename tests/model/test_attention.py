@@ -35,6 +35,19 @@ def test_every_kernel_gives_the_softmax_and_its_gradients(dtype, tolerance, pack
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_of_nothing_but_padding_has_numbers(dtype):
+    """And does not reach the gradients of the rows beside it."""
+    projected = torch.randn(2, 6, 3, 2, 4, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    tokens = torch.tensor([[1, 1, 1, 1, 0, 0], [0] * 6])
+    found = attend(projected, AttentionLayout.for_padded_rows(tokens), dropout=0.0)
+    (gradient,) = torch.autograd.grad(found.sum(), projected)
+    assert found.isfinite().all()
+    assert gradient.isfinite().all()
+    alone = attend(projected[:1], AttentionLayout.for_padded_rows(tokens[:1]), dropout=0.0)
+    torch.testing.assert_close(found[:1], alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
     torch.manual_seed(0)
     projected = torch.zeros(1, 400, 3, 1, 4, dtype=dtype)

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model import Implementation
+from model import AlbertModel, Implementation
 from model.attention import AttentionLayout, attend
 from model.attention_kernels import REPEATS, Case, candidates, choose_kernel, fastest, measured_kernel
 from model.variable_length_attention import attend_between_offsets, sequence_offsets
-from tests.model.examples import Synchronisations, few_examples
+from tests.model.examples import Synchronisations, few_examples, tiny_config
 
 IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
 
@@ -92,9 +92,19 @@ def test_measuring_draws_nothing_from_the_random_numbers_of_the_training(monkeyp
     assert tried.count(0.1) == 2 * (1 + REPEATS)
 
 
-def test_a_kernel_asked_for_by_a_wrong_name_is_refused() -> None:
+def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
     with pytest.raises(ValueError, match="unknown attention 'flashh'; did you mean 'flash'"):
         Implementation(attention="flashh")
+    with pytest.raises(ValueError, match="'flex' has no dropout"):
+        AlbertModel(tiny_config(attention_probs_dropout_prob=0.1), Implementation(attention="flex"))
+    AlbertModel(tiny_config(hidden_dropout_prob=0.1), Implementation(attention="flex"))
+    with pytest.raises(ValueError, match="'flash' does not take heads of width 4"):
+        AlbertModel(tiny_config(num_attention_heads=6), Implementation(attention="flash"))
+    with pytest.raises(ValueError, match="'sequences' reads lengths"):
+        Implementation(attention="sequences", compile=True)
+    model = AlbertModel(tiny_config(), Implementation(attention="flash"))
+    with pytest.raises(ValueError, match="give cls_positions"):
+        model(torch.zeros_like(IDS), position_ids=torch.zeros_like(IDS), sequence_ids=IDS)
 
 
 @few_examples

@@ -49,7 +49,7 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
         "hidden_size": hidden_size,
         "embedding_size": draw(st.sampled_from([hidden_size, 5])),
         "num_attention_heads": heads,
-        "num_hidden_layers": groups * draw(st.integers(1, 2)),
+        "num_hidden_layers": groups + draw(st.integers(0, 3)),
         "num_hidden_groups": groups,
         "inner_group_num": draw(st.integers(1, 2)),
         "intermediate_size": draw(st.sampled_from([7, 32])),

@@ -66,6 +66,20 @@ def test_flags_say_how_the_model_runs(words):
     assert resolve(words).implementation == Implementation("ffn", compile=True, attention="masked")
 
 
+@pytest.mark.parametrize(
+    ("more", "hardware", "message"),
+    [
+        ({"--attention": "flex"}, Hardware("CPU", fp16=False, bf16=True), "needs a GPU"),
+        ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
+        ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
+        ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
+    ],
+)
+def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
+    with pytest.raises(UserError, match=message):
+        resolve(words | more, hardware=hardware)
+
+
 def test_model_fields_are_typed_by_name(words):
     found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
     assert found.hidden_dropout_prob == 0.1
