@@ -98,6 +98,7 @@ def run(args: argparse.Namespace) -> None:
         options |= {flag: getattr(args, flag) for flag in flags}
         if ranks.on_root(lambda: is_complete(args.out, args.source, source.inputs, options)):
             if ranks.is_root:
+                Ledger(args.out).remove()  # a kill may have come between the manifest and this
                 print(f"extract: {args.out} holds these documents already; nothing to do")
             return
         ledger = Ledger(args.out)

@@ -32,33 +32,39 @@ class Bzip2File:
         if not any(kind == _END_MARK for _, kind in self._marks(self.size - _TAIL_BYTES, self.size)):
             raise UserError(f"{path} is cut off: its last bzip2 block has no end; download it again")
 
-    def blocks(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """Yields (byte where it begins, decompressed bytes) of each block that begins at byte `start` or after it."""
+    def blocks(self, start: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yields (byte where it begins, decompressed bytes) of each block that begins at byte `start` or after it.
+
+        None stands for a stretch that is damaged, up to the next mark: a block, or two where the mark between is lost.
+        """
         position = self._next_mark(start * 8)
         while position is not None:
             bit, kind = position
             following = self._next_mark(bit + _MARK_BITS)
             if kind == _BLOCK_MARK:
                 content, following = self._decompress(bit, following)
-                if content is not None:
+                if content != b"":
                     yield bit // 8, content
             position = following
 
     def _decompress(self, bit: int, following: tuple[int, int] | None) -> tuple[bytes | None, tuple[int, int] | None]:
-        """Content of the block at `bit`, or None where its mark was none, and the mark that comes after it.
+        """Content of the block at `bit`, b"" where its mark was none, None where it is damaged; and the next mark.
 
         The 48 bits of a mark also turn up by chance inside a block, once in 10^14 bits: then the block goes on
         behind them.
         """
-        after = following and self._next_mark(following[0] + _MARK_BITS)
-        for end in (following, after):
-            content = end and self._decompress_bits(bit, end[0])
-            if end and content is not None:
+        end = following
+        for _ in range(2):
+            if end is None:
+                break
+            content = self._decompress_bits(bit, end[0])
+            if content is not None:
                 return content, end
+            end = self._next_mark(end[0] + _MARK_BITS)
         before = self._last_block_mark(bit)
         if following and before is not None and self._decompress_bits(before, following[0]) is not None:
-            return None, following
-        raise UserError(f"{self.path} is damaged near byte {bit // 8}; download it again")
+            return b"", following
+        return None, following
 
     def _decompress_bits(self, begin: int, end: int) -> bytes | None:
         """Decompresses the block between two bit positions by making a whole stream of it; None if it is no block."""
@@ -77,11 +83,11 @@ class Bzip2File:
             return None
 
     def _next_mark(self, bit: int) -> tuple[int, int] | None:
-        """The first mark at or after a bit: (its bit, which mark); None: there is none as far as a block can reach."""
+        """The first mark at or after a bit: (its bit, which mark); None: there is none up to the end of the file."""
         first = bit // 8
         # Close marks first: most blocks are far smaller than the largest.
         begin, reach = first, 256 << 10
-        while begin < self.size and begin - first <= 2 * _LARGEST_BLOCK:
+        while begin < self.size:
             found = [mark for mark in self._marks(begin, begin + reach) if mark[0] >= bit]
             if found:
                 return found[0]

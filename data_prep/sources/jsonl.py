@@ -1,10 +1,16 @@
-"""Records with a field of text: JSON lines (.jsonl, .json, also .gz and .zst) and Parquet."""
+"""Records with a field of text: JSON lines (.jsonl, .json, also .gz and .zst) and Parquet.
+
+The first record of each file (a Parquet file's columns) is looked at before anything is written: where it has no text,
+--text-field is wrong. A later record that cannot be read costs nothing but itself, damage of a compressed file the rest
+of it, and of a Parquet file the rest of the row group.
+"""
 
 import bz2
 import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +19,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data_prep.documents import Document
+from data_prep.documents import Document, spelled
 from data_prep.errors import UserError
 from data_prep.sources import Skipped, Source
 
@@ -21,6 +27,7 @@ _JSON = re.compile(r"\.(?:jsonl|json|ndjson)(?:\.(gz|zst|bz2))?$", re.IGNORECASE
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH_ROWS = 256
+_DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, pa.ArrowException)  # what the readers raise for it
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Records(Source):
             if _PARQUET.search(name):
                 self._plan_parquet(file, name, unit_bytes)
                 continue
+            check_first(file, fields)
             compressed = is_compressed(file)
             step = max(size, 1) if compressed else unit_bytes
             for begin in range(0, size, step):
@@ -82,43 +90,47 @@ class Records(Source):
                 begin, size = group + 1, 0
 
     def read(self, unit: Part) -> Iterator[Document | Skipped]:
-        """One document a record. UserError: a line is not JSON, or has no such field; it names file and line."""
+        """One document a record."""
         if _PARQUET.search(unit.name):
             yield from self._read_parquet(unit)
             return
         for offset, line in lines(unit):
+            place = f"{unit.name}:{offset}"
+            if line is None:
+                yield Skipped(place, "damaged")
+                continue
             self.consumed += len(line)
             if line.isspace():
                 continue
             try:
-                record = json.loads(line)
-                yield to_document(record, self.fields, f"{unit.name}:{offset}")
-            except (ValueError, RecursionError, KeyError, TypeError) as error:
-                number = line_number(unit.path, offset)
-                broken = isinstance(error, ValueError | RecursionError)
-                what = f"is not JSON ({error})" if broken else f"has no text in {error}"
-                raise UserError(f"{unit.path}, line {number} {what}; mend it or check --text-field") from error
+                yield to_document(json.loads(line), self.fields, place)
+            except (KeyError, TypeError):
+                yield Skipped(place, "no text")
+            except (ValueError, RecursionError):
+                yield Skipped(place, "not JSON")
 
     def _read_parquet(self, unit: Part) -> Iterator[Document | Skipped]:
         columns = [name for name in (self.fields.text, self.fields.id, self.fields.title) if name is not None]
-        try:
-            with pq.ParquetFile(unit.path) as parquet:
-                for group in range(unit.begin, unit.end):
-                    row = 0
+        with pq.ParquetFile(unit.path) as parquet:
+            for group in range(unit.begin, unit.end):
+                row = 0
+                try:
                     for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
                         for record in batch.to_pylist():
                             document = to_document(record, self.fields, f"{unit.name}:{group}:{row}")
                             self.consumed += len(document.text.encode()) if isinstance(document, Document) else 0
                             yield document
                             row += 1
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{unit.path} is damaged ({error}); get it again") from error
+                except _DAMAGE as error:
+                    if is_of_the_system(error):
+                        raise
+                    yield Skipped(f"{unit.name}:{group}:{row}", "damaged")
 
 
 def find_files(path: Path) -> list[tuple[Path, str]]:
     """The files of records that `path` means, with their names relative to it, in the order of the names."""
     if path.is_file():
-        return [(path, path.name)]
+        return [(path, spelled(path.name))]
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a .jsonl, .jsonl.gz, .jsonl.zst or .parquet file, or a directory")
     found = [
@@ -126,7 +138,29 @@ def find_files(path: Path) -> list[tuple[Path, str]]:
     ]
     if not found:
         raise UserError(f"{path} holds no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file; check --input")
-    return sorted(((file, file.relative_to(path).as_posix()) for file in found), key=lambda entry: entry[1])
+    return sorted(((file, spelled(file.relative_to(path).as_posix())) for file in found), key=lambda entry: entry[1])
+
+
+def check_first(path: Path, fields: Fields) -> None:
+    """UserError unless the first record of a file of lines has a text."""
+    size = max(1, path.stat().st_size)
+    for number, (_, line) in enumerate(lines(Part(path, path.name, 0, size)), 1):
+        if line is None:
+            raise UserError(f"{path} is damaged or cut off; get it again")
+        if line.isspace():
+            continue
+        try:
+            to_document(json.loads(line), fields, path.name)
+            return
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path}, line {number} has no text in {error}; check --text-field") from error
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}, line {number} is not JSON ({error}); mend it or check --source") from error
+
+
+def is_of_the_system(error: BaseException) -> bool:
+    """Whether an error says that a file could not be read at this time, not that its content is damaged."""
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def _holds_text(kind: pa.DataType) -> bool:
@@ -180,8 +214,11 @@ def open_text(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def lines(part: Part) -> Iterator[tuple[int, bytes]]:
-    """(offset, line) of the lines that begin in the part; the offset counts decompressed bytes."""
+def lines(part: Part) -> Iterator[tuple[int, bytes | None]]:
+    """(offset, line) of the lines that begin in the part; the offset counts decompressed bytes.
+
+    None stands for what follows where the file is damaged.
+    """
     whole = is_compressed(part.path)
     with open_text(part.path) as file:
         offset = 0
@@ -195,15 +232,7 @@ def lines(part: Part) -> Iterator[tuple[int, bytes]]:
                     return
                 yield offset, line
                 offset += len(line)
-        except (EOFError, OSError, pa.ArrowException) as error:
-            raise UserError(f"{part.path} is damaged or cut off ({error}); get it again") from error
-
-
-def line_number(path: Path, offset: int) -> int:
-    """The number, from 1, of the line that begins at a (decompressed) offset."""
-    number = 1
-    with open_text(path) as file:
-        while offset > 0 and (block := file.read(min(offset, 1 << 20))):
-            number += block.count(b"\n")
-            offset -= len(block)
-    return number
+        except _DAMAGE as error:
+            if is_of_the_system(error):
+                raise
+            yield offset, None

@@ -1,7 +1,8 @@
 """MediaWiki XML exports (https://dumps.wikimedia.org) -> articles in prose.
 
 Reads `.xml` and `.xml.bz2`, of one stream or many. A unit is a range of the file; it owns the pages that begin in it.
-Each page is parsed by itself, so a broken one costs nothing but itself.
+Each page is parsed by itself, so a broken one costs nothing but itself, and a damaged block of a .bz2 file nothing but
+the pages that stand in it.
 """
 
 import re
@@ -11,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from xml.parsers import expat
 
-from data_prep.documents import Document
+from data_prep.documents import Document, spelled
 from data_prep.errors import UserError
 from data_prep.sources import Skipped, Source
 from data_prep.sources.bzip2 import Bzip2File
@@ -38,6 +39,13 @@ class Range:
     end: int
 
 
+@dataclass(frozen=True)
+class Damage:
+    """A stretch of a .bz2 file, from this byte on, that cannot be decompressed."""
+
+    byte: int
+
+
 @dataclass
 class Page:
     """One page of an export, as far as it matters here. timestamp: of its text, in ISO 8601."""
@@ -57,17 +65,22 @@ class Wikipedia(Source):
     def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
         """`unit_bytes` of XML make a unit. UserError: a path is not a whole export."""
         super().__init__()
-        for path in paths:
-            for file in export_files(path):
-                check_export(file)
-                size = self.add_file(file, file.name)
-                step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
-                for at in range(0, size, step):
-                    self.add(Range(file, at, min(at + step, size)), min(step, size - at))
+        files = [file for path in paths for file in export_files(path)]
+        if not files:
+            raise UserError(f"{paths[0]} is the index of an export, which is not needed; give the export itself")
+        for file in files:
+            check_export(file)
+            size = self.add_file(file, spelled(file.name))
+            step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
+            for at in range(0, size, step):
+                self.add(Range(file, at, min(at + step, size)), min(step, size - at))
 
     def read(self, unit: Range) -> Iterator[Document | Skipped]:
         """The articles among the pages that begin in the range."""
         for number, raw in enumerate(raw_pages(unit)):
+            if isinstance(raw, Damage):
+                yield Skipped(f"{spelled(unit.path.name)} near byte {raw.byte}", "damaged block")
+                continue
             self.consumed += len(raw)
             try:
                 item = article(parse_page(raw))
@@ -83,11 +96,10 @@ def export_files(path: Path) -> list[Path]:
     """The exports that `path` means: itself, or the .xml and .xml.bz2 files of a directory. Indexes are left out."""
     if not path.exists():
         raise UserError(f"{path} does not exist; give a MediaWiki export (.xml or .xml.bz2) or a directory of them")
-    if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
-    else:
-        files = [path]
-    files = [file for file in files if not _INDEX_NAME.search(file.name)]
+    if not path.is_dir():
+        return [] if _INDEX_NAME.search(path.name) else [path]
+    found = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
+    files = [file for file in found if not _INDEX_NAME.search(file.name)]
     if not files:
         raise UserError(f"{path} holds no MediaWiki export; give a .xml or .xml.bz2 file, or a directory of them")
     return files
@@ -104,8 +116,8 @@ def check_export(path: Path) -> None:
     bzip2 = Bzip2File(path) if path.suffix == ".bz2" or is_bzip2(path) else None
     head = b""
     for _, content in chunks(path, 0, bzip2):
-        head += content
-        if _PAGE in head or len(head) > _HEAD_BYTES:
+        head += content or b""
+        if content is None or _PAGE in head or len(head) > _HEAD_BYTES:
             break
     head = head.partition(_PAGE)[0]
     # MediaWiki writes no document type, and one can make a parser read other files or expand without end.
@@ -116,13 +128,14 @@ def check_export(path: Path) -> None:
     if b"<mediawiki" not in head:
         raise UserError(f"{path} is not a MediaWiki export (no <mediawiki> at its start); check --source and --input")
     size = path.stat().st_size
-    tail = b"".join(content for _, content in chunks(path, max(0, size - (2 << 20)), bzip2))
+    tail = b"".join(content or b"" for _, content in chunks(path, max(0, size - (2 << 20)), bzip2))
     if not tail.rstrip().endswith(b"</mediawiki>"):
-        raise UserError(f"{path} is cut off: it does not end with </mediawiki>; download it again")
+        raise UserError(f"{path} is cut off or damaged: it does not end with </mediawiki>; download it again")
 
 
-def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[int, bytes]]:
-    """Yields (byte of the file where it begins, decompressed content) from the first chunk at or after `start` on."""
+def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[int, bytes | None]]:
+    """Yields (byte of the file where it begins, decompressed content) from the first chunk at or after `start` on; None
+    for what cannot be decompressed."""
     if bzip2 is not None:
         yield from bzip2.blocks(start)
         return
@@ -133,17 +146,26 @@ def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[in
             start += len(content)
 
 
-def raw_pages(unit: Range) -> Iterator[bytes]:
+def raw_pages(unit: Range) -> Iterator[bytes | Damage]:
     """The `<page>...</page>` elements that begin in the range, as bytes, with one of them in memory at a time.
 
     A page begins where its first byte stands. In a .bz2 file that byte belongs to the bzip2 block that holds it, and
-    the block to the range that holds the block's first byte.
+    the block to the range that holds the block's first byte; so does a block that is damaged. A page without its end,
+    cut by a damaged block or followed by another page, comes as far as it goes.
     """
     bzip2 = Bzip2File(unit.path) if is_bzip2(unit.path) else None
     buffer, used = b"", 0  # how many bytes of the buffer are done with
     owned = 0  # how many bytes of the buffer, from its first on, belong to this range
     for position, content in chunks(unit.path, unit.begin, bzip2):
         buffer, owned, used = buffer[used:], owned - used, 0
+        if content is None:
+            if owned > 0 and buffer.startswith(_PAGE):
+                yield buffer
+            buffer, owned = b"", 0
+            if position >= unit.end:
+                return
+            yield Damage(position)
+            continue
         if position < unit.end:
             own = len(content) if bzip2 is not None else min(len(content), unit.end - position)
             owned = len(buffer) + own
@@ -159,10 +181,13 @@ def raw_pages(unit: Range) -> Iterator[bytes]:
                 break
             used = begin
             end = buffer.find(_PAGE_END, begin)
-            if end < 0:
+            following = buffer.find(_PAGE, begin + len(_PAGE), end if end >= 0 else len(buffer))
+            if following < 0 and end < 0:
                 break
-            used = end + len(_PAGE_END)
+            used = following if following >= 0 else end + len(_PAGE_END)
             yield buffer[begin:used]
+    if 0 <= (begin := buffer.find(_PAGE, used)) < owned:
+        yield buffer[begin:]
 
 
 def parse_page(raw: bytes) -> Page:

@@ -31,6 +31,15 @@ def test_encodings(content: bytes) -> None:
     assert decode(content) == PROSE
 
 
+def test_utf_8_with_a_few_bytes_of_another_encoding() -> None:
+    text = PROSE * 5
+    content = text.encode()
+    for stray, meant in ((b"\xe9", "é"), (b"\x93so\x94", "“so”"), (b"\x81", "\x81")):
+        assert decode(content[:-9] + stray + content[-9:]) == text[:-9] + meant + text[-9:]
+    # A text in Windows-1252 that is UTF-8 in one place by chance.
+    assert decode("é à ü Ã© ö".encode("cp1252")) == "é à ü Ã© ö"
+
+
 def test_latin_1_and_what_is_no_text() -> None:
     assert decode(b"caf\xe9 \x81") == "café \x81"  # 0x81 means nothing in Windows-1252
     assert decode(b"\x7fELF\x00\x01") is None

@@ -5,6 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from data_prep.errors import UserError
 from data_prep.sources import bzip2
@@ -54,17 +56,43 @@ def test_a_mark_by_chance_inside_a_block_is_seen_through(tmp_path: Path, monkeyp
     assert content.endswith(b"".join(text for _, text in after))
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
+def test_what_is_not_whole_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.bz2"
     whole = bz2.compress(noise(300_000), 1)
     path.write_bytes(whole[:-30])
     with pytest.raises(UserError, match="cut off"):
         Bzip2File(path)
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 0x10
-    path.write_bytes(broken)
-    with pytest.raises(UserError, match=r"a\.bz2 is damaged near byte"):
-        list(Bzip2File(path).blocks(0))
     path.write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(UserError, match="not a bzip2 file"):
         Bzip2File(path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "a.bz2"
+    path.write_bytes(bz2.compress(noise(700_000), 1))
+    return path
+
+
+@pytest.mark.parametrize("stretch", [1, 10, 120_000])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.floats(0.05, 0.95), start=st.floats(0, 1))
+def test_a_damaged_stretch_costs_the_blocks_that_it_touches(
+    whole: Path, tmp_path: Path, stretch: int, place: float, start: float
+) -> None:
+    content = bytearray(whole.read_bytes())
+    blocks = list(Bzip2File(whole).blocks(0))
+    first = int(place * (len(content) - stretch))
+    stop = first + stretch
+    content[first:stop] = bytes(byte ^ 0x5A for byte in content[first:stop])
+    path = tmp_path / "a.bz2"
+    path.write_bytes(content)
+    found = list(Bzip2File(path).blocks(0))
+    read = {block for block in found if block[1] is not None}
+    # A block ends with the mark of the next one, at any bit, and is lost with it.
+    ends = [position for position, _ in blocks[1:]] + [len(content)]
+    assert {block for block, end in zip(blocks, ends) if end + 7 < first or block[0] > stop} <= read
+    assert read <= {block for block, end in zip(blocks, ends) if end < first or block[0] >= stop - 1}
+    assert len(found) > len(read)  # the damage is told
+    begin = int(start * len(content))
+    assert list(Bzip2File(path).blocks(begin)) == [block for block in found if block[0] >= begin]

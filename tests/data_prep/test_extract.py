@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from data_prep import extract
 from data_prep.__main__ import main
 from data_prep.documents import read_documents, read_manifest
 from data_prep.errors import UserError
+from data_prep.ledger import Ledger
 
 from . import corpora
 
@@ -148,6 +150,35 @@ def test_a_part_that_was_cut_off_is_not_complete(tmp_path: Path) -> None:
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has another size"):
         run("books", [tmp_path / "a.txt"], tmp_path / "out")
+
+
+def test_a_name_that_is_not_utf_8_is_spelt_so(tmp_path: Path) -> None:
+    """As an old archive has them."""
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / f"{name}.txt").write_text("It is a text.")
+    (tmp_path / f"{name}.jsonl").write_text('{"text": "It is a text."}')
+    run("jsonl", [tmp_path / f"{name}.jsonl"], tmp_path / "records")
+    run("books", [tmp_path / "books"], tmp_path / "out")
+    assert [document.id for document in read_documents([tmp_path / "records"])] == [r"caf\xe9.jsonl:0"]
+    (document,) = read_documents([tmp_path / "out"])
+    assert (document.id, document.title) == (r"caf\xe9.txt", r"caf\xe9")
+    assert read_manifest(tmp_path / "out").inputs[0]["name"] == r"caf\xe9.txt"
+
+
+def test_a_kill_behind_the_manifest_leaves_nothing_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("It is a text.")
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "remove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run("books", [tmp_path / "a.txt"], tmp_path / "out")
+    assert (tmp_path / "out" / ".units").exists()
+    run("books", [tmp_path / "a.txt"], tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["documents.json", "train-00000.parquet"]
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_no_input_counts_double(tmp_path: Path) -> None:

@@ -75,3 +75,10 @@ def test_the_text_column_is_what_is_measured(documents_directory: Path) -> None:
     parts = [pq.ParquetFile(path) for path in sorted(documents_directory.glob("*.parquet"))]
     text = sum(len(t.encode()) for part in parts for t in part.read(["text"]).column("text").to_pylist())
     assert abs(corpus.text_bytes - text) < 0.1 * text
+
+
+def test_texts_that_repeat_count_as_often_as_they_stand_there(tmp_path: Path) -> None:
+    """Units of a corpus full of copies would else hold a hundred times what a rank may."""
+    documents = [Document(str(number), "Same", "It is one text. " * 100) for number in range(100)]
+    corpus = units.open_corpus([corpora.write_documents(tmp_path / "same", documents)], "train")
+    assert abs(corpus.text_bytes - 160_000) < 0.1 * 160_000

@@ -1,6 +1,7 @@
 """Exports: which pages become documents, wherever the file is cut, and what is said about a file that is none."""
 
 import bz2
+import random
 import re
 from pathlib import Path
 from xml.parsers import expat
@@ -98,13 +99,63 @@ def test_compressed_exports_cut_anywhere(tmp_path: Path, streams: int) -> None:
         assert read(path, max(unit_bytes, len(compressed) // 50)) == whole
 
 
+def test_a_page_without_its_end_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    broken = page(2, "Broken", "It is cut").partition("</text>")[0]
+    path.write_text(export(page(1, "A", "It is one."), broken, page(3, "C", "It is three."), broken, broken))
+    for unit_bytes in (1 << 20, 200, 1):
+        assert read(path, unit_bytes) == [
+            Document("1", "A", "It is one."),
+            Skipped("Broken", "broken (ExpatError)"),
+            Document("3", "C", "It is three."),
+            Skipped("Broken", "broken (ExpatError)"),
+            Skipped("Broken", "broken (ExpatError)"),
+        ]
+
+
+@pytest.mark.parametrize("zeros", [1, 60_000])
+def test_a_damaged_block_costs_the_pages_in_it_and_is_named(tmp_path: Path, zeros: int) -> None:
+    words = random.Random(0)
+    pages = [
+        page(i, f"T{i}", " ".join(f"It is {words.getrandbits(60)}." for _ in range(1500))) for i in range(24)
+    ]  # about 40 kB each, in blocks of 100 kB
+    path = tmp_path / "wiki.xml.bz2"
+    content = bytearray(bz2.compress(export(*pages).encode(), 1))
+    whole = read_all(path, content)
+    middle = len(content) // 2
+    content[middle : middle + zeros] = bytes(byte ^ 0x5A for byte in content[middle : middle + zeros])
+    items = read_all(path, content)
+    kept = [item for item in items if isinstance(item, Document)]
+    assert 24 - 5 - zeros // 10_000 < len(kept) < 24
+    assert kept == [item for item in whole if item in kept]
+    assert kept[0].id == "0"
+    assert kept[-1].id == "23"
+    skipped = [item for item in items if isinstance(item, Skipped)]
+    assert [item.reason for item in skipped][:2] == ["broken (ExpatError)", "damaged block"]  # the page that it cut
+    assert skipped[0].name == f"T{kept.index(next(d for n, d in enumerate(kept) if d.id != str(n)))}"
+    place = re.fullmatch(r"wiki\.xml\.bz2 near byte (\d+)", skipped[1].name)
+    assert place
+    assert abs(int(place[1]) - middle) < 100_000
+    assert read(path, len(content) // 5) == items
+
+
+def read_all(path: Path, content: bytes) -> list[Document | Skipped]:
+    path.write_bytes(content)
+    return read(path)
+
+
 def test_directories_and_indexes(tmp_path: Path) -> None:
     for name, number in (("b.xml", 2), ("a.xml.bz2", 1)):
         text = export(page(number, f"T{number}", "It is one page.")).encode()
         (tmp_path / name).write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
     (tmp_path / "a-multistream-index.txt.bz2").write_bytes(bz2.compress(b"600:1:T1\n"))
+    index = tmp_path / "a-multistream-index.txt.bz2"
+    one_by_one = Wikipedia([index, tmp_path / "a.xml.bz2", tmp_path / "b.xml"], 1 << 20)  # as a shell's * gives them
     source = Wikipedia([tmp_path], 1 << 20)
+    assert source.inputs == one_by_one.inputs
     assert [entry["name"] for entry in source.inputs] == ["a.xml.bz2", "b.xml"]
+    with pytest.raises(UserError, match="is the index of an export, which is not needed"):
+        Wikipedia([index], 1 << 20)
     assert [item.id for unit in source.units for item in source.read(unit) if isinstance(item, Document)] == ["1", "2"]
 
 
