@@ -247,7 +247,9 @@ class _Board:
         self._lock = threading.Lock()
         for index in range(count):
             if ledger is not None and (record := ledger.finished(index)) is not None:
-                self.finish(index, record)
+                self.records[index] = record
+                self._documents += record.get("documents", 0)
+        progress.resume(sum(sizes[index] for index in self.records), **self._figures())
         self._left = sorted(set(range(count)) - self.records.keys(), key=lambda i: (-sizes[i], i))
         self._left.reverse()
 
@@ -259,8 +261,10 @@ class _Board:
         with self._lock:
             self.records[index] = record
             self._documents += record.get("documents", 0)
-            figures = {"documents": f"{self._documents:,}"} if self._documents else {}
-            self._progress.update(self._sizes[index], **figures)
+            self._progress.update(self._sizes[index], **self._figures())
+
+    def _figures(self) -> dict[str, str]:
+        return {"documents": f"{self._documents:,}"} if self._documents else {}
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """How far a long step has come: a bar on a terminal, a line every half minute elsewhere."""
 
 import sys
+import threading
 import time
 from types import TracebackType
 
@@ -35,13 +36,15 @@ class Progress:
     ) -> None:
         self.description, self.total, self.unit = description, total, unit
         self._enabled, self._plain_lines = enabled, plain_lines
-        self._done = 0
+        self._done = self._before = 0
+        self._stop = threading.Event()
+        self._timer: threading.Thread | None = None
         self._figures: dict[str, object] = {}
         self._bar: tqdm | None = None
-        self._started = self._last_line = time.monotonic()
+        self._started = time.monotonic()
 
     def __enter__(self) -> "Progress":
-        self._started = self._last_line = time.monotonic()
+        self._started = time.monotonic()
         if self._enabled and sys.stderr.isatty():
             is_bytes = self.unit == "B"
             self._bar = tqdm(
@@ -52,17 +55,28 @@ class Progress:
                 dynamic_ncols=True,
                 file=sys.stderr,
             )
+        elif self._enabled and self._plain_lines:
+            # By the clock: a unit of work can take longer than the interval, and a log that stands still looks dead.
+            self._timer = threading.Thread(target=self._print_lines, name="progress", daemon=True)
+            self._timer.start()
         return self
+
+    def resume(self, n: int, **figures: object) -> None:
+        """Counts `n` units that an earlier run has done, which say nothing about the speed of this one."""
+        self._before += n
+        self._done += n
+        self._figures = self._figures | figures
+        if self._bar is not None:
+            self._bar.initial = self._bar.n = self._bar.last_print_n = self._done
+            self._bar.set_postfix(self._figures)
 
     def update(self, n: int = 1, **figures: object) -> None:
         """Counts `n` more units as done; `figures` are named values shown beside the count until replaced."""
         self._done += n
-        self._figures |= figures
+        self._figures = self._figures | figures
         if self._bar is not None:
             self._bar.set_postfix(self._figures, refresh=False)
             self._bar.update(n)
-        elif self._plain_lines and self._enabled and time.monotonic() - self._last_line >= LINE_INTERVAL:
-            self._print_line()
 
     def say(self, line: str) -> None:
         """Prints a line of one's own on stdout, above the bar where there is one."""
@@ -78,19 +92,25 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif self._plain_lines and self._enabled and kind is None:
+        elif self._timer is not None:
+            self._stop.set()
+            self._timer.join()
+            if kind is None:
+                self._print_line()
+
+    def _print_lines(self) -> None:
+        while not self._stop.wait(LINE_INTERVAL):
             self._print_line()
 
     def _print_line(self) -> None:
-        self._last_line = time.monotonic()
-        print(self.line(self._last_line - self._started), file=sys.stderr, flush=True)
+        print(self.line(time.monotonic() - self._started), file=sys.stderr, flush=True)
 
     def line(self, elapsed: float) -> str:
         """The plain line after `elapsed` seconds: count, share, rate, time taken and to go, figures."""
         divisor, unit = (1e6, "MB") if self.unit == "B" else (1, self.unit)
         digits = 1 if divisor > 1 else 0
         count = f"{self._done / divisor:,.{digits}f}"
-        rate = self._done / elapsed if elapsed > 0 else 0.0
+        rate = (self._done - self._before) / elapsed if elapsed > 0 else 0.0
         parts = [f"{count} {unit}"]
         if self.total:
             share = 100 * self._done / self.total

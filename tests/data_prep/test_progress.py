@@ -19,16 +19,37 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.01)
+    said = []
     with Progress("shards", 4_000_000, "B") as shown:
-        for second in (10, 29, 31, 40):
-            clock[0] = second
-            shown.update(1_000_000, documents=second)
-    assert capsys.readouterr().err.splitlines() == [
-        "shards: 3.0 of 4.0 MB (75 %), 0.1 MB/s, 0:31 elapsed, 0:10 to go, documents 31",
-        "shards: 4.0 of 4.0 MB (100 %), 0.1 MB/s, 0:40 elapsed, documents 40",
-    ]
+        clock[0] = 31
+        shown.update(3_000_000, documents=31)
+        while len(said) < 20:  # also while a unit takes long
+            said += capsys.readouterr().err.splitlines()
+        clock[0] = 40
+        shown.update(1_000_000, documents=40)
+    assert "shards: 3.0 of 4.0 MB (75 %), 0.1 MB/s, 0:31 elapsed, 0:10 to go, documents 31" in said
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "shards: 4.0 of 4.0 MB (100 %), 0.1 MB/s, 0:40 elapsed, documents 40"
+    )
+
+
+def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Progress("shards", 10_000_000, "B")
+    shown.resume(6_000_000, documents=6)
+    shown.update(1_000_000, documents=7)
+    expected = "shards: 7.0 of 10.0 MB (70 %), 0.1 MB/s, 0:10 elapsed, 0:30 to go, documents 7"
+    assert shown.line(10.0) == expected
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("shards", 1000, "rows") as shown:
+        shown.resume(900)
+        assert shown._bar is not None
+        assert (shown._bar.n, shown._bar.initial) == (900, 900)
+    assert "900/1000" in capsys.readouterr().err
 
 
 def test_other_units_and_unknown_totals(clock: list[float]) -> None:
