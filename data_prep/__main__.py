@@ -61,14 +61,15 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         near = difflib.get_close_matches(wanted, JOBS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(JOBS)}"
         raise UserError(f"unknown job {wanted}; {hint}")
+    if wanted is not None and wanted != arguments[0]:
+        raise UserError(f"{arguments[0]} stands before the job; put it behind {wanted}")
     for name, (module, description) in JOBS.items():
         job = jobs.add_parser(name, help=description, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == wanted:
             implementation = importlib.import_module(module)
             job.description = implementation.__doc__
             implementation.add_arguments(job)
-            position = list(arguments).index(wanted)
-            return implementation, job.parse_all(list(arguments)[position + 1 :])
+            return implementation, job.parse_all(arguments[1:])
     if unknown := set(arguments) - {"-h", "--help"}:
         raise UserError(f"unknown argument {min(unknown)} before the job; choose one of {', '.join(JOBS)}")
     parser.parse_all(arguments)

@@ -14,6 +14,7 @@ between corpora the one of the later corpus, whichever split it stands in.
 
 import bisect
 import hashlib
+import io
 import json
 import shutil
 from collections.abc import Iterator, Sequence
@@ -140,8 +141,10 @@ def discard(scratch: Path) -> None:
 
 
 def _write(path: Path, array: NDArray) -> dict[str, object]:
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, np.ascontiguousarray(array))
+    content = io.BytesIO()  # where np.save itself meets a full disk, its error does not say so
+    np.save(content, np.ascontiguousarray(array))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
     return {"name": path.name, "bytes": path.stat().st_size}
 
 

@@ -100,7 +100,7 @@ class Ledger:
 
     def _is_untouched(self) -> bool:
         """Whether a run was begun here that has left no file and finished no unit."""
-        others = [path for path in self.output.iterdir() if path != self.directory and path.suffix != ".tmp"]
+        others = {*self.output.iterdir()} - {self.directory, *self.output.glob(".*.tmp")}
         return not others and not any(self.directory.glob("[0-9]*.json"))
 
     @staticmethod

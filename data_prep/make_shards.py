@@ -139,11 +139,17 @@ def run(args: argparse.Namespace) -> None:
 
         units = plan.corpus.units
         records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
-        ranks.on_root(lambda: _finish(args.out, plan, records, duplicates, ledger))
+        ranks.on_root(lambda: _finish(args.out, plan, records, duplicates))
 
 
 def _scratch(out: Path) -> Path:
     return out / ".dedup"
+
+
+def _clear(out: Path) -> None:
+    """Takes away what is needed only to go on."""
+    dedup.discard(_scratch(out))
+    Ledger(out).remove()
 
 
 def _load_vocabulary(path: Path) -> Vocabulary:
@@ -180,7 +186,7 @@ def _plan(args: argparse.Namespace) -> Plan | None:
             raise UserError(
                 f"{args.out} holds shards of other options ({differences}); use another --out or delete that directory"
             )
-        Ledger(args.out).remove()
+        _clear(args.out)  # a kill may have come between the manifest and this
         print(f"shards: {args.out} is complete; nothing to do")
         return None
     return Plan(options, vocabulary, corpus, comparison, identity)
@@ -281,7 +287,6 @@ def _finish(
     plan: Plan,
     records: list[Record],
     duplicates: dedup.Duplicates | None,
-    ledger: Ledger,
 ) -> None:
     """Rank 0, after the last unit: the vocabulary, the names of duplicates, the card, and the manifest at the end."""
     options, vocabulary, corpus, comparison, _ = plan
@@ -290,8 +295,9 @@ def _finish(
         for record in records:
             for file in record["files"]:
                 (out / file["name"]).unlink()
-        dedup.discard(_scratch(out))
-        ledger.remove()
+        _clear(out)
+        if not any(out.iterdir()):
+            out.rmdir()
         raise UserError(
             f"no document has {options.min_tokens} tokens or more, so there are no rows; lower --min-tokens or add text"
         )
@@ -311,14 +317,13 @@ def _finish(
         with (out / shards.DUPLICATES).open(encoding="utf-8") as lines:
             manifest.duplicates = [json.loads(line) for line in itertools.islice(lines, MOST_NAMED)]
         manifest.files.append(shards.describe_file(out / shards.DUPLICATES))
-        dedup.discard(_scratch(out))
     with replacing(out / shards.VOCABULARY) as temporary:
         temporary.write_bytes(vocabulary.serialized)
     write_text(out / shards.CARD, card.dataset_card(manifest))
     # The card is for people, who may write into it; everything else is checked byte for byte.
     manifest.files.append(shards.describe_file(out / shards.VOCABULARY))
     shards.write_manifest(out, manifest)
-    ledger.remove()
+    _clear(out)
     print(
         f"shards: wrote {out}: {counts.rows:,} rows of {options.max_seq_length} in {len(records)} shards, "
         f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; "

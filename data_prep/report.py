@@ -2,6 +2,8 @@
 
 python -m data_prep stats DIR [--out DIR/stats]
 mpirun -n 8 python -m data_prep stats DIR       (the ranks share the shards)
+
+Masks are drawn in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams.
 """
 
 import argparse
@@ -92,6 +94,7 @@ def _report(out: Path, directory: Path, manifest: shards.Manifest, records: list
     except OSError as error:
         raise UserError(f"cannot write plots to {out}: {error.strerror}; name another directory by --out") from error
     print(f"stats: wrote {', '.join(path.name for path in written)} to {out}")
+    print("masks are drawn in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams")
 
 
 def mean_of(histogram: NDArray[np.int64]) -> float:
@@ -110,14 +113,15 @@ def summary(manifest: shards.Manifest, total: Statistics, vocabulary: Vocabulary
     counts = manifest.counts
     tokens = int(total.piece_counts.sum())
     unused = int((total.piece_counts == 0).sum())
-    kept = counts.documents - counts.documents_left_out - counts.duplicates_left_out
+    different = counts.documents - counts.duplicates_left_out  # nothing else is counted of a duplicate
+    kept = different - counts.documents_left_out
     return [
         (
             "documents",
             f"{counts.documents:,} ({counts.documents_left_out:,} left out as too short, "
             f"{counts.duplicates_left_out:,} as duplicates)",
         ),
-        ("sentences a document", f"{counts.sentences / max(1, counts.documents):,.1f}"),
+        ("sentences a document", f"{counts.sentences / max(1, different):,.1f}"),
         ("tokens a document", f"{tokens / max(1, kept):,.1f}"),
         ("tokens", f"{tokens:,}"),
         ("pieces a word", f"{tokens / max(1, words_of(total.piece_counts, vocabulary)):.3f}"),

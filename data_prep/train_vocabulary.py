@@ -68,9 +68,13 @@ def run(args: argparse.Namespace) -> None:
         if plan is None:
             return
         corpus, options = plan
-        scratch = args.out.with_name(f".{args.out.name}.sample")
+        scratch = _scratch(args.out)
         sample, described = _sample(ranks, corpus, options, scratch)
         ranks.on_root(lambda: _finish(args.out, sample, options, described, scratch))
+
+
+def _scratch(out: Path) -> Path:
+    return out.with_name(f".{out.name}.sample")
 
 
 def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]] | None:
@@ -97,6 +101,7 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]] | None:
         differences = describe_differences(there["options"], options) or _changed_since(args.out, there)
         if differences:
             raise UserError(f"{args.out} is another vocabulary ({differences}); use another --out or delete it")
+        shutil.rmtree(_scratch(args.out), ignore_errors=True)  # a kill may have come between the model and this
         print(f"vocab: {args.out} is complete; nothing to do")
         return None
     return corpus, options

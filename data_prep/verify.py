@@ -88,7 +88,10 @@ def problem_of(directory: Path, file: ListedFile, manifest: Manifest) -> str:
     path = directory / file.name
     if not path.is_file():
         return f"{file.name} is missing"
-    checksum = documents.file_checksum(path)
+    try:
+        checksum = documents.file_checksum(path)
+    except OSError as error:  # a bad sector, as a rule
+        return f"{file.name} cannot be read ({error.strerror})"
     files: Sequence[ListedFile] = manifest.files
     if checksum != file.xxh3_128:
         owner = next((other.name for other in files if other.xxh3_128 == checksum), None)

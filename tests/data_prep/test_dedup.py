@@ -20,10 +20,12 @@ from data_prep.documents import (
     Document,
     DocumentsManifest,
     part_name,
+    read_documents,
     write_manifest,
     write_part,
 )
 from data_prep.errors import UserError
+from data_prep.text import split_sentences
 
 from . import corpora
 from .editions import edit
@@ -88,7 +90,12 @@ NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
 
 @pytest.mark.parametrize(("method", "expected"), [("exact", EXACT_TRAIN), ("near", NEAR_TRAIN)])
 def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
-    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, method: str, expected: dict[str, str]
+    directories: tuple[Path, Path],
+    vocabulary_file: Path,
+    tmp_path: Path,
+    method: str,
+    expected: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "set"
     main(command(directories, vocabulary_file, out, "--dedup", method))
@@ -109,6 +116,12 @@ def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     assert pairs_of(out, documents) == pairs_of(plain, documents)
     main(["verify", str(out)])
     assert not (out / ".dedup").exists()
+    # Of a duplicate nothing is counted but that it is one.
+    capsys.readouterr()
+    main(["stats", str(out), "--out", str(tmp_path / "stats")])
+    kept = [document for document in read_documents(directories) if document.id not in expected]
+    mean = sum(len(split_sentences(document.text)) for document in kept) / len(kept)
+    assert f"  sentences a document  {mean:,.1f}\n" in capsys.readouterr().out
 
 
 def pairs_of(out: Path, documents: np.ndarray) -> set[tuple[int, tuple[int, ...]]]:
@@ -170,8 +183,26 @@ def test_ranks_parts_and_interruptions_do_not_show(
             with pytest.raises(KeyboardInterrupt):
                 main(again)
     monkeypatch.setattr(dedup, "_write", interrupted(dedup._write, 0))  # what was done is not done again
+    for name in ("write_manifest", "describe_file"):  # the last steps
+        with monkeypatch.context() as patch:
+            patch.setattr(shards, name, interrupted(getattr(shards, name), 0))
+            with pytest.raises(KeyboardInterrupt):
+                main(again)
+    with monkeypatch.context() as patch:
+        patch.setattr(make_shards, "_clear", interrupted(make_shards._clear, 0))
+        with pytest.raises(KeyboardInterrupt):
+            main(again)
     main(again)
     assert contents(tmp_path / "again") == contents(alone)
+
+
+def test_a_full_disk_is_one_line(directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path) -> None:
+    job = command(directories, vocabulary_file, tmp_path / "set", "--dedup", "near")
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)); "
+    result = corpora.run(["-c", f"{limit}from data_prep.__main__ import entry; sys.exit(entry())", *job])
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: the disk is full")
+    assert result.stderr.count("\n") == 1
 
 
 def interrupted(function: Any, after: int) -> Any:

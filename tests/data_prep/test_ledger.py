@@ -66,6 +66,14 @@ def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
+def test_files_of_a_person_are_never_in_the_way_of_another_run(tmp_path: Path) -> None:
+    Ledger(tmp_path).begin({"seed": 0})
+    (tmp_path / "notes.tmp").touch()
+    with pytest.raises(UserError, match="unfinished run of other options"):
+        Ledger(tmp_path).begin({"seed": 1})
+    assert (tmp_path / "notes.tmp").exists()
+
+
 def test_what_was_done_is_not_abandoned(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.begin({"seed": 0})

@@ -236,6 +236,7 @@ def test_a_vocabulary_of_more_pieces_than_uint16_holds(
 def test_no_document_is_long_enough(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lower --min-tokens"):
         make(documents_directory, vocabulary_file, tmp_path / "set", "--min-tokens", "100000")
+    assert not (tmp_path / "set").exists()
     assert len(make(documents_directory, vocabulary_file, tmp_path / "set", "--min-tokens", "16")) > 0
 
 

@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from data_prep.text import normalize, split_sentences
@@ -54,7 +54,9 @@ def test_sentences_end_at_stops_and_at_line_breaks() -> None:
     ]
 
 
-@given(st.text(alphabet="aB .!?\n\"'é\u3000", max_size=60))
+@example("J\u00a0.")
+@example('"B\u3000B\u3000.')
+@given(st.text(alphabet="aB .!?\n\"'é\u00a0\u2009\u3000", max_size=60))
 def test_sentences_lose_nothing(text: str) -> None:
     sentences = split_sentences(text)
     assert "".join("".join(sentences).split()) == "".join(text.split())

@@ -64,13 +64,21 @@ def test_a_sample_is_reproducible_and_described(
 ENDINGS = ("model", "vocab", "json")
 
 
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritten(
-    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "v.model"
-    vocab(documents_directory, out)
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.train_vocabulary.shutil.rmtree", interrupt)  # killed when all but this was done
+        with pytest.raises(KeyboardInterrupt):
+            vocab(documents_directory, out)
     before = out.read_bytes()
     vocab(documents_directory, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"v.{ending}" for ending in ENDINGS)
     assert "nothing to do" in capsys.readouterr().out
     with pytest.raises(UserError, match="size is 300 there, 299 was asked for"):
         main(["vocab", "--documents", str(documents_directory), "--out", str(out), "--size", "299"])

@@ -65,6 +65,11 @@ def swap(copy: Path) -> None:
     os.rename(copy / "aside", copy / "shard-00001.arrow")
 
 
+def spoil_sector(copy: Path) -> None:
+    (copy / "shard-00001.arrow").unlink()
+    (copy / "shard-00001.arrow").symlink_to("/proc/self/mem")  # whose first byte cannot be read
+
+
 def other_vocabulary(copy: Path) -> None:
     """A set whose vocabulary and its entry were exchanged together: only the recorded sha256 tells."""
     flip(copy / "spiece.model", 1000)
@@ -80,6 +85,7 @@ def other_vocabulary(copy: Path) -> None:
         (flip_in_shard, r"the content of shard-00001\.arrow has changed"),
         (flip_in_vocabulary, r"the content of spiece\.model has changed"),
         (truncate, r"shard-00000\.arrow has 500 bytes instead of \d+"),
+        (spoil_sector, r"shard-00001\.arrow cannot be read \(Input/output error\)"),
         (remove, r"shard-00002\.arrow is missing"),
         (add, r"shard-00099\.arrow does not belong to it"),
         (
