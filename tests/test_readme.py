@@ -13,7 +13,7 @@ from datasets import Dataset
 from transformers import AlbertForPreTraining, AutoTokenizer
 
 from data_prep.__main__ import parse as parse_job
-from pipeline import settings
+from pipeline import evaluate, finetune_settings, reproduce, settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -93,6 +93,19 @@ def test_training_commands_parse_and_name_files_that_exist(command):
     words = shlex.split(command)
     args = settings.parse(words[words.index("pipeline.pretrain") + 1 :])
     assert (REPOSITORY / args.deepspeed_config).is_file()
+
+
+@pytest.mark.parametrize(
+    ("module", "parser"),
+    [
+        ("pipeline.finetune", finetune_settings.parser),
+        ("pipeline.evaluate", evaluate.parser),
+        ("pipeline.reproduce", reproduce.parser),
+    ],
+)
+def test_commands_of_fine_tuning_parse(module, parser):
+    (words,) = (shlex.split(line) for line in COMMANDS if module in line)
+    parser().parse_all(words[words.index(module) + 1 :])
 
 
 def test_every_file_that_the_documents_name_exists():
