@@ -105,7 +105,7 @@ def test_training_commands_parse_and_name_files_that_exist(command):
 )
 def test_commands_of_fine_tuning_parse(module, parser):
     (words,) = (shlex.split(line) for line in COMMANDS if module in line)
-    parser().parse_all(words[words.index(module) + 1 :])
+    parser().parse_args(words[words.index(module) + 1 :])
 
 
 def test_every_file_that_the_documents_name_exists():
