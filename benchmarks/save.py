@@ -16,7 +16,7 @@ from pathlib import Path
 
 from data_prep.command_line import Parser
 from data_prep.errors import UserError
-from pipeline import runs
+from pipeline import launch
 from pipeline.checkpoint_files import BYTES_A_PARAMETER
 
 INTERVAL = 600.0
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.out.exists():
             raise UserError(f"--out {args.out} is there already; name a directory that can be made and removed")
-        runs.become_single_rank()
+        launch.become_single_rank()
         try:
             parameters, seconds, loading = measure(args.model, args.out, args.rounds)
         finally:

@@ -302,8 +302,15 @@ def find_best(directory: Path) -> Path | None:
     return directory / max(scored)[1] if scored else None
 
 
-def prune(directory: Path, keep: int) -> None:
-    """Removes all checkpoints but the newest `keep` and the best."""
+def prune(directory: Path, keep: int, newest: Path) -> None:
+    """Removes all checkpoints but `newest`, the `keep` - 1 before it, and the best.
+
+    Later ones than `newest`, which has just been made, were damaged when the run was started from an older one: they
+    must neither count among the newest nor be taken for the best.
+    """
+    for tag in tags(directory):
+        if step_of(tag) > step_of(newest):
+            remove(tag)
     best = find_best(directory)
     for tag in tags(directory)[keep:]:
         if tag != best:

@@ -69,7 +69,7 @@ def save(
     Args:
         directory: on storage that all nodes share; the checkpoint becomes a directory inside.
         client_state: the caller's own, of JSON values; `load_latest` gives it back.
-        keep: how many of the newest remain, at least 1.
+        keep: how many of the newest remain, at least 1; none of later steps than this one does.
         score: higher is better; the checkpoint with the best one remains as well.
     Returns:
         The checkpoint's path.
@@ -99,7 +99,7 @@ def save(
     if rank == 0:
         # The new checkpoint stands; if an old one cannot be removed, the next save tries again.
         with contextlib.suppress(OSError):
-            prune(directory, keep)
+            prune(directory, keep, tag)
     return tag
 
 

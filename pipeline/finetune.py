@@ -11,53 +11,65 @@ The median of five seeds, and one that starts from the MNLI model as the paper d
 
 Without the launcher it is one rank: `python -m pipeline.finetune ...`.
 
-Exit status: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 75 stopped by SIGTERM,
-SIGUSR1 or Ctrl-C after saving, to be started again.
+Exit status of a rank: 0 done, or nothing left to do; 1 failed; 2 a mistake in what was asked for; 69 another rank or
+host was lost; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after saving. After 69 and 75, start it again.
 """
 
 import argparse
-import os
+import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from data_prep import atomic
 from data_prep.errors import UserError
-from pipeline import runs
+from pipeline import launch, runs
 from pipeline.control import run_and_leave
 from pipeline.tasks.task import find_task
 
 if TYPE_CHECKING:
-    from pipeline.control import Control
+    from pipeline.control import Control, StopSignals
     from pipeline.finetune_settings import FinetuneSettings
     from pipeline.initial import Initial
     from pipeline.tasks.examples import Splits
     from pipeline.tasks.features import Features
 
 
+class Prepared(NamedTuple):
+    """A command that has been checked.
+
+    Attributes:
+        args: the parsed command line.
+        settings: of each seed's run.
+        finished: see `launch.Checked`.
+    """
+
+    args: argparse.Namespace
+    initial: "Initial"
+    splits: "Splits"
+    settings: "list[FinetuneSettings]"
+    finished: str
+
+    @property
+    def host_timeout(self) -> float:
+        """See `launch.Checked`."""
+        return float(self.args.host_timeout)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    runs.become_single_rank()
-    rank = int(os.environ["RANK"])
-    from pipeline import finetune_settings
-
-    try:
-        args = finetune_settings.parse(sys.argv[1:] if argv is None else argv)
-        return _run(args)
-    except UserError as error:
-        runs.report_user_error(error, rank)
+    words = sys.argv[1:] if argv is None else argv
+    return launch.run(lambda world_size: _prepare(words, world_size), _facts, _run)
 
 
-def _run(args: argparse.Namespace) -> int:
-    import deepspeed
-
+def _prepare(argv: Sequence[str], world_size: int) -> Prepared:
+    """Checks the command line and reads what it names. Writes nothing; raises UserError for what cannot work."""
     from pipeline import defects, engine_config, finetune_settings
-    from pipeline.control import Control
-    from pipeline.finetuning import make_features
     from pipeline.initial import read_initial
     from pipeline.tasks import reading
-    from pipeline.tasks.run_results import is_summed_up, write_summary
+    from pipeline.tasks.run_results import is_summed_up
 
+    args = finetune_settings.parse(argv)
     task = find_task(args.task)
     splits = reading.read(task, args.data)
     if "train" not in splits:
@@ -65,7 +77,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.patience is not None and not set(task.dev_splits) & splits.keys():
         raise UserError(f"--patience waits for a better evaluation, but --data {args.data} has no dev set; drop it")
     initial = read_initial(args.init)
-    hardware, world_size = engine_config.detect_hardware(), int(os.environ["WORLD_SIZE"])
+    hardware = engine_config.detect_hardware()
     digests = initial.digest(), _digest(splits)
     all_settings = [
         finetune_settings.resolve(args, world_size, hardware, initial.config, *digests, seed)
@@ -75,23 +87,48 @@ def _run(args: argparse.Namespace) -> int:
     for settings in all_settings:
         runs.check_earlier(settings.output, settings.identity())
     _check_form(args)
-    left = [settings for settings in all_settings if not (settings.output / "done").exists()]
-    seeds = [settings.output for settings in all_settings] if args.seeds is not None else []
-    if left or (seeds and not is_summed_up(args.output, seeds)):
-        deepspeed.init_distributed(verbose=False)
-        control = Control()
-        _lock = runs.take(args.output, control)  # until this process ends
-        first = all_settings[0]
-        features = make_features(task, initial.vocabulary, splits, first.max_length, first.limits)
-        for settings in left:
-            status = _run_seed(settings, initial, splits, features, control)
-            if status:
-                return status
-        if seeds and control.rank == 0:
-            write_summary(args.output, seeds)
-        control.barrier()
-    elif int(os.environ["RANK"]) == 0:
-        print(f"{args.output} is finished: nothing to do")
+    done = all(_is_done(settings) for settings in all_settings)
+    if args.seeds is not None:
+        done = done and is_summed_up(args.output, [settings.output for settings in all_settings])
+    finished = f"{args.output} is finished: nothing to do" if done else ""
+    return Prepared(args, initial, splits, all_settings, finished)
+
+
+def _facts(prepared: Prepared) -> dict[str, str]:
+    """What the ranks must agree on, though each reads files of its own host."""
+    facts = {}
+    for settings in prepared.settings:
+        begun = (settings.output / "settings.json").exists()
+        facts[f"the run in {settings.output}"] = "finished" if _is_done(settings) else "begun" if begun else "not there"
+    identity = prepared.settings[0].identity()
+    facts |= {f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in identity.items()}
+    return facts | {"the precision": prepared.settings[0].engine.precision}
+
+
+def _is_done(settings: "FinetuneSettings") -> bool:
+    return (settings.output / "done").exists()
+
+
+def _run(prepared: Prepared) -> int:
+    import deepspeed
+
+    from pipeline.control import Control, StopSignals
+    from pipeline.finetuning import make_features
+    from pipeline.tasks.run_results import write_summary
+
+    args, initial, splits, all_settings, _ = prepared
+    deepspeed.init_distributed(verbose=False)
+    control = Control()
+    _lock = runs.take(args.output, control)  # until this process ends
+    first = all_settings[0]
+    features = make_features(first.task, initial.vocabulary, splits, first.max_length, first.limits)
+    signals = StopSignals()  # one that comes between two seeds ends the second
+    for settings in all_settings:
+        if not _is_done(settings) and (status := _run_seed(settings, initial, splits, features, control, signals)):
+            return status
+    if args.seeds is not None and control.rank == 0:
+        write_summary(args.output, [settings.output for settings in all_settings])
+    control.barrier()
     return 0
 
 
@@ -101,10 +138,9 @@ def _run_seed(
     splits: "Splits",
     features: "dict[str, Features]",
     control: "Control",
+    signals: "StopSignals",
 ) -> int:
     """Trains one seed to its end, predicts with its best step and writes what came of it. Returns an exit status."""
-    import json
-
     import torch
 
     from pipeline import checkpoint_files, checkpoints, export
@@ -114,13 +150,10 @@ def _run_seed(
     from pipeline.initial import fill
     from pipeline.monitor import Monitor
     from pipeline.tasks.run_results import write_results
-    from pipeline.trainer import Position, Trainer, TrainingFailed
+    from pipeline.trainer import Position, Trainer
 
     if control.rank == 0:
-        settings.output.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(settings.output / "settings.json", json.dumps(settings.to_dict(), indent=2) + "\n")
-        with atomic.replacing(settings.output / "spiece.model") as temporary:
-            temporary.write_bytes(initial.vocabulary_file.read_bytes())
+        runs.write(settings.output, settings.to_dict(), initial.vocabulary_file)
     control.barrier()
 
     torch.manual_seed(settings.seed)
@@ -134,29 +167,20 @@ def _run_seed(
 
     monitor = Monitor(settings.output, position.step, enabled=control.rank == 0)
     workload = FineTuning(settings, features, control)
-    try:
-        trainer = Trainer(
-            settings,
-            engine,
-            settings.schedule(),
-            workload,
-            control,
-            monitor,
-            position,
-            kept_checkpoints=1,
-            patience=settings.patience,
-        )
-        stopped_by = trainer.train()
-    except TrainingFailed as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
-    finally:
-        monitor.close()
-    if stopped_by is not None:
-        if control.rank == 0:
-            runs.say_stopped(stopped_by, position.step)
-        control.barrier()
-        return runs.EXIT_STOPPED
+    trainer = Trainer(
+        settings,
+        engine,
+        settings.schedule(),
+        workload,
+        control,
+        monitor,
+        position,
+        kept_checkpoints=1,
+        patience=settings.patience,
+        signals=signals,
+    )
+    if status := launch.train(trainer):
+        return status
 
     best = export.best_checkpoint(settings.output)
     model = make_model(settings.task, settings.model)

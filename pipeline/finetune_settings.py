@@ -13,7 +13,7 @@ from model.config import AlbertConfig, Implementation
 from pipeline import engine_config
 from pipeline.engine_config import EngineConfig, Hardware
 from pipeline.schedule import Schedule, from_config
-from pipeline.settings import check_writable, hours, natural, positive
+from pipeline.settings import check_writable, host_timeout, hours, natural, positive
 from pipeline.tasks.span_features import SpanLimits
 from pipeline.tasks.task import TASKS, Task, find_task
 
@@ -161,6 +161,13 @@ def parser() -> Parser:
         help="auto: bf16 on GPUs, fp32 on processors, or the JSON's where the hardware has it",
     )
     p.add_argument("--max-hours", type=hours, metavar="H", help="end schedule and run within H hours")
+    p.add_argument(
+        "--host-timeout",
+        type=host_timeout,
+        default=30.0,
+        metavar="SECONDS",
+        help="a host that does not answer for so long is lost, and the job ends (30)",
+    )
     p.add_argument("--activation-checkpointing", choices=("none", "layer", "ffn"), default="none")
     p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
     return p

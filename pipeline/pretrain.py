@@ -36,11 +36,9 @@ from data_prep import atomic
 from data_prep.errors import UserError
 from data_prep.shards import read_manifest
 from data_prep.verify import problem_of
-from pipeline import runs
+from pipeline import launch, runs
 from pipeline import settings as run_settings
 from pipeline.control import Control, run_and_leave
-from pipeline.liveness import Liveness
-from pipeline.rendezvous import Meeting
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,29 +46,22 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """A command that has been checked. device_name: of the accelerator; finished: nothing is left to do."""
+    """A command that has been checked. device_name: of the accelerator; finished: see `launch.Checked`."""
 
     settings: Settings
     device_name: str
-    finished: bool
+    finished: str
+
+    @property
+    def host_timeout(self) -> float:
+        """See `launch.Checked`."""
+        return self.settings.host_timeout
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    runs.find_rank()
-    meeting = Meeting()
-    prepared = meeting.agree(lambda: _prepare(sys.argv[1:] if argv is None else argv, meeting.world_size), _facts)
-    settings = prepared.settings
-    if prepared.finished:
-        if meeting.rank == 0:
-            print(f"{settings.output} is finished ({settings.steps} steps): nothing to do")
-        meeting.leave()
-        return 0
-    try:
-        with Liveness(meeting, settings.host_timeout):
-            return _run(settings, prepared.device_name)
-    except UserError as error:
-        runs.report_user_error(error, meeting.rank)
+    words = sys.argv[1:] if argv is None else argv
+    return launch.run(lambda world_size: _prepare(words, world_size), _facts, _run)
 
 
 def _prepare(argv: Sequence[str], world_size: int) -> Prepared:
@@ -81,7 +72,9 @@ def _prepare(argv: Sequence[str], world_size: int) -> Prepared:
     hardware = engine_config.detect_hardware()
     settings = run_settings.resolve(args, world_size, hardware)
     runs.check_earlier(settings.output, settings.identity())
-    return Prepared(settings, hardware.name, (settings.output / "done").exists())
+    done = (settings.output / "done").exists()
+    finished = f"{settings.output} is finished ({settings.steps} steps): nothing to do" if done else ""
+    return Prepared(settings, hardware.name, finished)
 
 
 def _facts(prepared: Prepared) -> dict[str, str]:
@@ -93,7 +86,8 @@ def _facts(prepared: Prepared) -> dict[str, str]:
     return facts | {f"the run in {settings.output}": state, "the precision": settings.engine.precision}
 
 
-def _run(settings: Settings, device_name: str) -> int:
+def _run(prepared: Prepared) -> int:
+    settings = prepared.settings
     import deepspeed
     import torch
 
@@ -102,7 +96,6 @@ def _run(settings: Settings, device_name: str) -> int:
     from pipeline import checkpoints, defects, export, schedule
     from pipeline.corpora import names_of, open_corpora
     from pipeline.engine import initialise
-    from pipeline.health import TrainingFailed
     from pipeline.monitor import Monitor
     from pipeline.pretraining import PreTraining
     from pipeline.throughput import Throughput
@@ -129,7 +122,7 @@ def _run(settings: Settings, device_name: str) -> int:
         _check_contents(directory, control)
     _lock = runs.take(settings.output, control)  # until this process ends
     if control.rank == 0:
-        write_run(settings)
+        runs.write(settings.output, settings.to_dict(), settings.data[0] / "spiece.model")
     control.barrier()
 
     torch.manual_seed(settings.seed)
@@ -142,21 +135,12 @@ def _run(settings: Settings, device_name: str) -> int:
     monitor = Monitor(settings.output, position.step, enabled=control.rank == 0)
     workload = PreTraining(settings, training, held_out, control, vocabulary.pieces)
     precision = settings.engine.precision
-    speed = Throughput.of(settings.model, training.readers[0].shape, control.world_size, device_name, precision)
-    try:
-        stopped_by = Trainer(settings, engine, rates, workload, control, monitor, position, speed).train()
-    except TrainingFailed as error:  # on all ranks together
-        if control.rank == 0:
-            print(f"error: {error}", file=sys.stderr, flush=True)
-        control.barrier()
-        return 1
-    finally:
-        monitor.close()
-    if stopped_by is not None:
-        if control.rank == 0:
-            runs.say_stopped(stopped_by, position.step)
-        control.barrier()
-        return runs.EXIT_STOPPED
+    speed = Throughput.of(
+        settings.model, training.readers[0].shape, control.world_size, prepared.device_name, precision
+    )
+    trainer = Trainer(settings, engine, rates, workload, control, monitor, position, speed)
+    if status := launch.train(trainer):
+        return status
     if control.rank == 0:
         form = export.export_run(settings.output, settings.output / "export")
         atomic.write_text(settings.output / "done", f"{position.step}\n")
@@ -177,14 +161,6 @@ def _check_contents(directory: Path, control: Control) -> None:
         raise UserError(
             f"{directory} is damaged: {found}; run `python -m data_prep verify {directory}` for the whole list"
         )
-
-
-def write_run(settings: Settings) -> None:
-    """Makes the run's directory: its settings, and the vocabulary, so that the run is whole without the data."""
-    settings.output.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(settings.output / "settings.json", json.dumps(settings.to_dict(), indent=2) + "\n")
-    with atomic.replacing(settings.output / "spiece.model") as temporary:
-        temporary.write_bytes((settings.data[0] / "spiece.model").read_bytes())
 
 
 def _introduce(settings: Settings, training: "Corpora", description: str, step: int) -> None:

@@ -1,47 +1,21 @@
-"""A run's directory and its processes, whatever is trained in it: one command at a time, the same settings again."""
+"""A run's directory, whatever is trained in it: one command at a time, the same settings again."""
 
 import fcntl
 import json
 import os
 import signal
 import socket
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any
 
-from data_prep.batch import launched_size
+from data_prep import atomic
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
     from pipeline.control import Control
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again
-
-
-def find_rank() -> None:
-    """Sets RANK, WORLD_SIZE and the like where DeepSpeed's launcher has not: from MPI, else for a single rank.
-
-    `deepspeed --launcher openmpi` leaves it to the ranks to find each other, on port 29500 of rank 0's host.
-    """
-    if "RANK" not in os.environ and launched_size() > 1:
-        from deepspeed.comm import mpi_discovery
-
-        mpi_discovery(verbose=False)
-    else:
-        become_single_rank()
-
-
-def become_single_rank() -> None:
-    """Without a launcher this process is the only rank: `python -m pipeline.pretrain` works, too."""
-    if "RANK" in os.environ:
-        return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
 def check_earlier(output: Path, identity: dict[str, Any]) -> None:
@@ -57,6 +31,14 @@ def check_earlier(output: Path, identity: dict[str, Any]) -> None:
             f"{output} holds a run with other settings ({'; '.join(changed)}); "
             "give these again to resume it, or choose another --output"
         )
+
+
+def write(output: Path, settings: Mapping[str, Any], vocabulary: Path) -> None:
+    """Makes a run's directory: its settings, and the vocabulary, so that the run is whole without the data."""
+    output.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(output / "settings.json", json.dumps(settings, indent=2) + "\n")
+    with atomic.replacing(output / "spiece.model") as temporary:
+        temporary.write_bytes(vocabulary.read_bytes())
 
 
 def read_settings(run: Path) -> dict[str, Any]:
@@ -120,16 +102,3 @@ def say_stopped(signal_number: int, step: int) -> None:
     """Tells the person who sent a signal what came of it."""
     name = signal.Signals(signal_number).name
     print(f"stopped by {name} and saved at step {step}; the same command goes on from there", flush=True)
-
-
-def report_user_error(error: UserError, rank: int) -> NoReturn:
-    """Prints the one line on rank 0 and exits with status 2.
-
-    Every rank finds the same mistake. The launcher kills the others as soon as one has left, so the others leave
-    later than rank 0, which has something to say.
-    """
-    if rank == 0:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-    else:
-        time.sleep(5.0)
-    sys.exit(2)

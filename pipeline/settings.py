@@ -166,7 +166,7 @@ def parser() -> Parser:
     p.add_argument("--compile", action="store_true", help="torch.compile the layer; pays on GPUs")
     p.add_argument(
         "--host-timeout",
-        type=_host_timeout,
+        type=host_timeout,
         default=30.0,
         metavar="SECONDS",
         help="a host that does not answer for so long is lost, and the job ends (30)",
@@ -380,7 +380,8 @@ def hours(text: str) -> float:
     return value
 
 
-def _host_timeout(text: str) -> float:
+def host_timeout(text: str) -> float:
+    """Reads --host-timeout: seconds, 3 to 3600."""
     value = float(text)
     if not 3 <= value <= 3600:
         raise argparse.ArgumentTypeError(f"{text} is not between 3 and 3600 seconds")
@@ -391,3 +392,4 @@ def _host_timeout(text: str) -> float:
 positive.__name__ = "positive whole number"
 natural.__name__ = "whole number"
 hours.__name__ = "number of hours"
+host_timeout.__name__ = "number of seconds"

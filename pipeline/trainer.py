@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,6 +80,7 @@ class Trainer:
         throughput: turns counts into speeds; without, no TFLOP/s are told.
         kept_checkpoints: how many of the newest remain, beside the best.
         patience: steps without a better evaluation after which training ends; None: it never ends for that.
+        signals: those that end training early; one that came before training began does so, too.
     """
 
     settings: TrainingSettings
@@ -92,6 +93,7 @@ class Trainer:
     throughput: Throughput | None = None
     kept_checkpoints: int = 5
     patience: int | None = None
+    signals: StopSignals = field(default_factory=StopSignals)
 
     def __post_init__(self) -> None:
         self.config = self.settings.engine
@@ -119,8 +121,7 @@ class Trainer:
         """
         if self.position.finished:
             return None
-        signals = StopSignals()
-        settings, position = self.settings, self.position
+        settings, position, signals = self.settings, self.position, self.signals
         if self.workload.evaluates:
             self._try_evaluation()
 

@@ -16,7 +16,7 @@ import ctypes, os, sys, time
 import torch.distributed as dist
 from data_prep.errors import UserError
 from pipeline.control import run_and_leave
-from pipeline import runs
+from pipeline import launch
 from pipeline.liveness import Liveness
 from pipeline.rendezvous import Meeting
 
@@ -30,7 +30,7 @@ def main():
     try:
         return work()
     except UserError as error:
-        runs.report_user_error(error, meeting.rank)
+        launch.report_user_error(error, meeting.rank)
 
 def work():
     with Liveness(meeting, seconds=3.0):

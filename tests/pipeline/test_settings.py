@@ -10,7 +10,7 @@ import pytest
 from data_prep.errors import UserError
 from data_prep.shards import open_shards
 from model import Implementation
-from pipeline import pretrain, runs, settings
+from pipeline import runs, settings
 from pipeline.engine_config import Hardware
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 
@@ -231,7 +231,7 @@ def test_an_output_that_is_a_file_is_refused(words, tmp_path):
 
 def test_another_run_s_output_is_refused(words):
     found = resolve(words | {"--seed": "1"})
-    pretrain.write_run(found)
+    runs.write(found.output, found.to_dict(), found.data[0] / "spiece.model")
 
     def check(changed, **options):
         runs.check_earlier(found.output, resolve(words | changed, **options).identity())
