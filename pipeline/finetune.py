@@ -16,6 +16,7 @@ host was lost; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after saving. After 69 a
 """
 
 import argparse
+import gc
 import json
 import sys
 from collections.abc import Sequence
@@ -126,6 +127,7 @@ def _run(prepared: Prepared) -> int:
     for settings in all_settings:
         if not _is_done(settings) and (status := _run_seed(settings, initial, splits, features, control, signals)):
             return status
+        gc.collect()  # an engine refers to itself, and would keep its device memory beside the next one's
     if args.seeds is not None and control.rank == 0:
         write_summary(args.output, [settings.output for settings in all_settings])
     control.barrier()

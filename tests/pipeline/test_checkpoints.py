@@ -149,10 +149,18 @@ def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path: Path) -> None:
 def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:
     for step, score in [(1, 0.1), (2, 0.9), (3, 0.9), (4, None), (5, 0.2), (6, None)]:
         make(tmp_path, step, score)
-    prune(tmp_path, keep=2)
+    newest = tmp_path / tag_name(6)
+    prune(tmp_path, 2, newest)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
-    prune(tmp_path, keep=1)
+    prune(tmp_path, 1, newest)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3"]
+
+
+def test_after_a_fallback_what_was_damaged_is_neither_the_newest_nor_the_best(tmp_path: Path) -> None:
+    make(tmp_path, 2, score=0.5)
+    flip(make(tmp_path, 6, score=0.9) / "rank-00000.safetensors", -1)
+    prune(tmp_path, 1, make(tmp_path, 3))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["3", "2"]
 
 
 def killed_at(call: int, work: Callable[[], None]) -> bool:
@@ -193,7 +201,7 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path,
 
         def save(directory: Path = directory, prepared: tuple[Path, Path, Manifest] = prepared) -> None:
             publish(*prepared)
-            prune(directory, keep=1)
+            prune(directory, 1, prepared[1])
 
         if not killed_at(call, save):
             break

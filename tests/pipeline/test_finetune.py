@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +25,9 @@ from pipeline.tasks.predictions import Logits, load_answers
 from pipeline.tasks.task import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.tasks import task_files
-from tests.pipeline.workers.finetune_tasks import Start
+from tests.pipeline.test_pretrain import await_step
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.finetune_tasks import Start, finetune_each
 from tests.pipeline.workers.processes import free_port
 
 QUICK = ["--learning-rate", "0.003", "--warmup-steps", "2", "--log-interval", "5"]
@@ -146,18 +147,15 @@ def test_transformers_opens_the_export_and_agrees(finished, data):
             np.testing.assert_allclose(logits, reference.numpy(), atol=1e-4)
 
 
-def test_a_stopped_run_goes_on_bit_for_bit(finished, data, tmp_path, monkeypatch, capsys):
-    output = tmp_path / "stopped"
+def test_a_lost_rank_ends_the_others_and_the_run_goes_on_bit_for_bit(finished, data, tmp_path):
+    output = tmp_path / "killed"
     command = words(data, "sst2", output, *SST2)
     ranks = start_ranks(2, command)
-    deadline = time.monotonic() + 120
-    while not (output / "checkpoints" / "step-00000010").exists():
-        assert time.monotonic() < deadline, "the run never came so far"
-        assert all(rank.poll() is None for rank in ranks), "the run ended early"
-        time.sleep(0.005)
-    for rank in ranks:
-        rank.send_signal(signal.SIGTERM)
-    end_of(ranks, status=75)
+    await_step(ranks[0], output, 10)
+    ranks[1].kill()
+    said, _ = ranks[0].communicate(timeout=60)
+    assert (ranks[0].returncode, ranks[1].wait()) == (69, -signal.SIGKILL), said
+    assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without a word" in said
     assert not (output / "done").exists()
     end_of(start_ranks(2, command))
     undisturbed, _ = finished
@@ -166,33 +164,44 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, data, tmp_path, monkeypatch
     expected = checkpoints.load_weights(export.best_checkpoint(undisturbed))
     found = checkpoints.load_weights(export.best_checkpoint(output))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    be_no_rank(monkeypatch)
-    assert finetune.main(command) == 0
-    assert "nothing to do" in capsys.readouterr().out
 
 
 SQUAD2 = ("--steps", "6", "--eval-interval", "3", "--batch-size", "12", "--classifier-dropout", "0")
 
 
 def test_one_rank_and_three_give_the_same(all_tasks, data, tmp_path):
-    """Training follows the same path, and an evaluation of 37 questions in uneven batches counts each once."""
-    end_of(start_ranks(3, words(data, "squad2", tmp_path / "three", *SQUAD2)))
-    found = [
-        (load_answers(output / "logits" / "dev.json"), results(output), records(output))
-        for output in (all_tasks[0] / "one-rank", tmp_path / "three")
-    ]
-    (one, results_of_one, records_of_one), (three, results_of_three, records_of_three) = found
+    """Training follows the same path, and an evaluation of 37 questions in uneven batches counts each once: on one rank
+    and, for each of two seeds, on three. What these find wrong, and on what they differ, rank 0 says for all."""
+    outputs, _ = all_tasks
+    output = tmp_path / "three"
+    right = words(data, "squad2", output, *SQUAD2, "--seeds", "2")
+    wrong = [*right, "--init", "nowhere"]
+    other = [*right, "--seed", "1"]
+    commands = [(wrong, wrong), (right, other), (right, right)]
+    mistaken, differing, trained = processes.run(3, finetune_each, commands, scratch=tmp_path)
+    host = os.uname().nodename
+    for (status, line), *others in (mistaken, differing):
+        assert (status, line.count("\n")) == (2, 1)
+        assert others == [(2, ""), (2, "")]
+    assert mistaken[0][1].startswith("error: --init nowhere holds no model; ")
+    assert differing[0][1].startswith(f"error: rank 1 on host {host}: the setting seed is 1, and 0 on host {host}; ")
+    assert [status for status, _ in trained] == [0, 0, 0]
+
+    one_rank, three_ranks = outputs / "one-rank", output / "seed-0"
+    one, three = (load_answers(directory / "logits" / "dev.json") for directory in (one_rank, three_ranks))
     assert one.keys() == three.keys() == {f"dev-{number}" for number in range(37)}
     for question, answers in one.items():
         other = three[question]
         assert answers.null_score == pytest.approx(other.null_score, abs=1e-4)
         assert [span.score for span in answers.nbest] == pytest.approx([span.score for span in other.nbest], abs=1e-3)
-    assert results_of_one["metrics"] == results_of_three["metrics"]
+    assert results(one_rank)["metrics"] == results(three_ranks)["metrics"]
     losses = [
-        [record["loss"] for record in given if record["split"] == "train"]
-        for given in (records_of_one, records_of_three)
+        [record["loss"] for record in records(directory) if record["split"] == "train"]
+        for directory in (one_rank, three_ranks)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    seeds = [results(output / f"seed-{seed}")["metrics"] for seed in range(2)]
+    assert [seed["metrics"] for seed in results(output)["seeds"]] == seeds
 
 
 @given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))
@@ -228,6 +237,7 @@ def all_tasks(data, tmp_path_factory):
         Start(words(data, "squad2", outputs / "one-rank", *SQUAD2)),
         Start(mnli),
         Start(squad2),
+        Start(seeds, stop_in_results=True),
         Start(seeds),
         Start(seeds, without=str(outputs / "seeds" / "results.json")),  # as if killed between the last seed and it
         Start(patient, stop_at=4),
@@ -339,9 +349,11 @@ def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatc
     assert not (tmp_path / "run").exists()
 
 
-def test_another_run_s_directory_is_refused(finished, data, monkeypatch, capsys):
+def test_a_finished_run_has_nothing_left_to_do_and_another_one_is_refused(finished, data, monkeypatch, capsys):
     output, _ = finished
     be_no_rank(monkeypatch)
+    assert finetune.main(words(data, "sst2", output, *SST2)) == 0
+    assert "nothing to do" in capsys.readouterr().out
     for more, message in (
         (("--steps", "41"), "hyperparameters.steps: 40 -> 41"),
         (("--steps", "40", "--seeds", "2"), "holds a run of one seed"),

@@ -137,18 +137,13 @@ def ranks_of(launcher):
     return found
 
 
-def signal_when(launcher, output, step, number):
-    """Sends a signal to every rank once the checkpoint of `step` stands; returns the launcher's status."""
+def await_step(process, output, step):
+    """Returns once the checkpoint of `step` stands."""
     deadline = time.monotonic() + 120
     while not (output / "checkpoints" / f"step-{step:08d}").exists():
         assert time.monotonic() < deadline, "the run never came so far"
-        assert launcher.poll() is None, "the run ended early"
+        assert process.poll() is None, "the run ended early"
         time.sleep(0.005)
-    processes = ranks_of(launcher)
-    assert len(processes) == 2
-    for process in processes:
-        process.send_signal(number)
-    return launcher.wait(timeout=120)
 
 
 def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
@@ -158,7 +153,12 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
         words, cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    assert signal_when(process, output, 10, signal.SIGTERM) == 75
+    await_step(process, output, 10)
+    ranks = ranks_of(process)
+    assert len(ranks) == 2
+    for rank in ranks:
+        rank.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 75
     assert not (output / "done").exists()
     run(*command(corpus, config, output))
     assert kills.differences(output, finished[0]) == []

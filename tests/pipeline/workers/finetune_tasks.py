@@ -1,18 +1,24 @@
-"""Runs several command lines of pipeline.finetune in one process. Argument: a JSON file, a list of `Start`s."""
+"""Runs several command lines of pipeline.finetune in the same processes. Argument: a JSON file, a list of `Start`s."""
 
 import contextlib
+import gc
+import io
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
+
+import torch.distributed as dist
+from deepspeed import DeepSpeedEngine
 
 from pipeline import finetune
 from pipeline.control import run_and_leave
 from pipeline.runs import EXIT_STOPPED
+from pipeline.tasks import run_results
 from pipeline.trainer import Trainer
 
 
@@ -23,11 +29,13 @@ class Start(NamedTuple):
         arguments: of the command line.
         stop_at: Slurm's warning comes once this step is saved, or before the first step of a run that goes on from it.
         without: a file that is removed before.
+        stop_in_results: the warning comes while the results of a seed are being written.
     """
 
     arguments: list[str]
     stop_at: int | None = None
     without: str | None = None
+    stop_in_results: bool = False
 
 
 def main() -> int:
@@ -35,11 +43,33 @@ def main() -> int:
     for start in (Start(*given) for given in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))):
         if start.without is not None:
             Path(start.without).unlink()
-        with _warned_at(start.stop_at):
+        with _warned_at(start.stop_at), _warned_in_results(start.stop_in_results):
             status = finetune.main(start.arguments)
-        if status != (0 if start.stop_at is None else EXIT_STOPPED):
+        if status != (EXIT_STOPPED if start.stop_in_results or start.stop_at is not None else 0):
             return status or 1
+        if status == 0 and any(isinstance(thing, DeepSpeedEngine) for thing in gc.get_objects()):
+            raise AssertionError("the engine of a seed that is done keeps its memory")
     return 0
+
+
+def finetune_each(commands: list[tuple[list[str], list[str]]]) -> list[list[tuple[int, str]]]:
+    """Of each command, by rank: the exit status and what was written to stderr.
+
+    Args:
+        commands: that of all ranks but rank 1, and that of rank 1.
+    """
+    found = []
+    for usual, of_rank_1 in commands:
+        stderr = io.StringIO()
+        with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                status = finetune.main(of_rank_1 if dist.get_rank() == 1 else usual)
+            except SystemExit as error:
+                status = int(error.code or 0)
+        gathered: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(gathered, (status, stderr.getvalue()))
+        found.append(gathered)
+    return found
 
 
 @contextlib.contextmanager
@@ -59,6 +89,19 @@ def _warned_at(step: int | None) -> Iterator[None]:
         warn(trainer)
 
     with mock.patch.object(Trainer, "_try_evaluation", evaluated), mock.patch.object(Trainer, "_save", saved):
+        yield
+
+
+@contextlib.contextmanager
+def _warned_in_results(warned: bool) -> Iterator[None]:
+    write_results = run_results.write_results
+
+    def written(*given: Any) -> None:
+        if warned:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        write_results(*given)
+
+    with mock.patch.object(run_results, "write_results", written):
         yield
 
 
