@@ -97,13 +97,13 @@ def _prepare(argv: Sequence[str], world_size: int) -> Prepared:
 
 def _facts(prepared: Prepared) -> dict[str, str]:
     """What the ranks must agree on, though each reads files of its own host."""
-    facts = {}
+    first = prepared.settings[0]
+    states = []
     for settings in prepared.settings:
         begun = (settings.output / "settings.json").exists()
-        facts[f"the run in {settings.output}"] = "finished" if _is_done(settings) else "begun" if begun else "not there"
-    identity = prepared.settings[0].identity()
-    facts |= {f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in identity.items()}
-    return facts | {"the precision": prepared.settings[0].engine.precision}
+        states.append("finished" if _is_done(settings) else "begun" if begun else "not there")
+    facts = {f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in first.identity().items()}
+    return facts | {f"the run in {prepared.args.output}": ", ".join(states), "the precision": first.engine.precision}
 
 
 def _is_done(settings: "FinetuneSettings") -> bool:
