@@ -1,43 +1,50 @@
 """A rank's exit status is the one it meant."""
 
+import atexit
+import os
 import signal
-import subprocess
 import sys
 
 import pytest
 
-from pipeline.control import StopSignals
+from pipeline.control import StopSignals, run_and_leave
+from tests.pipeline.workers.forked import Forked
 
-LEAVES = """
-import atexit, os, signal, sys
-from pipeline.control import run_and_leave
-atexit.register(os.abort)  # as the destructor of a process group whose peer has gone
 
-def main():
-    print("said")
-    {body}
+def leave(body):
+    """A process that would abort at its end, as the destructor of a process group does whose peer has gone."""
 
-run_and_leave(main)
-"""
+    def main():
+        print("said")
+        if body == "exits":
+            sys.exit(2)
+        if body == "exits with nothing":
+            sys.exit()
+        if body == "is interrupted":
+            signal.raise_signal(signal.SIGINT)
+        if body == "fails":
+            raise ValueError("broken")
+        return body
+
+    atexit.register(os.abort)
+    run_and_leave(main)
 
 
 @pytest.mark.parametrize(
     ("body", "status", "said_at_the_end"),
     [
-        ("return 0", 0, ""),
-        ("return 75", 75, ""),
-        ("sys.exit(2)", 2, ""),
-        ("sys.exit()", 0, ""),
-        ("signal.raise_signal(signal.SIGINT)", 130, ""),
-        ("raise ValueError('broken')", 1, "ValueError: broken"),
+        (0, 0, ""),
+        (75, 75, ""),
+        ("exits", 2, ""),
+        ("exits with nothing", 0, ""),
+        ("is interrupted", 130, ""),
+        ("fails", 1, "ValueError: broken"),
     ],
 )
-def test_nothing_that_is_destroyed_at_the_end_changes_the_status(body, status, said_at_the_end):
-    result = subprocess.run(
-        [sys.executable, "-c", LEAVES.format(body=body)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert (result.returncode, result.stdout) == (status, "said\n")
-    assert result.stderr.endswith(said_at_the_end + "\n") if said_at_the_end else not result.stderr
+def test_nothing_that_is_destroyed_at_the_end_changes_the_status(tmp_path, body, status, said_at_the_end):
+    process = Forked(tmp_path / "process", leave, body)
+    assert (process.status(), process.stdout) == (status, "said\n")
+    assert process.stderr.endswith(said_at_the_end + "\n") if said_at_the_end else not process.stderr
 
 
 @pytest.mark.parametrize("between", [[], [signal.SIGTERM]], ids=["alone", "under a launcher, which adds SIGTERM"])

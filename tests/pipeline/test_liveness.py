@@ -1,89 +1,86 @@
 """Ranks that are lost, fail or never come: real processes, without a model."""
 
+import ctypes
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.test_pretrain import free_port
-
-RANK = """
-import ctypes, os, sys, time
-import torch.distributed as dist
 from data_prep.errors import UserError
-from pipeline.control import run_and_leave
-from pipeline import launch
-from pipeline.liveness import Liveness
-from pipeline.rendezvous import Meeting
-
-def prepare():
-    if "lacks" in sys.argv and meeting.rank == 1:
-        raise UserError("no data here")
-    return meeting.rank if "differs" in sys.argv else 0
-
-def main():
-    meeting.agree(prepare, lambda found: {"the number": str(found)})
-    try:
-        return work()
-    except UserError as error:
-        launch.report_user_error(error, meeting.rank)
-
-def work():
-    with Liveness(meeting, seconds=3.0):
-        dist.init_process_group("gloo")
-        print("begun", flush=True)
-        if "raises" in sys.argv and meeting.rank == 1:
-            raise ValueError("row 7 is odd")
-        if "alone" in sys.argv and meeting.rank == 1:
-            raise UserError("only here")
-        if "busy" in sys.argv and meeting.rank == 1:
-            ctypes.PyDLL(None).sleep(7)  # no other thread of this process runs meanwhile
-        dist.barrier()
-        if "waits" in sys.argv:
-            time.sleep(60)
-    return 0
-
-meeting = Meeting(seconds=8.0)
-run_and_leave(main)
-"""
+from tests.pipeline.workers.forked import Forked
+from tests.pipeline.workers.processes import free_port
 
 
-def start(case, ranks=3, absent=()):
-    environment = {
-        **os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks),
-        "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    return [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK, case], cwd=REPOSITORY, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(ranks)
-        if rank not in absent
-    ]  # fmt: skip
+def be_a_rank(case, seconds):
+    """What each of the processes does: they meet within `seconds`, and wait for each other once."""
+    import torch.distributed as dist
+
+    from pipeline import launch
+    from pipeline.control import run_and_leave
+    from pipeline.liveness import Liveness
+    from pipeline.rendezvous import Meeting
+
+    meeting = Meeting(seconds)
+
+    def prepare():
+        if case == "lacks" and meeting.rank == 1:
+            raise UserError("no data here")
+        return meeting.rank if case == "differs" else 0
+
+    def main():
+        meeting.agree(prepare, lambda found: {"the number": str(found)})
+        try:
+            return work()
+        except UserError as error:
+            launch.report_user_error(error, meeting.rank)
+
+    def work():
+        with Liveness(meeting, seconds=3.0):
+            dist.init_process_group("gloo")
+            print("begun", flush=True)
+            if case == "raises" and meeting.rank == 1:
+                raise ValueError("row 7 is odd")
+            if case == "alone" and meeting.rank == 1:
+                raise UserError("only here")
+            if case == "busy" and meeting.rank == 1:
+                ctypes.PyDLL(None).sleep(5)  # no other thread of this process runs meanwhile
+            dist.barrier()
+            if case == "waits":
+                time.sleep(60)
+        return 0
+
+    run_and_leave(main)
+
+
+@pytest.fixture
+def start(tmp_path):
+    def start_ranks(case, ranks=3, absent=(), seconds=60.0):
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+        return [
+            Forked(
+                tmp_path / str(rank), be_a_rank, case, seconds,
+                environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(ranks)
+            if rank not in absent
+        ]  # fmt: skip
+
+    return start_ranks
 
 
 def ends(processes):
     """Status and error output of each process."""
-    outputs = [process.communicate(timeout=60) for process in processes]
-    return [process.returncode for process in processes], [errors for _, errors in outputs]
-
-
-def begun(processes):
-    for process in processes:
-        assert process.stdout.readline() == "begun\n", process.stderr.read()
+    return [process.status() for process in processes], [process.stderr for process in processes]
 
 
 @pytest.mark.parametrize("lost", [0, 2])
-def test_a_rank_that_is_killed_ends_the_others(lost):
+def test_a_rank_that_is_killed_ends_the_others(start, lost):
     processes = start("waits")
-    begun(processes)
+    for process in processes:
+        process.has_said("begun\n")
     since = time.monotonic()
-    processes[lost].kill()
+    processes[lost].process.kill()
     statuses, errors = ends(processes)
     print(f"killed rank {lost}: the others have ended after {time.monotonic() - since:.2f} s")
     assert statuses == [-signal.SIGKILL if rank == lost else 69 for rank in range(3)]
@@ -92,7 +89,7 @@ def test_a_rank_that_is_killed_ends_the_others(lost):
     assert sum(error.count("\n") for error in errors) == 1
 
 
-def test_a_rank_that_fails_ends_those_that_wait_for_it_and_says_why():
+def test_a_rank_that_fails_ends_those_that_wait_for_it_and_says_why(start):
     processes = start("raises")
     statuses, errors = ends(processes)
     assert statuses == [1, 1, 1]
@@ -102,14 +99,14 @@ def test_a_rank_that_fails_ends_those_that_wait_for_it_and_says_why():
     assert errors[2] == ""
 
 
-def test_a_mistake_that_only_one_rank_finds_ends_all():
+def test_a_mistake_that_only_one_rank_finds_ends_all(start):
     statuses, errors = ends(start("alone", ranks=2))
     assert statuses[0] == 2
     assert "rank 1 on host" in errors[0]
     assert "only here" in errors[0]
 
 
-def test_ranks_that_are_busy_or_done_are_not_lost():
+def test_ranks_that_are_busy_or_done_are_not_lost(start):
     statuses, errors = ends(start("busy", ranks=2))
     assert (statuses, errors) == ([0, 0], ["", ""])
 
@@ -119,11 +116,11 @@ def test_ranks_that_are_busy_or_done_are_not_lost():
     [
         ("lacks", (), 2, "rank 1 on host {host}: no data here"),
         ("differs", (), 2, "rank 1 on host {host}: the number is 1, and 0 on host {host}"),
-        ("nothing", (2,), 69, "1 of 3 ranks did not come within 8 s (rank 2; the others came from host {host})"),
+        ("nothing", (2,), 69, "1 of 3 ranks did not come within 3 s (rank 2; the others came from host {host})"),
     ],
 )
-def test_ranks_that_do_not_agree_or_do_not_come(case, absent, status, line):
-    statuses, errors = ends(start(case, absent=absent))
+def test_ranks_that_do_not_agree_or_do_not_come(start, case, absent, status, line):
+    statuses, errors = ends(start(case, absent=absent, seconds=3.0 if absent else 60.0))
     assert set(statuses) == {status}
     assert line.format(host=os.uname().nodename) in errors[0]
     assert errors[0].startswith("error: ")
@@ -131,7 +128,7 @@ def test_ranks_that_do_not_agree_or_do_not_come(case, absent, status, line):
     assert errors[1] == ""
 
 
-def test_a_first_rank_that_never_comes_is_missed():
-    statuses, errors = ends(start("nothing", ranks=2, absent=(0,)))
+def test_a_first_rank_that_never_comes_is_missed(start):
+    statuses, errors = ends(start("nothing", ranks=2, absent=(0,), seconds=2.0))
     assert statuses == [69]
     assert "found nobody at 127.0.0.1" in errors[0]

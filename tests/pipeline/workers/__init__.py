@@ -1,1 +1,5 @@
-"""What the processes of the multi-process tests run."""
+"""What tests run in processes of their own; forked off one that has imported the slow packages, once for all."""
+
+import multiprocessing
+
+multiprocessing.set_forkserver_preload(["tests.pipeline.workers.preloaded"])

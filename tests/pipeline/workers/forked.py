@@ -1,0 +1,59 @@
+"""Processes as a launcher starts them, with an environment and output of their own, but forked: they start at once."""
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+
+
+class Forked:
+    """A process that calls `work(*arguments)` with an `environment` of its own; what it writes goes into files."""
+
+    def __init__(
+        self, files: Path, work: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._files = [files.with_suffix(suffix) for suffix in (".out", ".err")]
+        for file in self._files:
+            file.touch()
+        self.process = _CONTEXT.Process(target=_call, args=(self._files, work, arguments, dict(environment or {})))
+        self.process.start()
+
+    @property
+    def stdout(self) -> str:
+        """What it has written so far."""
+        return self._files[0].read_text(encoding="utf-8")
+
+    @property
+    def stderr(self) -> str:
+        """What it has written so far."""
+        return self._files[1].read_text(encoding="utf-8")
+
+    def has_said(self, text: str) -> None:
+        """Waits until it has written `text` to stdout."""
+        deadline = time.monotonic() + 60
+        while text not in self.stdout:
+            assert self.process.is_alive(), self.stderr
+            assert time.monotonic() < deadline, self.stderr
+            time.sleep(0.01)
+
+    def status(self) -> int:
+        """Waits for its end; negative where a signal ended it."""
+        self.process.join(timeout=60)
+        assert self.process.exitcode is not None, "the process has not ended"
+        return self.process.exitcode
+
+
+def _call(
+    files: list[Path], work: Callable[..., Any], arguments: tuple[Any, ...], environment: Mapping[str, str]
+) -> None:
+    for number, file in enumerate(files, 1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
+        stream = os.fdopen(number, "w", closefd=False)
+        setattr(sys, ("stdout", "stderr")[number - 1], stream)
+    os.environ.update(environment)
+    work(*arguments)
