@@ -72,7 +72,11 @@ def start_ranks(count, arguments):
 
 def end_of(ranks, status=0):
     """Waits for the ranks to end, each with this status."""
-    printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    try:
+        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()  # where another has hung
     assert [rank.returncode for rank in ranks] == [status] * len(ranks), printed
 
 
