@@ -259,10 +259,14 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
     safe, pickled = directory / WEIGHTS_FILE, directory / PICKLED_WEIGHTS_FILE
     if safe.exists() or not pickled.exists():
         return read_tensors(safe)
+    message = f"{pickled} cannot be read as tensors alone; convert it to {WEIGHTS_FILE}"
     try:
-        return torch.load(pickled, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{pickled} cannot be read as tensors alone; convert it to {WEIGHTS_FILE}") from error
+        tensors = torch.load(pickled, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise ValueError(message) from error
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise ValueError(message)
+    return tensors
 
 
 def _drop_duplicates(directory: Path, tensors: dict[str, Tensor]) -> None:

@@ -86,7 +86,8 @@ def test_measuring_draws_nothing_from_the_random_numbers_of_the_training(monkeyp
     monkeypatch.setattr("model.attention_kernels.candidates", lambda _: ["masked", "flash", "flex", "sequences"])
     state = torch.get_rng_state()
     here = case(device=torch.device("cpu"), length=12, most_in_a_row=3, heads=4, width=8, dropout=0.1)
-    assert measured_kernel(here, IDS) in ("masked", "sequences")
+    with torch.no_grad():  # an evaluation may come first
+        assert measured_kernel(here, IDS) in ("masked", "sequences")
     assert torch.equal(torch.get_rng_state(), state)
     assert tried.count(0.0) == 4  # each compared without dropout, those that agree timed with it
     assert tried.count(0.1) == 2 * (1 + REPEATS)
@@ -148,12 +149,35 @@ def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pyte
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
     expected = attend(projected, AttentionLayout.for_packed_rows(IDS), 0.0)
-    found = attend(projected, AttentionLayout.for_packed_rows(IDS, kernel, most_in_a_row=3), 0.0)
+    layout = AttentionLayout.for_packed_rows(IDS, kernel, most_in_a_row=3)
+    assert layout.cudnn is (kernel == "cudnn")
+    found = attend(projected, layout, 0.0)
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
     direction = torch.randn(2, 12, 4, 8, generator=generator)
     (gradient,) = torch.autograd.grad(found, projected, direction)
     (wanted,) = torch.autograd.grad(expected, projected, direction)
     torch.testing.assert_close(gradient, wanted, atol=2e-6, rtol=2e-6)
+
+
+def test_a_model_tells_flash_attention_its_dropout_and_how_many_sequences_there_are(monkeypatch) -> None:
+    """Two sequences and padding in each row are three; the model is told of two [CLS]."""
+    asked = []
+
+    def note(query, key, value, starts, ends, longest, longest_key, dropout, causal, debug, scale):
+        asked.append((starts.tolist(), longest, longest_key, dropout))
+        return by_products(query, key, value, starts, ends, longest, longest_key, 0.0, causal, debug, scale)
+
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", note)
+    model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25), Implementation(attention="flash"))
+    ids = torch.tensor([[0] * 3 + [1] * 4 + [-1] * 2, [0] * 4 + [1] * 4 + [-1]])
+    cls = torch.tensor([[0, 3], [0, 4]])
+    positions = torch.zeros_like(ids)
+    found = model(ids.clamp(min=0), position_ids=positions, sequence_ids=ids, cls_positions=cls).last_hidden_state
+    assert asked == [([0, 3, 7, 9, 13, 17, 18], 9, 9, 0.25)] * 3
+    masked = AlbertModel(model.config, Implementation(attention="masked")).eval()
+    masked.load_state_dict(model.state_dict())
+    expected = masked(ids.clamp(min=0), position_ids=positions, sequence_ids=ids, cls_positions=cls).last_hidden_state
+    torch.testing.assert_close(found, expected)
 
 
 def test_flash_attention_takes_our_arguments_and_differentiates() -> None:

@@ -54,6 +54,7 @@ def test_transformers_opens_what_save_writes(kind: str, tmp_path: Path) -> None:
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert type(other).__name__ == other.config.architectures[0]
+    assert (other.config.pad_token_id, other.config.bos_token_id, other.config.eos_token_id) == (0, 2, 3)
     theirs = other.eval()(ids, attention_mask=mask)
     logits = theirs.logits if headless else theirs.prediction_logits
     torch.testing.assert_close(logits, output.mlm_logits, rtol=1e-4, atol=1e-4)
@@ -140,9 +141,18 @@ class _Mischief:
 
 def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     publish(tmp_path, pickled=True)
-    torch.save({"albert.pooler.weight": _Mischief()}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="cannot be read as tensors alone"):
-        huggingface.load(tmp_path)
+    path = tmp_path / "pytorch_model.bin"
+    whole = path.read_bytes()
+    for damage in (
+        lambda: torch.save({"albert.pooler.weight": _Mischief()}, path),
+        lambda: path.write_bytes(b""),
+        lambda: path.write_bytes(whole[: len(whole) // 2]),
+        lambda: torch.save([torch.ones(1)], path),
+        lambda: torch.save({"model": {"albert.pooler.weight": torch.ones(1)}}, path),
+    ):
+        damage()
+        with pytest.raises(ValueError, match="cannot be read as tensors alone"):
+            huggingface.load(tmp_path)
     assert capsys.readouterr().out == ""
 
 

@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 import torch
 import transformers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -35,7 +35,11 @@ HARD_LINES = [
     " \t leading, \x1f  inner \x85 odd\u2028 white\x0bspace \n and at the end \t\r\n",
     "e\u0301 combined, a\u0327\u0301 twice, Ｆｕｌｌ ｗｉｄｔｈ １２３，, 10°C, 5′ 6″, m³, ™ and ©",
     "<unknown> [bracket] {brace} a/b c\\d e_f #1 @x 100% ~ ^ | = + * & < >",
-    "Σ. ΑΣ ΑΣ. ΣΑΣ-ΣΑΣ",
+    "Σ. ΑΣ ΑΣ. ΣΑΣ-ΣΑΣ Α'Σ ΑΣ'Α ΑΣ. Α 中Σ ΑΣ中",
+    "\u0301leading mark",
+    "\u0301\u0308 marks and a space",
+    "ﾞdecomposes into a mark",
+    "\u0301",
     "",
     " ",
 ]
@@ -109,11 +113,23 @@ def test_hard_lines_get_the_ids_of_the_training(tokenizer: Tokenizer, vocabulary
 
 
 @few_examples
-@given(words=st.lists(st.text("abcdest,019()\"-.–£€'` é", max_size=12), max_size=6))
+@given(words=st.lists(st.text("abcdest,019()\"-.–£€'` éΑΣ’中\u0301\u00ad", max_size=12), max_size=6))
 def test_any_mixture_of_symbols_gets_the_ids_of_the_training(
     words: list[str], tokenizer: Tokenizer, vocabulary_file: Path
 ) -> None:
     assert differences(tokenizer, Vocabulary.load(vocabulary_file), [" ".join(words)]) == []
+
+
+@few_examples
+@given(text=st.text(st.sampled_from("ABСΣσς.'’:-中 \u0301\u00ad") | st.characters(max_codepoint=0x2FFF), max_size=12))
+@example(text="\u0301leading")
+@example(text="Α'Σ ΑΣ'Α ΑΣ.Α 中Σ ΑΣ中 ʰΣ")
+def test_text_is_normalised_as_in_training(text: str, vocabulary_file: Path) -> None:
+    contents = tokenizer_json(vocabulary_file)
+    steps = contents["normalizer"]["normalizers"]
+    contents["normalizer"]["normalizers"] = [step for step in steps if step["type"] != "Precompiled"]  # nmt_nfkc's own
+    normalizer = Tokenizer.from_str(json.dumps(contents)).normalizer
+    assert normalizer.normalize_str(text).removeprefix(" ") == normalize(text)
 
 
 @pytest.mark.skipif("ALBERT_VOCABULARY" not in os.environ, reason="ALBERT_VOCABULARY names no large vocabulary")

@@ -235,6 +235,22 @@ def test_time_and_cost_follow_from_the_speed() -> None:
     assert found.available == 0.92 * 80 * 2**30
 
 
+def test_the_json_decides_about_memory(tmp_path: Path) -> None:
+    config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
+    zero = {"stage": 3, "reduce_bucket_size": 7, "overlap_comm": True, "stage3_max_live_parameters": 9}
+    zero["offload_optimizer"] = {"device": "cpu"}
+    more = {"zero_optimization": zero, "data_types": {"grad_accum_dtype": "fp32"}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | more | {"zero_force_ds_cpu_optimizer": False}))
+    wanted = request("--deepspeed_config", str(path), "--activation-checkpointing", "ffn")
+    assert wanted.memory_engine == Engine(
+        "fp16", 3, 8, "ffn", 32, "fp32", bucket=7, overlap=True, max_live=9, offload=True
+    )
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": 2}}))
+    assert request("--deepspeed_config", str(path)).memory_engine == Engine("fp16", 2, 8, accumulation=32)
+    assert request("--objective", "mlm").model.sentence_head is None
+
+
 def test_a_smaller_batch_takes_as_many_more_steps() -> None:
     assert request("--nodes", "2").steps == 125_000
     assert request("--gpus-per-node", "2", model="albert-tiny", config="tiny").steps == 125_000 * 64
