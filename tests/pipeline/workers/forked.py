@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["torch.distributed", "pipeline.launch", "pipeline.control"])
 
 
 class Forked:

@@ -49,12 +49,8 @@ def start(world: int, work: Callable[..., Any], *arguments: Any, result: Path) -
 
     Returns torch's ProcessContext, whose `join` raises what any of them raised.
     """
-    return torch.multiprocessing.start_processes(
-        _start,
-        args=(world, free_port(), str(result), work, arguments),
-        nprocs=world,
-        join=False,
-        start_method="forkserver",
+    return torch.multiprocessing.spawn(
+        _start, args=(world, free_port(), str(result), work, arguments), nprocs=world, join=False
     )
 
 
