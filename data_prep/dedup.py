@@ -4,7 +4,8 @@ Three steps, whose intermediate results lie in files, so that no rank holds more
 
 1. fingerprints: each unit of documents by itself (data_prep/fingerprints.py).
 2. pairs: each band by itself, in parts of a few million documents: those with equal keys are compared.
-3. groups: rank 0 joins the pairs. Of each group the first document stays.
+3. groups: rank 0 joins the pairs. Of each group the first document stays that is about as long as the longest: where
+   one holds the others as its parts, that is the whole.
 
 Documents of both splits are compared whichever is made into shards. First come those that have shards already
 (--against), then the held-out ones of --documents, then their train split, each in the order of the command line. So
@@ -36,6 +37,7 @@ IntArray = NDArray[np.int64]
 
 PART_DOCUMENTS = 1 << 22  # whose keys are sorted at once
 PAIRS_AT_ONCE = 1 << 17  # whose fingerprints are in memory at once
+NEARLY_AS_LONG = 0.8  # of two editions; a shorter one is a part of the other
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,13 @@ class Comparison:
     """All documents that are compared, numbered from 0 in the order in which they stay.
 
     units: of all of them. firsts: number of the first document of each unit, and at the end how many there are.
+    precedence: number of the first document of each kind: a document stays rather than one of a later kind.
     start, stop: the numbers of those that become shards. digest: of the contents of all.
     """
 
     units: list[Unit]
     firsts: list[int]
+    precedence: list[int]
     start: int
     stop: int
     digest: str
@@ -71,7 +75,7 @@ def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) ->
     if twice:
         raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
     units: list[Unit] = []
-    firsts = [0]
+    firsts, precedence = [0], []
     start = stop = 0
     digest = hashlib.sha256()
     for paths in (against, directories):
@@ -81,11 +85,12 @@ def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) ->
             digest.update(f"{kind} {corpus.digest}\n".encode())
             units += corpus.units
             before = firsts[-1]
+            precedence.append(before)
             for unit in corpus.units:
                 firsts.append(firsts[-1] + unit.documents)
             if paths is directories and kind == split:
                 start, stop = before, firsts[-1]
-    return Comparison(units, firsts, start, stop, digest.hexdigest())
+    return Comparison(units, firsts, precedence, start, stop, digest.hexdigest())
 
 
 def _holds(directory: Path, split: str) -> bool:
@@ -127,10 +132,14 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
         parents = np.arange(comparison.firsts[-1], dtype=np.int64)
         for index in range(len(tasks)):
             join(parents, np.load(ledgers[1].output / f"{index:06d}.npy"))
-        removed = comparison.start + np.flatnonzero(
-            parents[comparison.start : comparison.stop] < np.arange(comparison.start, comparison.stop)
-        )
-        return Duplicates(removed, roots(parents, removed))
+        alike = np.flatnonzero(parents != np.arange(len(parents)))
+        alike = np.union1d(alike, parents[alike])  # (D,) all documents of groups
+        groups = np.unique(roots(parents, alike), return_inverse=True)[1]  # (D,)
+        kinds = np.searchsorted(comparison.precedence, alike, side="right")  # (D,)
+        (sizes,) = _gather(ledgers[0].output, comparison.firsts, alike, "sizes")
+        kept = those_that_stay(alike, groups, kinds, sizes)[groups]  # (D,)
+        removed = (alike != kept) & (alike >= comparison.start) & (alike < comparison.stop)
+        return Duplicates(alike[removed], kept[removed])
 
     return ranks.on_root(group)
 
@@ -180,16 +189,41 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
 
 def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray) -> NDArray[np.bool_]:
     documents, places = np.unique(pairs, return_inverse=True)
-    places = places.reshape(pairs.shape)
-    gathered: dict[str, list[NDArray]] = {"values": [], "sizes": []}
-    bounds = np.searchsorted(documents, firsts)
-    for index in np.flatnonzero(np.diff(bounds)).tolist():
-        here = documents[bounds[index] : bounds[index + 1]] - firsts[index]
-        for name, taken in gathered.items():
-            taken.append(np.load(directory / f"{index:06d}.{name}.npy", mmap_mode="r")[here])
-    value, size = np.concatenate(gathered["values"]), np.concatenate(gathered["sizes"])
-    first, second = places.T
+    value, size = _gather(directory, firsts, documents, "values", "sizes")
+    first, second = places.reshape(pairs.shape).T
     return same(value[first], value[second], size[first], size[second])
+
+
+def _gather(directory: Path, firsts: Sequence[int], documents: IntArray, *names: str) -> list[NDArray]:
+    """What was written under each of `names` about some documents, ascending numbers, in their order."""
+    gathered: list[list[NDArray]] = [[] for _ in names]
+    bounds = np.searchsorted(documents, firsts)
+    for index in range(len(firsts) - 1):
+        here = documents[bounds[index] : bounds[index + 1]] - firsts[index]
+        if len(here) or not index:  # the first one for its type, where there are no documents
+            for name, taken in zip(names, gathered):
+                taken.append(np.load(directory / f"{index:06d}.{name}.npy", mmap_mode="r")[here])
+    return [np.concatenate(taken) for taken in gathered]
+
+
+def those_that_stay(documents: IntArray, groups: IntArray, kinds: IntArray, sizes: IntArray) -> IntArray:
+    """Which document of each of G groups stays, int64[G].
+
+    It is of the earliest kind in its group and, of those, the first that is nearly as long as the longest.
+
+    Args:
+        documents, groups: int64[D] each, a number and its group, 0 to G - 1. kinds, sizes: int64[D] each, of them.
+    """
+    count = int(groups.max(initial=-1)) + 1
+    earliest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(earliest, groups, kinds)
+    eligible = kinds == earliest[groups]
+    longest = np.zeros(count, np.int64)
+    np.maximum.at(longest, groups[eligible], sizes[eligible])
+    eligible &= sizes >= NEARLY_AS_LONG * longest[groups]
+    stay = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(stay, groups[eligible], documents[eligible])
+    return stay
 
 
 def roots(parents: IntArray, documents: IntArray) -> IntArray:

@@ -299,7 +299,9 @@ def _finish(
         if not any(out.iterdir()):
             out.rmdir()
         raise UserError(
-            f"no document has {options.min_tokens} tokens or more, so there are no rows; lower --min-tokens or add text"
+            f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than {options.min_tokens} "
+            f"tokens and {counts.duplicates_left_out:,} are duplicates, so there are no rows; "
+            "lower --min-tokens or add text"
         )
     manifest = shards.Manifest(
         **asdict(options),

@@ -134,6 +134,39 @@ def pairs_of(out: Path, documents: np.ndarray) -> set[tuple[int, tuple[int, ...]
     return found
 
 
+def test_of_a_work_and_its_parts_the_work_stays(vocabulary_file: Path, tmp_path: Path) -> None:
+    """Each half is half of the whole, whatever comes first; a part of a fifth is a text of its own."""
+    sentences = corpora.make_sentences(600, 77)
+    first, second, fifth = (
+        Document(name, "", " ".join(sentences[start:stop]))
+        for name, start, stop in (("first-half", 0, 300), ("second-half", 300, 600), ("fifth", 240, 360))
+    )
+    whole = Document("whole", "", " ".join(sentences))
+    same_length = Document("edition", "", edit(whole.text, 1, 0.03))
+    parts = write(tmp_path / "parts", [first, second, whole, fifth, same_length], [])
+    main(command((parts,), vocabulary_file, tmp_path / "set", "--dedup", "near"))
+    assert removed_of(tmp_path / "set") == dict.fromkeys(("first-half", "second-half", "edition"), "whole")
+    # What is held out is not trained on, were it a part.
+    guarded = write(tmp_path / "guarded", [whole, second, fifth], [first])
+    main(command((guarded,), vocabulary_file, tmp_path / "guarded_set", "--dedup", "near"))
+    assert removed_of(tmp_path / "guarded_set") == {"whole": "first-half", "second-half": "first-half"}
+    nothing = write(tmp_path / "nothing", [whole], [first])
+    with pytest.raises(UserError, match="of 1 documents 0 have fewer than 16 tokens and 1 are duplicates"):
+        main(command((nothing,), vocabulary_file, tmp_path / "no_set", "--dedup", "near"))
+    assert not (tmp_path / "no_set").exists()
+
+
+def test_which_of_a_group_stays() -> None:
+    documents = np.array([3, 4, 7, 8, 11, 12, 20])
+    groups = np.array([0, 1, 0, 1, 0, 2, 2])
+    kinds = np.array([1, 2, 1, 1, 2, 1, 1])
+    sizes = np.array([70, 9, 100, 1, 500, 80, 100])
+    # 3 is less than 0.8 of 7, and 11 of a later kind; 8 is of an earlier kind than 4; 12 is long enough.
+    assert dedup.those_that_stay(documents, groups, kinds, sizes).tolist() == [7, 8, 12]
+    nothing = np.zeros(0, np.int64)
+    assert len(dedup.those_that_stay(nothing, nothing, nothing, nothing)) == 0
+
+
 def test_held_out_documents_lose_only_twins_among_themselves(
     directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
 ) -> None:
@@ -183,15 +216,11 @@ def test_ranks_parts_and_interruptions_do_not_show(
             with pytest.raises(KeyboardInterrupt):
                 main(again)
     monkeypatch.setattr(dedup, "_write", interrupted(dedup._write, 0))  # what was done is not done again
-    for name in ("write_manifest", "describe_file"):  # the last steps
+    for module, name in ((shards, "write_manifest"), (make_shards, "_clear")):  # the last steps
         with monkeypatch.context() as patch:
-            patch.setattr(shards, name, interrupted(getattr(shards, name), 0))
+            patch.setattr(module, name, interrupted(getattr(module, name), 0))
             with pytest.raises(KeyboardInterrupt):
                 main(again)
-    with monkeypatch.context() as patch:
-        patch.setattr(make_shards, "_clear", interrupted(make_shards._clear, 0))
-        with pytest.raises(KeyboardInterrupt):
-            main(again)
     main(again)
     assert contents(tmp_path / "again") == contents(alone)
 
