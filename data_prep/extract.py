@@ -39,7 +39,7 @@ from data_prep.sources.jsonl import Fields, Records
 from data_prep.sources.wikipedia import Wikipedia
 
 _EXAMPLES = 5  # names kept of what was skipped, for each reason
-_FIELD_FLAGS = ("text_field", "id_field", "title_field")
+_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
 _HUB_FLAGS = ("subset", "hub_split")
 
 
@@ -83,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fields.add_argument("--text-field", metavar="NAME", help="field that holds the text (default text)")
     fields.add_argument("--id-field", metavar="NAME", help="field that identifies a document (default: its place)")
     fields.add_argument("--title-field", metavar="NAME", help="field that holds a title")
+    fields.add_argument(
+        "--records-per-document",
+        type=int,
+        metavar="N",
+        help="consecutive records that make one document, where each is a sentence, as in bookcorpus (default 1)",
+    )
     hub = parser.add_argument_group("hub")
     hub.add_argument("--subset", metavar="NAME", help="configuration of the dataset, as in 20231101.en")
     hub.add_argument("--hub-split", metavar="NAME", help="split of the dataset (default train)")
@@ -129,6 +135,8 @@ def check_flags(args: argparse.Namespace) -> tuple[Callable[[argparse.Namespace]
         raise UserError(f"--held-out {args.held_out} is not a share of the documents; give one from 0 up to below 1")
     if args.unit_megabytes < 1:
         raise UserError(f"--unit-megabytes {args.unit_megabytes} is not a size; give 1 or more")
+    if args.records_per_document is not None and args.records_per_document < 1:
+        raise UserError(f"--records-per-document {args.records_per_document} is no number of records; give 1 or more")
     open_source, flags = SOURCES[args.source]
     for flag in _FIELD_FLAGS + _HUB_FLAGS:
         if getattr(args, flag) is not None and flag not in flags:
@@ -163,7 +171,7 @@ def _paths(args: argparse.Namespace) -> list[Path]:
 
 
 def _fields(args: argparse.Namespace) -> Fields:
-    return Fields(args.text_field or "text", args.id_field, args.title_field)
+    return Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1)
 
 
 def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: dict[str, Any]) -> bool:

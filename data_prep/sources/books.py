@@ -11,6 +11,7 @@ from data_prep.sources import Skipped, Source
 from data_prep.sources.book_text import book_to_prose
 
 _SUFFIXES = {".txt", ".text"}
+_LARGEST_BOOK = 64 << 20  # bytes; a book is in memory as a whole; War and Peace has 3 MB
 _STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as "surrogateescape" reads them
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
@@ -31,6 +32,11 @@ class Books(Source):
         super().__init__()
         for book in [book for path in paths for book in find_books(path)]:
             size = self.add_file(book.path, book.id)
+            if size > _LARGEST_BOOK:
+                raise UserError(
+                    f"{book.path} has {size >> 20} MB, more than one book; split it, a book a file, "
+                    'or make it lines of {"text": ...} for --source jsonl'
+                )
             if not self.units or self.sizes[-1] + size > unit_bytes:
                 self.add([], 0)
             self.units[-1].append(book)

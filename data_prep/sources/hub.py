@@ -10,7 +10,7 @@ from typing import Any
 from data_prep.documents import Document
 from data_prep.errors import UserError
 from data_prep.sources import Skipped, Source
-from data_prep.sources.jsonl import Fields, to_document
+from data_prep.sources.jsonl import Fields, joined, to_document
 
 
 class Hub(Source):
@@ -50,7 +50,10 @@ class Hub(Source):
             ) from error
 
     def read(self, unit: tuple[str, int]) -> Iterator[Document | Skipped]:
-        """One document a row of one shard."""
+        """The documents of one shard."""
+        return joined(self._read_rows(unit), self.fields.per_document)
+
+    def _read_rows(self, unit: tuple[str, int]) -> Iterator[Document | Skipped]:
         name, shard = unit
         dataset = self._open(name)
         # An id must not depend on how a person came to type the path of a local dataset.

@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,11 +32,15 @@ _DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, pa.ArrowException)
 
 @dataclass(frozen=True)
 class Fields:
-    """Names of the fields (or columns) of a record. id and title may be missing in the data, or None: not asked for."""
+    """Names of the fields (or columns) of a record. id and title may be missing in the data, or None: not asked for.
+
+    per_document: as many consecutive records are one document, where a record is a sentence or a paragraph.
+    """
 
     text: str = "text"
     id: str | None = None
     title: str | None = None
+    per_document: int = 1
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,11 @@ class Records(Source):
                 begin, size = group + 1, 0
 
     def read(self, unit: Part) -> Iterator[Document | Skipped]:
-        """One document a record."""
-        if _PARQUET.search(unit.name):
-            yield from self._read_parquet(unit)
-            return
+        """The documents of a unit; its last one may be of fewer records than others."""
+        records = self._read_parquet(unit) if _PARQUET.search(unit.name) else self._read_lines(unit)
+        return joined(records, self.fields.per_document)
+
+    def _read_lines(self, unit: Part) -> Iterator[Document | Skipped]:
         for offset, line in lines(unit):
             place = f"{unit.name}:{offset}"
             if line is None:
@@ -186,6 +191,21 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         return Skipped(place, "no text")
     name = place if identity is None else _encodable(str(identity))
     return Document(name, "" if title is None else _encodable(str(title)), prose)
+
+
+def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Document | Skipped]:
+    """Makes one document of each `count` consecutive records, a paragraph each, with the first one's id and title."""
+    waiting: list[Document] = []
+    for record in records:
+        if isinstance(record, Skipped):
+            yield record
+            continue
+        waiting.append(record)
+        if len(waiting) == count:
+            yield replace(waiting[0], text="\n".join(part.text for part in waiting))
+            waiting = []
+    if waiting:
+        yield replace(waiting[0], text="\n".join(part.text for part in waiting))
 
 
 def _encodable(text: str) -> str:

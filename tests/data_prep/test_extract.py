@@ -226,6 +226,8 @@ def test_the_memory_of_a_unit_does_not_grow_with_it(tmp_path: Path) -> None:
         (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out 1.0 is not a share"),
         (["--source", "books", "--input", "a.txt", "--unit-megabytes", "0"], "--unit-megabytes 0 is not a size"),
         (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
+        (["--source", "books", "--input", "large.txt"], r"large\.txt has 65 MB, more than one book; split it"),
+        (["--source", "jsonl", "--input", "a.txt", "--records-per-document", "0"], "--records-per-document 0 is no"),
         (["--source", "papers", "--input", "a.txt"], "papers"),
     ],
 )
@@ -233,6 +235,8 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[s
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("It is a text.")
     (tmp_path / "noise.txt").write_bytes(bytes(100))
+    with (tmp_path / "large.txt").open("wb") as file:
+        file.truncate(65 << 20)
     with pytest.raises(UserError, match=message):
         main(["extract", *flags, "--out", "out"])
     assert not (tmp_path / "out" / "documents.json").exists()

@@ -37,6 +37,11 @@ def test_a_local_dataset(dataset: Path) -> None:
     assert read(Hub([str(dataset)], None, "validation", Fields(id="page"))) == ["validation-0/0"]
 
 
+def test_several_rows_are_one_document(dataset: Path) -> None:
+    source = Hub([str(dataset)], None, "train", Fields(id="page", per_document=2))
+    assert read(source) == ["train-0/0", "train-0/2", "train-1/0", "train-2/0"]  # a shard is cut by itself
+
+
 def test_ids_by_place_differ(dataset: Path) -> None:
     ids = read(Hub([str(dataset)], None, "train", Fields()))
     assert len(set(ids)) == 6

@@ -81,6 +81,27 @@ def test_every_line_belongs_to_one_unit(
     assert len(read(path, Fields(), unit_bytes)) == len(texts)
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_sentence_a_record(tmp_path: Path, kind: str) -> None:
+    """As in the hub's bookcorpus."""
+    path = tmp_path / f"a.{kind}"
+    rows = [{"text": f"It is {n}." if n != 3 else None} for n in range(8)]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = read(path, Fields(per_document=3))
+    assert [item.text for item in items if isinstance(item, Document)] == [
+        "It is 0.\nIt is 1.\nIt is 2.",
+        "It is 4.\nIt is 5.\nIt is 6.",
+        "It is 7.",
+    ]
+    assert len([item for item in items if isinstance(item, Skipped)]) == 1
+    ids = [item.id for item in items if isinstance(item, Document)]
+    alone = [item.id for item in read(path, Fields()) if isinstance(item, Document)]
+    assert ids == [alone[0], alone[3], alone[6]]
+
+
 def test_a_tree(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.json").write_text('{"text": "It is b."}\n')
