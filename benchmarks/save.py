@@ -24,11 +24,9 @@ INTERVAL = 600.0
 
 def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float], float]:
     """Parameters, seconds of each save into `directory`, and seconds of a load."""
-    import deepspeed
-
     from model import AlbertConfig, AlbertForPreTraining
     from model.parameter_counts import parameter_counts
-    from pipeline import checkpoints, engine_config
+    from pipeline import checkpoints, defects, engine_config
     from pipeline.engine import initialise
 
     try:
@@ -38,7 +36,7 @@ def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float],
     json = {"train_batch_size": 1, "optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}
     json |= {"zero_optimization": {"stage": 1, "reduce_bucket_size": 1_000_000}}
     fitted = engine_config.fit(json, 1, engine_config.detect_hardware(), "bf16")
-    deepspeed.init_distributed(verbose=False)
+    defects.init_distributed()
     engine, _ = initialise(AlbertForPreTraining(config), fitted)
     seconds = []
     for step in range(rounds):

@@ -111,14 +111,13 @@ def _is_done(settings: "FinetuneSettings") -> bool:
 
 
 def _run(prepared: Prepared) -> int:
-    import deepspeed
-
+    from pipeline import defects
     from pipeline.control import Control, StopSignals
     from pipeline.finetuning import make_features
     from pipeline.tasks.run_results import write_summary
 
     args, initial, splits, all_settings, _ = prepared
-    deepspeed.init_distributed(verbose=False)
+    defects.init_distributed()
     control = Control()
     _lock = runs.take(args.output, control)  # until this process ends
     first = all_settings[0]

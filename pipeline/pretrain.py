@@ -88,7 +88,6 @@ def _facts(prepared: Prepared) -> dict[str, str]:
 
 def _run(prepared: Prepared) -> int:
     settings = prepared.settings
-    import deepspeed
     import torch
 
     from data_prep.vocabulary import Vocabulary
@@ -116,7 +115,7 @@ def _run(prepared: Prepared) -> int:
         for name, directory in zip(names_of(settings.eval_data), settings.eval_data)
     }
 
-    deepspeed.init_distributed(verbose=False)
+    defects.init_distributed()
     control = Control()
     for directory in (*settings.data, *settings.eval_data):
         _check_contents(directory, control)

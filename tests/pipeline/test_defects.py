@@ -1,6 +1,9 @@
 """What is refused, and whether DeepSpeed still needs each remedy."""
 
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import deepspeed
@@ -9,6 +12,7 @@ import torch
 
 from data_prep.errors import UserError
 from pipeline import defects
+from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.defect_cases import show_defects
 
@@ -22,6 +26,42 @@ def test_another_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         defects.check_version()
     monkeypatch.setattr(deepspeed, "__version__", "0.19.8+local")
     defects.check_version()
+
+
+SHARES_MEMORY = """
+import deepspeed, torch, torch.distributed as dist
+from pipeline import defects
+
+def as_it_is(*arguments, **settings):
+    init_distributed(*arguments, **settings)
+    dist.barrier()
+    print(defects.shared_memory().exists())
+    dist.barrier()
+
+init_distributed, deepspeed.init_distributed = deepspeed.init_distributed, as_it_is
+defects.init_distributed("gloo")
+total = torch.ones(4)
+deepspeed.comm.inference_all_reduce(total)
+print(defects.shared_memory().exists(), total.tolist())
+dist.destroy_process_group()
+"""
+
+
+def test_shared_memory_has_no_name_that_outlives_the_job() -> None:
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port())}
+    environment |= {"WORLD_SIZE": "2", "LOCAL_SIZE": "2", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", SHARES_MEMORY], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        lines = rank.communicate(timeout=120)[0].splitlines()
+        assert rank.returncode == 0
+        assert "True" in lines, MENDED
+        assert lines[-1] == "False [2.0, 2.0, 2.0, 2.0]"
 
 
 LAMB = {"optimizer": {"type": "Lamb"}, "zero_allow_untested_optimizer": True}
