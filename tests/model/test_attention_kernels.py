@@ -8,7 +8,7 @@ from torch import Tensor
 
 from model import AlbertModel, Implementation
 from model.attention import AttentionLayout, attend
-from model.attention_kernels import REPEATS, Case, candidates, choose_kernel, fastest, measured_kernel
+from model.attention_kernels import REPEATS, ROWS_TRIED, Case, candidates, choose_kernel, fastest, measured_kernel
 from model.variable_length_attention import attend_between_offsets, sequence_offsets
 from tests.model.examples import Synchronisations, few_examples, tiny_config
 
@@ -72,6 +72,27 @@ def test_the_fastest_of_those_that_agree_is_taken() -> None:
 
     assert fastest({"masked": lambda: right, "close": lambda: right}, out_of_memory) == "masked"
     assert fastest({"masked": lambda: right, "missing": unavailable}, seconds.__getitem__) == "masked"
+
+
+def test_the_choice_is_told_what_it_depends_on_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    monkeypatch.setattr("model.albert.choose_kernel", lambda _, case, __: told.append(case) or "masked")
+    model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25))
+    inputs = {"position_ids": torch.zeros_like(IDS), "sequence_ids": IDS, "cls_positions": torch.zeros_like(IDS[:, :2])}
+    model(torch.zeros_like(IDS), **inputs)
+    model.eval()(torch.zeros_like(IDS), **inputs)
+    fields = {"length": 12, "most_in_a_row": 3, "heads": 3, "width": 8}
+    here = {"device": torch.device("cpu"), "dtype": torch.float32}
+    assert told == [case(**fields, **here, dropout=dropout) for dropout in (0.25, 0.0)]
+
+    measured = []
+    monkeypatch.setattr("model.attention_kernels._chosen", {})
+    monkeypatch.setattr("model.attention_kernels.measured_kernel", lambda *of: measured.append(of) or "flash")
+    for _ in range(2):
+        assert choose_kernel(Implementation(), case(), IDS.repeat(6, 1)) == "flash"
+    ((of_case, rows),) = measured
+    assert of_case == case()
+    assert rows.shape == (ROWS_TRIED, 12)
 
 
 def test_measuring_draws_nothing_from_the_random_numbers_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

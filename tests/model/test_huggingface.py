@@ -104,6 +104,7 @@ def publish(directory: Path, pickled: bool = False) -> AlbertForPreTraining:
     tensors["predictions.decoder.bias"] = tensors["predictions.bias"].clone()
     tensors["albert.embeddings.position_ids"] = torch.arange(40)[None]
     if pickled:
+        del tensors["predictions.bias"]  # older still: under its second name only
         (directory / "model.safetensors").unlink()
         torch.save(tensors, directory / "pytorch_model.bin")
     else:
