@@ -69,6 +69,8 @@ def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
     assert this["speedup"] == pytest.approx(reference["step_seconds"] / this["step_seconds"])
     assert this["memory_ratio"] == this["memory_bytes"] / reference["memory_bytes"]
     assert this["loss_difference"] < 1e-5
+    assert "tflops" in this
+    assert "tflops" not in reference  # what it computes is another sum
     assert sum(this["time_shares"].values()) == pytest.approx(1.0)
     table = out.with_suffix(".md").read_text()
     assert table.endswith(capsys.readouterr().out)

@@ -214,6 +214,18 @@ def test_seconds_in_collectives(nodes: int, gpus: int, stage: int, accumulation:
     assert plan_time.collective_seconds(10**9, "bf16", stage, accumulation, cluster) == pytest.approx(seconds)
 
 
+def test_a_gpu_alone_on_its_node_waits_for_the_network_only() -> None:
+    # L40S: links 32e9 B/s, network 400 Gbit/s = 50e9 B/s
+    found = plan_time.collective_seconds(10**9, "bf16", 0, 1, Cluster(GPUS["l40s"], 2, 1))
+    assert found == pytest.approx(2 * 1 / 2 * 2e9 / (0.8 * 50e9))
+
+
+@pytest.mark.parametrize(("collectives", "warns"), [(0.19, False), (0.21, True)])
+def test_more_than_a_fifth_of_a_step_is_network_bound(collectives: float, warns: bool) -> None:
+    found = replace(plan.make_plan(request()), step=plan_time.StepTime(1 - collectives, collectives))
+    assert any("network-bound" in warning for warning in plan.warnings_of(found)) is warns
+
+
 def request(*more: str, gpu: str = "h100", model: str = "albert-xxlarge", config: str = "xxlarge") -> plan.Request:
     command = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / f"{config}.json"), "--gpu", gpu]
     return plan.resolve(plan.parser().parse_all([*command, *more]))
