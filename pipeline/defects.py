@@ -36,7 +36,7 @@ def init_distributed(backend: str | None = None) -> None:
     until memory is full. Once every rank has opened those of the others, nobody needs the names.
     """
     deepspeed.init_distributed(backend, verbose=False)
-    if get_accelerator().device_name() == "cpu" and dist.get_world_size() > 1:
+    if get_accelerator().device_name() == "cpu":
         dist.barrier()
         shared_memory().unlink(missing_ok=True)
 
