@@ -62,6 +62,15 @@ def test_whatever_is_written(vocabulary: Vocabulary, sentences: list[str]) -> No
     assert by_words(encoder, sentences) == expected  # now every word is known
 
 
+def test_a_batch_of_any_size_ends_where_it_ends(vocabulary: Vocabulary) -> None:
+    """Arrow 26 reads beyond a text that ends in white space and fills its buffer, a multiple of 64 bytes."""
+    encoder = Encoder(vocabulary)
+    for size in range(200):
+        sentences = ["ab " * (size // 3) + "c" * (size % 3)]
+        assert not encoder_module._join(sentences)[-1].isspace()
+        assert by_words(encoder, sentences) == plain(vocabulary, sentences), size
+
+
 def test_emptying_the_table_changes_nothing(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_module, "MOST_WORDS", 50)
     encoder = Encoder(vocabulary)
