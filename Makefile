@@ -1,6 +1,9 @@
-# make demo    from nothing to a pre-trained, evaluated and exported model
-# make test    every test, lint and types
-# make clean   takes away all that these made
+# make demo        from nothing to a pre-trained, evaluated and exported model
+# make study DATA_ROOT=DIR   a larger model on your own text, its curves and its tasks: three hours, docs/study.md
+# make test        all tests, lint and types
+# make test-fast   the tests that need seconds, without launchers, clusters or GPUs
+# make audit       the installed packages against the list of known vulnerabilities; needs the internet
+# make clean       removes everything that these targets made
 
 VENV ?= .venv
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
@@ -9,16 +12,16 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 export PATH := $(BIN):$(PATH)
-# DeepSpeed compiles its shared-memory collectives once; they belong to the environment.
+# DeepSpeed compiles its shared-memory collectives once. They are kept in the environment.
 export TORCH_EXTENSIONS_DIR := $(abspath $(VENV))/torch_extensions
-# Ranks that each start a thread a core get in each other's way.
+# One thread per rank: ranks that each start a thread per core slow each other down.
 export OMP_NUM_THREADS ?= 1
-# Open MPI, in a container: root is who there is, and more ranks than cores are no mistake.
+# Open MPI: allow root and oversubscription, both usual in containers.
 export OMPI_ALLOW_RUN_AS_ROOT := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 
-# pip shows its progress to a person, and only errors to a log.
+# pip shows its progress on a terminal and only errors in a log.
 PIP := pip install --disable-pip-version-check $(if $(shell test -t 2 && echo terminal),,--quiet --quiet)
 
 GPUS := $(words $(shell nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null))
@@ -28,31 +31,55 @@ endif
 RANKS ?= $(if $(filter 1,$(GPUS)),1,2)
 
 DEMO := demo
-DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books
-DEMO_STEPS ?= 4000
+DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books $(DEMO)/documents/api
+DEMO_STEPS ?= 3000
+STUDY := study
+STUDY_HOURS ?= 3
 
-.PHONY: demo test environment lint clean
+.PHONY: demo study test test-fast environment lint audit clean
 
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
 	python -m data_prep extract --source wikipedia --input $(DEMO)/sample/wikipedia --out $(DEMO)/documents/wikipedia --held-out 0.05
 	python -m data_prep extract --source books --input $(DEMO)/sample/books --out $(DEMO)/documents/books --held-out 0.05
+	python -m data_prep extract --source jsonl --input $(DEMO)/sample/api --out $(DEMO)/documents/api --id-field id --title-field title --held-out 0.03
 	python -m data_prep vocab --documents $(DOCUMENTS) --out $(DEMO)/vocabulary.model --size 2000
-	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 32
-	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out --max-seq-length 32
+	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 128
+	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out --max-seq-length 128
 	python -m data_prep verify $(DEMO)/shards/train
 	python -m data_prep verify $(DEMO)/shards/held_out
-	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/tiny.json --output $(DEMO)/run --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
+	deepspeed --quiet --num_accelerators $(RANKS) --module pipeline.pretrain --model albert-tiny --data $(DEMO)/shards/train --eval-data $(DEMO)/shards/held_out --deepspeed_config ds_configs/demo.json --output $(DEMO)/run --mask-probability 0.3 --steps $(DEMO_STEPS) --log-interval 25 --eval-interval 500 --save-interval 500
 	python -m pipeline.export --run $(DEMO)/run --out $(DEMO)/albert-tiny
+	python -m pipeline.predict --run $(DEMO)/run --top-k 3 --mask "I pray you, my [MASK]." "Returns a list of [MASK]." "one or [MASK] tags"
 	@python -m pipeline.evaluate summary --run $(DEMO)/run --export $(DEMO)/albert-tiny
 
+study: environment
+	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
+	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) --hours $(STUDY_HOURS)
+
+# Two processes share the tests, one file at a time.
 test: $(VENV)/.developer lint
-	python -m pytest
+	python -m pytest --numprocesses 2 --dist loadfile
+
+test-fast: $(VENV)/.developer
+	python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not cluster and not gpu"
 
 lint: $(VENV)/.developer
 	ruff check .
 	ruff format --check .
 	mypy
+
+# pip-audit has an environment of its own, so that its requirements change none of the pinned packages.
+AUDIT := $(VENV)/audit
+
+audit: $(VENV)/.developer $(AUDIT)/.installed
+	python -m pip check
+	$(AUDIT)/bin/pip-audit --path "$$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+$(AUDIT)/.installed: requirements-audit.txt
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/$(PIP) -r requirements-audit.txt
+	@touch $@
 
 environment: $(VENV)/.installed
 

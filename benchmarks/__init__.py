@@ -1,1 +1,24 @@
-"""Side-by-side measurements, each a command of its own; what they found lies in results/."""
+"""Measurements beside other systems, each a command of its own: `python -m benchmarks.NAME --help`.
+
+book_losses        what the preparation of each book removes
+data_prep          data preparation beside a bare SentencePiece
+extract_gaps       what the extraction of Wikipedia loses
+finetune           fine-tuning beside transformers.Trainer; an evaluation of SQuAD
+independent_run    the same training by this system and by an independent implementation
+kills              kills a run many times and compares its end with an undisturbed run
+planning           planning of `extract` for 100,000 files
+recipe_trials      what a small model learns with one setting changed at a time
+save               seconds of a checkpoint
+seek               seconds and memory to open four billion tokens in the middle of training
+study/             a small model from real text to fine-tuned tasks, with a page and plots
+train_step         a training step beside transformers
+
+examples           the same examples for both systems of train_step
+measure            seconds, bytes, and the speed of a matrix product
+report             results of train_step as JSON and Markdown
+systems            the two systems of train_step
+time_shares        time of a step by kind of work
+trainer_reference  fine-tuning with transformers.Trainer, started by finetune
+
+Results are in results/.
+"""

@@ -1,16 +1,16 @@
-"""Data preparation beside a bare SentencePiece: MB/s, memory, and the hours that large corpora would take.
+"""Measures data preparation beside a bare SentencePiece: MB/s, memory, and hours for large corpora.
 
     python -m benchmarks.data_prep --books DIR --wikipedia EXPORT --vocab FILE.model [--out benchmarks/results/NAME]
 
-Jobs run as a user runs them, as processes of their own; what a start takes, as measured by the same command when
-there is nothing left to do, is taken off. Rounds alternate between one rank, two ranks and SentencePiece encoding a
-list of the same sentences, normalised beforehand. One and two ranks are compared on the text several times over, too:
-every rank has to see a word once to know it, and where its part is a second's work, that is much of it. MB are those
-of the documents' text in UTF-8; of a Wikipedia export those of its XML, decompressed.
+Each job runs as a process of its own, as a user runs it. The seconds of a start are subtracted: they are measured by
+running the same command again, when nothing is left to do. Rounds alternate between one rank, two ranks, and
+SentencePiece alone, which encodes a list of the same normalised sentences. One and two ranks are also compared on
+several copies of the text, because every rank encodes each new word once, and for a short text that takes much of its
+time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
 
-Rates are per second of one processor: on a machine that does nothing else the same as by the clock, and not far from it
-where others wait for the same cores. Ratios are given by the clock, too. Those mean something on an idle machine only,
-so the load of the minute before stands with them. Writes NAME.json and NAME.md.
+Rates are per second of processor time. On an idle machine that equals wall-clock time, and it stays close to it when
+other programs use the same cores. Ratios are also given by wall-clock time. Those are only meaningful on an idle
+machine, so the load of the minute before is printed with them. Writes NAME.json and NAME.md.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,14 +31,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import report
-from data_prep import atomic, shards
-from data_prep.command_line import Parser
-from data_prep.documents import read_documents, read_manifest
-from data_prep.errors import UserError
-from data_prep.fingerprints import Fingerprinter
-from data_prep.text import normalize, split_sentences
-from data_prep.verify import problem_of
-from data_prep.vocabulary import Vocabulary
+from common import atomic
+from common.command_line import Parser
+from common.errors import UserError
+from data_prep.corpus.documents import read_documents, read_manifest
+from data_prep.corpus.fingerprints import Fingerprinter
+from data_prep.format import shards
+from data_prep.jobs.verify import problem_of
+from data_prep.text.normalization import normalize
+from data_prep.text.sentences import split_sentences
+from data_prep.text.vocabulary import Vocabulary
 
 VERIFIED_BYTES = 1 << 30
 CORPORA = {"BERT's corpora, 16 GB": 16e9, "ten times that, 160 GB": 160e9}
@@ -46,7 +49,13 @@ RANKS = 64
 
 
 class Run(NamedTuple):
-    """One process with its ranks: wall-clock and processor seconds, and the most bytes of memory that a rank held."""
+    """One job with all its ranks.
+
+    Attributes:
+        seconds: of wall-clock time.
+        cpu_seconds: of processor time.
+        peak_bytes: memory of the rank that needs most.
+    """
 
     seconds: float
     cpu_seconds: float
@@ -54,7 +63,7 @@ class Run(NamedTuple):
 
 
 def job(*words: object, ranks: int = 1) -> Run:
-    """Runs `python -m data_prep WORDS`. UserError: it failed."""
+    """Runs `python -m data_prep WORDS`. Raises UserError if it fails."""
     launcher = ["mpirun", "-n", str(ranks), "--bind-to", "none"] if ranks > 1 else []
     command = [*launcher, sys.executable, "-m", "data_prep", *map(str, words)]
     begun = time.perf_counter()
@@ -69,20 +78,20 @@ def job(*words: object, ranks: int = 1) -> Run:
 
 
 def timed_job(*words: object, ranks: int = 1) -> Run:
-    """The same, less the seconds of a start; the job must know when it has nothing to do."""
+    """As `job`, without the seconds of a start. The job must do nothing when it is run again."""
     done, start = job(*words, ranks=ranks), job(*words, ranks=ranks)
     return Run(done.seconds - start.seconds, done.cpu_seconds - start.cpu_seconds, done.peak_bytes)
 
 
 def bare_seconds(sentences: list[str], vocabulary: Vocabulary) -> tuple[float, float]:
-    """Wall-clock and processor seconds in which SentencePiece alone encodes `sentences`, on one thread."""
+    """Wall-clock and processor seconds of SentencePiece alone for `sentences`, on one thread."""
     begun, cpu_begun = time.perf_counter(), time.process_time()
     vocabulary.encode(sentences)
     return time.perf_counter() - begun, time.process_time() - cpu_begun
 
 
 def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """All figures, rates in bytes a second."""
+    """All measurements; rates are in bytes per second."""
     books, wikipedia = scratch / "books", scratch / "wikipedia"
     extract_books = timed_job("extract", "--source", "books", "--input", args.books, "--out", books)
     extract_wikipedia = timed_job("extract", "--source", "wikipedia", "--input", args.wikipedia, "--out", wikipedia)
@@ -90,10 +99,11 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     text_bytes = prose.counts["train"].text_bytes
 
     texts = [document.text for document in read_documents([books])]
-    sentences = [normalize(sentence) for text in texts for sentence in split_sentences(text)]
     vocabulary = Vocabulary.load(args.vocab)
+    sentences = [normalize(sentence, vocabulary.normalization) for text in texts for sentence in split_sentences(text)]
     command = ["shards", "--documents", books, "--vocab", args.vocab, "--out"]
-    copies = ["shards", "--documents", *[books] * args.copies, "--vocab", args.vocab, "--out"]
+    copied = [shutil.copytree(books, scratch / "copies" / str(number)) for number in range(args.copies)]
+    copies = ["shards", "--documents", *copied, "--vocab", args.vocab, "--out"]
     rounds: list[dict[str, float]] = []
     peaks = []
     for number in range(args.rounds):
@@ -140,8 +150,8 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     }
 
 
-def verify_rate(directory: Path, manifest: shards.Manifest) -> float:
-    """Bytes a second that `verify` reads, out of the page cache: its files over and over, a GiB in all."""
+def verify_rate(directory: Path, manifest: shards.ShardManifest) -> float:
+    """Bytes per second that `verify` reads from the page cache: the same files again and again, 1 GiB in all."""
     done = 0
     begun = time.process_time()
     for file in itertools.cycle(manifest.files):
@@ -153,7 +163,7 @@ def verify_rate(directory: Path, manifest: shards.Manifest) -> float:
 
 
 def projected_hours(found: dict[str, Any], text_bytes: float, ranks: int = RANKS) -> dict[str, float]:
-    """Hours of each job for `text_bytes` on `ranks` ranks: the rates of one, less what two ranks lose to each other."""
+    """Hours of each job for `text_bytes` on `ranks` ranks: the rate of one, times the efficiency of two ranks."""
     rate = ranks * found["two_ranks_to_one_long_cpu"] / 2 * 3600
     wikitext = found["wikitext"]["bytes"] / found["wikitext"]["text_bytes"]
     extract = WIKIPEDIA_SHARE * wikitext / found["extract_wikipedia"] + (1 - WIKIPEDIA_SHARE) / found["extract_books"]
@@ -174,7 +184,7 @@ def describe() -> dict[str, Any]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The figures as tables."""
+    """The measurements as tables."""
     hardware, prose = result["hardware"], result["prose"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     fill, peak = result["fill"], result["peak_bytes"]
@@ -231,11 +241,11 @@ def parser() -> Parser:
     p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help="a .model file")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
     p.add_argument(
-        *("--copies",),
+        "--copies",
         type=int,
         default=12,
         metavar="N",
-        help="of the books where two ranks are compared with one (12)",
+        help="copies of the books when two ranks are compared with one (12)",
     )
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p

@@ -1,4 +1,4 @@
-"""The same examples twice: as rows packed for this model, and as `transformers` is usually fed."""
+"""The same examples in two forms: packed rows for this model, and padded pairs for `transformers`."""
 
 import subprocess
 import sys
@@ -9,10 +9,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from data_prep.shards import open_shards
-from data_prep.vocabulary import PAD_ID, Vocabulary
-from pipeline.batches import IGNORED, BatchShape, Reader
-from pipeline.tensors import to_device
+from data_prep.format.shards import open_shards
+from data_prep.text.vocabulary import PAD_ID, Vocabulary
+from model.layers.heads import IGNORED_LABEL
+from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.masking import MaskingSettings
+from pipeline.data.prefetch import to_device
 
 Inputs = dict[str, Tensor]
 
@@ -35,15 +37,18 @@ class Examples:
     pairs: int
 
 
-def open_reader(directory: Path) -> Reader:
-    """Draws sentence orders and masks for the rows of a shard set. Raises UserError where there is none."""
+def open_collator(directory: Path) -> Collator:
+    """The collator of a shard set, with the paper's masking. Raises UserError: `directory` holds no shards."""
     shards = open_shards(directory)
     vocabulary = Vocabulary.load(directory / "spiece.model")
-    return Reader(shards, BatchShape.of(shards), vocabulary.continues_word, "sop", seed=0)
+    masking = MaskingSettings()
+    return Collator(
+        shards, BatchShape.of(shards, masking=masking), vocabulary.continues_word, "sop", seed=0, masking=masking
+    )
 
 
 def shards_of_pieces(jsonl: Path, pieces: int, vocabulary: Path, scratch: Path, length: int) -> Path:
-    """Shards, under `scratch`, of the first `pieces` lines of `jsonl`, each {"text": ...}, made by data_prep's jobs."""
+    """Makes shards in `scratch` from the first `pieces` lines of `jsonl`, each {"text": ...}, with data_prep's jobs."""
     first = scratch / "pieces.jsonl"
     with jsonl.open(encoding="utf-8") as lines:
         first.write_text("".join(line for line, _ in zip(lines, range(pieces))), encoding="utf-8")
@@ -56,12 +61,12 @@ def shards_of_pieces(jsonl: Path, pieces: int, vocabulary: Path, scratch: Path, 
     return shards
 
 
-def draw(reader: Reader, number: int, rows: int, device: torch.device) -> Examples:
+def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Examples:
     """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
-    count = len(reader.shards)
+    count = len(collator.shards)
     wanted = [(number * rows + index) * _STRIDE % count for index in range(rows)]
-    packed = to_device(reader.read([0] * rows, wanted), device)
-    pairs = list(_unpack(to_device(reader.read([0] * rows, wanted), "cpu"), reader.shape.sequence_length))
+    packed = to_device(collator.read([0] * rows, wanted), device)
+    pairs = list(unpack(to_device(collator.read([0] * rows, wanted), "cpu"), collator.shape.sequence_length))
     padded = [
         {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]).to(device) for name in pairs[0]}
         for start in range(0, len(pairs), rows)
@@ -69,15 +74,15 @@ def draw(reader: Reader, number: int, rows: int, device: torch.device) -> Exampl
     return Examples(packed, padded, int((packed["sequence_ids"] >= 0).sum()), len(pairs))
 
 
-# Neighbouring rows come from one document; a stride that is prime spreads a few rows over the whole set.
+# Neighbouring rows come from one document. A prime stride spreads the rows over the whole set.
 _STRIDE = 101
 
 
-def _unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
+def unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
     """Each pair of a packed batch (B, S) as one padded row (length,)."""
-    labels = torch.full_like(batch["input_ids"], IGNORED)  # (B, S)
+    labels = torch.full_like(batch["input_ids"], IGNORED_LABEL)  # (B, S)
     for row, (positions, values) in enumerate(zip(batch["masked_positions"], batch["masked_labels"])):
-        used = values != IGNORED
+        used = values != IGNORED_LABEL
         labels[row, positions[used]] = values[used]
     for row, sequence_ids in enumerate(batch["sequence_ids"]):
         for number in range(int(sequence_ids.max()) + 1):
@@ -93,7 +98,7 @@ def _unpack(batch: Inputs, length: int) -> Iterator[Inputs]:
                 "input_ids": pad(batch["input_ids"][row], PAD_ID),
                 "token_type_ids": pad(batch["token_type_ids"][row], 0),
                 "attention_mask": pad(torch.ones_like(sequence_ids), 0),
-                "labels": pad(labels[row], IGNORED),
-                # A batch without any sentence label would make the reference's mean 0 / 0.
+                "labels": pad(labels[row], IGNORED_LABEL),
+                # Without any sentence label in a batch the reference's mean would be 0 / 0.
                 "sentence_order_label": order.clamp(min=0),
             }

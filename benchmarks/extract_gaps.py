@@ -1,13 +1,13 @@
-"""What `extract --source wikipedia` loses: gaps in sentences, lost sentences, and templates without words.
+"""Measures what `extract --source wikipedia` loses: gaps in sentences, lost sentences, templates without words.
 
     python -m benchmarks.extract_gaps [--export FILE] [--show 5]
 
-Reads the articles of one export (default: that of the sample corpus, fetched into .cache on first use) and prints
+Reads the articles of one export (default: the sample corpus, downloaded into .cache on first use) and prints:
 
-1.  gaps: places where a simple regular expression finds that words are missing, such as "( )", ", ," or "at .";
-2.  lost stretches: each sentence of the page as mwparserfromhell renders it, which knows nothing of data_prep, is cut
-    where a template or a formula stood; a stretch of it that does not stand in the article's prose is lost;
-3.  templates that stand in kept text, with how often, and whether they became words.
+1.  Gaps: places where words are missing, found by a simple regular expression, such as "( )", ", ," or "at .".
+2.  Lost stretches. Every page is also rendered with mwparserfromhell, independently of data_prep. Its sentences are cut
+    where a template or a formula was. A stretch between cuts is lost if the article's prose does not contain it.
+3.  Templates in the text that is kept: their names, how often they occur, and whether they became words.
 """
 
 import argparse
@@ -15,26 +15,28 @@ import collections
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import mwparserfromhell
 from mwparserfromhell import nodes
 
+from common.command_line import Parser
+from common.errors import UserError
 from data_prep.__main__ import main as data_prep
-from data_prep.documents import Document
+from data_prep.corpus.documents import Document
 from data_prep.sources import wikipedia
-from data_prep.text import split_sentences
+from data_prep.text.sentences import split_sentences
 from data_prep.wikitext import markup
-from data_prep.wikitext.marks import HOLE
+from data_prep.wikitext.markers import REMOVED
 
-# What is left where words were dropped.
+# Traces of dropped words.
 GAPS = re.compile(
     r"\(\s*\)|\(\s*[,;:]|[,;]\s*\)|,\s*,|;\s*;| [.,](?= |$)|\b(?:at|of the|an|than)(?: [,.;)]|,)", re.MULTILINE
 )
 _SAMPLE = Path(".cache/sample")
-_LEAST_WORDS = 5  # of a stretch that is looked for
+_MIN_WORDS = 5  # of a stretch
 _CUT = "\ue000"
 _REFERENCE = re.compile(r"<ref\b[^<>]*/>|<ref\b[^<>]*>.*?</ref\s*>", re.IGNORECASE | re.DOTALL)
 _CUT_TAGS = frozenset(("gallery", "table", "timeline", "imagemap", "math", "score", "li", "dt", "dd"))
@@ -47,7 +49,14 @@ _LISTING = re.compile(
 
 @dataclass
 class Report:
-    """gaps, lost: (title, text). stretches: those looked for. templates: (name, has words) -> count."""
+    """What was found in one export.
+
+    Attributes:
+        gaps, lost: (title of the article, text).
+        stretches: how many were searched for.
+        templates: (name, has words) -> count.
+        seconds: of processor time, for the extraction.
+    """
 
     gaps: list[tuple[str, str]] = field(default_factory=list)
     lost: list[tuple[str, str]] = field(default_factory=list)
@@ -59,7 +68,7 @@ class Report:
 
 
 def measure(export: Path) -> Report:
-    """Extracts every article of one export and compares."""
+    """Extracts every article of one export and compares it with an independent rendering."""
     report = Report()
     source = wikipedia.Wikipedia([export], 16 << 20)
     for unit in source.units:
@@ -86,7 +95,7 @@ def measure(export: Path) -> Report:
 
 
 def stretches(wikitext: str) -> Iterator[str]:
-    """Parts of sentences of a page, of several words and without templates or formulas, rendered independently."""
+    """Parts of a page's sentences, of several words and without templates or formulas, rendered by mwparserfromhell."""
     page = mwparserfromhell.parse(_REFERENCE.sub("", wikitext))
     for kind in (nodes.Comment, nodes.Wikilink, nodes.Tag, nodes.Template):
         for node in page.filter(recursive=page.RECURSE_OTHERS, forcetype=kind):
@@ -101,13 +110,13 @@ def stretches(wikitext: str) -> Iterator[str]:
         for line in section.strip_code(normalize=True, collapse=True).split("\n"):
             for sentence in split_sentences(line):
                 if re.search(r"[.!?][\"”')]*$", sentence):
-                    yield from (part for part in sentence.split(_CUT) if len(part.split()) >= _LEAST_WORDS)
+                    yield from (part for part in sentence.split(_CUT) if len(part.split()) >= _MIN_WORDS)
 
 
 def _instead_of(node: nodes.Node) -> str | None:
-    """What stands for a node without words, or with words that the two sides write differently; None: itself.
+    """The replacement of a node that has no words, or words that both renderings write differently; None to keep it.
 
-    Comments leave no cut, as references do not: the sentence around them has to be whole.
+    Comments and references leave no cut: the sentence around them must be whole.
     """
     if isinstance(node, nodes.Wikilink):
         return "" if re.match(r"\s*(?:file|image|category)\s*:", str(node.title), re.IGNORECASE) else None
@@ -117,19 +126,19 @@ def _instead_of(node: nodes.Node) -> str | None:
 
 
 def letters(text: str) -> str:
-    """What two renderings of one text agree on: letters and digits."""
+    """Letters and digits only: on these two renderings of one text agree."""
     return re.sub(r"[\W_]+", "", text).lower()
 
 
 def count_templates(wikitext: str) -> collections.Counter[tuple[str, bool]]:
-    """(name of a template, whether it left words) -> how often it stands in the sections that are kept."""
+    """Counts templates in the sections that are kept: (name, has words) -> count."""
     found: collections.Counter[tuple[str, bool]] = collections.Counter()
     render = markup.render_template
 
-    def count(content: str, before: str, written: object = None) -> str:
+    def count(content: str, before: str, written: object = None, site: object = None) -> str:
         shown = render(content, before, None)
         name = " ".join(content.partition("|")[0].partition(":")[0].replace("_", " ").lower().split())
-        found[name, shown.strip(HOLE + " \n") != ""] += 1
+        found[name, shown.strip(REMOVED + " \n") != ""] += 1
         return shown
 
     markup.render_template = count
@@ -140,16 +149,24 @@ def count_templates(wikitext: str) -> collections.Counter[tuple[str, bool]]:
     return found
 
 
-def main() -> None:
-    """Prints the report; status 1 where there are ten gaps or more."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--export", type=Path, help="MediaWiki export (default: that of the sample corpus)")
-    parser.add_argument("--show", type=int, default=5, help="examples of each (default %(default)s)")
-    arguments = parser.parse_args()
-    if arguments.export is None:
-        data_prep(["sample", "--out", str(_SAMPLE)])
-        arguments.export = next((_SAMPLE / "wikipedia").iterdir())
-    report = measure(arguments.export)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the report and returns the exit status: 1 if there are ten gaps or more."""
+    parser = Parser(
+        prog="python -m benchmarks.extract_gaps",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--export", type=Path, help="MediaWiki export (default: the sample corpus)")
+    parser.add_argument("--show", type=int, default=5, help="examples to print of each kind (default %(default)s)")
+    try:
+        arguments = parser.parse_all(sys.argv[1:] if argv is None else argv)
+        if arguments.export is None:
+            data_prep(["sample", "--out", str(_SAMPLE)])
+            arguments.export = next((_SAMPLE / "wikipedia").iterdir())
+        report = measure(arguments.export)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(
         f"{report.articles} articles, {report.raw_bytes / 1e6:.1f} MB of XML, "
         f"{report.raw_bytes / 1e6 / report.seconds:.1f} MB/s on a core"
@@ -161,8 +178,8 @@ def main() -> None:
     for has_words in (True, False):
         listed = [(name, count) for (name, words), count in report.templates.most_common() if words == has_words]
         print(f"templates {'with' if has_words else 'without'} words: {', '.join(f'{n} {c}' for n, c in listed)}")
-    sys.exit(len(report.gaps) >= 10)
+    return int(len(report.gaps) >= 10)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,10 +1,10 @@
-"""Fine-tuning on SST-2 beside `transformers.Trainer`, and what an evaluation of SQuAD spends outside the model.
+"""Measures fine-tuning on SST-2 beside `transformers.Trainer`, and the time of a SQuAD evaluation outside the model.
 
     python -m benchmarks.finetune --init EXPORT --sst2 GLUE --squad DIR [--out benchmarks/results/NAME]
 
-SST-2: examples a second of training, start-up and evaluation not counted, one process each, turn by turn. SQuAD: the
-seconds of reading the file, making features, packing, the model, finding spans and writing answers of --questions.
-Writes NAME.json and NAME.md.
+SST-2: examples per second of training, without start-up and evaluation. The systems take turns, each in its own
+process. SQuAD: the seconds of one evaluation of --questions: reading the file, making features, packing, the model,
+finding spans, and writing answers. Writes NAME.json and NAME.md.
 """
 
 import argparse
@@ -23,16 +23,16 @@ import torch
 from torch import nn
 
 from benchmarks import report
-from data_prep import atomic
-from data_prep.command_line import Parser
-from data_prep.errors import UserError
-from pipeline.heads import make_model
-from pipeline.initial import fill, read_initial
-from pipeline.prediction import predict
-from pipeline.tasks import reading
+from common import atomic
+from common.command_line import Parser
+from common.errors import UserError
+from pipeline.checkpoint.initial_weights import fill, read_initial_weights
+from pipeline.finetuning.heads import has_head_of, make_model
+from pipeline.finetuning.prediction import predict
+from pipeline.tasks.features.span import SpanFeatures, SpanLimits
+from pipeline.tasks.files import reading
 from pipeline.tasks.predictions import save_answers
-from pipeline.tasks.span_features import SpanFeatures, SpanLimits
-from pipeline.tasks.task import find_task
+from pipeline.tasks.registry import find_task
 
 REFERENCES = ("longest", "max_length")
 
@@ -43,11 +43,11 @@ def parser() -> Parser:
     p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an exported model")
     p.add_argument("--sst2", metavar="DIR", help="GLUE, or its SST-2")
     p.add_argument("--squad", metavar="DIR", help="a directory with a dev set of SQuAD 2.0")
-    p.add_argument("--steps", type=int, default=60, metavar="N", help="of a turn (60)")
+    p.add_argument("--steps", type=int, default=60, metavar="N", help="steps of a turn (60)")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each system (3)")
-    p.add_argument("--questions", type=int, default=5000, metavar="N", help="of SQuAD (5000)")
+    p.add_argument("--questions", type=int, default=5000, metavar="N", help="questions of SQuAD (5000)")
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of the evaluation (fp32)")
-    p.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="of the processor (all)")
+    p.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="threads of the CPU (all)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
         torch.set_num_threads(args.threads)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        config = read_initial(args.init).config
+        config = read_initial_weights(args.init).config
         result: dict[str, Any] = report.describe(device) | {
             "format": "finetune 1",
             "model": f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}",
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def throughput(args: argparse.Namespace) -> dict[str, Any]:
-    """Examples a second of each system in each round, and the medians of the rounds' ratios."""
+    """Examples per second of each system in each round, and the median ratio over the rounds."""
     speeds: dict[str, list[float]] = {name: [] for name in ("this", *REFERENCES)}
     for number in range(args.rounds):
         order = list(speeds) if number % 2 == 0 else list(reversed(speeds))
@@ -94,7 +94,7 @@ def throughput(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _this(args: argparse.Namespace) -> float:
-    """The speed of the last three quarters of the steps, as the run's metrics have it."""
+    """Examples per second of pipeline.finetune in the last three quarters of the steps, from the run's metrics."""
     interval = max(1, args.steps // 4)
     with tempfile.TemporaryDirectory() as scratch:
         _run(
@@ -108,6 +108,7 @@ def _this(args: argparse.Namespace) -> float:
 
 
 def _reference(args: argparse.Namespace, padding: str) -> float:
+    """Examples per second of transformers.Trainer with one kind of padding."""
     printed = _run(
         args, "-m", "benchmarks.trainer_reference", "--init", args.init, "--data", args.sst2, "--steps", args.steps,
         "--padding", padding, "--max-length", _max_length(args), "--threads", args.threads,
@@ -116,8 +117,8 @@ def _reference(args: argparse.Namespace, padding: str) -> float:
 
 
 def _max_length(args: argparse.Namespace) -> int:
-    """That of the library's example script, where the model has so many positions."""
-    return min(128, read_initial(args.init).config.max_position_embeddings)
+    """The length of the library's example script, or fewer if the model has fewer positions."""
+    return min(128, read_initial_weights(args.init).config.max_position_embeddings)
 
 
 def _run(args: argparse.Namespace, *words: object) -> str:
@@ -131,7 +132,7 @@ def _run(args: argparse.Namespace, *words: object) -> str:
 
 
 class Timed(nn.Module):
-    """A model that adds up the seconds that it takes, the device's part included."""
+    """A model that adds up the seconds of its forward passes, with the device's work."""
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         super().__init__()
@@ -148,7 +149,7 @@ class Timed(nn.Module):
 
 
 class Alone:
-    """The one rank of this process, as `pipeline.control.Control` without a process group."""
+    """A single rank without a process group, in place of `pipeline.distributed.control.ControlGroup`."""
 
     rank, world_size = 0, 1
 
@@ -158,14 +159,14 @@ class Alone:
 
 
 def evaluation(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Seconds of an evaluation from the file to the answers on disk, and the share of them outside the model."""
-    task, initial = find_task("squad2"), read_initial(args.init)
+    """Seconds of an evaluation, from the file to the answers on disk, and the part of them outside the model."""
+    task, initial = find_task("squad2"), read_initial_weights(args.init)
     model = make_model(task, initial.config)
-    fill(model, initial, task.name)
+    fill(model, initial, lambda name: has_head_of(initial, task))
     timed = Timed(model.to(device, torch.bfloat16 if args.precision == "bf16" else torch.float32), device)
     start = time.perf_counter()
     questions: Any = reading.read(task, args.squad)["dev"][: args.questions]
-    max_length = min(task.max_length, initial.config.max_position_embeddings)
+    max_length = min(task.hyperparameters.max_length, initial.config.max_position_embeddings)
     features = SpanFeatures(initial.vocabulary, questions, max_length, SpanLimits())
     prepared = time.perf_counter()
     control: Any = Alone()
@@ -187,7 +188,7 @@ def evaluation(args: argparse.Namespace, device: torch.device) -> dict[str, Any]
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The results for people."""
+    """The results as Markdown."""
     hardware, versions = result["hardware"], result["versions"]
     lines = [
         f"{hardware['name']}, {hardware.get('threads', 0)} threads; "

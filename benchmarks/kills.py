@@ -1,15 +1,14 @@
-"""Kills a run at random moments, many times, and compares its end with that of a run that nobody touched.
+"""Kills a run many times at random moments, and compares its end with that of an undisturbed run.
 
     python -m benchmarks.kills --data shards/train --eval-data shards/held_out [--kills 50] [--ranks 2]
 
-Each time the same command is started again. The kills, drawn from --seed: SIGKILL for all ranks at any moment (also
-while they start), for one rank, and while a checkpoint is being written; SIGTERM and SIGUSR1, which must end every rank
-with status 75, for all ranks and for one. After each, every checkpoint that is visible must be whole. In the end the
-metrics, but for what the clock says, and the weights and both moments must be those of the untouched run bit for bit.
-Prints what happened; exit status 1 where anything differs.
+After each kill the same command is started again. The kills are drawn from --seed: SIGKILL for all ranks at any moment
+(also during the start), for one rank, and while a checkpoint is written; SIGTERM and SIGUSR1 for all ranks, and SIGTERM
+for one. SIGTERM and SIGUSR1 must end every rank with status 75. After each kill every visible checkpoint must be
+complete. In the end the weights, both moments, and all metrics that do not depend on time must equal those of the
+undisturbed run bit for bit. Prints what happened. The exit status is 1 if anything differs.
 """
 
-import argparse
 import json
 import os
 import random
@@ -28,9 +27,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from data_prep.command_line import Parser
-from pipeline.checkpoint_files import KINDS, Reader, check, find_latest, tags
-from pipeline.runs import EXIT_STOPPED
+from common.command_line import Parser
+from common.errors import UserError
+from pipeline.checkpoint.files import CheckpointReader
+from pipeline.checkpoint.manifest import check
+from pipeline.checkpoint.retention import find_latest, tags
+from pipeline.distributed.exits import EXIT_STOPPED
+from pipeline.engine.protocol import KINDS
 
 BY_THE_CLOCK = frozenset(
     {
@@ -41,10 +44,14 @@ BY_THE_CLOCK = frozenset(
         "rows_per_second_per_gpu",
         "tflops_per_gpu",
         "data_wait_share",
+        "last_rank",
+        "last_rank_share",
+        "last_rank_seconds",
+        "last_rank_cost",
         "peak_memory_gb",
     }
 )
-"""What of a record of `metrics.jsonl` depends on how fast a run goes, and on which part of it a process made."""
+"""Keys of `metrics.jsonl` that depend on time, or on when a process was started."""
 
 STEPS_A_KILL = 60
 SAVE_INTERVAL = 5
@@ -67,7 +74,9 @@ class Job:
     """A run that can be started again and again.
 
     Attributes:
-        flags: of `pipeline.pretrain`, `--output` apart.
+        flags: of `pipeline.pretrain`, without `--output`.
+        output: of the run.
+        ranks: how many.
     """
 
     flags: list[str]
@@ -76,11 +85,11 @@ class Job:
 
     @property
     def checkpoints(self) -> Path:
-        """Where its checkpoints are."""
+        """The directory of its checkpoints."""
         return self.output / "checkpoints"
 
     def start(self) -> list[subprocess.Popen[bytes]]:
-        """Starts the ranks as a launcher does; their output goes into a file beside the run."""
+        """Starts the ranks as a launcher does. Their output goes into a file beside the run."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -100,7 +109,7 @@ class Job:
         return processes
 
     def finish(self) -> None:
-        """Runs to the end. Raises RuntimeError, with what the ranks printed last, where one fails."""
+        """Runs to the end. Raises RuntimeError with the ranks' last output if one of them fails."""
         statuses = [process.wait() for process in self.start()]
         if any(statuses) or not (self.output / "done").exists():
             said = self.output.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
@@ -108,14 +117,14 @@ class Job:
 
 
 def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """What two runs are compared by: records without what the clock says, and the newest checkpoint's tensors."""
+    """What is compared of a run: its records without keys of `BY_THE_CLOCK`, and its newest checkpoint's tensors."""
     lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     records = [{k: v for k, v in line.items() if k not in BY_THE_CLOCK} for line in lines if line["split"] != "save"]
     newest = find_latest(run / "checkpoints", content=True)
     assert newest is not None, f"{run} has no checkpoint"
     manifest = check(newest)
     tensors = {}
-    with Reader(newest, manifest) as reader:
+    with CheckpointReader(newest, manifest) as reader:
         for name, stored in manifest.tensors.items():
             for kind in KINDS:
                 elements = torch.Size(stored.shape).numel()
@@ -125,7 +134,7 @@ def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
 
 
 def differences(found: Path, wanted: Path) -> list[str]:
-    """In what two finished runs differ, bit for bit; empty where in nothing."""
+    """The names of what differs, bit for bit, between two finished runs; empty if nothing does."""
     (records, tensors), (wanted_records, wanted_tensors) = outcome(found), outcome(wanted)
     told = [] if records == wanted_records else ["metrics"]
     told += sorted(set(tensors) ^ set(wanted_tensors))
@@ -133,9 +142,9 @@ def differences(found: Path, wanted: Path) -> list[str]:
 
 
 def kill_once(job: Job, chance: random.Random) -> str:
-    """Starts the job, kills it in one of the ways of this module, and returns which.
+    """Starts the job, kills it in a random way, and returns that way.
 
-    Raises RuntimeError where a signal to stop did not end every rank with status 75, or a checkpoint is not whole.
+    Raises RuntimeError if a stop signal does not end every rank with status 75, or a checkpoint is damaged.
     """
     processes = job.start()
     how = chance.choice(
@@ -154,7 +163,7 @@ def kill_once(job: Job, chance: random.Random) -> str:
     chosen = [chance.choice(processes)] if how in ("one rank", "SIGTERM to one") else processes
     for process in chosen:
         process.send_signal(number)
-    if how == "one rank":  # the launcher would end the others
+    if how == "one rank":  # a launcher would end the others
         chosen[0].wait()
         for process in processes:
             process.kill()
@@ -167,13 +176,13 @@ def kill_once(job: Job, chance: random.Random) -> str:
 
 
 def wait_until(condition: Any, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Returns as soon as the condition holds or a process has ended."""
+    """Returns as soon as `condition()` is true or a process has ended."""
     while not condition() and all(process.poll() is None for process in processes):
         time.sleep(0.001)
 
 
 def survive(job: Job, kills: int, seed: int) -> Counter[str]:
-    """Kills the job so often, lets it finish, and returns how often it was killed in which way."""
+    """Kills the job `kills` times, then lets it finish. Returns how often it was killed in each way."""
     chance = random.Random(seed)
     killed: Counter[str] = Counter()
     while killed.total() < kills and not (job.output / "done").exists():
@@ -183,7 +192,7 @@ def survive(job: Job, kills: int, seed: int) -> Counter[str]:
 
 
 def flags(data: Path, eval_data: Path, precision: str, steps: int, folder: Path) -> list[str]:
-    """The command line of the runs, `--output` apart; writes its DeepSpeed JSON into `folder`."""
+    """The command line of the runs, without `--output`. Writes the DeepSpeed JSON into `folder`."""
     config = folder / "config.json"
     config.write_text(json.dumps(CONFIG), encoding="utf-8")
     where = ["--data", str(data), "--eval-data", str(eval_data), "--deepspeed_config", str(config)]
@@ -198,21 +207,25 @@ def parser() -> Parser:
     p.add_argument("--kills", type=int, default=50, metavar="N", help="(50)")
     p.add_argument("--ranks", type=int, default=2, metavar="N", help="(2)")
     p.add_argument("--precision", choices=("fp32", "bf16"), default="bf16", help="(bf16)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments (0)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="of the random moments (0)")
     return p
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    args: argparse.Namespace = parser().parse_all(sys.argv[1:] if argv is None else argv)
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         words = flags(args.data, args.eval_data, args.precision, STEPS_A_KILL * args.kills, folder)
-        untouched = Job(words, folder / "untouched", args.ranks)
-        untouched.finish()
+        undisturbed = Job(words, folder / "undisturbed", args.ranks)
+        undisturbed.finish()
         killed = Job(words, folder / "killed", args.ranks)
         counts = survive(killed, args.kills, args.seed)
-        differ = differences(killed.output, untouched.output)
+        differ = differences(killed.output, undisturbed.output)
     ways = ", ".join(f"{count} x {how}" for how, count in sorted(counts.items()))
     print(f"{args.ranks} ranks, {args.precision}: {counts.total()} kills ({ways})")
     print(f"differs in: {', '.join(differ)}" if differ else "metrics, weights and moments are the same bit for bit")

@@ -1,4 +1,4 @@
-"""Seconds, bytes, and the speed of a plain matrix product."""
+"""Measures seconds, bytes, and the speed of a plain matrix product."""
 
 import statistics
 import time
@@ -9,13 +9,13 @@ from torch import Tensor, nn
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits until `device` has done all that it was asked."""
+    """Waits until `device` has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """Wall-clock seconds of `work()`, the device's part included."""
+    """Wall-clock seconds of `work()`, with the device's work."""
     synchronise(device)
     start = time.perf_counter()
     work()
@@ -24,9 +24,9 @@ def seconds_of(work: Callable[[], object], device: torch.device) -> float:
 
 
 def alternate(works: Sequence[Callable[[], object]], number: int, device: torch.device) -> list[float]:
-    """Seconds of each work in round `number`, in which they take turns, every other round in reverse.
+    """Seconds of each work in round `number`. The works take turns, in reverse order in every other round.
 
-    Whatever else the machine does in the meantime then falls on all of them alike.
+    Other load on the machine then affects all of them alike.
     """
     seconds = [0.0] * len(works)
     for index in range(len(works)) if number % 2 == 0 else reversed(range(len(works))):
@@ -35,12 +35,12 @@ def alternate(works: Sequence[Callable[[], object]], number: int, device: torch.
 
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """The median over the rounds of the ratio within a round."""
+    """The median over all rounds of the ratio in one round."""
     return statistics.median(a / b for a, b in zip(numerators, denominators))
 
 
 def saved_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
-    """Bytes of the distinct storages, the model's parameters apart, that `loss()` keeps for the backward pass."""
+    """Bytes that `loss()` saves for the backward pass: distinct storages, without the model's parameters."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept: dict[int, Tensor] = {}
 
@@ -54,7 +54,7 @@ def saved_bytes(model: nn.Module, loss: Callable[[], Tensor]) -> int:
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """CUDA memory that `work()` allocates at its peak beyond what was allocated before it."""
+    """Peak of the CUDA memory that `work()` allocates, in bytes, without what was allocated before."""
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     work()

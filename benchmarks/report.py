@@ -1,4 +1,4 @@
-"""Results as JSON for programs and as Markdown for people, with the machine that they were measured on."""
+"""Writes results as JSON for programs and as Markdown for people, with a description of the machine."""
 
 import datetime
 import json
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import transformers
 
-from data_prep import atomic
+from common import atomic
 
 FORMAT = "train_step 1"
-"""What `pipeline.plan` looks for before it trusts a result file."""
+"""Format of a result file; `pipeline.plan` accepts no other."""
 
 
 def cores() -> int:
@@ -74,7 +74,7 @@ def markdown(result: dict[str, Any]) -> str:
     lines += [
         "",
         "Tokens a second, padding not counted: forward, backward and LAMB update, medians of alternating rounds; times "
-        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `pipeline/flops.py`, in brackets the "
+        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `model/flops.py`, in brackets the "
         f"share of one large matrix product in the same run ({products} TFLOP/s).",
     ]
     lines += ["", *_profile_lines(result["measurements"]), ""]
@@ -88,7 +88,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _profile_lines(measurements: list[dict[str, Any]]) -> list[str]:
-    """Which work the operators of each step of this model spend their time on."""
+    """The lines of a table: the time of each step of this model by kind of work."""
     profiled = [row for row in measurements if "time_shares" in row]
     kinds = list(dict.fromkeys(kind for row in profiled for kind in row["time_shares"]))
     kinds.sort(key=lambda kind: -sum(row["time_shares"].get(kind, 0.0) for row in profiled))

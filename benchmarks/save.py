@@ -1,10 +1,10 @@
-"""How long a checkpoint takes, and which share of the time that is at one every 10 minutes.
+"""Measures the seconds of a checkpoint, and the part of training time that one every 10 minutes takes.
 
     python -m benchmarks.save --model albert-xlarge --out DIR [--rounds 3]
 
-One process saves the whole model as a run does: fp32 weights and both moments, written, synced to disk, hashed and
-published, while training waits. Several ranks write their parts at the same time, so that where the disk or the network
-behind it is not the limit it takes the less the more there are. The disk is that of --out.
+One process saves the whole model as a run does: fp32 weights and both moments are written, synced to disk, hashed and
+published while training waits. In a run all ranks write their parts at the same time, so more ranks save faster until
+the disk or its network is the limit. The disk is that of --out.
 """
 
 import shutil
@@ -14,20 +14,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.command_line import Parser
-from data_prep.errors import UserError
-from pipeline import launch
-from pipeline.checkpoint_files import BYTES_A_PARAMETER
+from common.command_line import Parser
+from common.errors import UserError
+from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
+from pipeline.engine.machine import rank_discovery
 
 INTERVAL = 600.0
+"""Seconds between two checkpoints."""
 
 
 def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float], float]:
     """Parameters, seconds of each save into `directory`, and seconds of a load."""
     from model import AlbertConfig, AlbertForPreTraining
     from model.parameter_counts import parameter_counts
-    from pipeline import checkpoints, defects, engine_config
-    from pipeline.engine import initialise
+    from pipeline.checkpoint import save_load
+    from pipeline.engine import config as engine_config
+    from pipeline.engine import workarounds
+    from pipeline.engine.build import initialise
+    from pipeline.engine.machine.hardware import detect_hardware
 
     try:
         config = AlbertConfig.preset(model)
@@ -35,17 +39,17 @@ def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float],
         raise UserError(str(error)) from None
     json = {"train_batch_size": 1, "optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}
     json |= {"zero_optimization": {"stage": 1, "reduce_bucket_size": 1_000_000}}
-    fitted = engine_config.fit(json, 1, engine_config.detect_hardware(), "bf16")
-    defects.init_distributed()
+    fitted = engine_config.fit(json, 1, detect_hardware(), "bf16")
+    workarounds.init_distributed()
     engine, _ = initialise(AlbertForPreTraining(config), fitted)
     seconds = []
     for step in range(rounds):
         engine.global_steps = step
         began = time.perf_counter()
-        checkpoints.save(engine, directory, {}, keep=1)
+        save_load.save(engine, directory, {}, keep=1)
         seconds.append(time.perf_counter() - began)
     began = time.perf_counter()
-    checkpoints.load_latest(engine, directory)
+    save_load.load_latest(engine, directory)
     return parameter_counts(config).total, seconds, time.perf_counter() - began
 
 
@@ -53,13 +57,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     p = Parser(prog="python -m benchmarks.save", description=__doc__.splitlines()[0])
     p.add_argument("--model", required=True, metavar="NAME", help="a preset, e.g. albert-xlarge")
-    p.add_argument("--out", required=True, type=Path, metavar="DIR", help="on the disk to measure; made and removed")
+    p.add_argument(
+        "--out",
+        required=True,
+        type=Path,
+        metavar="DIR",
+        help="on the disk to measure; it is made and removed",
+    )
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
-    args = p.parse_all(sys.argv[1:] if argv is None else argv)
     try:
+        args = p.parse_all(sys.argv[1:] if argv is None else argv)
         if args.out.exists():
-            raise UserError(f"--out {args.out} is there already; name a directory that can be made and removed")
-        launch.become_single_rank()
+            raise UserError(f"--out {args.out} exists; name a directory that can be made and removed")
+        rank_discovery.become_single_rank()
         try:
             parameters, seconds, loading = measure(args.model, args.out, args.rounds)
         finally:

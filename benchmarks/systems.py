@@ -1,4 +1,4 @@
-"""The two systems that are compared: the same weights, the same optimizer, each with its own way to a loss."""
+"""The two systems of train_step: the same weights and the same optimizer, each with its own loss computation."""
 
 import tempfile
 from collections.abc import Callable
@@ -10,16 +10,17 @@ import transformers
 from torch import Tensor, nn
 
 from benchmarks.examples import Examples, Inputs
-from model import AlbertConfig, AlbertForPreTraining, Implementation, huggingface
-from model.heads import classification_sums
-from pipeline.lamb import Lamb, parameter_groups
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
+from model.layers.heads import classification_sums
+from pipeline.engine.lamb import Lamb
+from pipeline.engine.parameter_groups import parameter_groups
 
 LOSS_SCALE = {torch.float16: 1024.0}
-"""By which a loss is multiplied so that gradients do not vanish; 1 in other precisions."""
+"""Factor of the loss that keeps gradients from underflowing; 1 in other precisions."""
 
 
 class MasterWeights:
-    """LAMB on fp32 copies of a model's weights, as DeepSpeed trains in 16 bits; on the weights themselves in fp32."""
+    """LAMB on fp32 copies of a model's weights, as DeepSpeed does in 16 bits; in fp32 on the weights themselves."""
 
     def __init__(self, model: nn.Module) -> None:
         self.weights = list(model.parameters())
@@ -32,7 +33,7 @@ class MasterWeights:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One update with the gradients that the model has, which are dropped."""
+        """Updates the weights with the model's gradients, and drops the gradients."""
         dtype = self.weights[0].dtype
         if dtype == torch.float32:
             self.lamb.step()
@@ -48,12 +49,12 @@ class MasterWeights:
 
 @dataclass
 class System:
-    """A model that can be stepped.
+    """A model that can make training steps.
 
     Attributes:
         name: "this", "this, compiled" or "transformers".
-        micro_batches: an example's inputs in the form, and the portions, that the model takes.
-        loss: the mean loss of one portion.
+        micro_batches: divides examples into micro-batches, in the form that the model takes.
+        loss: the mean loss of one micro-batch.
     """
 
     name: str
@@ -66,15 +67,15 @@ class System:
         self.optimizer = MasterWeights(self.model)
 
     def step(self, examples: Examples) -> None:
-        """Forward and backward over all of the pairs, then one update."""
+        """Forward and backward over all pairs, then one update."""
         self.gradients(examples)
         self.optimizer.step()
 
     def gradients(self, examples: Examples) -> None:
-        """Forward and backward over all of the pairs."""
-        portions = self.micro_batches(examples)
-        for inputs in portions:
-            loss = self.loss(inputs) / len(portions)
+        """Forward and backward over all pairs."""
+        micro_batches = self.micro_batches(examples)
+        for inputs in micro_batches:
+            loss = self.loss(inputs) / len(micro_batches)
             (loss * LOSS_SCALE.get(self.optimizer.weights[0].dtype, 1.0)).backward()
 
 
@@ -89,7 +90,7 @@ def this_system(name: str, model: AlbertForPreTraining) -> System:
 
 
 def reference_system(model: AlbertForPreTraining) -> System:
-    """`transformers.AlbertForPreTraining` with the weights of `model`, one padded pair a row, its own loss."""
+    """`transformers.AlbertForPreTraining` with the weights of `model`, on one padded pair a row, with its own loss."""
     first = next(model.parameters())
     with tempfile.TemporaryDirectory() as directory:
         huggingface.save(model, Path(directory))
@@ -99,21 +100,23 @@ def reference_system(model: AlbertForPreTraining) -> System:
 
 
 def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool) -> list[System]:
-    """This model and, where it is to be `compiled`, once more so; transformers last. All have the same random weights,
-    in `dtype` on `device`."""
+    """This model, the same model compiled if `compiled`, and transformers last.
+
+    All have the same random weights, in `dtype` on `device`.
+    """
     torch.manual_seed(0)
     model = AlbertForPreTraining(config).to(device=device, dtype=dtype)
     systems = [this_system("this", model)]
     if compiled:
-        twin = AlbertForPreTraining(config, Implementation(compile=True)).to(device=device, dtype=dtype)
-        twin.load_state_dict(model.state_dict())
-        systems.append(this_system("this, compiled", twin))
+        copy = AlbertForPreTraining(config, ExecutionOptions(compile=True)).to(device=device, dtype=dtype)
+        copy.load_state_dict(model.state_dict())
+        systems.append(this_system("this, compiled", copy))
     return [*systems, reference_system(model)]
 
 
 @torch.no_grad()
 def loss_difference(this: System, reference: System, examples: Examples) -> float:
-    """How far, relatively, the summed MLM losses of the same masked tokens lie apart in the two systems."""
+    """Relative difference of the summed MLM losses of the two systems on the same masked tokens."""
     mine = this.model(**examples.packed).mlm_loss_sum
     theirs = torch.zeros_like(mine)
     for inputs in examples.padded:

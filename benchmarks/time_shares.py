@@ -1,4 +1,4 @@
-"""Where the time of a step goes, by kind of work."""
+"""Profiles the time of a step by kind of work."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.measure import synchronise
 
-# Parts of the names of torch's operators and of inductor's kernels; the first line that has one of them counts.
+# (kind, parts of the names of torch's operators and inductor's kernels); the first line that matches decides.
 _KINDS = (
     ("cross entropy", ("log_softmax", "nll_loss", "argmax")),
     ("attention", ("bmm", "softmax", "attention", "AttentionInSequences")),
@@ -25,8 +25,10 @@ _KINDS = (
 def time_shares(
     gradients: Callable[[], object], update: Callable[[], object], device: torch.device
 ) -> dict[str, float]:
-    """Of the time that operators take in `gradients()` and then `update()`, the share of each kind of work, the
-    largest first. The update counts as one kind."""
+    """The part of each kind of work in the time of the operators of `gradients()` and `update()`, the largest first.
+
+    The update counts as one kind.
+    """
     kinds = _by_kind(gradients, device)
     kinds["LAMB update"] = sum(_by_kind(update, device).values())
     total = sum(kinds.values())
@@ -44,8 +46,8 @@ def _by_kind(work: Callable[[], object], device: torch.device) -> dict[str, floa
 def sum_by_kind(events: Iterable[Any], on_gpu: bool) -> dict[str, float]:
     """Microseconds of each kind of work in torch.profiler's `events`.
 
-    On a GPU each kernel is listed twice: within the operator that launched it, whose name says what it is for, and by
-    itself. The operators count.
+    On a GPU each kernel is listed twice: in the operator that launched it, whose name says its purpose, and alone. Only
+    the operators count.
     """
     kinds = dict[str, float]()
     for event in events:

@@ -1,17 +1,17 @@
-"""A training step of this model on packed rows beside one of `transformers.AlbertForPreTraining` on padded pairs.
+"""Measures a training step of this model on packed rows beside `transformers.AlbertForPreTraining` on padded pairs.
 
     python -m benchmarks.train_step --data shards [--jsonl FILE] [--out benchmarks/results/NAME]
 
-Same weights, same pairs with the same masks, same precision, same optimizer, one process, turn by turn: seconds of
-forward, backward and update, and tokens a second, padding not counted. The reference is fed as its users feed it: one
-pair a row, padded to the length of the shards' rows, its loss over all positions. --jsonl names a file of
-{"text": ...} lines, to measure texts at their natural length; they are packed with the vocabulary of --data.
+Both systems have the same weights, pairs, masks, precision and optimizer, and take turns in one process. Measured are
+seconds of forward, backward and update, and tokens per second without padding. The reference reads the pairs as its
+users do: one pair a row, padded to the length of the shards' rows, with a loss over all positions. --jsonl names a file
+of {"text": ...} lines, to measure texts at their natural length. They are packed with the vocabulary of --data.
 
-On a GPU the micro-batch is swept until memory ends, and this model also runs compiled. TFLOP/s stand beside those of a
-large matrix product measured in the same run, and a profile says which work a step of this model spends its time on.
-Writes NAME.json (which `pipeline.plan --benchmark` reads) and NAME.md.
+On a GPU the micro-batch grows until memory is full, and this model also runs compiled. TFLOP/s are printed beside those
+of a large matrix product in the same run. A profile shows the kinds of work in a step of this model. Writes NAME.json,
+which `pipeline.plan --benchmark` reads, and NAME.md.
 
-On a processor that others use, too, set OMP_WAIT_POLICY=passive: threads that spin while they wait for each other make
+On a CPU that other programs use, set OMP_WAIT_POLICY=passive. Threads that spin while they wait for each other make
 everything several times slower.
 """
 
@@ -28,15 +28,15 @@ import torch
 import transformers
 
 from benchmarks import measure, report
-from benchmarks.examples import Examples, draw, open_reader, shards_of_pieces
+from benchmarks.examples import Examples, draw, open_collator, shards_of_pieces
 from benchmarks.systems import System, loss_difference, make_systems
 from benchmarks.time_shares import time_shares
-from data_prep.command_line import Parser
-from data_prep.errors import UserError
+from common.command_line import Parser
+from common.errors import UserError
 from model import AlbertConfig
-from model.attention_kernels import chosen_kernels
-from pipeline.batches import Reader
-from pipeline.flops import model_flops
+from model.attention.kernels import chosen_kernels
+from model.flops import model_flops
+from pipeline.data.collate import Collator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SWEEP = (8, 16, 32, 64, 128, 256)
@@ -48,13 +48,13 @@ def parser() -> Parser:
     p = Parser(prog="python -m benchmarks.train_step", description="This model beside transformers: a training step.")
     p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards (data_prep shards)")
     p.add_argument("--jsonl", type=Path, metavar="FILE", help='texts at natural length, a {"text": ...} a line')
-    p.add_argument("--pieces", type=int, default=2000, metavar="N", help="lines of --jsonl to use (2000)")
+    p.add_argument("--pieces", type=int, default=2000, metavar="N", help="lines of --jsonl to read (2000)")
     p.add_argument("--model", nargs="+", metavar="NAME", help="presets (albert-base; on a GPU albert-xxlarge, too)")
     p.add_argument("--precision", nargs="+", choices=tuple(DTYPES), help="(bf16 fp32; on a GPU fp16 bf16)")
     p.add_argument("--micro-batch", nargs="+", type=int, metavar="N", help="rows (2; on a GPU a sweep)")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each system (3)")
-    p.add_argument("--device", choices=("cpu", "cuda"), help="(cuda where there is a GPU)")
-    p.add_argument("--threads", type=int, metavar="N", help="of the processor (all)")
+    p.add_argument("--device", choices=("cpu", "cuda"), help="(cuda if there is a GPU)")
+    p.add_argument("--threads", type=int, metavar="N", help="threads of the CPU (all)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
 
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             found, products = [], dict[str, float]()
             for row in _measure_all(args, device, Path(scratch)):
                 found.append(row)
-                # Between the steps, and the best of all: others' load would make it look slow.
+                # Measured after every row, and the best one counts: other load would make it look slow.
                 speed = measure.matrix_product_tflops(DTYPES[row["precision"]], device)
                 products[row["precision"]] = max(speed, products.get(row["precision"], 0.0))
     except UserError as error:
@@ -94,7 +94,7 @@ def _device(name: str | None) -> torch.device:
 
 def _attention_kernels() -> dict[str, str]:
     return {
-        f"{case.heads} heads of {case.width}, {str(case.dtype).removeprefix('torch.')}, up to {case.most_in_a_row} "
+        f"{case.heads} heads of {case.head_dim}, {str(case.dtype).removeprefix('torch.')}, up to {case.max_sequences} "
         "sequences a row": kernel
         for case, kernel in chosen_kernels().items()
     }
@@ -102,25 +102,25 @@ def _attention_kernels() -> dict[str, str]:
 
 def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) -> Iterator[dict[str, Any]]:
     on_gpu = device.type == "cuda"
-    readers = {"full rows": open_reader(args.data)}
+    collators = {"full rows": open_collator(args.data)}
     if args.jsonl is not None:
-        length = readers["full rows"].shape.sequence_length
+        length = collators["full rows"].shape.sequence_length
         shards = shards_of_pieces(args.jsonl, args.pieces, args.data / "spiece.model", scratch, length)
-        readers["natural length"] = open_reader(shards)
+        collators["natural length"] = open_collator(shards)
     for name in args.model or (["albert-base", "albert-xxlarge"] if on_gpu else ["albert-base"]):
         for precision in args.precision or (["fp16", "bf16"] if on_gpu else ["bf16", "fp32"]):
-            # Dropout is off in both: the reference has none after the feed-forward, so that it could not be the same.
+            # Dropout is off in both, because the reference has none after the feed-forward layer.
             config = AlbertConfig.preset(
                 name,
-                vocab_size=len(readers["full rows"].continues_word),
+                vocab_size=len(collators["full rows"].continues_word),
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
             )
             systems = make_systems(config, DTYPES[precision], device, compiled=on_gpu)
-            difference = loss_difference(systems[0], systems[-1], draw(readers["full rows"], 0, 2, device))
-            for text, reader in readers.items():
+            difference = loss_difference(systems[0], systems[-1], draw(collators["full rows"], 0, 2, device))
+            for text, collator in collators.items():
                 for micro_batch in args.micro_batch or (SWEEP if on_gpu else [2]):
-                    measured = _compare(systems, reader, micro_batch, args.rounds, device)
+                    measured = _compare(systems, collator, micro_batch, args.rounds, device)
                     labels: dict[str, Any] = {
                         "model": name,
                         "precision": precision,
@@ -136,12 +136,12 @@ def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) 
 
 
 def _compare(
-    systems: list[System], reader: Reader, micro_batch: int, rounds: int, device: torch.device
+    systems: list[System], collator: Collator, micro_batch: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
     """One row of results for each system whose step fits into memory."""
-    torch.compiler.reset()  # so that each size has a graph of its own, as a training run has
-    config, shape = systems[0].model.config, reader.shape
-    examples = [draw(reader, number, micro_batch, device) for number in range(rounds + 1)]
+    torch.compiler.reset()  # each size has its own graph, as in a training run
+    config, shape = systems[0].model.config, collator.shape
+    examples = [draw(collator, number, micro_batch, device) for number in range(rounds + 1)]
     fitting = [system for system in systems if _fits(system, examples[-1], device)]
     turns: list[list[float]] = [[] for _ in fitting]
     for number in range(rounds):
@@ -171,13 +171,13 @@ def _compare(
 
 
 def _fits(system: System, examples: Examples, device: torch.device) -> bool:
-    """Makes a first step, which also warms up (and compiles); False where memory does not suffice."""
+    """Makes a first step, which also warms up and compiles. False if memory is too small."""
     try:
         system.step(examples)
         return True
     except torch.OutOfMemoryError:
         pass
-    # Only here is the exception gone, and with it what the step had made.
+    # Outside of the except block: the exception, which holds the step's tensors, is gone only here.
     for weight in (*system.optimizer.weights, *system.optimizer.masters):
         weight.grad = None
     torch.cuda.empty_cache()
@@ -185,7 +185,7 @@ def _fits(system: System, examples: Examples, device: torch.device) -> bool:
 
 
 def _memory(system: System, examples: Examples, device: torch.device) -> int:
-    """Bytes of one micro-batch: the peak of a step on a GPU; on a processor what is kept for the backward pass."""
+    """Bytes of one micro-batch: on a GPU the peak of a step, on a CPU what is saved for the backward pass."""
     if device.type == "cuda":
         return measure.peak_bytes(partial(system.step, examples), device)
     inputs = system.micro_batches(examples)[0]

@@ -1,10 +1,10 @@
-"""Fine-tunes on SST-2 with `transformers.Trainer`, as its users do, and prints examples a second as JSON.
+"""Fine-tunes on SST-2 with `transformers.Trainer`, as its users do, and prints examples per second as JSON.
 
     python -m benchmarks.trainer_reference --init EXPORT --data GLUE --steps 60 --padding longest --threads 2
 
-The same weights, tokens, batch, learning rate and precision (fp32) as `pipeline.finetune`; texts padded to the longest
-of the batch, or all to --max-length as the library's example script does. The first quarter of the steps does not
-count.
+Weights, tokens, batch, learning rate and precision (fp32) are those of `pipeline.finetune`. Texts are padded to the
+longest of the batch, or all to --max-length, as the library's example script does. The first quarter of the steps does
+not count.
 """
 
 import argparse
@@ -12,19 +12,21 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from data_prep.command_line import Parser
-from pipeline.tasks import reading
-from pipeline.tasks.task import find_task
+from common.command_line import Parser
+from common.errors import UserError
+from pipeline.tasks.files import reading
+from pipeline.tasks.registry import find_task
 
 
 class Clock(transformers.TrainerCallback):
-    """Notes when each step has ended."""
+    """Records when each step has ended."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -34,7 +36,7 @@ class Clock(transformers.TrainerCallback):
         self.times.append(time.perf_counter())
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     p = Parser(prog="python -m benchmarks.trainer_reference", description="SST-2 with transformers.Trainer.")
     p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an export")
@@ -44,15 +46,19 @@ def main() -> int:
     p.add_argument("--padding", choices=("longest", "max_length"), default="longest")
     p.add_argument("--max-length", type=int, default=128)
     p.add_argument("--threads", type=int, default=1)
-    args = p.parse_all(sys.argv[1:])
-    torch.set_num_threads(args.threads)
-    transformers.utils.logging.set_verbosity_error()
-    print(json.dumps({"examples_per_second": examples_per_second(args)}))
+    try:
+        args = p.parse_all(sys.argv[1:] if argv is None else argv)
+        torch.set_num_threads(args.threads)
+        transformers.utils.logging.set_verbosity_error()
+        print(json.dumps({"examples_per_second": examples_per_second(args)}))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
 def examples_per_second(args: argparse.Namespace) -> float:
-    """Of the last three quarters of the steps."""
+    """Examples per second in the last three quarters of the steps."""
     examples = reading.read(find_task("sst2"), args.data)["train"][: args.steps * args.batch_size * 4]
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.init)
     padded = {"padding": "max_length"} if args.padding == "max_length" else {}

@@ -1,4 +1,4 @@
-"""The jobs that turn raw text into shards.
+"""Runs the jobs that turn raw text into shards.
 
     python -m data_prep sample  --out DIR
     python -m data_prep extract --source {wikipedia,books,jsonl,hub} --input PATH... --out DIR
@@ -8,13 +8,13 @@
     python -m data_prep stats DIR
     python -m data_prep show DIR [-n 3]
 
-Each on several cores or hosts:
+Each job can run on several cores or hosts:
 
     mpirun -n 8 python -m data_prep shards --documents DIR... --vocab FILE.model --out DIR
     srun --mpi=pmix --ntasks=64 python -m data_prep shards ...
 
-Any job that was interrupted goes on where it was when the same command is given again. Exit status: 0, or 2 for a
-mistake that the one line printed explains.
+An interrupted job continues when the same command is given again. Exit status: 0 for success, 2 for a mistake of the
+user, which one line explains, 130 after Ctrl-C. After Ctrl-C at mpirun it is mpirun's own: 1 with Open MPI.
 """
 
 import argparse
@@ -25,33 +25,50 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NamedTuple
 
-from data_prep.batch import explain_full_disk, launched_rank
-from data_prep.command_line import Parser
-from data_prep.errors import UserError
+from common.command_line import Parser
+from common.errors import UserError
+from common.places import explain
+from data_prep.mpi.executor import INTERRUPTED, explain_full_disk, launched_rank
+
+
+class Job(NamedTuple):
+    """A job of the command line."""
+
+    module: str
+    """The module with `add_arguments(parser)` and `run(args)`. It is imported only if the job is asked for."""
+
+    summary: str
+    """One line of --help."""
+
+    only_rank_0: bool = False
+    """Whether rank 0 does the job alone, and the other ranks exit at once."""
+
 
 JOBS = {
-    "sample": ("data_prep.sources.sample", "fetch a small real corpus to try things on"),
-    "extract": ("data_prep.extract", "raw collections to documents of plain text"),
-    "vocab": ("data_prep.train_vocabulary", "train a vocabulary on documents"),
-    "shards": ("data_prep.make_shards", "documents to the rows that training reads"),
-    "verify": ("data_prep.verify", "check every file of a shard set against its checksum"),
-    "stats": ("data_prep.report", "tables and plots of a shard set"),
-    "show": ("data_prep.show", "print rows as a person reads them"),
+    "sample": Job("data_prep.sources.sample", "download a small real corpus to try things on", only_rank_0=True),
+    "extract": Job("data_prep.jobs.extract", "turn raw collections into documents of plain text"),
+    "vocab": Job("data_prep.jobs.train_vocabulary", "train a vocabulary on documents"),
+    "shards": Job("data_prep.jobs.make_shards", "turn documents into the rows that training reads"),
+    "verify": Job("data_prep.jobs.verify", "check every file of a directory against its manifest"),
+    "stats": Job("data_prep.jobs.stats", "print tables and write plots of a shard set"),
+    "show": Job("data_prep.jobs.show", "print rows of a shard set as text", only_rank_0=True),
 }
-"""Each job's module, with `add_arguments(parser)` and `run(args)`, and its help. Only the wanted one is imported."""
-
-ALONE = {"sample", "show"}
-"""Jobs that rank 0 does while the others leave."""
+"""The jobs by name."""
 
 
 def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
-    """The module of the job that `arguments` name, and its arguments. UserError: a mistake of the user; SystemExit:
-    after --help."""
+    """Returns the module of the job that `arguments` name, and its parsed arguments.
+
+    Raises:
+        UserError: a mistake of the user.
+        SystemExit: after --help.
+    """
     launch_commands = (__doc__ or "").partition("\n\n")[2]
     parser = Parser(
         prog="python -m data_prep",
-        description="Raw text to shards: offline jobs, each also under MPI.",
+        description="Prepares data: turns raw text into shards. Every job also runs under MPI.",
         epilog=launch_commands,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -63,29 +80,29 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         raise UserError(f"unknown job {wanted}; {hint}")
     if wanted is not None and wanted != arguments[0]:
         raise UserError(f"{arguments[0]} stands before the job; put it behind {wanted}")
-    for name, (module, description) in JOBS.items():
-        job = jobs.add_parser(name, help=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, job in JOBS.items():
+        job_parser = jobs.add_parser(name, help=job.summary, formatter_class=argparse.RawDescriptionHelpFormatter)
         if name == wanted:
-            implementation = importlib.import_module(module)
-            job.description = implementation.__doc__
-            implementation.add_arguments(job)
-            return implementation, job.parse_all(arguments[1:])
-    if unknown := set(arguments) - {"-h", "--help"}:
+            module = importlib.import_module(job.module)
+            job_parser.description = module.__doc__
+            module.add_arguments(job_parser)
+            return module, job_parser.parse_all(arguments[1:])
+    if unknown := set(arguments) - {"-h", "--help", "--version"}:
         raise UserError(f"unknown argument {min(unknown)} before the job; choose one of {', '.join(JOBS)}")
     parser.parse_all(arguments)
-    raise AssertionError("a parser without a job ends with --help, or with what is missing")
+    raise AssertionError("without a job, the parser exits after --help or raises UserError")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the job that `arguments` name. UserError: a mistake of the user; SystemExit: after --help."""
-    implementation, parsed = parse(arguments)
-    if launched_rank() == 0 or arguments[0] not in ALONE:
-        implementation.run(parsed)
+    """Runs the job that `arguments` name. UserError: a mistake of the user. SystemExit: after --help."""
+    module, parsed = parse(arguments)
+    if launched_rank() == 0 or not JOBS[arguments[0]].only_rank_0:
+        module.run(parsed)
 
 
 def entry() -> int:
-    """`main` for a shell: prints a user's mistake as one line, and returns the exit status."""
-    for stream in (sys.stdout, sys.stderr):  # text that the terminal cannot spell must not end a job
+    """Runs `main` for a shell: prints a user's mistake as one line, and returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):  # text that the terminal's encoding lacks must not end a job
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -96,19 +113,27 @@ def entry() -> int:
         message = str(error)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            # The reader (head, less) has seen enough. What is left in the buffer must not be written at exit.
+            # The program that reads the output (head, less) has closed it. Nothing may be written at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        full = explain_full_disk(error)
-        if full is None:
+        explained = explain_full_disk(error) or explain(error)
+        if explained is None:
             raise
-        message = str(full)
+        message = str(explained)
     except KeyboardInterrupt:
-        print("interrupted; give the same command to go on", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         return 130
-    if launched_rank() == 0:
+    if _prints():
         print(f"error: {message}", file=sys.stderr)
     return 2
+
+
+def _prints() -> bool:
+    """Whether this rank prints errors: rank 0, and any rank whose number is not known."""
+    try:
+        return launched_rank() == 0
+    except UserError:
+        return True
 
 
 if __name__ == "__main__":

@@ -1,17 +1,50 @@
-"""ALBERT (arXiv 1909.11942): the model, its configurations, and its checkpoints.
+"""ALBERT (Lan et al., arXiv 1909.11942): the models, their configurations, and their checkpoint files.
 
-Knows tensors and checkpoint files only: no DeepSpeed, no MPI, no data format. User mistakes raise ValueError
-with one line that says what is wrong and what to do.
+Comments such as "section 3.1" refer to that paper. A user's mistake raises ValueError with one line that says what is
+wrong and what to do.
+
+    config            the architecture (`AlbertConfig`), the paper's presets, how to run a model (`ExecutionOptions`)
+    albert            the encoder, `AlbertModel`, and the base class of all models with a head
+    initialisation    initial weights
+    pretraining       `AlbertForPreTraining`: masked tokens and sentence order
+    classification    fine-tuning: classification, regression, multiple choice
+    spans             fine-tuning: question answering
+    layers/           embeddings, shared layers, heads, matrix products
+    attention/        self-attention and its kernels
+    checkpoint        the project's own checkpoint format
+    huggingface       the format of `transformers`
+    bert              BERT's names and configuration there
+    onnx_export       ONNX graphs
+    tokenizer         tokenizer.json for `transformers`
+    files             JSON and tensor files, written atomically
+    parameter_counts  parameters of each part, beside those in the paper; `python -m model` prints them
+    flops             floating-point operations of a training step
+    similarity        how far each layer moves its input (Figure 1)
 """
 
-from model.albert import AlbertForPreTraining, AlbertModel, AlbertModelOutput, PreTrainingOutput
-from model.config import AlbertConfig, Implementation
+import sys
+
+try:
+    from common.packages import require_siblings
+except ImportError:  # then no module of ours can be imported to report this
+    found = getattr(sys.modules.get("common"), "__file__", None) or "another package"
+    message = f"the package 'common' of this project is hidden by {found}; rename that one, or start elsewhere"
+    if sys.argv[0] != "-m":
+        raise ImportError(message) from None
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+else:
+    require_siblings(__file__, ("common",))
+
+from model.albert import AlbertModel, AlbertModelOutput
+from model.config import AlbertConfig, ExecutionOptions
+from model.pretraining import AlbertForPreTraining, PreTrainingOutput
 
 __all__ = [
     "AlbertConfig",
     "AlbertForPreTraining",
     "AlbertModel",
     "AlbertModelOutput",
-    "Implementation",
+    "ExecutionOptions",
     "PreTrainingOutput",
 ]

@@ -1,11 +1,23 @@
-"""python -m model: the parameter counts of the paper's systems, beside the paper's own."""
+"""Prints the parameter counts of the paper's systems beside the paper's own: `python -m model`."""
 
 import sys
 
+from common.command_line import Parser
+from common.errors import UserError
 from model.parameter_counts import table
 
-if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print("python -m model takes no arguments; leave them out", file=sys.stderr)
-        sys.exit(2)
+
+def main() -> int:
+    """Prints the table and returns the exit status."""
+    parser = Parser(prog="python -m model", description="Prints the parameter counts of the paper's systems.")
+    try:
+        parser.parse_all(sys.argv[1:])
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     print(table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,123 +1,151 @@
-"""Fine-tuning heads on the pooled [CLS]: one text or pair into classes or onto a scale, and the choice among options.
+"""Fine-tuning models that classify: texts, regression, multiple choice (on the pooled [CLS]), and tokens.
 
-Legend of the shapes: B rows, S positions in a row, P sequences in a row, C classes, N texts or questions, K options.
+The first three serve GLUE and RACE (section 4.2.2), the last one tagging.
+
+Legend of the shapes: B rows, S positions in a row, P sequences in a row, C classes, N texts or questions, K options,
+T labelled tokens, H hidden_size.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from model.albert import AlbertModel, initialise
-from model.config import AlbertConfig, Implementation
-from model.heads import IGNORED_LABEL, ClassificationSums, classification_sums
+from model.albert import EncoderInputs, ModelWithHead
+from model.config import AlbertConfig, ExecutionOptions
+from model.layers.heads import IGNORED_LABEL, ClassificationSums, classification_sums
 
 
 class ClassificationOutput(NamedTuple):
-    """Logits, and sums over the labels that were given: the caller divides by the total of its whole batch.
+    """Logits, and sums over the labels that were given: fp32 scalars on the device.
 
-    The sums are fp32 scalars that stay on the device.
+    The caller divides the sums by the total of its whole batch.
     """
 
     logits: Tensor
-    """(N, C), or (N, K) of a choice."""
+    """(N, C); (N, K) for multiple choice; (T, C) for tokens."""
 
     loss_sum: Tensor | None = None
-    """Sum of the cross entropies, in nats, or of the squared errors."""
+    """Sum of the cross entropies, in nats; for a regression, of the squared errors."""
 
     correct: Tensor | None = None
-    """Labels that have the highest logit; 0 for a regression."""
+    """Number of labels that have the highest logit; 0 for a regression."""
 
     total: Tensor | None = None
-    """Labels."""
+    """Number of labels."""
 
 
-class AlbertForSequenceClassification(nn.Module):
-    """`num_labels` classes or, where that is 1, a number: a linear map of the pooled [CLS] after dropout."""
+class _PooledClassifier(ModelWithHead):
+    """Dropout and a linear map on the pooled [CLS] of some sequences. Subclasses turn its values into logits."""
 
-    def __init__(self, config: AlbertConfig, num_labels: int, implementation: Implementation | None = None) -> None:
-        super().__init__()
-        self.config = config
-        self.num_labels = num_labels
-        self.albert = AlbertModel(config, implementation, add_pooling_layer=True)
+    def __init__(self, config: AlbertConfig, num_outputs: int, execution: ExecutionOptions | None) -> None:
+        super().__init__(config, execution, add_pooling_layer=True)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, num_labels)
-        initialise(self.classifier, config.initializer_range)
+        self.classifier = nn.Linear(config.hidden_size, num_outputs)
+        self.initialise_head()
 
     def forward(
         self,
         input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        sequence_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        cls_positions: Tensor | None = None,
+        *,
         sequences: Tensor | None = None,
         labels: Tensor | None = None,
+        **inputs: Unpack[EncoderInputs],
     ) -> ClassificationOutput:
-        """Logits (N, C) and, given `labels`, their sums. See `AlbertModel.forward` for the first six.
+        """Computes the logits and, given labels, their sums.
 
-        sequences: int64 (N,), which sequence each text is, counted as row * P + place in the row (by row alone without
-        cls_positions). None: all of them, in this order. labels (N,): int64 classes, or floats for a regression; -100
-        where unused.
+        Args:
+            input_ids: int64 (B, S).
+            sequences: int64, the index of each text, row * P + place in the row (the row alone without
+                `cls_positions`). Classification: (N,); None takes all texts in this order. Multiple choice: (N, K);
+                None takes all texts as the options of one question.
+            labels: (N,), -100 where unused: int64 classes or options, or floats for a regression.
+            inputs: see `EncoderInputs`.
+
+        Raises:
+            ValueError: see `AlbertModel.forward`.
         """
-        pooled = self.albert(
-            input_ids, token_type_ids, position_ids, sequence_ids, attention_mask, cls_positions
-        ).pooled_output  # (B, P, H)
-        logits = self.classifier(self.dropout(_chosen(pooled, sequences)))  # (N, C)
+        pooled = self.albert(input_ids, **inputs).pooled_output  # (B, P, H)
+        texts = pooled.flatten(0, -2)  # (B * P, H)
+        if sequences is not None:
+            texts = texts[sequences]  # (N, H), or (N, K, H)
+        logits = self._logits(self.classifier(self.dropout(texts)))  # (N, C), or (N, K)
         if labels is None:
             return ClassificationOutput(logits)
+        return ClassificationOutput(logits, *self._sums(logits, labels))
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+    def _sums(self, logits: Tensor, labels: Tensor) -> ClassificationSums:
+        return classification_sums(logits, labels)
+
+
+class AlbertForSequenceClassification(_PooledClassifier):
+    """Classifies a text or pair into `num_labels` classes; with `num_labels` 1 it predicts a number (regression)."""
+
+    def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, num_labels, execution)
+        self.num_labels = num_labels
+
+    def _sums(self, logits: Tensor, labels: Tensor) -> ClassificationSums:
         sums = classification_sums if self.num_labels > 1 else regression_sums
-        return ClassificationOutput(logits, *sums(logits, labels))
+        return sums(logits, labels)
 
 
-class AlbertForMultipleChoice(nn.Module):
-    """One logit for each option, a linear map of its pooled [CLS] after dropout; softmax over a question's options."""
+class AlbertForMultipleChoice(_PooledClassifier):
+    """Gives one logit to each option of a question; the softmax goes over the options (RACE)."""
 
-    def __init__(self, config: AlbertConfig, implementation: Implementation | None = None) -> None:
-        super().__init__()
-        self.config = config
-        self.albert = AlbertModel(config, implementation, add_pooling_layer=True)
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, 1, execution)
+
+    def _logits(self, outputs: Tensor) -> Tensor:
+        logits = outputs.squeeze(-1)  # (N, K), or (K,) of the only question
+        return logits if logits.dim() > 1 else logits[None]  # (N, K)
+
+
+class AlbertForTokenClassification(ModelWithHead):
+    """Classifies tokens into `num_labels` classes by dropout and a linear map on their hidden states."""
+
+    def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, execution, add_pooling_layer=False)
+        self.num_labels = num_labels
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
-        self.classifier = nn.Linear(config.hidden_size, 1)
-        initialise(self.classifier, config.initializer_range)
+        self.classifier = nn.Linear(config.hidden_size, num_labels)
+        self.initialise_head()
 
     def forward(
         self,
         input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        sequence_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        cls_positions: Tensor | None = None,
-        sequences: Tensor | None = None,
+        *,
+        token_positions: Tensor | None = None,
         labels: Tensor | None = None,
+        **inputs: Unpack[EncoderInputs],
     ) -> ClassificationOutput:
-        """Logits (N, K) and, given `labels` (N,), their sums. See `AlbertModel.forward` for the first six.
+        """Computes the logits and, given labels, their sums.
 
-        sequences: int64 (N, K), which sequence each option is, counted as row * P + place in the row (by row alone
-        without cls_positions). None: all are the options of one question.
+        Args:
+            input_ids: int64 (B, S).
+            token_positions: int64 (T,), the flat positions (row * S + position) of the tokens to classify. None: all
+                positions, T = B * S.
+            labels: int64 (T,), -100 where unused.
+            inputs: see `EncoderInputs`.
+
+        Raises:
+            ValueError: see `AlbertModel.forward`.
         """
-        pooled = self.albert(
-            input_ids, token_type_ids, position_ids, sequence_ids, attention_mask, cls_positions
-        ).pooled_output  # (B, P, H)
-        options = _chosen(pooled, sequences)  # (N, K, H)
-        logits = self.classifier(self.dropout(options)).squeeze(-1)  # (N, K)
-        logits = logits[None] if sequences is None else logits
+        hidden = self.albert(input_ids, **inputs).last_hidden_state.flatten(0, 1)  # (B * S, H)
+        if token_positions is not None:
+            hidden = hidden[token_positions]  # (T, H)
+        logits = self.classifier(self.dropout(hidden))  # (T, C)
         if labels is None:
             return ClassificationOutput(logits)
         return ClassificationOutput(logits, *classification_sums(logits, labels))
 
 
-def _chosen(pooled: Tensor, sequences: Tensor | None) -> Tensor:
-    """The rows of `pooled`, flattened to (sequences, H), that `sequences` (...) names: (..., H)."""
-    flat = pooled.flatten(0, -2)
-    return flat if sequences is None else flat[sequences]
-
-
 def regression_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
-    """Squared errors of logits (..., 1) against float labels (...), -100 where ignored; nothing is a hit."""
+    """Squared errors of logits (..., 1) against float labels (...), -100 where ignored, as fp32 sums; hits are 0."""
     counted = labels != IGNORED_LABEL  # (...)
     errors = torch.where(counted, logits.squeeze(-1).float() - labels, 0.0)  # (...)
-    zero = torch.zeros((), device=logits.device)
+    zero = torch.zeros((), device=logits.device)  # ()
     return ClassificationSums(errors.square().sum(), zero, counted.sum(dtype=torch.float32))

@@ -1,11 +1,12 @@
-"""What a model is (`AlbertConfig`), the presets of the paper, and how a model is run (`Implementation`).
+"""The architecture of a model (`AlbertConfig`), the paper's presets, and how to run a model (`ExecutionOptions`).
 
-`AlbertConfig` decides every number that the model computes. `Implementation` decides memory and speed and
-never changes the outcome beyond rounding; it is therefore no part of a checkpoint.
+`AlbertConfig` decides what the model computes, and is stored in checkpoints. `ExecutionOptions` decides memory and
+speed. It changes no result beyond rounding, so it is not stored.
 """
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,94 +15,115 @@ PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 SENTENCE_HEADS = ("sop", "nsp", None)
 ACTIVATIONS = ("gelu_new", "gelu")
 ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
+NEIGHBOURS = "neighbours"
+INITIAL_ATTENTION = ("random", NEIGHBOURS)
 ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "flex", "sequences")
 
 
 @dataclass(frozen=True)
 class AlbertConfig:
-    """The architecture, with the field names of `transformers.AlbertConfig` wherever that has the field.
+    """The architecture. Fields that `transformers.AlbertConfig` also has have the same names there.
 
-    Raises ValueError, one line, for values that do not fit together.
+    Raises:
+        ValueError: a value is out of range, or values do not fit together.
     """
 
     vocab_size: int = 30000
-    """Pieces in the vocabulary, special ones included."""
+    """V, pieces in the vocabulary, special pieces included."""
 
     embedding_size: int = 128
-    """E, the width of the token embeddings (section 3.1, factorised embedding); E = hidden_size means no
-    factorisation."""
+    """E, the width of the token embeddings (section 3.1, factorised embedding parameterisation). With E = hidden_size
+    nothing is factorised."""
 
     hidden_size: int = 768
     """H, the width of every layer's input and output."""
 
     num_hidden_layers: int = 12
-    """Layers applied one after the other, each of them `inner_group_num` blocks deep."""
+    """Number of layers. Each applies `inner_group_num` blocks."""
 
     num_attention_heads: int = 12
-    """Heads of each attention; their width is hidden_size / num_attention_heads."""
+    """Heads of each attention; each is hidden_size / num_attention_heads wide (`head_dim`)."""
 
     intermediate_size: int = 3072
-    """Width of the feed-forward network between its two matrices."""
+    """Width of the feed-forward network between its two matrices (FFN in shape comments)."""
 
     parameter_sharing: str = "all"
-    """What the layers of one group share (section 3.1): "all", "attention", "ffn" or "none". LayerNorms go
-    with what they follow."""
+    """What the layers of one group share (section 3.1): "all", "attention", "ffn" or "none". A LayerNorm belongs to the
+    attention or feed-forward network before it."""
 
     num_hidden_groups: int = 1
-    """Groups of consecutive layers; nothing is shared between groups. Layer i belongs to group int(i /
-    (layers / groups)), so groups differ by at most a layer."""
+    """Groups of consecutive layers; groups share nothing. Layer i belongs to group int(i / (layers / groups)), so group
+    sizes differ by at most one."""
 
     inner_group_num: int = 1
-    """Blocks (attention + feed-forward), each with its own parameters, that one layer applies in a row."""
+    """Blocks (attention + feed-forward) that one layer applies, one after the other. Each has its own parameters."""
 
     hidden_act: str = "gelu_new"
     """"gelu_new" (tanh approximation, as in the paper's code) or "gelu" (erf)."""
 
     hidden_dropout_prob: float = 0.1
-    """Dropout on the embeddings, after the attention projection and after the feed-forward output. A
-    probability."""
+    """Probability of dropout on the embeddings, after the attention's output projection, and after the feed-forward
+    network."""
 
     attention_probs_dropout_prob: float = 0.1
-    """Dropout on the attention weights. A probability."""
+    """Probability of dropout on the attention weights."""
 
     classifier_dropout_prob: float = 0.1
-    """Dropout before a fine-tuning classifier. A probability; pre-training does not use it."""
+    """Probability of dropout before a fine-tuning classifier. Pre-training does not use it."""
 
     max_position_embeddings: int = 512
-    """Positions that have an embedding: the longest sequence, in tokens."""
+    """Positions that have an embedding: the length of the longest sequence, in tokens."""
 
     type_vocab_size: int = 2
-    """Segment types: A and B."""
+    """Number of segment types: A and B."""
 
     initializer_range: float = 0.02
-    """Standard deviation of the normal distribution that, cut at two of them, gives the initial weights."""
+    """Standard deviation of the normal distribution of the initial weights, before truncation at two of them."""
+
+    embedding_initializer_range: float | None = None
+    """The same for the word embeddings alone. None: `initializer_range`, as in the paper."""
+
+    initial_attention: str = "random"
+    """"random", as in the paper, or "neighbours": half of the heads begin at the tokens -1, +1, -2, +2 and so on, and a
+    quarter of the embedding with sines of the position (`model/initialisation.py`). It ends the plateau at which small
+    models otherwise begin."""
 
     layer_norm_eps: float = 1e-12
     """Added to the variance in every LayerNorm."""
 
     sentence_head: str | None = "sop"
-    """The second loss: "sop" (section 3.1, sentence order), "nsp" (BERT's next sentence) or None: no pooler,
-    no second loss."""
+    """The second loss: "sop" (sentence order, section 3.1), "nsp" (BERT's next sentence), or None: no second loss and
+    no pooler."""
 
     embedding_projection: bool | None = None
-    """Whether a projection E -> H follows the embeddings. None: only where E != H, as in the paper's code."""
+    """Whether a projection E -> H follows the embeddings. None: only if E != H, as in the paper's code."""
 
     def __post_init__(self) -> None:
         for name in _SIZES:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST[name]:
+                raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from 1 to {_LARGEST[name]}")
+        if self.num_hidden_layers * self.inner_group_num > MAX_LAYERS:
+            raise ValueError(
+                f"num_hidden_layers {self.num_hidden_layers} x inner_group_num {self.inner_group_num} is more than "
+                f"{MAX_LAYERS} blocks; lower one of them"
+            )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
                 raise ValueError(f"{name} is {value!r}; it must be at least 0 and below 1")
-        for name in ("initializer_range", "layer_norm_eps"):
+        for name in ("initializer_range", "embedding_initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or not value > 0.0:
-                raise ValueError(f"{name} is {value!r}; it must be above 0")
+            if name == "embedding_initializer_range" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+                raise ValueError(f"{name} is {value!r:.40}; it must be above 0 and finite")
         check_choice("parameter_sharing", self.parameter_sharing, PARAMETER_SHARING)
         check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
+        check_choice("initial_attention", self.initial_attention, INITIAL_ATTENTION)
         check_choice("sentence_head", self.sentence_head, SENTENCE_HEADS)
+        if self.embedding_projection is not None and not isinstance(self.embedding_projection, bool):
+            raise ValueError(f"embedding_projection is {self.embedding_projection!r:.40}; give true, false or nothing")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "
@@ -123,27 +145,34 @@ class AlbertConfig:
                 f"hidden_size {self.hidden_size}; leave it unset or make the sizes equal"
             )
 
+        if self.initial_attention == NEIGHBOURS and not (
+            self.head_dim >= 2 and 2 <= self.position_units <= min(self.embedding_size - 2, self.hidden_size)
+        ):
+            raise ValueError(
+                "initial_attention 'neighbours' needs heads of 2 units and embeddings of 4, not of "
+                f"{self.head_dim} and {self.embedding_size}; take larger ones or 'random'"
+            )
+
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """A configuration of the paper's Table 1 (or albert-tiny, for tests and the demo) with some fields
-        replaced.
+        """Returns the configuration `name` of `PRESETS`, with the fields in `overrides` replaced.
 
-        Raises ValueError for an unknown preset or field and names the nearest one.
+        Raises:
+            ValueError: the preset or a field is unknown; the message names the nearest one.
         """
         check_choice("model", name, PRESETS)
         return cls.from_dict({**PRESETS[name], **overrides})
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; fields that are left out take their defaults. Raises ValueError for an
-        unknown field."""
+        """Inverts `to_dict`; missing fields take their defaults. Raises ValueError for an unknown field."""
         known = [field.name for field in dataclasses.fields(cls)]
         for name in fields:
             check_choice("AlbertConfig field", name, known)
         return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values, ready for JSON."""
+        """Returns the fields as plain values, ready for JSON."""
         return dataclasses.asdict(self)
 
     @property
@@ -154,37 +183,49 @@ class AlbertConfig:
         return self.embedding_projection
 
     @property
+    def position_units(self) -> int:
+        """P, the units of the embeddings that begin with positions alone if `initial_attention` is "neighbours"."""
+        return max(2, 2 * (self.embedding_size // 8))
+
+    @property
+    def head_dim(self) -> int:
+        """D, the width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
     def num_attention_blocks(self) -> int:
-        """Attention modules that have parameters of their own."""
-        shares = self.parameter_sharing in ("all", "attention")
-        return (self.num_hidden_groups if shares else self.num_hidden_layers) * self.inner_group_num
+        """Number of attention blocks that have parameters of their own."""
+        shared = self.parameter_sharing in ("all", "attention")
+        return (self.num_hidden_groups if shared else self.num_hidden_layers) * self.inner_group_num
 
     @property
     def num_ffn_blocks(self) -> int:
-        """Feed-forward modules that have parameters of their own."""
-        shares = self.parameter_sharing in ("all", "ffn")
-        return (self.num_hidden_groups if shares else self.num_hidden_layers) * self.inner_group_num
+        """Number of feed-forward blocks that have parameters of their own."""
+        shared = self.parameter_sharing in ("all", "ffn")
+        return (self.num_hidden_groups if shared else self.num_hidden_layers) * self.inner_group_num
 
 
 @dataclass(frozen=True)
-class Implementation:
-    """How a model runs on the hardware at hand. No field changes the outcome beyond rounding (and which
-    dropout masks are drawn)."""
+class ExecutionOptions:
+    """How to run a model on the hardware at hand. No field changes results, except rounding and the dropout masks.
+
+    Raises:
+        ValueError: a value is unknown, or values do not fit together.
+    """
 
     activation_checkpointing: str = "none"
-    """What is recomputed in the backward pass instead of kept: "none", "ffn" (the feed-forward only) or
-    "layer" (whole blocks)."""
+    """Activations that the backward pass recomputes: "none", "ffn" (feed-forward only) or "layer" (whole blocks)."""
 
     compile: bool = False
-    """Whether torch.compile fuses each block's GELU, dropout, residual and LayerNorm. The first step then
-    takes minutes."""
+    """Whether torch.compile fuses each block's GELU, dropout, residual and LayerNorm. The first step then takes
+    minutes."""
 
     compile_backend: str = "inductor"
     """The torch.compile backend; "aot_eager" traces without generating code."""
 
     attention: str = "auto"
-    """What attends packed rows: "auto" takes the fastest for the device (`model/attention_kernels.py`); "masked",
-    "cudnn", "flash", "flex" or "sequences" insists on one."""
+    """Attention kernel for packed rows: "masked", "cudnn", "flash", "flex", "sequences", or "auto", which takes the
+    fastest for the device (`model/attention/kernels.py`)."""
 
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)
@@ -193,24 +234,23 @@ class Implementation:
             raise ValueError("attention 'sequences' reads lengths, which a compiled graph cannot; leave one out")
 
     def check(self, config: AlbertConfig) -> None:
-        """Raises ValueError where the kernel that is insisted on cannot compute what `config` asks for."""
-        width = config.hidden_size // config.num_attention_heads
+        """Raises ValueError if the attention kernel cannot compute what `config` asks for."""
         if self.attention == "flex" and config.attention_probs_dropout_prob:
             raise ValueError(
                 f"attention 'flex' has no dropout, but attention_probs_dropout_prob is "
                 f"{config.attention_probs_dropout_prob}; take another kernel or set it to 0"
             )
-        if self.attention == "flash" and not flash_takes(width):
-            raise ValueError(f"attention 'flash' does not take heads of width {width}; take another kernel")
+        if self.attention == "flash" and not flash_supports(config.head_dim):
+            raise ValueError(f"attention 'flash' does not support a head_dim of {config.head_dim}; take another kernel")
 
 
-def flash_takes(width: int) -> bool:
-    """Whether FlashAttention takes heads of this width."""
-    return width % 8 == 0 and width <= 256
+def flash_supports(head_dim: int) -> bool:
+    """Whether FlashAttention supports heads of this width."""
+    return head_dim % 8 == 0 and head_dim <= 256
 
 
 def check_choice(what: str, value: str | None, choices: Iterable[str | None]) -> None:
-    """Raises ValueError, naming the nearest of `choices`, where `value` is not one of them."""
+    """Raises ValueError if `value` is not one of `choices`; the message names the nearest choice, `what` the value."""
     choices = list(choices)
     if value in choices:
         return
@@ -219,18 +259,11 @@ def check_choice(what: str, value: str | None, choices: Iterable[str | None]) ->
     raise ValueError(f"unknown {what} {value!r}; {hint}")
 
 
-_SIZES = (
-    "vocab_size",
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "num_hidden_groups",
-    "inner_group_num",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
+# The fields that are sizes or counts.
+_SIZES = tuple(field.name for field in dataclasses.fields(AlbertConfig) if field.type is int)
+MAX_LAYERS = 4096
+# Larger values are mistakes. Without a bound, a model of a million layers would be built before anything is compared.
+_LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS, "inner_group_num": MAX_LAYERS}
 
 
 def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> dict[str, Any]:
@@ -246,9 +279,13 @@ def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> di
 _NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _BERT: dict[str, Any] = {"parameter_sharing": "none", "sentence_head": "nsp"}
 
-# Table 1. Dropout is that of the first release (version 2 has none anywhere); xxlarge never had any.
+# Small models start with heads that look at neighbours: docs/study.md has what each of the two fields brings.
+_QUICK_START: dict[str, Any] = {"initial_attention": NEIGHBOURS, "embedding_initializer_range": 0.1}
+
+# Table 1, and albert-tiny for tests and the demo. Dropout as in release 1 of the paper's models; release 2 has none.
+# albert-xxlarge has none in either.
 PRESETS: dict[str, dict[str, Any]] = {
-    "albert-tiny": _sizes(2, 128, 8, 512, 128) | _NO_DROPOUT,
+    "albert-tiny": _sizes(2, 128, 8, 512, 128) | _NO_DROPOUT | _QUICK_START,
     "albert-base": _sizes(12, 768, 12, 3072, 128),
     "albert-large": _sizes(24, 1024, 16, 4096, 128),
     "albert-xlarge": _sizes(24, 2048, 16, 8192, 128),

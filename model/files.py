@@ -1,9 +1,7 @@
-"""JSON and tensor files that are either absent or complete."""
+"""Reads and writes JSON and tensor files. A written file is either absent or complete."""
 
-import contextlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +9,28 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
+from common.atomic import replacing, set_default_mode, write_text
+from common.json_files import read_object
+
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in the JSON file `path`. Raises ValueError where it is missing or not a JSON object."""
-    try:
-        contents = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} does not exist; give a directory that holds a saved model") from error
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as JSON ({error}); write the model again") from error
-    if not isinstance(contents, dict):
-        raise ValueError(f"{path} holds no JSON object; write the model again")
-    return contents
+    """Returns the object in the JSON file `path`.
+
+    Raises:
+        UserError (a ValueError): the file is missing, unreadable, or holds no JSON object.
+    """
+    return read_object(path, "give a directory that holds a saved model, or write the model again")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on the CPU. Raises ValueError where it is missing or damaged."""
+    """Returns the tensors of a safetensors file by name, on the CPU, in the dtypes that they were saved in.
+
+    Raises:
+        ValueError: the file is missing, damaged, or no regular file.
+    """
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is no file; give a directory that holds a saved model")
         return safetensors.torch.load_file(path)
     except FileNotFoundError as error:
         raise ValueError(f"{path} does not exist; give a directory that holds a saved model") from error
@@ -36,25 +39,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_json(path: Path, contents: Mapping[str, Any]) -> None:
-    """Writes `contents` to `path` as indented UTF-8."""
-    with _replacing(path) as temporary:
-        temporary.write_text(json.dumps(contents, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Writes `contents` to `path` as indented UTF-8 JSON. Raises OSError if the file cannot be written."""
+    write_text(path, json.dumps(contents, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes `tensors`, from whatever device, to the safetensors file `path`."""
+    """Writes `tensors`, from any device, to the safetensors file `path`. Raises OSError or safetensors' SafetensorError
+    if the file cannot be written.
+    """
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         safetensors.torch.save_file(contiguous, temporary, metadata={"format": "pt"})
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        set_default_mode(temporary)

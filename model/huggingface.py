@@ -1,57 +1,52 @@
-"""To and from the format of `transformers`: config.json, model.safetensors and the tokenizer's files.
+"""Saves and loads models in the format of `transformers`: config.json, model.safetensors and the tokenizer's files.
 
-This project's `AlbertForPreTraining` is `transformers.AlbertForPreTraining`, or
-`transformers.AlbertForMaskedLM` where it has no sentence head. The differences: query, key and value have a
-module of their own here; the projection after the embeddings is only there where E != H (`save` writes an
-identity otherwise, and `load` drops it again); and the output matrix of the masked-token head, which is the
-word embeddings, has no second name.
+This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining`, or
+`transformers.AlbertForMaskedLM` if it has no sentence head. BERT's format (`model.bert`) is read, but not written. The
+differences between the two models of ALBERT:
+
+- Query, key and value are the parameters of one module here.
+- There is a projection after the embeddings only if E != H. Otherwise `save` writes an identity, and `load` drops it.
+- The output matrix of the masked-token head is the word embeddings. It has no second name here.
 """
 
+import dataclasses
+import functools
 import pickle
 import re
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from model.albert import AlbertForPreTraining, AlbertModel, initialise
+from model import bert
+from model.albert import AlbertModel
+from model.bert import replace_prefix
 from model.checkpoint import ModelWithConfig, check_tensors, empty_model
-from model.config import AlbertConfig, Implementation
+from model.config import AlbertConfig, ExecutionOptions
 from model.files import read_json, read_tensors, write_json, write_tensors
-from model.heads import SentenceHead
-from model.tokenizer import read_vocabulary, tokenizer_config, tokenizer_json
+from model.initialisation import initialise
+from model.layers.heads import SentenceHead
+from model.pretraining import AlbertForPreTraining
+from model.tokenizer import read_normalization, read_vocabulary, tokenizer_config, tokenizer_json
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
 VOCABULARY_FILE = "spiece.model"
 
-_SHARED_FIELDS = (
-    "vocab_size",
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "num_hidden_groups",
-    "inner_group_num",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "classifier_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-    "layer_norm_eps",
+# Fields that only this project knows. They are written for `load`; `transformers` keeps but does not use them.
+_OWN_FIELDS = ("parameter_sharing", "sentence_head", "embedding_initializer_range", "initial_attention")
+# Fields of `transformers.AlbertConfig`, in the order in which config.json lists them. The tensors tell whether there is
+# an embedding projection.
+_SHARED_FIELDS = tuple(
+    field.name for field in dataclasses.fields(AlbertConfig) if field.name not in (*_OWN_FIELDS, "embedding_projection")
 )
-# Fields that only this project knows: written for `load`, carried along unused by `transformers`.
-_OWN_FIELDS = ("parameter_sharing", "sentence_head")
 
-# What transformers.AlbertConfig takes for a field that config.json leaves out, where ours differs.
+# Defaults of transformers.AlbertConfig for fields that config.json leaves out, where ours differ.
 _TRANSFORMERS_DEFAULTS: dict[str, Any] = {
     "hidden_size": 4096,
     "num_attention_heads": 64,
@@ -62,8 +57,9 @@ _TRANSFORMERS_DEFAULTS: dict[str, Any] = {
 
 _PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 _WORD_EMBEDDINGS = "albert.embeddings.word_embeddings.weight"
+_DUPLICATES = (("predictions.decoder.weight", _WORD_EMBEDDINGS), ("predictions.decoder.bias", "predictions.bias"))
 
-# How a tensor's name begins here and in `transformers`; a name that is not listed is the same in both.
+# Prefix of a tensor's name here: its prefix in `transformers`. Other names are equal in both.
 _PREFIXES = {
     "albert.embeddings.layer_norm.": "albert.embeddings.LayerNorm.",
     "albert.embeddings.projection.": f"{_PROJECTION}.",
@@ -91,23 +87,28 @@ def save(
     tokenizer_model: Path | None = None,
     fields: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes `model`, in the dtype that it has, so that `transformers` opens `directory`.
+    """Writes `model`, in its own dtype, so that `transformers` can open `directory`.
 
-    Given `tokenizer_model`, the SentencePiece file of the training, also writes that file and a tokenizer
-    that gives the same ids. config.json comes last: a directory without it is not complete.
+    config.json is written last and completes the directory.
 
-    A model with another head than those of pre-training names it in `fields`, which replace those of config.json:
-    "architectures", "id2label" and the like.
+    Args:
+        model: any model of this package.
+        directory: created if it does not exist.
+        tokenizer_model: the SentencePiece file that the model was trained with. It is copied, and a tokenizer that
+            gives the same ids is written beside it.
+        fields: replace or extend those of config.json. A fine-tuning head is named here: "architectures", "id2label".
 
-    Raises ValueError, before anything is written, where `transformers` cannot express what the layers share,
-    and where the vocabulary is of another size than the model.
+    Raises:
+        ValueError: `transformers` cannot express the parameter sharing, or the vocabulary has another size than the
+            model. Nothing is written then.
     """
     directory = Path(directory)
     fields = to_config(model.config) | dict(fields or {})
     tensors = to_tensors(model.config, model.state_dict())
     tokenizer_files = {}
     if tokenizer_model is not None:
-        pieces = len(read_vocabulary(tokenizer_model))
+        vocabulary = read_vocabulary(tokenizer_model)
+        pieces = len(vocabulary)
         if pieces != model.config.vocab_size:
             raise ValueError(
                 f"{tokenizer_model} has {pieces} pieces, but the model's vocab_size is "
@@ -115,7 +116,9 @@ def save(
             )
         tokenizer_files = {
             "tokenizer.json": tokenizer_json(tokenizer_model),
-            "tokenizer_config.json": tokenizer_config(model.config.max_position_embeddings),
+            "tokenizer_config.json": tokenizer_config(
+                model.config.max_position_embeddings, read_normalization(vocabulary)
+            ),
         }
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(directory / WEIGHTS_FILE, tensors)
@@ -127,68 +130,102 @@ def save(
     write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
 
-def load(directory: Path, implementation: Implementation | None = None) -> AlbertForPreTraining:
-    """The model in `directory`, in fp32: one that `save` wrote, or one published for `transformers`
-    (albert-base-v2 and the like).
+class _Stored(NamedTuple):
+    """A directory of `transformers` as it was read.
 
-    Reads model.safetensors or, where there is none, the tensors of pytorch_model.bin (nothing in it is
-    executed). A checkpoint with a pooler but no sentence head, as some published ones are, gets a newly
-    initialised head and a warning.
+    Attributes:
+        fields: of config.json.
+        config: the configuration that fields and tensors describe.
+        tensors: fp32, on the CPU, under the names of `transformers`, without second names and constants.
+        name: gives the name in `transformers` of a tensor of this package.
+    """
 
-    Raises ValueError for a missing file, and for tensors that are missing, left over, or not of the shape
-    that config.json says.
+    fields: dict[str, Any]
+    config: AlbertConfig
+    tensors: dict[str, Tensor]
+    name: Callable[[str], str]
+
+
+def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
+    """Returns the pre-training model in `directory`, in fp32 on the CPU.
+
+    `save` wrote the directory, or it was published for `transformers` (such as albert-base-v2). The tensors come from
+    model.safetensors, or else from pytorch_model.bin; no code in that file is executed. Some published checkpoints have
+    a pooler but no sentence head. They get a newly initialised head, with a warning.
+
+    Raises:
+        ValueError: a file or tensor is missing, a tensor is unexpected, or a shape differs from that in config.json.
     """
     directory = Path(directory)
-    fields = read_json(directory / CONFIG_FILE)
-    tensors = {name: tensor.float() for name, tensor in _read_weights(directory).items()}
-    _drop_duplicates(directory, tensors)
-    config = from_config(fields, tensors)
-    if config.sentence_head is not None and "sop_classifier.classifier.weight" not in tensors:
+    _, config, tensors, name = _read_directory(directory)
+    if config.sentence_head is not None and name("sentence_head.classifier.weight") not in tensors:
         warnings.warn(f"{directory} holds no sentence head; it is newly initialised", stacklevel=2)
         head = SentenceHead(config)
         initialise(head, config.initializer_range)
-        tensors |= {f"sop_classifier.{name}": tensor for name, tensor in head.state_dict().items()}
-    model = empty_model(config, implementation)
-    names = {own: transformers_name(own, config.inner_group_num) for own in model.state_dict()}
-    if not config.has_embedding_projection:
-        del tensors[f"{_PROJECTION}.weight"], tensors[f"{_PROJECTION}.bias"]
+        tensors |= {name(f"sentence_head.{own}"): tensor for own, tensor in head.state_dict().items()}
+    model = empty_model(config, execution)
+    names = {own: name(own) for own in model.state_dict()}
     check_tensors(directory, {names[own]: tensor for own, tensor in model.state_dict().items()}, tensors)
-    model.load_state_dict({own: tensors[name] for own, name in names.items()}, assign=True)
+    model.load_state_dict({own: tensors[theirs] for own, theirs in names.items()}, assign=True)
     return model
 
 
 def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, Any]]:
-    """The configuration, the tensors and config.json of `directory`, whatever head the model there has.
+    """Returns the configuration, the tensors (fp32, on the CPU) and config.json of a model with any head.
 
-    The tensors are in fp32; those of the encoder have the names of `AlbertModel` behind "albert.", the others those
-    of `transformers`. Raises ValueError as `load` does, but for tensors that are left over.
+    The tensors of `AlbertForPreTraining` have the names that its state dict gives them. Those of other heads have the
+    names of `transformers`. The heads may be missing, the tensors of the encoder may not.
+
+    Raises:
+        ValueError: as `load`, except that missing heads and unexpected tensors are no error.
     """
     directory = Path(directory)
-    fields = read_json(directory / CONFIG_FILE)
-    tensors = {name: tensor.float() for name, tensor in _read_weights(directory).items()}
-    if "predictions.bias" in tensors:
-        _drop_duplicates(directory, tensors)
-    config = from_config(fields, tensors)
+    fields, config, tensors, name = _read_directory(directory)
     with torch.device("meta"):
-        encoder = AlbertModel(config, add_pooling_layer="albert.pooler.weight" in tensors)
-    found = {}
-    for name, expected in encoder.state_dict().items():
-        own = f"albert.{name}"
-        theirs = transformers_name(own, config.inner_group_num)
-        if theirs not in tensors:
-            raise ValueError(f"{directory} lacks the tensor {theirs}; it is another kind of model")
-        found[own] = tensors.pop(theirs)
-        if found[own].shape != expected.shape:
+        encoder = AlbertModel(config, add_pooling_layer=name("albert.pooler.dense.weight") in tensors)
+    expected = {f"albert.{own}": tensor for own, tensor in encoder.state_dict().items()}
+    heads = (own for own in empty_model(config).state_dict() if own not in expected)
+    found = {own: tensors.pop(name(own)) for own in (*expected, *heads) if name(own) in tensors}
+    for own, tensor in expected.items():
+        if own not in found:
+            raise ValueError(f"{directory} lacks the tensor {name(own)}; it is another kind of model")
+        if found[own].shape != tensor.shape:
             raise ValueError(
-                f"{directory}: {theirs} has the shape {tuple(found[own].shape)}, but its configuration says "
-                f"{tuple(expected.shape)}; the two do not belong together"
+                f"{directory}: {name(own)} has the shape {tuple(found[own].shape)}, but its configuration says "
+                f"{tuple(tensor.shape)}; the two do not belong together"
             )
     return config, found | tensors, fields
 
 
+def _read_directory(directory: Path) -> _Stored:
+    """Reads config.json and the tensors. Raises ValueError: a file is missing, damaged, or of another architecture."""
+    fields = read_json(directory / CONFIG_FILE)
+    kind = fields.get("model_type")
+    if kind not in ("albert", "bert"):
+        raise ValueError(f"config.json has the model_type {kind!r:.40}; only 'albert' and 'bert' can be read")
+    tensors = {name: tensor.float() for name, tensor in _read_weights(directory).items()}
+    if "embeddings.word_embeddings.weight" in tensors:  # saved from the encoder alone, which has no prefix
+        tensors = {f"{kind}.{name}": tensor for name, tensor in tensors.items()}
+    tensors.pop(f"{kind}.embeddings.position_ids", None)  # a constant, which older versions stored
+    if kind == "bert":
+        tensors = bert.canonical(tensors)
+        _drop_duplicates(directory, tensors, bert.DUPLICATES)
+        return _Stored(fields, bert.from_config(fields, tensors), tensors, bert.tensor_name)
+    _drop_duplicates(directory, tensors, _DUPLICATES)
+    config = from_config(fields, tensors)
+    if not config.has_embedding_projection:
+        del tensors[f"{_PROJECTION}.weight"], tensors[f"{_PROJECTION}.bias"]
+    return _Stored(
+        fields, config, tensors, functools.partial(transformers_name, inner_group_num=config.inner_group_num)
+    )
+
+
 def to_config(config: AlbertConfig) -> dict[str, Any]:
-    """The contents of config.json, without the dtype. Raises ValueError where `transformers` cannot express
-    the sharing."""
+    """Returns the contents of config.json, without the dtype.
+
+    Raises:
+        ValueError: `transformers` cannot express the parameter sharing.
+    """
     if config.num_attention_blocks != config.num_ffn_blocks:
         raise ValueError(
             f"transformers has no model whose layers share {config.parameter_sharing!r} only; "
@@ -206,13 +243,11 @@ def to_config(config: AlbertConfig) -> dict[str, Any]:
 
 
 def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AlbertConfig:
-    """The configuration that config.json and the tensors beside it (under their names in `transformers`)
-    describe.
+    """Returns the configuration that the fields of config.json and the tensors (`transformers`' names) describe.
 
-    Raises ValueError for another architecture and for values that this project cannot express.
+    Raises:
+        ValueError: values that this project cannot express.
     """
-    if fields.get("model_type") != "albert":
-        raise ValueError(f"config.json has the model_type {fields.get('model_type')!r}; only 'albert' can be read")
     known = _TRANSFORMERS_DEFAULTS | {name: fields[name] for name in (*_SHARED_FIELDS, *_OWN_FIELDS) if name in fields}
     if known.get("parameter_sharing") == "none":
         known["num_hidden_groups"] = 1
@@ -225,34 +260,28 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
 
 
 def to_tensors(config: AlbertConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of `AlbertForPreTraining.state_dict()` under their names in `transformers`.
+    """Returns the tensors of a state dict under their names in `transformers`.
 
-    Raises ValueError where `transformers` cannot express the sharing.
+    Raises:
+        ValueError: `transformers` cannot express the parameter sharing.
     """
     to_config(config)
     tensors = {transformers_name(own, config.inner_group_num): tensor for own, tensor in state.items()}
     if not config.has_embedding_projection:
         like = state[_WORD_EMBEDDINGS]
-        tensors[f"{_PROJECTION}.weight"] = torch.eye(config.hidden_size, dtype=like.dtype, device=like.device)
-        tensors[f"{_PROJECTION}.bias"] = torch.zeros(config.hidden_size, dtype=like.dtype, device=like.device)
+        tensors[f"{_PROJECTION}.weight"] = torch.eye(config.hidden_size, dtype=like.dtype, device=like.device)  # (H, H)
+        tensors[f"{_PROJECTION}.bias"] = torch.zeros(config.hidden_size, dtype=like.dtype, device=like.device)  # (H,)
     return tensors
 
 
 def transformers_name(own: str, inner_group_num: int) -> str:
-    """The name in `transformers` of the tensor that `AlbertForPreTraining.state_dict()` calls `own`."""
+    """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
     block = _BLOCK_NAME.fullmatch(own)
     if block is None:
-        return _with_prefix_replaced(own, _PREFIXES)
+        return replace_prefix(own, _PREFIXES)
     group, inner = divmod(int(block[2]), inner_group_num)
-    name = _with_prefix_replaced(f"{block[1]}.{block[3]}", _BLOCK_PREFIXES)
+    name = replace_prefix(f"{block[1]}.{block[3]}", _BLOCK_PREFIXES)
     return f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{name}"
-
-
-def _with_prefix_replaced(name: str, prefixes: Mapping[str, str]) -> str:
-    for prefix, replacement in prefixes.items():
-        if name.startswith(prefix):
-            return replacement + name.removeprefix(prefix)
-    return name
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:
@@ -260,6 +289,8 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
     if safe.exists() or not pickled.exists():
         return read_tensors(safe)
     message = f"{pickled} cannot be read as tensors alone; convert it to {WEIGHTS_FILE}"
+    if not pickled.is_file():
+        raise ValueError(message)
     try:
         tensors = torch.load(pickled, map_location="cpu", weights_only=True)
     except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
@@ -269,14 +300,12 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _drop_duplicates(directory: Path, tensors: dict[str, Tensor]) -> None:
-    """Removes what older versions of `transformers` also stored: the second names of tied tensors, and
-    constants."""
-    tensors.pop("albert.embeddings.position_ids", None)
-    for duplicate, name in (
-        ("predictions.decoder.weight", _WORD_EMBEDDINGS),
-        ("predictions.decoder.bias", "predictions.bias"),
-    ):
+def _drop_duplicates(directory: Path, tensors: dict[str, Tensor], duplicates: Sequence[tuple[str, str]]) -> None:
+    """Removes the second names of tied tensors, which older versions of `transformers` also stored.
+
+    Raises ValueError if a second name holds another tensor.
+    """
+    for duplicate, name in duplicates:
         second = tensors.pop(duplicate, None)
         if second is not None and not torch.equal(tensors.setdefault(name, second), second):
             raise ValueError(f"{directory}: {duplicate} differs from {name}; only tied weights can be expressed here")

@@ -1,4 +1,4 @@
-"""How many parameters a configuration has, and how many the paper says it has."""
+"""Counts the parameters of a configuration, and compares them with the counts in the paper."""
 
 import dataclasses
 from functools import cache
@@ -9,10 +9,10 @@ from model.config import AlbertConfig
 
 @dataclasses.dataclass(frozen=True)
 class ParameterCounts:
-    """Trainable parameters by part; shared and tied ones count once."""
+    """Trainable parameters by part. Shared and tied parameters count once."""
 
     embeddings: int
-    """Tables, LayerNorm and the projection to the hidden size."""
+    """The tables, their LayerNorm, and the projection to hidden_size."""
 
     encoder: int
     """All attention and feed-forward blocks."""
@@ -21,11 +21,11 @@ class ParameterCounts:
     """The dense layer on [CLS]; 0 without a sentence head."""
 
     heads: int
-    """The masked-token head without its tied matrix, and the sentence head: used in pre-training only."""
+    """The masked-token head without its tied matrix, and the sentence head. Only pre-training uses them."""
 
     @property
     def backbone(self) -> int:
-        """What fine-tuning starts from: everything but the heads. This is what the paper's tables count."""
+        """Everything but the heads: what fine-tuning starts from, and what the paper's tables count."""
         return self.embeddings + self.encoder + self.pooler
 
     @property
@@ -36,7 +36,7 @@ class ParameterCounts:
 
 @cache
 def parameter_counts(config: AlbertConfig) -> ParameterCounts:
-    """Counts the parameters of the model that `config` describes, without giving them memory."""
+    """Counts the parameters of the model that `config` describes, without allocating them."""
     counts = dict.fromkeys((field.name for field in dataclasses.fields(ParameterCounts)), 0)
     for name, parameter in empty_model(config).named_parameters():
         part = name.split(".")[1] if name.startswith("albert.") else "heads"
@@ -82,8 +82,7 @@ PAPER_COUNTS: tuple[tuple[str, AlbertConfig, int], ...] = (
 
 
 def table() -> str:
-    """Every system of the paper's Tables 1, 3 and 4: the paper's count, ours, and what ours is made of, in
-    millions."""
+    """Returns a table of the systems in the paper's Tables 1, 3 and 4: the paper's count, ours, and ours by part."""
     lines = [
         f"{'system':38}{'paper':>7}{'ours':>8}{'embeddings':>12}{'encoder':>9}{'pooler':>8}{'heads':>7}",
     ]

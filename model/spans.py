@@ -1,110 +1,151 @@
-"""Fine-tuning heads that find the answer to a question in a passage: SQuAD 1.1's plain spans, SQuAD 2.0's conditioned.
+"""Fine-tuning models that find the answer to a question in a passage (SQuAD, section 4.2.2).
 
-A window is [CLS] question [SEP] passage [SEP]; rows may hold several, and `window_positions` says where.
+`AlbertForQuestionAnswering` predicts start and end independently (SQuAD 1.1). `AlbertForConditionedQuestionAnswering`
+predicts the end given the start, and whether there is an answer (SQuAD 2.0).
 
-Legend of the shapes: B rows, S positions in a row, N windows, L positions in the longest window, T tokens of a beam.
+A window is [CLS] question [SEP] passage [SEP]. A row may hold several windows; `window_positions` says where they are.
+
+Legend of the shapes: B rows, S positions in a row, N windows, L positions in the longest window, T tokens of a beam,
+H hidden_size.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.albert import AlbertModel, initialise
-from model.config import AlbertConfig, Implementation
-from model.heads import IGNORED_LABEL
+from model.albert import EncoderInputs, ModelWithHead
+from model.config import AlbertConfig, ExecutionOptions
+from model.layers.heads import IGNORED_LABEL
 
 START_BEAM = 5
+"""Number of starts for which a conditioned model computes the ends, when no positions are given."""
 
 
 class SpanOutput(NamedTuple):
-    """What a window's tokens are worth as start and end, and sums over the windows whose positions were given."""
+    """Logits of each window's tokens as start and end, and sums over the windows whose positions were given."""
 
     start_logits: Tensor
-    """(N, L), -inf where no answer may start."""
+    """(N, L) fp32, -inf where no answer may start."""
 
     end_logits: Tensor
-    """(N, L) likewise; (N, T, L) after each of the `start_beam` tokens in a conditioned model without labels."""
+    """(N, L) fp32, -inf where no answer may end; (N, T, L), one for each start of the beam, from a conditioned model
+    without positions."""
 
     loss_sum: Tensor | None = None
     """Sum of the windows' losses, in nats: fp32 scalar."""
 
     correct: Tensor | None = None
-    """Windows whose start and end have the highest logits: fp32 scalar."""
+    """Number of windows whose start and end both have the highest logits: fp32 scalar."""
 
     total: Tensor | None = None
-    """Windows: fp32 scalar."""
+    """Number of windows: fp32 scalar."""
 
     start_beam: Tensor | None = None
-    """(N, T) the most probable starts of a conditioned model."""
+    """int64 (N, T), the most probable starts; from a conditioned model without positions."""
 
     null_logits: Tensor | None = None
-    """(N,) log-odds that the window holds no answer, of a conditioned model."""
+    """(N,) fp32, log-odds that the window holds no answer; from a conditioned model."""
 
 
 def gather_windows(hidden: Tensor, window_positions: Tensor | None) -> Tensor:
-    """The hidden states (N, L, H) at flat positions (N, L), row * S + place, of (B, S, H); -1 gives the first one.
+    """Returns the hidden states (N, L, H) of the windows in `hidden` (B, S, H).
 
-    None: each row is a window.
+    `window_positions` int64 (N, L) are flat, row * S + position; -1 gives the state at flat position 0. None: each
+    row is a window.
     """
     if window_positions is None:
-        return hidden
-    return hidden.flatten(0, 1)[window_positions.clamp(min=0)]
+        return hidden  # (B, S, H)
+    return hidden.flatten(0, 1)[window_positions.clamp(min=0)]  # (N, L, H)
 
 
-class AlbertForQuestionAnswering(nn.Module):
-    """Two linear maps of every token: is it where the answer starts, is it where it ends."""
+class _SpanModel(ModelWithHead):
+    """Encodes rows without a pooler and cuts them into windows. Subclasses predict the spans (`_predict`)."""
 
-    def __init__(self, config: AlbertConfig, implementation: Implementation | None = None) -> None:
-        super().__init__()
-        self.config = config
-        self.albert = AlbertModel(config, implementation, add_pooling_layer=False)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        initialise(self.qa_outputs, config.initializer_range)
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, execution, add_pooling_layer=False)
+        self.make_head(config)
+        self.initialise_head()
+
+    def make_head(self, config: AlbertConfig) -> None:
+        """Creates the modules of the head."""
+        raise NotImplementedError
 
     def forward(
         self,
         input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        sequence_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        *,
         window_positions: Tensor | None = None,
         allowed: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
+        **inputs: Unpack[EncoderInputs],
     ) -> SpanOutput:
-        """Logits and, given the positions, sums. See `AlbertModel.forward` for the first five.
+        """Computes the logits and, given both positions, the sums.
 
-        window_positions: int64 (N, L), flat places of each window's tokens, -1 behind its end; None: a row is a
-        window. allowed (N, L): not 0 where an answer may start or end; None: everywhere. start_positions and
-        end_positions: int64 (N,), places in the window, that of [CLS] (0) where it holds no answer.
+        Args:
+            input_ids: int64 (B, S).
+            window_positions: int64 (N, L), flat positions (row * S + position) of each window's tokens, -1 behind
+                its end. None: each row is a window.
+            allowed: (N, L), not 0 where an answer may start or end. None: everywhere.
+            start_positions, end_positions: int64 (N,), first and last token of the answer, counted in the window;
+                0 (that of [CLS]) where it holds no answer.
+            inputs: see `EncoderInputs`.
+
+        Raises:
+            ValueError: see `AlbertModel.forward`.
         """
-        encoded = self.albert(input_ids, token_type_ids, position_ids, sequence_ids, attention_mask)
+        encoded = self.albert(input_ids, **inputs)
         windows = gather_windows(encoded.last_hidden_state, window_positions)  # (N, L, H)
-        start, end = _where_allowed(self.qa_outputs(windows).float().movedim(-1, 0), allowed)  # (N, L) each
         if start_positions is None or end_positions is None:
-            return SpanOutput(start, end)
-        loss = 0.5 * (_losses(start, start_positions) + _losses(end, end_positions))  # (N,)
-        hits = (start.argmax(-1) == start_positions) & (end.argmax(-1) == end_positions)  # (N,)
-        return SpanOutput(start, end, loss.sum(), hits.sum(dtype=torch.float32), _count(start_positions))
+            return self._predict(windows, allowed)
+        return self._score(windows, allowed, start_positions, end_positions)
+
+    def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
+        """The logits of `windows` (N, L, H)."""
+        raise NotImplementedError
+
+    def _score(
+        self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
+    ) -> SpanOutput:
+        """The logits and sums of `windows` (N, L, H) whose answers are at the given positions (N,)."""
+        raise NotImplementedError
 
 
-class AlbertForConditionedQuestionAnswering(nn.Module):
-    """Ends that know where the answer starts, and a verdict whether there is one (the paper's SQuAD 2.0 model).
+class AlbertForQuestionAnswering(_SpanModel):
+    """Predicts start and end by two independent linear maps of every token (SQuAD 1.1)."""
 
-    The end's logits are conditioned on the start: the true one while training, each of a beam of five afterwards. The
-    verdict reads [CLS] and the mean of the tokens weighted by their probability to be the start.
+    def make_head(self, config: AlbertConfig) -> None:
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
+        logits = self.qa_outputs(windows).float().movedim(-1, 0)  # (2, N, L)
+        start, end = _where_allowed(logits, allowed)  # (N, L) each
+        return SpanOutput(start, end)
+
+    def _score(
+        self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
+    ) -> SpanOutput:
+        start, end = self._predict(windows, allowed)[:2]  # (N, L) each
+        losses = _span_losses(start, end, start_positions, end_positions)  # (N,)
+        return SpanOutput(
+            start, end, losses.sum(), _hits(start, end, start_positions, end_positions), _count(start_positions)
+        )
+
+
+class AlbertForConditionedQuestionAnswering(_SpanModel):
+    """Predicts the end given the start, and whether there is an answer (the paper's SQuAD 2.0 model).
+
+    In training the end is conditioned on the true start, else on each start of a beam of `START_BEAM`. The answerable
+    logit reads [CLS] and the mean of the tokens, weighted by their probability of being the start. A window whose
+    start position is 0, that of [CLS], holds no answer.
     """
 
-    def __init__(self, config: AlbertConfig, implementation: Implementation | None = None) -> None:
-        super().__init__()
+    def make_head(self, config: AlbertConfig) -> None:
         hidden_size = config.hidden_size
-        self.config = config
-        self.albert = AlbertModel(config, implementation, add_pooling_layer=False)
         self.start = nn.Linear(hidden_size, 1)
-        # The matrix over the concatenation of token and start, in halves: each is applied once, not for every pair.
+        # Two halves of one matrix over [token, start]: each half is applied once, instead of once for every pair.
         self.end_of_token = nn.Linear(hidden_size, hidden_size)
         self.end_of_start = nn.Linear(hidden_size, hidden_size, bias=False)
         self.end_layer_norm = nn.LayerNorm(hidden_size, eps=config.layer_norm_eps)
@@ -112,66 +153,69 @@ class AlbertForConditionedQuestionAnswering(nn.Module):
         self.verdict_dense = nn.Linear(2 * hidden_size, hidden_size)
         self.verdict_dropout = nn.Dropout(config.classifier_dropout_prob)
         self.verdict = nn.Linear(hidden_size, 1, bias=False)
-        for name, part in self.named_children():
-            if name != "albert":
-                initialise(part, config.initializer_range)
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        sequence_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        window_positions: Tensor | None = None,
-        allowed: Tensor | None = None,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
-    ) -> SpanOutput:
-        """Logits and, given the positions, sums; as `AlbertForQuestionAnswering.forward`.
-
-        A window whose start position is 0, that of [CLS], holds no answer.
-        """
-        encoded = self.albert(input_ids, token_type_ids, position_ids, sequence_ids, attention_mask)
-        windows = gather_windows(encoded.last_hidden_state, window_positions)  # (N, L, H)
-        start = _where_allowed(self.start(windows).squeeze(-1).float(), allowed)  # (N, L)
+    def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
+        start = self._start_logits(windows, allowed)  # (N, L)
         null = self._null_logits(windows, start)  # (N,)
-        if start_positions is None or end_positions is None:
-            in_passage = start.clone()
-            in_passage[:, 0] = -torch.inf
-            beam = in_passage.topk(min(START_BEAM, start.shape[1]), dim=-1).indices  # (N, T)
-            return SpanOutput(start, self._end_logits(windows, beam, allowed), start_beam=beam, null_logits=null)
+        in_passage = start.clone()  # (N, L)
+        in_passage[:, 0] = -torch.inf  # (N,), [CLS] is no start in the passage
+        beam = in_passage.topk(min(START_BEAM, start.shape[1]), dim=-1).indices  # (N, T)
+        return SpanOutput(start, self._end_logits(windows, beam, allowed), start_beam=beam, null_logits=null)
+
+    def _score(
+        self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
+    ) -> SpanOutput:
+        start = self._start_logits(windows, allowed)  # (N, L)
+        null = self._null_logits(windows, start)  # (N,)
         end = self._end_logits(windows, start_positions[:, None], allowed).squeeze(1)  # (N, L)
         impossible = (start_positions == 0).float()  # (N,)
-        verdict_loss = functional.binary_cross_entropy_with_logits(null, impossible, reduction="none")  # (N,)
-        loss = 0.5 * (_losses(start, start_positions) + _losses(end, end_positions)) + 0.5 * verdict_loss  # (N,)
-        hits = (start.argmax(-1) == start_positions) & (end.argmax(-1) == end_positions)  # (N,)
-        sums = (loss.sum(), hits.sum(dtype=torch.float32), _count(start_positions))
-        return SpanOutput(start, end, *sums, null_logits=null)
+        null_losses = functional.binary_cross_entropy_with_logits(null, impossible, reduction="none")  # (N,)
+        losses = _span_losses(start, end, start_positions, end_positions) + 0.5 * null_losses  # (N,)
+        hits = _hits(start, end, start_positions, end_positions)
+        return SpanOutput(start, end, losses.sum(), hits, _count(start_positions), null_logits=null)
+
+    def _start_logits(self, windows: Tensor, allowed: Tensor | None) -> Tensor:
+        """(N, L) fp32."""
+        return _where_allowed(self.start(windows).squeeze(-1).float(), allowed)  # (N, L)
 
     def _end_logits(self, windows: Tensor, starts: Tensor, allowed: Tensor | None) -> Tensor:
-        """(N, T, L): of every token after each of the `starts` (N, T)."""
+        """(N, T, L) fp32, for every token as the end of an answer that begins at each of `starts` (N, T)."""
         chosen = windows.gather(1, starts[:, :, None].expand(-1, -1, windows.shape[2]))  # (N, T, H)
         pairs = self.end_of_token(windows)[:, None] + self.end_of_start(chosen)[:, :, None]  # (N, T, L, H)
         inner = self.end_layer_norm(torch.tanh(pairs))  # (N, T, L, H)
         logits = self.end(inner).squeeze(-1).float()  # (N, T, L)
-        return _where_allowed(logits, None if allowed is None else allowed[:, None])
+        return _where_allowed(logits, None if allowed is None else allowed[:, None])  # (N, T, L)
 
     def _null_logits(self, windows: Tensor, start_logits: Tensor) -> Tensor:
+        """(N,) fp32, log-odds that a window holds no answer."""
         weights = torch.softmax(start_logits, dim=-1).to(windows.dtype)  # (N, L)
         start_feature = (weights[:, None] @ windows).squeeze(1)  # (N, H)
         both = torch.cat((start_feature, windows[:, 0]), dim=-1)  # (N, 2H)
-        return self.verdict(self.verdict_dropout(torch.tanh(self.verdict_dense(both)))).squeeze(-1).float()  # (N,)
+        inner = self.verdict_dropout(torch.tanh(self.verdict_dense(both)))  # (N, H)
+        return self.verdict(inner).squeeze(-1).float()  # (N,)
 
 
 def _where_allowed(logits: Tensor, allowed: Tensor | None) -> Tensor:
-    return logits if allowed is None else logits.masked_fill(allowed == 0, -torch.inf)
+    """`logits` (..., L), -inf where `allowed` (..., L) is 0."""
+    return logits if allowed is None else logits.masked_fill(allowed == 0, -torch.inf)  # (..., L)
 
 
-def _losses(logits: Tensor, positions: Tensor) -> Tensor:
-    """Cross entropy (N,) of logits (N, L) and int64 positions (N,); 0 where ignored (-100)."""
-    return functional.cross_entropy(logits, positions, ignore_index=IGNORED_LABEL, reduction="none")
+def _span_losses(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
+    """Mean of the two cross entropies of each window (N,), in nats, of logits (N, L); 0 where a position is -100."""
+    pairs = ((start, start_positions), (end, end_positions))
+    of_start, of_end = (
+        functional.cross_entropy(logits, positions, ignore_index=IGNORED_LABEL, reduction="none")  # (N,)
+        for logits, positions in pairs
+    )
+    return 0.5 * (of_start + of_end)  # (N,)
+
+
+def _hits(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
+    """Number of windows whose start and end both have the highest logit: fp32 scalar."""
+    hits = (start.argmax(-1) == start_positions) & (end.argmax(-1) == end_positions)  # (N,)
+    return hits.sum(dtype=torch.float32)  # ()
 
 
 def _count(positions: Tensor) -> Tensor:
-    return (positions != IGNORED_LABEL).sum(dtype=torch.float32)
+    """Number of windows whose position is not ignored: fp32 scalar."""
+    return (positions != IGNORED_LABEL).sum(dtype=torch.float32)  # ()

@@ -1,15 +1,15 @@
-"""`tokenizer.json`: the training vocabulary and the training text normalisation in the format of
-`transformers`.
+"""Makes `tokenizer.json`: the vocabulary and the text normalisation of training, in the format of `transformers`.
 
-The ids it gives are the ids that the model was trained on. Three things make the usual conversions differ,
-and are mended here: the single-character symbols ( ) " - . and the like are ordinary pieces (as added tokens
-they would cut the words that they touch); accents are stripped by the same list of characters as in training;
-and white space is collapsed before words are cut.
+It gives the ids that the model was trained on. The usual conversions of a SentencePiece model differ in three ways:
 
-SentencePiece adds up the scores of a whole text in single precision, `tokenizers` those of a word in double.
-Where two segmentations of a word are closer than that rounding, the two may choose differently: with the
-published vocabulary in 2 of 30,000 paragraphs of Wikipedia, which are otherwise the same. And `tokenizers` does not
-decompose what Unicode 13 and 14 added, such as digits in the shape of seven segments.
+- Here the single-character symbols such as ( ) " - . are ordinary pieces. As added tokens they would split words.
+- Here accents are removed by the same list of characters as in training.
+- Here white space is collapsed before the text is split into words.
+
+Two differences remain. SentencePiece adds up the scores of a whole text in fp32, `tokenizers` those of a word in fp64.
+If two segmentations of a word differ by less than that rounding, the two may choose differently: with the published
+vocabulary in 2 of 30,000 paragraphs of Wikipedia. And `tokenizers` does not decompose characters that Unicode 13 and 14
+added, such as seven-segment digits.
 """
 
 import base64
@@ -22,6 +22,8 @@ from typing import Any
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from common.normalization import ALBERT_NORMALIZATION, Normalization
+
 PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 """The pieces with the ids 0 to 4."""
@@ -30,14 +32,14 @@ _WORD_START = "▁"
 
 _LETTER, _SIGNS = r"[\p{Cased}&&[^\p{Case_Ignorable}]]", r"\p{Case_Ignorable}*"
 _FINAL_SIGMA = f"(?<={_LETTER}{_SIGNS})Σ(?!{_SIGNS}{_LETTER})"
-"""Unicode's Final_Sigma: behind a letter, and no letter follows; apostrophes and the like between them do not count."""
+"""Unicode's Final_Sigma: a sigma after a letter and before no letter; apostrophes and similar signs are ignored."""
 
 
 def read_vocabulary(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """The SentencePiece model in the file `path`.
+    """Reads the SentencePiece model in the file `path`.
 
-    Raises ValueError where it is missing, is no SentencePiece model, or does not start with the special
-    tokens.
+    Raises:
+        ValueError: the file is missing, is not a SentencePiece model, or does not start with the special tokens.
     """
     if not path.is_file():
         raise ValueError(f"{path} does not exist; give the vocabulary that the model was trained with")
@@ -52,9 +54,10 @@ def read_vocabulary(path: Path) -> sentencepiece.SentencePieceProcessor:
 
 
 def tokenizer_json(path: Path) -> dict[str, Any]:
-    """The contents of `tokenizer.json` for the SentencePiece unigram model in the file `path`.
+    """Returns the contents of `tokenizer.json` for the SentencePiece unigram model in the file `path`.
 
-    Raises ValueError as `read_vocabulary` does.
+    Raises:
+        ValueError: see `read_vocabulary`.
     """
     vocabulary = read_vocabulary(path)
     pieces = [[vocabulary.id_to_piece(i), vocabulary.get_score(i)] for i in range(len(vocabulary))]
@@ -64,7 +67,7 @@ def tokenizer_json(path: Path) -> dict[str, Any]:
         "padding": None,
         "added_tokens": [{"id": number} | _matching(token) for number, token in enumerate(SPECIAL_TOKENS)],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(vocabulary)},
-        # "first": what follows [MASK] without a space goes on with the word; "always" would start a new one.
+        # "first": text that follows [MASK] without a space continues the word. "always" would start a new word.
         "pre_tokenizer": _metaspace(),
         "post_processor": _pair_template(),
         "decoder": _metaspace(),
@@ -77,13 +80,16 @@ def tokenizer_json(path: Path) -> dict[str, Any]:
     }
 
 
-def tokenizer_config(max_position_embeddings: int) -> dict[str, Any]:
-    """The contents of `tokenizer_config.json`.
+def tokenizer_config(
+    max_position_embeddings: int, normalization: Normalization = ALBERT_NORMALIZATION
+) -> dict[str, Any]:
+    """Returns the contents of `tokenizer_config.json`.
 
-    It names the general class, which takes `tokenizer.json` as it is: `AlbertTokenizer` would put a
-    normalisation of its own in the place of ours.
+    It names the general tokenizer class, which uses `tokenizer.json` as it is. `AlbertTokenizer` would replace our
+    normalisation by its own. A normalisation other than ALBERT's is named, for people.
     """
-    return {
+    recorded = {} if normalization == ALBERT_NORMALIZATION else {"normalization": normalization.description}
+    return recorded | {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_position_embeddings,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -97,12 +103,12 @@ def tokenizer_config(max_position_embeddings: int) -> dict[str, Any]:
 
 
 def _matching(token: str) -> dict[str, Any]:
-    """How the special `token` is found in a text."""
+    """How the special `token` is recognised in a text."""
     return {
         "content": token,
         "single_word": False,
-        "lstrip": token
-        == MASK_TOKEN,  # the mask stands for a piece that may start a word, so it takes the space before it
+        # The mask stands for a piece that may start a word, so it includes the space before it.
+        "lstrip": token == MASK_TOKEN,
         "rstrip": False,
         "normalized": False,
         "special": True,
@@ -132,24 +138,35 @@ def _pair_template() -> dict[str, Any]:
     }
 
 
+def read_normalization(vocabulary: sentencepiece.SentencePieceProcessor) -> Normalization:
+    """Returns how the text was normalised that the vocabulary was trained on."""
+    return Normalization.of_name(_specification(vocabulary).name)
+
+
+def _specification(vocabulary: sentencepiece.SentencePieceProcessor) -> sentencepiece_model_pb2.NormalizerSpec:
+    return sentencepiece_model_pb2.ModelProto.FromString(vocabulary.serialized_model_proto()).normalizer_spec
+
+
 def _normalizers(vocabulary: sentencepiece.SentencePieceProcessor) -> list[dict[str, Any]]:
-    """The training text's normalisation, then the vocabulary's own (none where it was trained with
-    "identity")."""
+    """The normalisation of the training text, then that of the vocabulary (none if it was trained with "identity")."""
     collapse_spaces = _replace_regex(f"{_character_class(str.isspace)}+", " ")
-    marks = _character_class(lambda character: unicodedata.combining(character) != 0)
+    accents = _character_class(lambda character: unicodedata.combining(character) != 0)
+    specification = _specification(vocabulary)
+    kind = Normalization.of_name(specification.name)
     steps: list[dict[str, Any]] = [
-        # Two characters made one at the very start would hide from Metaspace that a word starts there,
+        # Metaspace must see that a word starts at the first character. It cannot if the first step replaces two
+        # characters by one there, or removes characters there: so both get a space in front.
         _replace_regex("^(``|'')", ' "'),
         _replace("``", '"'),
         _replace("''", '"'),
-        {"type": "NFKD"},
-        _replace_regex(f"^{marks}+", " "),  # and so would characters that are taken away.
-        _replace_regex(marks, ""),
-        _replace_regex(_FINAL_SIGMA, "ς"),  # Python's lower() knows the form that ends a word
-        {"type": "Lowercase"},
-        collapse_spaces,
     ]
-    specification = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.serialized_model_proto()).normalizer_spec
+    if kind.keep_accents:
+        steps.append({"type": "NFKC"})
+    else:
+        steps += [{"type": "NFKD"}, _replace_regex(f"^{accents}+", " "), _replace_regex(accents, "")]
+    if not kind.keep_case:
+        steps += [_replace_regex(_FINAL_SIGMA, "ς"), {"type": "Lowercase"}]  # as Python's lower() does
+    steps.append(collapse_spaces)
     if specification.precompiled_charsmap:
         charsmap = base64.b64encode(specification.precompiled_charsmap).decode("ascii")
         steps += [{"type": "Precompiled", "precompiled_charsmap": charsmap}, collapse_spaces]
@@ -166,7 +183,7 @@ def _replace_regex(pattern: str, by: str) -> dict[str, Any]:
 
 
 def _character_class(belongs: Callable[[str], bool]) -> str:
-    """A regular expression for the characters that `belongs` accepts."""
+    """Returns a regular expression for the characters that `belongs` accepts."""
     ranges: list[list[int]] = []
     for code in range(sys.maxunicode + 1):
         if not belongs(chr(code)):

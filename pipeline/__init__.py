@@ -1,1 +1,45 @@
-"""Training, evaluation and export of ALBERT with DeepSpeed: the only package that knows DeepSpeed."""
+"""Training, evaluation and export of ALBERT with DeepSpeed: the only package that knows DeepSpeed.
+
+The modules of this directory are the commands, which `python -m pipeline` lists:
+
+    pretrain, finetune             train; started by `deepspeed --module`
+    evaluate, export, similarity   use finished runs
+    predict                        predicts with a finished run
+    report                         compares runs on an HTML page
+    plan, preflight, reproduce     before and around runs
+    show                           prints rows as training reads them
+
+All other code is in the packages. Imports point downwards only (ARCHITECTURE.md):
+
+    inference/    predicts with a finished run
+    pretraining/  pre-trains on shards
+    finetuning/   fine-tunes on a task of the paper, or on own files
+    paper/        reproduces the tables of the paper
+    planning/     memory, time and cost of a run before it starts
+    sharing/      exports, model cards, the Hugging Face hub
+    analysis/     compares and combines finished runs; Figure 1 of the paper
+    tracking/     the figures of a run to TensorBoard, CSV, MLflow, W&B, Comet
+    training/     the training loop, the learning rate, metrics; shared by pretraining/ and finetuning/
+    tasks/        the tasks of the paper and own ones: labels, hyperparameters, files, metrics
+    engine/       DeepSpeed: its configuration, its engine, and LAMB
+    checkpoint/   checkpoints and the directory of a run: writes, loads, deletes
+    distributed/  ranks and hosts: rendezvous, lost hosts, preflight's checks of a host
+    data/         rows of shards -> batches: the order of rows, sentence order, masks
+"""
+
+import sys
+
+try:
+    from common.interrupts import end_quietly
+
+    end_quietly()
+    from common.packages import require_siblings
+except ImportError:  # then no module of ours can be imported to report this
+    found = getattr(sys.modules.get("common"), "__file__", None) or "another package"
+    message = f"the package 'common' of this project is hidden by {found}; rename that one, or start elsewhere"
+    if sys.argv[0] != "-m":
+        raise ImportError(message) from None
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
+
+require_siblings(__file__, ("data_prep", "model"))

@@ -1,318 +1,164 @@
-"""Asks every host of a hostfile, before any of them trains, whether it can: in seconds, and with a line a problem.
+"""Checks whether this machine, or every host of a hostfile, can train, and prints one line for each problem.
 
+    python -m pipeline.preflight --data shards/train --output runs/base
     python -m pipeline.preflight --hostfile hostfile --data shards/train --output runs/xxlarge
 
-Run it where `deepspeed` will be run, from the same directory. The hosts are compared with this one: code, Python and
-packages, data, folder of the run, clock; and with the hostfile: GPUs. Rank 0's host opens the port that the ranks meet
-on, and the others try it. Exit status: 0 ready; 1 there are problems; 2 a mistake in what was asked for.
+Without a hostfile it checks this machine: packages, data, directory of the run, GPUs, port. With one, run it on the
+host and in the directory in which `deepspeed` will run. Each host is compared with this one: code, Python, packages,
+data, directory of the run, clock. Its GPUs are compared with the hostfile. Rank 0's host opens the port of the
+rendezvous, and the other hosts connect to it. With `--burn-in SECONDS` the hosts that have no problem multiply matrices
+for so long, then add up tensors in pairs, and the slow ones are named.
+
+Exit status: 0 ready; 1 problems found; 2 a mistake in the command line.
 """
 
-import json
+import argparse
 import os
 import re
 import secrets
-import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from data_prep.command_line import Parser
-from data_prep.errors import UserError
-from pipeline import host_probe
+from common import places
+from common.command_line import Parser, in_one_line
+from common.errors import UserError
+from pipeline.distributed.burn_in import hosts as burn_in_hosts
+from pipeline.distributed.burn_in import results as burn_in_results
+from pipeline.distributed.host_comparison import (
+    problems,
+    problems_of_launcher,
+    problems_of_packages,
+    problems_of_rank_0,
+)
+from pipeline.distributed.host_query import Answer, Question, address_of_rank_0, ask_all, ask_here, ask_this_machine
+from pipeline.distributed.hostfile import read_environment, read_hostfile
 
-SOURCES = ("data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
-CLOCK_SECONDS = 5.0  # two hosts' logs and files still tell what came first, to a person
-_CONNECT_SECONDS, _ANSWER_SECONDS = 10, 60
-_NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # statuses; the last one is ssh's own
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked of a host; `pipeline.host_probe.examine` says what the fields mean."""
-
-    packages: list[str]
-    sources: list[str]
-    data: list[str]
-    beacon: str | None
-    interfaces: list[str]
-    connect: tuple[str, int] | None = None
-    listen: int = 0
+SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
+"""Directories and files of the project that must be the same on all hosts."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came back from a host.
-
-    Attributes:
-        found: what `pipeline.host_probe` prints; empty where it could not.
-        problem: why it could not.
-        sent, received: seconds since the epoch, on this host's clock.
-    """
-
-    found: dict[str, Any]
-    problem: str
-    sent: float
-    received: float
+REQUIREMENTS = Path("requirements.txt")
+THIS_MACHINE = "this machine"
 
 
-class Conversation:
-    """A question on its way to a host, over ssh, and back."""
-
-    def __init__(self, host: str, environment: Mapping[str, str], question: Question) -> None:
-        words = [sys.executable, "-c", Path(host_probe.__file__).read_text(), json.dumps(asdict(question))]
-        remote = (
-            f"cd {shlex.quote(os.getcwd())} || exit {_NO_FOLDER}; [ -x {shlex.quote(sys.executable)} ] || exit "
-            f"{_NO_PYTHON}; exec env {shlex.join([*(f'{k}={v}' for k, v in environment.items()), *words])}"
-        )
-        command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}", "--", host, remote]
-        self._sent = time.time()
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-    def answer(self) -> Answer:
-        """Waits for the answer. A host that listens goes on listening."""
-        assert self._process.stdout is not None
-        timer = ThreadPoolExecutor(1)
-        line = timer.submit(self._process.stdout.readline)
-        try:
-            text = line.result(timeout=_ANSWER_SECONDS)
-        except TimeoutError:
-            self._process.kill()
-            return Answer({}, f"does not answer within {_ANSWER_SECONDS} s; see what it is busy with", self._sent, 0.0)
-        finally:
-            timer.shutdown(wait=False)
-        received = time.time()
-        try:
-            return Answer(json.loads(text), "", self._sent, received)
-        except ValueError:
-            _, errors = self._process.communicate(timeout=_ANSWER_SECONDS)
-            return Answer({}, _why_silent(self._process.returncode, errors), self._sent, received)
-
-    def end(self) -> None:
-        """Ends the conversation, and the listening."""
-        try:
-            self._process.communicate(timeout=_CONNECT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-
-
-def _why_silent(status: int, errors: str) -> str:
-    """Why a host gave no answer, and what to do."""
-    last = (errors.strip().splitlines() or ["no message"])[-1]
-    if status == _NO_SSH:
-        return f"cannot be reached by ssh without a password ({last}); start it, or set up the key"
-    if status == _NO_FOLDER:
-        return f"has no directory {os.getcwd()}; put the checkout at the same place, or on shared storage"
-    if status == _NO_PYTHON:
-        return f"has no {sys.executable}; make the environment at the same place, or on shared storage"
-    return f"cannot run {sys.executable} ({last}); make the environment there as it is here"
-
-
-def read_hostfile(path: Path) -> dict[str, int]:
-    """Slots by host, in order. Raises UserError where DeepSpeed could not read the file, naming the line."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise UserError(
-            f"--hostfile {path}: {error.strerror}; write a line for each host, as in `node1 slots=8`"
-        ) from None
-    hosts: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.strip().startswith("#"):
-            continue
-        match = re.match(r"(\S+)\s+slots=(\d+)", line.strip())
-        if match is None:
-            raise UserError(f"{path}, line {number}: {line!r} is not a host and its slots, as in `node1 slots=8`")
-        if match[1] in hosts:
-            raise UserError(f"{path}, line {number}: {match[1]} stands there twice; give each host one line")
-        hosts[match[1]] = int(match[2])
-    if not hosts:
-        raise UserError(f"{path} names no host; write a line for each, as in `node1 slots=8`")
-    return hosts
-
-
-def read_environment(home: Path, here: Path) -> dict[str, str]:
-    """What DeepSpeed will export on the hosts: `.deepspeed_env` of the home directory, then of this one.
-
-    Raises:
-        UserError: a line without "=", at which DeepSpeed would stop.
-    """
-    found: dict[str, str] = {}
-    for path in (home / ".deepspeed_env", here / ".deepspeed_env"):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else [], 1):
-            name, equals, value = line.partition("=")
-            if not equals:
-                raise UserError(
-                    f"{path}, line {number}: {line!r} is no NAME=value; DeepSpeed stops at anything else, also at a "
-                    "blank line or a comment"
-                )
-            found[name.strip()] = value.strip()
-    return found
-
-
-def problems(name: str, slots: int, answer: Answer, here: Answer, environment: Mapping[str, str]) -> list[str]:
-    """What keeps a host from training, each as one line that names it and says what to do.
-
-    Args:
-        name, slots: of the host, from the hostfile.
-        answer: its answer.
-        here: this host's own.
-        environment: what DeepSpeed will export there.
-    """
-    if answer.problem:
-        return [f"{name} {answer.problem}"]
-    there, mine = answer.found, here.found
-    lines = _of_code(there, mine) + _of_data(there, mine)
-    if there["output"]:
-        lines.append(f"--output {there['output']}; it must be one folder that all hosts share")
-    early, late = answer.sent - there["time"], there["time"] - answer.received
-    if max(early, late) > CLOCK_SECONDS:
-        fault = f"{early:.0f} s slow" if early > late else f"{late:.0f} s fast"
-        lines.append(f"its clock is {fault}; set it by NTP (chronyc tracking)")
-    on_cpu = environment.get("DS_ACCELERATOR") == "cpu"
-    units, unit = (there["cores"], "cores") if on_cpu else (there["gpus"], "GPUs")
-    if units < slots:
-        lines.append(f"has {units} {unit}, and {slots} slots in the hostfile; correct the hostfile, or see nvidia-smi")
-    lines += [
-        f"has no network interface {interface}, which .deepspeed_env names; see `ip -brief address` there"
-        for interface in there["interfaces"]
-    ]
-    if there["port"]:
-        lines.append(f"cannot reach rank 0's host ({there['port']}); open the port, or give another --master_addr")
-    if there["taken"]:
-        lines.append("the port is taken; end what listens there, or give another --master_port")
-    return [f"{name}: {line}" for line in lines]
-
-
-def _of_code(there: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
-    lines = []
-    sources = sorted(set(there["sources"]) | set(mine["sources"]))
-    if other := [path for path in sources if there["sources"].get(path) != mine["sources"].get(path)]:
-        more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-        commits = f", commit {there['commit'] or 'unknown'} there and {mine['commit'] or 'unknown'} here"
-        lines.append(f"other code ({other[0]}{more}{commits}); bring it to the same commit, without changes")
-    if there["python"] != mine["python"]:
-        lines.append(f"Python {there['python']}, and {mine['python']} here; make the environment with the same one")
-    if other := [name for name in mine["packages"] if there["packages"][name] != mine["packages"][name]]:
-        versions = ", ".join(f"{name} {there['packages'][name]} (here {mine['packages'][name]})" for name in other[:4])
-        more = f" and {len(other) - 4} more" if len(other) > 4 else ""
-        lines.append(f"other packages: {versions}{more}; pip install -r requirements.txt there")
-    return lines
-
-
-def _of_data(there: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for directory, found in there["data"].items():
-        if found["manifest"] == "none":
-            lines.append(f"has no shards in {directory}; copy them, or mount the storage that holds them")
-        elif found["manifest"] != mine["data"][directory]["manifest"]:
-            lines.append(f"{directory} has another manifest.json there; copy the shards again")
-        elif found["damaged"]:
-            count = len(found["damaged"])
-            lines.append(f"{directory}: {count} files missing or cut short, as {found['damaged'][0]}; copy them again")
-    return lines
-
-
-def _of_launcher(hosts: Sequence[str]) -> list[str]:
-    """What is wrong with this host's ssh: without keepalives, DeepSpeed's launcher waits for ever for a lost host."""
-    if len(hosts) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", ""):
-        return []
-    result = subprocess.run(["ssh", "-G", "--", hosts[-1]], capture_output=True, text=True, check=False)
-    if "serveraliveinterval 0" not in result.stdout.splitlines():
-        return []
-    return [
-        "this host: ssh does not notice that a host is lost; "
-        "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"
-    ]
-
-
-def ask_all(
-    hosts: Sequence[str], environment: Mapping[str, str], question: Question, address: str, port: int
-) -> list[Answer]:
-    """Asks the first host, then all others at once while the first listens on `port`, which they try to reach.
-
-    Args:
-        address: of rank 0's host; "" for the first that the host says it has, as DeepSpeed takes it.
-    """
-    first = Conversation(hosts[0], environment, Question(**{**asdict(question), "listen": port}))
-    answer = first.answer()
-    connect = None
-    if answer.found and not answer.found["taken"]:
-        connect = (address or " ".join(answer.found["addresses"]).partition(" ")[0] or hosts[0], port)
-    asked = Question(**{**asdict(question), "connect": connect})
-
-    def ask(host: str) -> Answer:
-        conversation = Conversation(host, environment, asked)
-        try:
-            return conversation.answer()
-        finally:
-            conversation.end()
-
-    with ThreadPoolExecutor(64) as pool:
-        answers = [answer, *pool.map(ask, hosts[1:])]
-    first.end()
-    return answers
-
-
-def ask_here(question: Question) -> Answer:
-    """This host's own answer."""
-    now = time.time()
-    return Answer(host_probe.examine(asdict(question)), "", now, now)
-
-
-def packages(requirements: Path) -> list[str]:
-    """The names in requirements.txt."""
+def packages(requirements: Path) -> dict[str, str]:
+    """The versions in requirements.txt, by name; none if the file is not here, as in an installed package."""
+    if not requirements.is_file():
+        return {}
     lines = requirements.read_text(encoding="utf-8").splitlines()
-    return [line.partition("==")[0].strip() for line in lines if "==" in line and not line.startswith("#")]
+    pinned = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
+    return {name.strip(): version.strip() for name, _, version in pinned}
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
-    parser = Parser(prog="python -m pipeline.preflight", description="Whether the hosts of a hostfile can train.")
-    parser.add_argument("--hostfile", type=Path, required=True, metavar="FILE", help="as for deepspeed")
+    parser = Parser(
+        prog="python -m pipeline.preflight",
+        description="Checks whether this machine, or the hosts of a hostfile, can train.",
+    )
+    parser.add_argument("--hostfile", type=Path, metavar="FILE", help="as for deepspeed (default: check this machine)")
     parser.add_argument("--data", nargs="+", default=[], metavar="DIR[:WEIGHT]", help="as for pipeline.pretrain")
     parser.add_argument("--eval-data", nargs="+", type=Path, default=[], metavar="DIR", help="as for pipeline.pretrain")
     parser.add_argument("--output", type=Path, metavar="RUN", help="as for pipeline.pretrain")
     parser.add_argument("--master_addr", default="", metavar="ADDRESS", help="as for deepspeed")
     parser.add_argument("--master_port", type=int, default=29500, metavar="PORT", help="as for deepspeed (29500)")
+    parser.add_argument(
+        "--burn-in",
+        type=_seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="let all hosts compute for so long and communicate in pairs, and name the slow ones (default: no burn-in)",
+    )
     args = parser.parse_all(argv)
-    hosts = read_hostfile(args.hostfile)
-    environment = read_environment(Path.home(), Path.cwd())
+    if not 1 <= args.master_port <= 65535:
+        raise UserError(f"--master_port {args.master_port} is no port; give one from 1 to 65535")
+    if args.burn_in and args.hostfile is None:
+        raise UserError("--burn-in compares hosts; give --hostfile as well")
+    hosts = {} if args.hostfile is None else read_hostfile(args.hostfile)
+    environment = read_environment(Path.home(), Path.cwd()) if hosts else _own_environment()
     data = [*map(_directory, args.data), *args.eval_data]
     for directory in data:
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
     interfaces = [environment[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if name in environment]
-    exact = [name for name in dict.fromkeys(interfaces) if re.fullmatch(r"[\w.-]+", name)]  # NCCL takes patterns, too
-    beacon = None if args.output is None else _light(args.output)
+    exact = [
+        name for name in dict.fromkeys(interfaces) if re.fullmatch(r"[\w.-]+", name)
+    ]  # NCCL accepts patterns as well
+    beacon = None if args.output is None else _make_beacon(args.output)
     began = time.monotonic()
     try:
         question = Question(
-            packages=packages(Path("requirements.txt")),
+            packages=list(packages(REQUIREMENTS)),
             sources=list(SOURCES),
             data=[str(directory.absolute()) for directory in data],
             beacon=None if beacon is None else str(beacon),
             interfaces=exact,
+            gpus=environment.get("DS_ACCELERATOR") != "cpu",
         )
+        if not hosts:
+            return _check_this_machine(question, environment, args.master_port, began)
         here = ask_here(question)
         answers = ask_all(list(hosts), environment, question, args.master_addr, args.master_port)
     finally:
         if beacon is not None:
             beacon.unlink(missing_ok=True)
-    lines = _of_launcher(list(hosts))
+    lines = problems_of_launcher(list(hosts))
     for (name, slots), answer in zip(hosts.items(), answers):
         lines += problems(name, slots, answer, here, environment)
+    lines += problems_of_rank_0(next(iter(hosts)), answers[0], sum(hosts.values()))
+    if args.burn_in and not lines:
+        lines += _burn_in(hosts, environment, answers[0], args)
+    return _report(lines, f"{len(hosts)} hosts, {sum(hosts.values())} slots", began)
+
+
+def _own_environment() -> dict[str, str]:
+    """The variables of this process that decide what a run on this machine needs."""
+    return {name: os.environ[name] for name in ("DS_ACCELERATOR",) if name in os.environ}
+
+
+def _check_this_machine(question: Question, environment: Mapping[str, str], port: int, began: float) -> int:
+    """Checks this machine alone, prints what is wrong, and returns the exit status."""
+    answer = ask_this_machine(question, port)
+    found = answer.found
+    on_cpu = not question.gpus or not (found["gpus"] or found["gpu_problem"])
+    lines = problems_of_packages(found["packages"], packages(REQUIREMENTS))
+    lines += problems(THIS_MACHINE, 0, answer, answer, environment)
+    lines += problems_of_rank_0(THIS_MACHINE, answer, found["cores"] if on_cpu else found["gpus"])
+    devices = f"{found['cores']} cores without a GPU" if on_cpu else f"{found['gpus']} GPUs"
+    return _report(lines, f"{THIS_MACHINE}, {devices}", began)
+
+
+def _report(lines: Sequence[str], subject: str, began: float) -> int:
     for line in lines:
         print(line)
     verdict = "ready" if not lines else f"{len(lines)} problem{'s' if len(lines) > 1 else ''}"
-    print(f"{len(hosts)} hosts, {sum(hosts.values())} slots: {verdict} ({time.monotonic() - began:.1f} s)")
+    print(f"{subject}: {verdict} ({time.monotonic() - began:.1f} s)")
     return 1 if lines else 0
+
+
+def _burn_in(
+    hosts: Mapping[str, int], environment: Mapping[str, str], first: Answer, args: argparse.Namespace
+) -> list[str]:
+    """Runs the burn-in, prints the range of speeds, and returns a line for each host that is slow or failed."""
+    address = address_of_rank_0(args.master_addr, first, next(iter(hosts)))
+    measured, problems = burn_in_hosts.run(hosts, environment, address, args.master_port, args.burn_in)
+    if problems:
+        return problems
+    print(burn_in_results.summary(hosts, measured), flush=True)
+    return burn_in_results.slow(hosts, measured)
+
+
+def _seconds(text: str) -> float:
+    """Reads a number of seconds from 1 to 86,400."""
+    value = float(text)
+    if not 1 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 86400 seconds")
+    return value
+
+
+_seconds.__name__ = "number of seconds"
 
 
 def _directory(argument: str) -> Path:
@@ -320,8 +166,13 @@ def _directory(argument: str) -> Path:
     return Path(argument) if Path(argument).is_dir() else Path(argument.rpartition(":")[0] or argument)
 
 
-def _light(output: Path) -> Path:
-    """A file beside or in the folder of the run, by which the hosts know it. Raises UserError if none can be made."""
+def _make_beacon(output: Path) -> Path:
+    """Makes a file in the run's directory, or in its nearest parent that exists; a host that shares it sees the file.
+
+    Raises:
+        UserError: the file cannot be made.
+    """
+    places.check_directory(output, "--output")
     place = output.absolute()
     while not place.is_dir() and place != place.parent:
         place = place.parent
@@ -336,12 +187,8 @@ def _light(output: Path) -> Path:
 
 
 def entry() -> int:
-    """`main` for a shell: a user's mistake is one line, and status 2."""
-    try:
-        return main(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """`main` for a shell: prints a user's mistake as one line and returns status 2."""
+    return in_one_line(lambda: main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What several folders of tests share."""
 
 import argparse
+import fcntl
 import signal
 from pathlib import Path
 
@@ -17,10 +18,19 @@ settings.register_profile("project", derandomize=True, deadline=None)
 settings.load_profile("project")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks every test of tests/cluster."""
+    for item in items:
+        if "cluster" in item.path.relative_to(item.config.rootpath).parts:
+            item.add_marker(pytest.mark.cluster)
+
+
 @pytest.fixture(scope="session")
 def sample_corpus() -> Path:
-    """What `python -m data_prep sample` makes, wikipedia/*.bz2 and books/*.txt, fetched once a checkout."""
-    directory = Path(__file__).resolve().parent.parent / ".cache" / "sample"
+    """What `python -m data_prep sample` makes: wikipedia/, books/, api/. It is fetched once a checkout and version."""
+    directory = Path(__file__).resolve().parent.parent / ".cache" / f"sample-{sample.SAMPLE_DIGEST[:12]}"
     directory.parent.mkdir(exist_ok=True)
-    sample.run(argparse.Namespace(out=directory))
+    with (directory.parent / "sample.lock").open("w") as lock:  # the tests may run in several processes
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sample.run(argparse.Namespace(out=directory))
     return directory

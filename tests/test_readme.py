@@ -1,8 +1,7 @@
-"""The README does what it says: its two commands run, its other commands parse, its files exist."""
+"""The README does what it says: its two commands run. tests/docs/ checks what all pages have in common."""
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,12 @@ import torch
 from datasets import Dataset
 from transformers import AlbertForPreTraining, AutoTokenizer
 
-from data_prep.__main__ import parse as parse_job
-from pipeline import evaluate, finetune_settings, reproduce, settings
+from tests.docs.pages import REPOSITORY, commands_of
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-COMMANDS = [line.strip() for line in README.splitlines() if line.startswith("    ") and not line.startswith("     ")]
+pytestmark = pytest.mark.slow
+
+README = REPOSITORY / "README.md"
+COMMANDS = [command for _, command in commands_of(README)]
 
 
 def make(target, *variables):
@@ -48,6 +47,7 @@ def test_the_demo_shows_its_commands_and_ends_with_the_table(demo):
     for command in ("extract --source wikipedia", "vocab", "mpirun -n 2 python -m data_prep shards", "verify"):
         assert command in result.stdout
     assert "deepspeed" in result.stdout
+    assert len(re.findall(r"^ +\d+\.\d %  \S+$", result.stdout, re.MULTILINE)) == 9  # three masks, three pieces each
     for row in (
         "held-out MLM loss",
         "unigram entropy",
@@ -82,44 +82,8 @@ def test_a_second_demo_has_nothing_to_do(demo):
     assert model.stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("command", [line for line in COMMANDS if "data_prep" in line])
-def test_data_commands_parse(command):
-    words = shlex.split(command)
-    parse_job(words[words.index("data_prep") + 1 :])
-
-
-@pytest.mark.parametrize("command", [line for line in COMMANDS if "pipeline.pretrain" in line])
-def test_training_commands_parse_and_name_files_that_exist(command):
-    words = shlex.split(command)
-    args = settings.parse(words[words.index("pipeline.pretrain") + 1 :])
-    assert (REPOSITORY / args.deepspeed_config).is_file()
-
-
-@pytest.mark.parametrize(
-    ("module", "parser"),
-    [
-        ("pipeline.finetune", finetune_settings.parser),
-        ("pipeline.evaluate", evaluate.parser),
-        ("pipeline.reproduce", reproduce.parser),
-    ],
-)
-def test_commands_of_fine_tuning_parse(module, parser):
-    (words,) = (shlex.split(line) for line in COMMANDS if module in line)
-    parser().parse_args(words[words.index(module) + 1 :])
-
-
-def test_every_file_that_the_documents_name_exists():
-    for page in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]:
-        text = page.read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)#]+)\)", text):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
-        for name in re.findall(r"`((?:pipeline|model|data_prep|tests|benchmarks|ds_configs)/[\w/.]*)`", text):
-            assert (REPOSITORY / name).exists(), f"{page.name} names {name}"
-
-
-def test_the_code_imports_in_one_direction_only():
-    allowed = {"data_prep": {"data_prep"}, "model": {"model"}, "pipeline": {"pipeline", "model", "data_prep"}}
-    for package, targets in allowed.items():
-        for path in (REPOSITORY / package).rglob("*.py"):
-            found = re.findall(r"^\s*(?:from|import) (data_prep|model|pipeline)\b", path.read_text(), re.MULTILINE)
-            assert set(found) <= targets, path
+def test_the_readme_lists_the_variables_that_the_makefile_sets():
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    exported = set(re.findall(r"^export (\w+)", makefile, re.MULTILINE)) - {"PATH"}
+    rows = "\n".join(line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| `"))
+    assert exported == set(re.findall(r"`([A-Z_]{3,}[a-z_]*)`", rows))

@@ -1,31 +1,48 @@
-"""Raw collections: one module for each kind, and the sample that needs no download by hand.
+"""Kinds of raw collections. Each is a `Source`, which this module defines.
 
-A kind of collection is a `Source`: it cuts its input into units of work that can be read on their own, on any rank and
-in any order, and turns one unit into documents. Where the cuts lie depends on the input alone.
+A `Source` cuts its input into work units, which any rank can read alone and in any order, and turns a work unit into
+documents. Where it cuts depends on the input alone.
+
+    wikipedia  MediaWiki XML exports
+    site_header  the header of an export: language and namespaces
+    bzip2      random access to .bz2 files
+    books      text files, one book each
+    book_text  the text file of a book -> its prose
+    jsonl      records with a field of text: JSON lines and Parquet
+    hub        datasets that `datasets.load_dataset` can stream
+    api_reference  the descriptions of web services in botocore -> prose
+    sample     downloads the sample corpus (the job `sample`)
 """
 
 import abc
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
-from data_prep.documents import Document
-from data_prep.errors import UserError
+from common.errors import UserError
+from common.progress import Progress
+from data_prep.corpus.documents import Document, spelled
+from data_prep.text.languages import ENGLISH
 
-# A file up to this many bytes is known by all of its content; a larger one by its size and this many of its bytes,
-# evenly spread: an export of 100 GB must not be read twice.
-_FINGERPRINTED_BYTES = 64 << 20
+# The fingerprint of a file covers all of its content up to this many bytes. Of a larger file it covers this many bytes,
+# in evenly spread blocks, so that an export of 100 GB is not read twice.
+_MAX_FINGERPRINTED_BYTES = 64 << 20
 _FINGERPRINTED_BLOCKS = 64
+_QUIET_SECONDS = 5.0  # planning that takes longer shows its progress
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """Something in the input that gave no document.
+    """A part of the input that gave no document.
 
-    name: of the page, file or record. reason: a few words out of a fixed set.
+    Attributes:
+        name: name of the page, file or record.
+        reason: a few words from a fixed set.
     """
 
     name: str
@@ -33,10 +50,14 @@ class Skipped:
 
 
 class Source(abc.ABC):
-    """One raw collection, already looked at; it can be pickled.
+    """One raw collection. Its constructor checks the input and cuts it into work units. It can be pickled.
 
-    inputs: what is read, as `documents.json` records it. units: what one unit covers, opaque to others. sizes: bytes of
-    input of each unit. consumed: bytes of raw text that `read` has gone through in this process, decompressed.
+    Attributes:
+        inputs: what is read, as `documents.json` records it.
+        units: the work units. Only `read` of the same class interprets them.
+        sizes: bytes of input of each unit.
+        language: code of the language of the texts, as far as the input tells it; "en" otherwise.
+        consumed: bytes of decompressed raw text that `read` has read in this process.
     """
 
     def __init__(self) -> None:
@@ -44,48 +65,113 @@ class Source(abc.ABC):
         self.units: list[Any] = []
         self.sizes: list[int] = []
         self.consumed = 0
-        self._files: dict[Path, str] = {}
+        self.language = ENGLISH
+        self._names: set[str] = set()
+        self._places: set[str] = set()
+        self._directories: dict[str, str] = {}  # directory -> itself without links
 
-    def add_file(self, path: Path, name: str) -> int:
+    def add_file(self, path: str | Path, name: str) -> int:
         """Records a file among the inputs and returns its size in bytes.
+
+        Its time does not depend on the number of files that were added before.
 
         Raises:
             UserError: it is given twice, or another file has the same name and documents would share their ids.
         """
-        real = path.resolve()
-        if real in self._files:
-            raise UserError(f"{path} is given twice, and its documents would count double; name it once in --input")
-        if name in self._files.values():
-            raise UserError(f"two files are called {name}; give one directory above both as --input")
-        self._files[real] = name
-        size = path.stat().st_size
-        self.inputs.append({"name": name, "bytes": size, "fingerprint": fingerprint(path)})
+        place, descriptor = self._open(os.fspath(path))
+        try:
+            if place in self._places:
+                raise UserError(f"{path} is given twice, and its documents would count double; name it once in --input")
+            if name in self._names:
+                raise UserError(f"two files are called {name}; give one directory above both as --input")
+            self._places.add(place)
+            self._names.add(name)
+            size, checksum = size_and_fingerprint(descriptor)
+        finally:
+            os.close(descriptor)
+        self.inputs.append({"name": name, "bytes": size, "fingerprint": checksum})
         return size
 
+    def _open(self, path: str) -> tuple[str, int]:
+        """Opens a file. Returns its absolute path without links, and the descriptor, which the caller closes.
+
+        A directory is looked up once for all files in it. With 100,000 files, each system call counts.
+        """
+        directory, _, name = path.rpartition("/")
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return os.path.realpath(path), os.open(path, os.O_RDONLY)  # a link
+        real = self._directories.get(directory)
+        if real is None:
+            real = self._directories[directory] = os.path.realpath(os.path.dirname(path))
+        return f"{real}/{name}", descriptor
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leaves out what only `add_file` needs: other ranks get a finished plan."""
+        return self.__dict__ | {"_names": set(), "_places": set(), "_directories": {}}
+
     def add(self, unit: Any, size: int) -> None:
-        """Appends a unit of `size` bytes."""
+        """Appends a work unit of `size` bytes."""
         self.units.append(unit)
         self.sizes.append(size)
 
     @abc.abstractmethod
     def read(self, unit: Any) -> Iterator[Document | Skipped]:
-        """Documents of one unit in order. UserError names a file that is damaged."""
+        """Yields the documents of one work unit in order. UserError: a file is damaged."""
 
 
-def fingerprint(path: Path) -> str:
-    """By which another content of the same name and size is told: xxh3_128, in hexadecimal.
+def planning(files: int) -> Progress:
+    """Returns the progress of planning, in which every one of `files` files is read once. It is silent at first."""
+    return Progress("plan", files, "files", quiet_seconds=_QUIET_SECONDS)
 
-    Of the whole content up to 64 MB, else of 64 blocks of 1 MB, the first and the last among them.
+
+def files_below(directory: Path, is_wanted: Callable[[str], object]) -> list[tuple[str, str]]:
+    """Returns (path, name) of the files below `directory` in the order of the names, which are relative to it.
+
+    Links to directories are not followed, and directories that cannot be read are left out.
+
+    Args:
+        directory: where to look.
+        is_wanted: tells from the last part of a file's path whether it is wanted.
     """
+    found = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            entries = list(os.scandir(directory / folder))
+        except PermissionError:
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(f"{folder}{entry.name}/")
+            elif is_wanted(entry.name) and entry.is_file():
+                found.append((entry.path, spelled(folder + entry.name)))
+    return sorted(found, key=lambda file: file[1])
+
+
+def size_and_fingerprint(descriptor: int) -> tuple[int, str]:
+    """Returns an open file's size in bytes and a fingerprint of its content: xxh3_128 in hexadecimal.
+
+    The fingerprint distinguishes files of equal name and size. It covers all of a file of up to 64 MB, else 64 blocks
+    of 1 MB, including the first and the last.
+    """
+    block = _MAX_FINGERPRINTED_BYTES // _FINGERPRINTED_BLOCKS
+    size = os.fstat(descriptor).st_size
+    content = os.read(descriptor, min(size, block))
+    if len(content) == size:
+        return size, xxhash.xxh3_128_hexdigest(content)
     checksum = xxhash.xxh3_128()
-    size = path.stat().st_size
-    block = _FINGERPRINTED_BYTES // _FINGERPRINTED_BLOCKS
-    with path.open("rb") as file:
-        if size <= _FINGERPRINTED_BYTES:
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        if size <= _MAX_FINGERPRINTED_BYTES:
             while content := file.read(block):
                 checksum.update(content)
         else:
             for index in range(_FINGERPRINTED_BLOCKS):
                 file.seek((size - block) * index // (_FINGERPRINTED_BLOCKS - 1))
                 checksum.update(file.read(block))
-    return checksum.hexdigest()
+    return size, checksum.hexdigest()

@@ -1,11 +1,12 @@
-"""A book's text file -> its prose: whole paragraphs, without what stands around and between them."""
+"""The text file of a book -> its prose: paragraphs without headings, licences and tables of contents."""
 
+import itertools
 import re
 from collections.abc import Iterator
 
-# What Project Gutenberg put before and after a book, since 1991 in many wordings.
+# Project Gutenberg's texts before and after a book, whose wording has changed since 1991.
 _GUTENBERG_START = re.compile(
-    r"^\s*\*{2,}\s*START OF (?:THE|THIS) PROJECT GUTENBERG.*?\*{2,}[^\n]*$"
+    r"^\s*\*{2,}\s*START OF (?:THE|THIS) PROJECT GUTENBERG(?:.{0,300}?\*{2,})?[^\n]*$"
     r"|^[^\n]*\*END\*?\s*THE SMALL PRINT[^\n]*$|^[^\n]*END\*THE SMALL PRINT![^\n]*$",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
@@ -17,7 +18,7 @@ _GUTENBERG_END = re.compile(
 )
 _GUTENBERG_CREDIT = re.compile(
     r"\A\s*(?:(?:This )?(?:e-?text|ebook) was (?:prepared|produced)|E-text prepared|Produced by|Transcribed from"
-    r"|Prepared by)\b[^\n]*(?:\n[^\n]+)*",
+    r"|Prepared by)\b[^\n]*(?:(?:\n[^\n]+){0,9}(?=\n[^\S\n]*\n))?",
     re.IGNORECASE,
 )
 _ONES = "one|two|three|four|five|six|seven|eight|nine"
@@ -29,7 +30,7 @@ _NUMERAL = (
     r"|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen)"
 )
 _ROMAN = r"(?:C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})|x{0,3}(?:ix|iv|v?i{0,3}))"
-# "Chapter the First. In which ..."; a word in lower case after it, as in "Letter 5, which I sent", makes it prose.
+# "Chapter the First. In which ..." is a heading. Followed by lower case ("Letter 5, which I sent") it is prose.
 _NUMBERED = re.compile(
     r"(?i:(?:the )?(?:chapter|chap\.|book|part|volume|vol\.|act|scene|canto|stave|letter|section)"
     rf"\s+(?:[0-9]+\.)?{_NUMERAL})(?![\w'’])(?:[.,:;—–-]+\s*(?:[^a-z\s].*)?)?"
@@ -41,7 +42,7 @@ _NAMED = re.compile(
     r"|dedication|prelude|finale)\.?",
     re.IGNORECASE,
 )
-_MARKS = re.compile(rf"(?=[^\s.]){_ROMAN}\.?|\d{{1,3}}\.?|[-*=_~ .·]+")
+_NUMERAL_OR_RULE = re.compile(rf"(?=[^\s.]){_ROMAN}\.?|\d{{1,3}}\.?|[-*=_~ .·]+")
 # "MY DEAR SIR,": the first words of a letter.
 _SALUTATION = re.compile(
     r"\b(?:DEARE?|DEAREST|SIR|MADAM|MONSIEUR|HONOURED|LORD|LADY|FATHER|MOTHER|BROTHER|SISTER|MRS?|MISS|FRIENDS?"
@@ -54,27 +55,39 @@ _FIRST_ACT = re.compile(
     r"^\s*(?:act|scene)\s+(?:i|1|first|one)\b[^\n]*$|^\s*(?:the )?(?:prologue|induction)\b[^\n]*$|^\s*first act\b",
     re.I | re.M,
 )
-_CONTENTS = re.compile(r"^\s*(?:table of )?contents[.:]?\s*$", re.IGNORECASE | re.MULTILINE)
-_ILLUSTRATION = re.compile(r"\[(?:illustration|frontispiece|picture|image|map)\b[^\]]*\]", re.IGNORECASE)
+_CONTENTS = re.compile(
+    r"^[^\S\n]*(?:(?:Table of )?Contents|(?:TABLE OF )?CONTENTS|Table Of Contents)[.:]?[^\S\n]*$", re.MULTILINE
+)
+_ILLUSTRATION = re.compile(r"\[(?:illustration|frontispiece|picture|image|map)\b[^\]]{0,600}\]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?:;—-][\"')\]”’_]*$")
 _ENDS_WELL = re.compile(r"[.!?][\"')\]”’_]*$")
 _EMPHASIS = re.compile(r"(?<!\w)_([^_\n]{1,300})_(?!\w)")
 _BYLINE = re.compile(r"[Bb][Yy]:? (?:[A-Z][\w.'-]*\s?){1,5}(?:\(\d{4}\))?")
-# "The Tenant of Wildfell Hall": every word of weight begins with a capital, and nothing ends.
+# "The Tenant of Wildfell Hall": all words but small ones begin with a capital, and there is no full stop.
 _SMALL_WORD = r"[a-z]{1,3}|from|with|upon|into"
 _TITLE = re.compile(rf"[\"'“‘(]?[A-Z][\w'’.-]*(?:[,:]? (?:[\"'“‘(]?[A-Z][\w'’-]*|{_SMALL_WORD}))*")
-_HEADING_CHARACTERS = 80
-_TITLE_CHARACTERS = 60
-_CONTENTS_CHARACTERS = 30_000
-_ENTRY_END = re.compile(r"(?:[\s.·_-]*\s\d+|[\s.·_-]{2,}(?:\d+|[ivxl]+)?|\.)\s*$")  # leaders and the number of a page
-_LONG_LINE = 150  # characters; hard-wrapped text stays below
-_SHORT_SHARE = 0.85  # of the wrap width: a line that ends a sentence below it ends its paragraph as well
+_MAX_HEADING_CHARACTERS = 80
+_MAX_TITLE_CHARACTERS = 60
+_MAX_CONTENTS_CHARACTERS = 30_000
+_MAX_ENTRY_CHARACTERS = 400  # of one entry in a table of contents, with a summary of its chapter
+_ENTRY_END = re.compile(r"(?:[\s.·_-]*\s\d+|[\s.·_-]{2,}(?:\d+|[ivxl]+)?|\.)\s*$")  # dots and a page number
+_NUMBERED_ENTRY = re.compile(
+    rf"(?:{_NUMBERED.pattern})$|(?i:chapter|chap\.|book|part|volume|letter)\s+[\divxlcIVXLC]+\b"
+    rf"|(?=[^\s.]){_ROMAN}(?:[.):]|\s|\.?--)\s*[\"'“‘(A-Z]"
+    rf"|(?=[^\s.]){_ROMAN}\.?$|\d{{1,3}}\.?$|\d{{1,3}}(?:[.)]|\s)\s*[\"'“‘(A-Z]"
+)
+_NUMBER = re.compile(rf"(?:the )?[a-z.]+\s+(?:[0-9]+\.)?{_NUMERAL}(?![\w'’])|\S+\s+\w+")
+_PAGE_NUMBER = re.compile(r"(?:\s{2,}|[.·_]{2,}\s*|(?<=[.·_])\s+)(?:\d{1,4}|[ivxl]+)$")
+_WORD_AND_NUMBER = re.compile(r"(?:(?P<word>[A-Za-z.]+)\s+)?(?P<number>[ivxlcdmIVXLCDM]+|\d+)\b")
+_ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
+_LONG_LINE = 150  # characters; hard-wrapped lines are shorter
+_SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence also ends its paragraph
 
 
 def book_to_prose(text: str) -> str:
-    """The paragraphs of a book separated by one "\n"; hard-wrapped lines are joined.
+    """Returns the paragraphs of a book, separated by one "\n"; hard-wrapped lines are joined.
 
-    `text` has "\n" line ends. Licence, credits, contents, list of persons, headings and rules are left out.
+    Licence, credits, contents, list of persons, headings and rules are left out. Lines of `text` end with "\n".
     """
     text = drop_persons(drop_contents(drop_gutenberg(text)))
     text = _ILLUSTRATION.sub("", text)
@@ -89,7 +102,7 @@ def book_to_prose(text: str) -> str:
 
 
 def drop_gutenberg(text: str) -> str:
-    """Text without Project Gutenberg's header and footer, of the 1990s ("small print") or later."""
+    """Removes Project Gutenberg's header and footer, in the form of the 1990s ("small print") or later."""
     starts = list(_GUTENBERG_START.finditer(text, 0, min(len(text), 60_000)))
     if starts:
         text = _GUTENBERG_CREDIT.sub("", text[starts[-1].end() :])
@@ -98,38 +111,88 @@ def drop_gutenberg(text: str) -> str:
 
 
 def drop_contents(text: str) -> str:
-    """Text without a table of contents, which ends where its first entry stands again, as a heading.
+    """Removes a table of contents, with the line "Contents" above it.
 
-    Where it never does, the short lines after "Contents" are the table, up to the first line of text.
+    The table ends where its first entry occurs again as a heading, if only entries are between. Else it ends with the
+    last entry. "Contents" above anything else, such as a link between two chapters, is an ordinary heading.
     """
-    match = _CONTENTS.search(text, 0, min(len(text), 20_000))
-    if not match:
-        return text
-    lines = list(re.finditer(r"[^\n]*\n|[^\n]+$|\Z", text[match.end() : match.end() + _CONTENTS_CHARACTERS]))
-    entries = [_entry(line[0]) for line in lines]
-    first = next((entry for entry in entries if entry), "")
-    again = re.escape(first)
-    if _NUMBERED.match(first) and (key := re.match(r"\S+\s+\w+", first)):  # the title may be missing there
-        again = re.escape(key[0]) + r"(?:\W.*)?"
-    start = entries.index(first) + 1
-    for line, entry in zip(lines[start:], entries[start:]):
-        if first and re.fullmatch(again, entry):
-            return f"{text[: match.start()]}\n\n{text[match.end() + line.start() :]}"
-    for line in lines:
-        entry = line[0].strip()
-        if len(entry) > _TITLE_CHARACTERS and not re.search(r"\d+$", entry):
-            return f"{text[: match.start()]}\n\n{text[match.end() + line.start() :]}"
+    for match in _CONTENTS.finditer(text, 0, min(len(text), 20_000)):
+        end = _contents_end(text, match.end())
+        if end is not None:
+            return f"{text[: match.start()]}\n\n{text[end:]}"
     return text
 
 
+def _contents_end(text: str, start: int) -> int | None:
+    """Returns the position behind the table of contents that begins at `start`; None if none does."""
+    found = re.finditer(r"[^\n]*\S[^\n]*(?:\n|\Z)", text[start : start + _MAX_CONTENTS_CHARACTERS])
+    lines = [(start + line.start(), start + line.end(), line[0].strip()) for line in found]
+    lines = list(itertools.takewhile(lambda line: not _CONTENTS.fullmatch(line[2]), lines))
+    if not lines:
+        return None
+    first = _entry(lines[0][2])
+    again = re.escape(first)
+    if _NUMBERED.match(first) and (key := _NUMBER.match(first)):  # the heading may lack the title
+        again = re.escape(key[0]) + r"(?:\W.*)?"
+    gap = 0
+    for begin, _, line in lines[1:]:
+        if re.fullmatch(again, _entry(line)):
+            return begin
+        gap = 0 if _is_entry(line) or _may_be_entry(line) else gap + len(line)
+        if gap > _MAX_ENTRY_CHARACTERS:
+            break
+    gap, table_end = 0, None
+    numbers: dict[str, int] = {}  # "chapter" -> the last number
+    for _, end, line in lines:
+        kind, number = _number_of(line)
+        if (_is_entry(line) and not gap) or (number and number in (1, numbers.get(kind, 0) + 1)):
+            gap, table_end = 0, end
+            numbers[kind] = number
+        else:  # an entry may continue on other lines; then the next number follows
+            gap += len(line)
+        if gap > _MAX_ENTRY_CHARACTERS:
+            break
+    return table_end
+
+
 def _entry(line: str) -> str:
-    """A line of a table of contents without the number of its page, lower case."""
+    """Returns a line of a table of contents without its page number, in lower case."""
     line = line.strip()
-    return (line if _MARKS.fullmatch(line) else _ENTRY_END.sub("", line)).lower()
+    if not _NUMERAL_OR_RULE.fullmatch(line):
+        entry = _ENTRY_END.sub("", line)
+        # The number of "Chapter 2" is no page number.
+        line = entry if _NUMBERED.fullmatch(entry) or not _NUMBERED.fullmatch(line) else line
+    return line.rstrip(".").lower()
+
+
+def _number_of(line: str) -> tuple[str, int]:
+    """Returns the word and the number that an entry begins with: ("chapter", 4), ("", 4); 0 without a number."""
+    if not _NUMBERED_ENTRY.match(line) or not (match := _WORD_AND_NUMBER.match(line)):
+        return "", 0
+    number = match["number"].lower()
+    if number.isdigit():
+        return (match["word"] or "").lower(), int(number)
+    values = [_ROMAN_DIGITS[digit] for digit in number]
+    return (match["word"] or "").lower(), sum(-v if v < max(values[i:]) else v for i, v in enumerate(values))
+
+
+def _is_entry(line: str) -> bool:
+    """Tells whether a line has the form of an entry: a number, dots before a page number, or the form of a title."""
+    if _NUMBERED_ENTRY.match(line) or _PAGE_NUMBER.search(line):
+        return True
+    if line[-1] in ",;:" or len(line) > _MAX_HEADING_CHARACTERS:
+        return False
+    line = re.sub(r"\s+\d{1,4}$", "", line)
+    return line.isupper() or _TITLE.fullmatch(line.strip("\"'“”‘’. ")) is not None
+
+
+def _may_be_entry(line: str) -> bool:
+    """Tells whether a line can be an entry in ordinary letters. Lines of speech and ends of paragraphs cannot."""
+    return len(line) <= _MAX_TITLE_CHARACTERS and line[0].isupper() and (line[-1].isalnum() or line[-1] == ")")
 
 
 def drop_persons(text: str) -> str:
-    """A play without its list of persons, up to the first act."""
+    """Removes a play's list of persons, up to the first act."""
     head = text[:3000]
     match = re.search(rf"^\s*{_PERSONS.pattern}", head, re.IGNORECASE | re.MULTILINE)
     if not match:
@@ -139,10 +202,11 @@ def drop_persons(text: str) -> str:
 
 
 def split_paragraphs(text: str) -> Iterator[list[str]]:
-    """The paragraphs as lists of their lines.
+    """Yields the paragraphs as lists of lines.
 
-    An empty line ends one. In a file that has hardly any, a short line with the end of a sentence does, and a heading
-    stands alone that does not begin within a sentence; where lines are long, each is a paragraph.
+    An empty line ends a paragraph. A file with hardly any empty lines is of one of two kinds. If its lines are long,
+    each is a paragraph. If they are wrapped, a short line that ends a sentence ends its paragraph, and a heading is a
+    paragraph of its own unless it begins inside a sentence.
     """
     lines = [line.strip() for line in text.split("\n")]
     filled = sorted(len(line) for line in lines if line)
@@ -152,7 +216,7 @@ def split_paragraphs(text: str) -> Iterator[list[str]]:
     has_gaps = len(lines) - len(filled) > len(filled) / 50
     is_wrapped = filled[len(filled) // 2] < _LONG_LINE
     current: list[str] = []
-    before = ""  # the line of text before, "" after a heading
+    before = ""  # the previous line of text; "" after a heading
     for line in lines:
         if not line:
             if current:
@@ -176,21 +240,24 @@ def split_paragraphs(text: str) -> Iterator[list[str]]:
 
 
 def _can_be_heading(line: str, before: str, width: int) -> bool:
-    """Whether `line` may be one by the line before it, in a file without empty ones: not within a sentence."""
-    if before.isupper():  # an inscription, line by line: only a numbered heading ends it
+    """Tells whether `line` can be a heading in a file without empty lines: it does not begin inside a sentence."""
+    if before.isupper():  # inside an inscription, only a numbered line is a heading
         return _NUMBERED.fullmatch(line) is not None
     return not before or len(before) < width // 2 or _SENTENCE_END.search(before) is not None
 
 
 def is_heading(lines: list[str], after_heading: bool = False) -> bool:
-    """Whether a paragraph is a heading, a rule or a title instead of text.
+    """Tells whether a paragraph is a heading, a rule or a title.
 
-    after_heading: it follows one, or begins the book; there a line in capitals is a title however it ends.
+    after_heading: whether it follows a heading or begins the book. There, a line in capitals is a title even if it ends
+    like a sentence.
     """
     text = " ".join(lines)
-    if len(text) > _HEADING_CHARACTERS or len(lines) > 3:
+    if len(text) > _MAX_HEADING_CHARACTERS or len(lines) > 3:
         return False
-    if _MARKS.fullmatch(text) or (not text[0].islower() and (_NUMBERED.fullmatch(text) or _NAMED.fullmatch(text))):
+    if _NUMERAL_OR_RULE.fullmatch(text) or (
+        not text[0].islower() and (_NUMBERED.fullmatch(text) or _NAMED.fullmatch(text))
+    ):
         return True
     if text[0] in "\"'“‘" or _SALUTATION.search(text):
         return False
@@ -198,4 +265,5 @@ def is_heading(lines: list[str], after_heading: bool = False) -> bool:
         return after_heading or (len(lines) == 1 and not _ENDS_WELL.search(text) and text[-1] not in ",;:")
     if not after_heading or len(lines) > 1:
         return False
-    return bool(_BYLINE.fullmatch(text) or (len(text) < _TITLE_CHARACTERS and _TITLE.fullmatch(text)))
+    is_title = len(text) < _MAX_TITLE_CHARACTERS and text[-1] != "-" and _TITLE.fullmatch(text)
+    return bool(_BYLINE.fullmatch(text) or is_title)

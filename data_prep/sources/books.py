@@ -1,83 +1,89 @@
-"""A tree of plain text files, one book each -> documents: BookCorpus, Project Gutenberg and the like."""
+"""Plain text files, one book each -> documents: BookCorpus, Project Gutenberg and the like."""
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from data_prep.documents import Document, spelled
-from data_prep.errors import UserError
-from data_prep.sources import Skipped, Source
+from common.errors import UserError
+from data_prep.corpus.documents import Document, spelled
+from data_prep.sources import Skipped, Source, files_below, planning
 from data_prep.sources.book_text import book_to_prose
 
-_SUFFIXES = {".txt", ".text"}
-_LARGEST_BOOK = 64 << 20  # bytes; a book is in memory as a whole; War and Peace has 3 MB
-_STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, as "surrogateescape" reads them
+_TEXT_FILE = re.compile(r".\.(?:txt|text)$", re.IGNORECASE)
+_MAX_BOOK_BYTES = 64 << 20  # a book is read into memory whole; War and Peace has 3 MB
+_STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with "surrogateescape"
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
 
-@dataclass(frozen=True)
-class Book:
-    """path: of the file. id: its path relative to the --input it was found under, with "/"."""
+class Book(NamedTuple):
+    """One file. id: its path relative to the --input that contains it, with "/"."""
 
-    path: Path
+    path: str
     id: str
 
 
 class Books(Source):
-    """The .txt files below one or more directories, or files named themselves. A `Source`; a unit is a run of files."""
+    """A `Source`: the .txt files below directories, or single files. A work unit is a list of files."""
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
-        """Puts files together into units of about `unit_bytes`. UserError: a path is missing or holds no text file."""
+        """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file."""
         super().__init__()
-        for book in [book for path in paths for book in find_books(path)]:
-            size = self.add_file(book.path, book.id)
-            if size > _LARGEST_BOOK:
-                raise UserError(
-                    f"{book.path} has {size >> 20} MB, more than one book; split it, a book a file, "
-                    'or make it lines of {"text": ...} for --source jsonl'
-                )
-            if not self.units or self.sizes[-1] + size > unit_bytes:
-                self.add([], 0)
-            self.units[-1].append(book)
-            self.sizes[-1] += size
+        books = [book for path in paths for book in find_books(path)]
+        with planning(len(books)) as progress:
+            for book in books:
+                self._add_book(book, unit_bytes)
+                progress.update()
+
+    def _add_book(self, book: Book, unit_bytes: int) -> None:
+        size = self.add_file(book.path, book.id)
+        if size > _MAX_BOOK_BYTES:
+            raise UserError(
+                f"{book.path} has {size >> 20} MB, more than one book; split it into one file per book, "
+                'or make it lines of {"text": ...} for --source jsonl'
+            )
+        if not self.units or self.sizes[-1] + size > unit_bytes:
+            self.add([], 0)
+        self.units[-1].append(book)
+        self.sizes[-1] += size
 
     def read(self, unit: list[Book]) -> Iterator[Document | Skipped]:
-        """One document a file."""
+        """Yields one document for each file."""
         for book in unit:
-            content = book.path.read_bytes()
+            path = Path(book.path)
+            content = path.read_bytes()
             self.consumed += len(content)
             text = decode(content)
             if text is None:
                 yield Skipped(book.id, "not a text file")
                 continue
             prose = book_to_prose(text)
-            yield Document(book.id, spelled(book.path.stem), prose) if prose else Skipped(book.id, "no prose")
+            yield Document(book.id, spelled(path.stem), prose) if prose else Skipped(book.id, "no prose")
 
 
 def find_books(path: Path) -> list[Book]:
-    """The text files that `path` means, in the order of their ids."""
+    """Returns the text files at `path`, in the order of their ids."""
     if path.is_file():
-        return [Book(path, spelled(path.name))]
+        return [Book(str(path), spelled(path.name))]
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a text file or a directory of .txt files")
-    found = [file for file in path.rglob("*") if file.suffix.lower() in _SUFFIXES and file.is_file()]
+    found = files_below(path, _TEXT_FILE.search)
     if not found:
         raise UserError(f"{path} holds no .txt file; give a text file or a directory of them")
-    return sorted((Book(file, spelled(file.relative_to(path).as_posix())) for file in found), key=lambda book: book.id)
+    return [Book(file, name) for file, name in found]
 
 
 def _of_one_byte(content: bytes) -> str:
     try:
         return content.decode("cp1252")
-    except UnicodeDecodeError:  # five bytes mean nothing there
+    except UnicodeDecodeError:  # cp1252 leaves five bytes undefined
         return content.decode("latin-1")
 
 
 def decode(content: bytes) -> str | None:
-    """Text in UTF-8, UTF-16 with its mark, Windows-1252 or Latin-1, lines ended by "\\n"; None where it is no text.
+    """Decodes UTF-8, UTF-16 with a byte order mark, Windows-1252 or Latin-1. Returns None if it is not text.
 
-    A few bytes of the latter two that stand in UTF-8 cost it nothing.
+    Lines end with "\\n". UTF-8 may contain a few bytes of Windows-1252 or Latin-1.
     """
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = content.decode("utf-16", errors="replace")
@@ -87,7 +93,7 @@ def decode(content: bytes) -> str | None:
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            # A text in another encoding is hardly ever UTF-8 for even one character.
+            # In a text of another encoding, hardly any bytes form a character of UTF-8.
             text = content.decode("utf-8-sig", errors="surrogateescape")
             if len(_BEYOND_ASCII.findall(text)) > len(_STRAY.findall(text)):
                 text = _STRAY.sub(lambda match: _of_one_byte(match[0].encode(errors="surrogateescape")), text)

@@ -1,8 +1,8 @@
 """Random access to .bz2 files, so that many ranks can read one file at once.
 
-A bzip2 stream is a chain of blocks of at most 900 kB that can be decompressed alone. Each begins with a 48-bit mark, at
-any bit; a stream ends with another mark. Finding the marks gives places to start at, in a file that one `bzip2` wrote
-as well as in a multistream one, whose index is therefore not needed.
+A bzip2 stream is a sequence of blocks of at most 900 kB, which can be decompressed one by one. Each begins with a
+48-bit mark, at any bit; another mark ends the stream. A search for the marks gives positions to start at, in files of
+one stream or many. So the index of a multistream export is not needed.
 """
 
 import bz2
@@ -10,17 +10,17 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_prep.errors import UserError
+from common.errors import UserError
 
 _BLOCK_MARK = 0x314159265359
 _END_MARK = 0x177245385090
 _MARK_BITS = 48
 _TAIL_BYTES = 11  # the end mark, 32 bits of checksum, and padding to a whole byte
-_LARGEST_BLOCK = 1 << 20  # bytes; bzip2 can expand 900 kB of noise by about one percent
+_MAX_BLOCK_BYTES = 1 << 20  # bzip2 can expand 900 kB of noise by about 1 %
 
 
 class Bzip2File:
-    """A .bz2 file of any number of streams. UserError when it is not one, or is cut off at its end."""
+    """A .bz2 file of any number of streams. UserError: it is not a .bz2 file, or its end is missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,9 +33,9 @@ class Bzip2File:
             raise UserError(f"{path} is cut off: its last bzip2 block has no end; download it again")
 
     def blocks(self, start: int) -> Iterator[tuple[int, bytes | None]]:
-        """Yields (byte where it begins, decompressed bytes) of each block that begins at byte `start` or after it.
+        """Yields (byte where it begins, decompressed bytes) of each block that begins at byte `start` or later.
 
-        None stands for a stretch that is damaged, up to the next mark: a block, or two where the mark between is lost.
+        The decompressed bytes are None if the block is damaged. If a mark is damaged, two blocks count as one.
         """
         position = self._next_mark(start * 8)
         while position is not None:
@@ -48,10 +48,10 @@ class Bzip2File:
             position = following
 
     def _decompress(self, bit: int, following: tuple[int, int] | None) -> tuple[bytes | None, tuple[int, int] | None]:
-        """Content of the block at `bit`, b"" where its mark was none, None where it is damaged; and the next mark.
+        """Returns the content of the block at `bit`, and the next mark.
 
-        The 48 bits of a mark also turn up by chance inside a block, once in 10^14 bits: then the block goes on
-        behind them.
+        The content is None if the block is damaged, and b"" if the bits at `bit` are not a mark. The 48 bits of a mark
+        also occur by chance inside a block, once in 10^14 bits; the block then continues after them.
         """
         end = following
         for _ in range(2):
@@ -67,7 +67,7 @@ class Bzip2File:
         return None, following
 
     def _decompress_bits(self, begin: int, end: int) -> bytes | None:
-        """Decompresses the block between two bit positions by making a whole stream of it; None if it is no block."""
+        """Decompresses the block between two bit positions as a stream of its own; None if it is not a block."""
         first, last = begin // 8, -(-end // 8)
         bits = int.from_bytes(self._data[first:last], "big") >> (last * 8 - end)
         length = end - begin
@@ -83,9 +83,9 @@ class Bzip2File:
             return None
 
     def _next_mark(self, bit: int) -> tuple[int, int] | None:
-        """The first mark at or after a bit: (its bit, which mark); None: there is none up to the end of the file."""
+        """Returns the first mark at `bit` or later as (its bit, which mark); None if there is none."""
         first = bit // 8
-        # Close marks first: most blocks are far smaller than the largest.
+        # The first search is short, because most blocks are far smaller than the largest.
         begin, reach = first, 256 << 10
         while begin < self.size:
             found = [mark for mark in self._marks(begin, begin + reach) if mark[0] >= bit]
@@ -95,12 +95,13 @@ class Bzip2File:
         return None
 
     def _last_block_mark(self, bit: int) -> int | None:
-        begin = max(0, bit // 8 - _LARGEST_BLOCK)
-        found = [at for at, kind in self._marks(begin, bit // 8 + 8) if kind == _BLOCK_MARK and at < bit]
-        return found[-1] if found else None
+        """Returns the bit of the last block mark before `bit`; None if there is none, or if its stream has ended."""
+        begin = max(0, bit // 8 - _MAX_BLOCK_BYTES)
+        found = [mark for mark in self._marks(begin, bit // 8 + 8) if mark[0] < bit]
+        return found[-1][0] if found and found[-1][1] == _BLOCK_MARK else None
 
     def _marks(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """Every mark that lies wholly between two bytes, in order."""
+        """Returns all marks that are entirely between two bytes, in order."""
         begin, end = max(begin, 0), min(end, self.size)
         window = self._data[begin:end]
         found = []

@@ -1,4 +1,4 @@
-"""Anything that `datasets.load_dataset` reads, by name or from a local directory, without a copy of it on disk.
+"""Datasets that `datasets.load_dataset` reads, by name or from a local directory, streamed without a copy on disk.
 
 python -m data_prep extract --source hub --input wikimedia/wikipedia --subset 20231101.en --id-field id ...
 """
@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_prep.documents import Document
-from data_prep.errors import UserError
+from common.errors import UserError
+from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped, Source
 from data_prep.sources.jsonl import Fields, joined, to_document
 
 
 class Hub(Source):
-    """One split of one or more datasets, streamed. A `Source`; a unit is (dataset, shard): one of its own files."""
+    """A `Source`: one split of one or more datasets. A work unit is (name of the dataset, one of its shards)."""
 
     def __init__(self, names: Sequence[str], subset: str | None, split: str, fields: Fields) -> None:
-        """UserError with the library's reason where a dataset cannot be opened, or has no such split or field."""
+        """UserError: a dataset cannot be opened (with the library's reason), or has no such split or field."""
         super().__init__()
         self.subset, self.split, self.fields = subset, split, fields
         for name in names:
@@ -34,14 +34,14 @@ class Hub(Source):
                 self.add((name, shard), max(1, total // shards))
 
     def _open(self, name: str) -> Any:
-        """The streamed dataset (`datasets.IterableDataset`)."""
+        """Returns the streamed dataset (`datasets.IterableDataset`)."""
         from datasets import load_dataset  # takes seconds to import, and only this source needs it
         from datasets.utils.logging import disable_progress_bar
 
         disable_progress_bar()
         try:
             return load_dataset(name, self.subset, split=self.split, streaming=True)
-        # The library raises whatever its readers and the network raise; the person needs the reason and the name.
+        # The library passes on the errors of its readers and of the network. The user needs the reason and the name.
         except Exception as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(
@@ -50,13 +50,13 @@ class Hub(Source):
             ) from error
 
     def read(self, unit: tuple[str, int]) -> Iterator[Document | Skipped]:
-        """The documents of one shard."""
+        """Yields the documents of one shard."""
         return joined(self._read_rows(unit), self.fields.per_document)
 
     def _read_rows(self, unit: tuple[str, int]) -> Iterator[Document | Skipped]:
         name, shard = unit
         dataset = self._open(name)
-        # An id must not depend on how a person came to type the path of a local dataset.
+        # The ids of a local dataset do not depend on the way its path is written.
         short = Path(name).resolve().name if Path(name).exists() else name
         for row, record in enumerate(dataset.shard(num_shards=dataset.num_shards, index=shard)):
             try:
@@ -70,6 +70,6 @@ class Hub(Source):
 
 
 def _bytes_below(name: str) -> int:
-    """Bytes of the files of a local dataset; 0 for one that is not on this machine."""
+    """Returns the size of the files of a local dataset in bytes; 0 for a dataset on the hub."""
     path = Path(name)
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) if path.is_dir() else 0

@@ -1,8 +1,8 @@
-"""Records with a field of text: JSON lines (.jsonl, .json, also .gz and .zst) and Parquet.
+"""Records with a field of text: JSON lines (.jsonl, .json, also .gz, .bz2 and .zst) and Parquet.
 
-The first record of each file (a Parquet file's columns) is looked at before anything is written: where it has no text,
---text-field is wrong. A later record that cannot be read costs nothing but itself, damage of a compressed file the rest
-of it, and of a Parquet file the rest of the row group.
+The first record of each file (of Parquet, the columns) is checked before anything is written. If it has no text,
+--text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped. Damage in a
+compressed file loses the rest of the file. Damage in a Parquet file loses the rest of the row group.
 """
 
 import bz2
@@ -19,22 +19,32 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data_prep.documents import Document, spelled
-from data_prep.errors import UserError
-from data_prep.sources import Skipped, Source
+from common.errors import UserError, one_line
+from data_prep.corpus.documents import Document, spelled
+from data_prep.sources import Skipped, Source, files_below, planning
 
 _JSON = re.compile(r"\.(?:jsonl|json|ndjson)(?:\.(gz|zst|bz2))?$", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_BATCH_ROWS = 256
-_DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, pa.ArrowException)  # what the readers raise for it
+_ROWS_PER_READ = 256
+MAX_LINE_BYTES = 64 << 20
+"""A longer record is no document; all of Shakespeare has 5 MB. A compressed file of a few kB can hold many GB."""
+_DAMAGE = (
+    EOFError,
+    OSError,
+    UnicodeDecodeError,
+    zlib.error,
+    pa.ArrowException,
+)  # what the readers raise for damaged content
 
 
 @dataclass(frozen=True)
 class Fields:
-    """Names of the fields (or columns) of a record. id and title may be missing in the data, or None: not asked for.
+    """How records become documents.
 
-    per_document: as many consecutive records are one document, where a record is a sentence or a paragraph.
+    Attributes:
+        text, id, title: names of the fields (or columns). id and title may be missing in a record; None ignores them.
+        per_document: number of consecutive records in one document, for records that are sentences or paragraphs.
     """
 
     text: str = "text"
@@ -44,10 +54,10 @@ class Fields:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Lines that begin in bytes [begin, end) of a JSON file, or row groups [begin, end) of a Parquet file.
+class FileRange:
+    """The lines that begin in bytes [begin, end) of a JSON file, or the row groups [begin, end) of a Parquet file.
 
-    name: path relative to the --input it was found under. A compressed file is one part, of bytes 0 to its size.
+    A compressed file is one range, from 0 to its size. name: path relative to the --input that contains it.
     """
 
     path: Path
@@ -57,29 +67,34 @@ class Part:
 
 
 class Records(Source):
-    """Files of records. A `Source`; a unit is a run of lines, a compressed file or a run of Parquet row groups."""
+    """A `Source`: files of records. A work unit is a `FileRange`."""
 
     def __init__(self, paths: Sequence[Path], fields: Fields, unit_bytes: int) -> None:
-        """UserError: a path is missing, holds no such file, or a Parquet file lacks a column."""
+        """UserError: a path is missing or contains no such file, or a Parquet file lacks a column."""
         super().__init__()
         self.fields = fields
-        for file, name in [found for path in paths for found in find_files(path)]:
-            size = self.add_file(file, name)
-            if _PARQUET.search(name):
-                self._plan_parquet(file, name, unit_bytes)
-                continue
-            check_first(file, fields)
-            compressed = is_compressed(file)
-            step = max(size, 1) if compressed else unit_bytes
-            for begin in range(0, size, step):
-                self.add(Part(file, name, begin, min(begin + step, size)), min(begin + step, size) - begin)
+        files = [found for path in paths for found in find_files(path)]
+        with planning(len(files)) as progress:
+            for file, name in files:
+                self._plan_file(file, name, unit_bytes)
+                progress.update()
+
+    def _plan_file(self, file: Path, name: str, unit_bytes: int) -> None:
+        size = self.add_file(file, name)
+        if _PARQUET.search(name):
+            self._plan_parquet(file, name, unit_bytes)
+            return
+        check_first(file, self.fields)
+        step = max(size, 1) if is_compressed(file) else unit_bytes
+        for begin in range(0, size, step):
+            self.add(FileRange(file, name, begin, min(begin + step, size)), min(begin + step, size) - begin)
 
     def _plan_parquet(self, file: Path, name: str, unit_bytes: int) -> None:
         try:
             with pq.ParquetFile(file) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{file} is not a Parquet file ({error}); check --input") from error
+            raise UserError(f"{file} is not a Parquet file ({one_line(error)}); check --input") from error
         wanted = [self.fields.text, self.fields.id, self.fields.title]
         for column in wanted:
             if column is not None and column not in schema.names:
@@ -90,21 +105,24 @@ class Records(Source):
         for group in range(metadata.num_row_groups):
             size += metadata.row_group(group).total_byte_size
             if size >= unit_bytes or group == metadata.num_row_groups - 1:
-                self.add(Part(file, name, begin, group + 1), size)
+                self.add(FileRange(file, name, begin, group + 1), size)
                 begin, size = group + 1, 0
 
-    def read(self, unit: Part) -> Iterator[Document | Skipped]:
-        """The documents of a unit; its last one may be of fewer records than others."""
+    def read(self, unit: FileRange) -> Iterator[Document | Skipped]:
+        """Yields the documents of a work unit. The last one may consist of fewer records."""
         records = self._read_parquet(unit) if _PARQUET.search(unit.name) else self._read_lines(unit)
         return joined(records, self.fields.per_document)
 
-    def _read_lines(self, unit: Part) -> Iterator[Document | Skipped]:
+    def _read_lines(self, unit: FileRange) -> Iterator[Document | Skipped]:
         for offset, line in lines(unit):
             place = f"{unit.name}:{offset}"
             if line is None:
                 yield Skipped(place, "damaged")
                 continue
             self.consumed += len(line)
+            if len(line) > MAX_LINE_BYTES:
+                yield Skipped(place, "too long")
+                continue
             if line.isspace():
                 continue
             try:
@@ -114,13 +132,13 @@ class Records(Source):
             except (ValueError, RecursionError):
                 yield Skipped(place, "not JSON")
 
-    def _read_parquet(self, unit: Part) -> Iterator[Document | Skipped]:
+    def _read_parquet(self, unit: FileRange) -> Iterator[Document | Skipped]:
         columns = [name for name in (self.fields.text, self.fields.id, self.fields.title) if name is not None]
         with pq.ParquetFile(unit.path) as parquet:
             for group in range(unit.begin, unit.end):
                 row = 0
                 try:
-                    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+                    for batch in parquet.iter_batches(_ROWS_PER_READ, row_groups=[group], columns=columns):
                         for record in batch.to_pylist():
                             document = to_document(record, self.fields, f"{unit.name}:{group}:{row}")
                             self.consumed += len(document.text.encode()) if isinstance(document, Document) else 0
@@ -133,25 +151,25 @@ class Records(Source):
 
 
 def find_files(path: Path) -> list[tuple[Path, str]]:
-    """The files of records that `path` means, with their names relative to it, in the order of the names."""
+    """Returns the files of records at `path`, with their names relative to it, in the order of the names."""
     if path.is_file():
         return [(path, spelled(path.name))]
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a .jsonl, .jsonl.gz, .jsonl.zst or .parquet file, or a directory")
-    found = [
-        file for file in path.rglob("*") if file.is_file() and (_JSON.search(file.name) or _PARQUET.search(file.name))
-    ]
+    found = files_below(path, lambda name: _JSON.search(name) or _PARQUET.search(name))
     if not found:
         raise UserError(f"{path} holds no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file; check --input")
-    return sorted(((file, spelled(file.relative_to(path).as_posix())) for file in found), key=lambda entry: entry[1])
+    return [(Path(file), name) for file, name in found]
 
 
 def check_first(path: Path, fields: Fields) -> None:
-    """UserError unless the first record of a file of lines has a text."""
+    """Raises UserError unless the first record of a file of lines has a text."""
     size = max(1, path.stat().st_size)
-    for number, (_, line) in enumerate(lines(Part(path, path.name, 0, size)), 1):
+    for number, (_, line) in enumerate(lines(FileRange(path, path.name, 0, size)), 1):
         if line is None:
             raise UserError(f"{path} is damaged or cut off; get it again")
+        if len(line) > MAX_LINE_BYTES:
+            raise UserError(f"{path}, line {number} has more than {MAX_LINE_BYTES:,} bytes; one record is one document")
         if line.isspace():
             continue
         try:
@@ -160,11 +178,11 @@ def check_first(path: Path, fields: Fields) -> None:
         except (KeyError, TypeError) as error:
             raise UserError(f"{path}, line {number} has no text in {error}; check --text-field") from error
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number} is not JSON ({error}); mend it or check --source") from error
+            raise UserError(f"{path}, line {number} is not JSON ({error}); correct it or check --source") from error
 
 
 def is_of_the_system(error: BaseException) -> bool:
-    """Whether an error says that a file could not be read at this time, not that its content is damaged."""
+    """Tells whether an error is a failure of the system to read a file; other errors mean damaged content."""
     return isinstance(error, OSError) and error.errno is not None
 
 
@@ -175,7 +193,7 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 
 def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
-    """A record as a document; `place` is its id where it has none of its own. KeyError, TypeError: no text in it."""
+    """Returns a record as a document, with the id `place` if it has none. KeyError, TypeError: it has no text."""
     if not isinstance(record, dict) or fields.text not in record:
         raise KeyError(fields.text)
     text = record[fields.text]
@@ -194,7 +212,7 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
 
 
 def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Document | Skipped]:
-    """Makes one document of each `count` consecutive records, a paragraph each, with the first one's id and title."""
+    """Joins each `count` consecutive records, one paragraph each, to a document with the first one's id and title."""
     waiting: list[Document] = []
     for record in records:
         if isinstance(record, Skipped):
@@ -209,20 +227,20 @@ def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Docume
 
 
 def _encodable(text: str) -> str:
-    """`text` with halves of characters outside the BMP, which JSON can spell alone ("\\ud83d"), joined or replaced."""
+    """Joins surrogate pairs in `text`, and replaces single surrogates, which JSON allows ("\\ud83d")."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file cannot be entered in the middle."""
+    """Tells whether a file is compressed, so that it can only be read from its start."""
     match = _JSON.search(path.name)
     return bool(match and match[1])
 
 
 def open_text(path: Path) -> BinaryIO:
-    """A file of lines, decompressed by its suffix."""
+    """Opens a file of lines, decompressed according to its suffix."""
     match = _JSON.search(path.name)
     suffix = (match[1] or "").lower() if match else ""
     if suffix == "gz":
@@ -234,24 +252,36 @@ def open_text(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def lines(part: Part) -> Iterator[tuple[int, bytes | None]]:
-    """(offset, line) of the lines that begin in the part; the offset counts decompressed bytes.
+def _next_line(file: BinaryIO) -> tuple[bytes, int]:
+    """Reads a line. Returns at most its first MAX_LINE_BYTES + 1 bytes, and its size."""
+    line = file.readline(MAX_LINE_BYTES + 1)
+    size = len(line)
+    if size > MAX_LINE_BYTES:
+        end = line[-1:]
+        while end != b"\n" and (rest := file.readline(1 << 20)):
+            size, end = size + len(rest), rest[-1:]
+    return line, size
 
-    None stands for what follows where the file is damaged.
+
+def lines(part: FileRange) -> Iterator[tuple[int, bytes | None]]:
+    """Yields (offset, line) for the lines that begin in the range. The offset counts decompressed bytes.
+
+    Of a line of more than MAX_LINE_BYTES it yields a beginning that is longer than that. At damaged content it yields
+    None as the line, and ends.
     """
     whole = is_compressed(part.path)
     with open_text(part.path) as file:
         offset = 0
         if part.begin and not whole:
             file.seek(part.begin - 1)
-            offset = part.begin - 1 + len(file.readline())  # the line that began before; a line break alone if none did
+            offset = part.begin - 1 + _next_line(file)[1]  # skips the rest of the line that began before the range
         try:
             while whole or offset < part.end:
-                line = file.readline()
+                line, size = _next_line(file)
                 if not line:
                     return
                 yield offset, line
-                offset += len(line)
+                offset += size
         except _DAMAGE as error:
             if is_of_the_system(error):
                 raise

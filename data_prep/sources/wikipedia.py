@@ -1,8 +1,8 @@
 """MediaWiki XML exports (https://dumps.wikimedia.org) -> articles in prose.
 
-Reads `.xml` and `.xml.bz2`, of one stream or many. A unit is a range of the file; it owns the pages that begin in it.
-Each page is parsed by itself, so a broken one costs nothing but itself, and a damaged block of a .bz2 file nothing but
-the pages that stand in it.
+It reads `.xml` and `.xml.bz2`, with one stream or many. A work unit is a range of bytes of a file, and includes the
+pages that begin in it. Pages are parsed one by one. So only a broken page itself is lost, or the pages in a damaged
+block of a .bz2 file.
 """
 
 import re
@@ -12,26 +12,23 @@ from datetime import date
 from pathlib import Path
 from xml.parsers import expat
 
-from data_prep.documents import Document, spelled
-from data_prep.errors import UserError
-from data_prep.sources import Skipped, Source
+from common.errors import UserError
+from data_prep.corpus.documents import Document, spelled
+from data_prep.sources import Skipped, Source, planning
 from data_prep.sources.bzip2 import Bzip2File
-from data_prep.wikitext import to_prose
+from data_prep.sources.site_header import read_site
+from data_prep.wikitext import ENGLISH_SITE, Site, to_prose
 
-_HEAD_BYTES = 1 << 20  # the description of the wiki before the first page is a few kB
+_MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20
+_BZIP2_HEADER_BYTES = 4  # then comes the first block
 _BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
-_PAGE, _PAGE_END = b"<page>", b"</page>"  # nothing inside a page can look like these: there "<" is "&lt;"
+_PAGE, _PAGE_END = b"<page>", b"</page>"  # neither occurs inside a page, where "<" is "&lt;"
 _INDEX_NAME = re.compile(r"-index\d*\.txt(-[^/]*)?(\.bz2)?$")
-_DISAMBIGUATION = re.compile(
-    r"\{\{\s*(?:[^{}|\n]*\bdisambig(?:uation)?(?: page| cleanup)?|dab|geodis|hndis|numberdis|letter-numbercombdis"
-    r"|mil-unit-dis|letter disambig|schooldis|airport dis|call ?sign dis|roaddis|hospitaldis)\s*(?:\||\}\})",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
-class Range:
+class ByteRange:
     """Bytes [begin, end) of a file."""
 
     path: Path
@@ -40,15 +37,15 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Damage:
-    """A stretch of a .bz2 file, from this byte on, that cannot be decompressed."""
+class DamagedBlock:
+    """A block of a .bz2 file that cannot be decompressed. byte: where it begins."""
 
     byte: int
 
 
 @dataclass
 class Page:
-    """One page of an export, as far as it matters here. timestamp: of its text, in ISO 8601."""
+    """The fields of one page that are used here. timestamp: when its text was saved, in ISO 8601."""
 
     title: str = ""
     namespace: str = ""
@@ -60,31 +57,48 @@ class Page:
 
 
 class Wikipedia(Source):
-    """The articles of one or more exports: namespace 0 without redirects and disambiguation pages. A `Source`."""
+    """A `Source`: the articles of exports, which are namespace 0 without redirects and disambiguation pages."""
 
-    def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
-        """`unit_bytes` of XML make a unit. UserError: a path is not a whole export."""
+    def __init__(self, paths: Sequence[Path], unit_bytes: int, language: str | None = None) -> None:
+        """Checks the exports and cuts them into units.
+
+        Args:
+            paths: exports, or directories of them.
+            unit_bytes: size of a work unit in bytes of XML.
+            language: code of the language of all exports; by default what the header of each says.
+
+        Raises:
+            UserError: a path is not a complete export, or the exports are of several languages.
+        """
         super().__init__()
+        self._sites: dict[Path, Site] = {}
         files = [file for path in paths for file in export_files(path)]
         if not files:
             raise UserError(f"{paths[0]} is the index of an export, which is not needed; give the export itself")
-        for file in files:
-            check_export(file)
-            size = self.add_file(file, spelled(file.name))
-            step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
-            for at in range(0, size, step):
-                self.add(Range(file, at, min(at + step, size)), min(step, size - at))
+        with planning(len(files)) as progress:
+            for file in files:
+                self._sites[file] = read_site(check_export(file), language)
+                size = self.add_file(file, spelled(file.name))
+                step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
+                for at in range(0, size, step):
+                    self.add(ByteRange(file, at, min(at + step, size)), min(step, size - at))
+                progress.update()
+        languages = {site.language: file for file, site in self._sites.items()}
+        if len(languages) > 1:
+            named = " and ".join(f"{file.name} ({code})" for code, file in sorted(languages.items())[:2])
+            raise UserError(f"{named} are of different languages; extract each language into its own --out")
+        (self.language,) = languages
 
-    def read(self, unit: Range) -> Iterator[Document | Skipped]:
-        """The articles among the pages that begin in the range."""
+    def read(self, unit: ByteRange) -> Iterator[Document | Skipped]:
+        """Yields the articles among the pages that begin in the range."""
         for number, raw in enumerate(raw_pages(unit)):
-            if isinstance(raw, Damage):
+            if isinstance(raw, DamagedBlock):
                 yield Skipped(f"{spelled(unit.path.name)} near byte {raw.byte}", "damaged block")
                 continue
             self.consumed += len(raw)
             try:
-                item = article(parse_page(raw))
-            # Whatever is wrong with one page of millions must not end the job: it is counted and named.
+                item = article(parse_page(raw), self._sites[unit.path])
+            # No error in one page of millions may end the job. The page is counted and named.
             except Exception as error:
                 title = re.search(rb"<title>([^<]*)</title>", raw)
                 name = title[1].decode(errors="replace") if title else f"page {number} after byte {unit.begin}"
@@ -93,9 +107,13 @@ class Wikipedia(Source):
 
 
 def export_files(path: Path) -> list[Path]:
-    """The exports that `path` means: itself, or the .xml and .xml.bz2 files of a directory. Indexes are left out."""
+    """Returns the exports at `path`: itself, or the .xml and .xml.bz2 files of a directory, without indexes."""
     if not path.exists():
         raise UserError(f"{path} does not exist; give a MediaWiki export (.xml or .xml.bz2) or a directory of them")
+    if not path.is_dir() and not path.is_file():
+        raise UserError(
+            f"{path} is not a regular file; give a MediaWiki export (.xml or .xml.bz2) or a directory of them"
+        )
     if not path.is_dir():
         return [] if _INDEX_NAME.search(path.name) else [path]
     found = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
@@ -106,36 +124,48 @@ def export_files(path: Path) -> list[Path]:
 
 
 def is_bzip2(path: Path) -> bool:
-    """Whether a file is compressed, by its first bytes."""
+    """Tells whether a file is compressed, by its first bytes."""
     with path.open("rb") as file:
         return file.read(3) == b"BZh"
 
 
-def check_export(path: Path) -> None:
-    """UserError unless the file begins as a MediaWiki export does, declares no DTD, and is whole."""
+def check_export(path: Path) -> bytes:
+    """Returns the header of an export: what is before its first page.
+
+    UserError: the file does not begin as a MediaWiki export, declares a document type, or is not complete.
+    """
     bzip2 = Bzip2File(path) if path.suffix == ".bz2" or is_bzip2(path) else None
     head = b""
-    for _, content in chunks(path, 0, bzip2):
-        head += content or b""
-        if content is None or _PAGE in head or len(head) > _HEAD_BYTES:
+    damage = None  # byte of the first block that cannot be read
+    for position, content in chunks(path, 0, bzip2):
+        if content is None or (bzip2 is not None and not head and position > _BZIP2_HEADER_BYTES):
+            damage = position if content is None else _BZIP2_HEADER_BYTES
+            break
+        head += content
+        if _PAGE in head or len(head) > _MAX_HEAD_BYTES:
             break
     head = head.partition(_PAGE)[0]
-    # MediaWiki writes no document type, and one can make a parser read other files or expand without end.
+    # MediaWiki writes no document type. One could make a parser read other files or expand without end.
     if b"<!DOCTYPE" in head or b"<!ENTITY" in head:
         raise UserError(
             f"{path} declares a document type, which no MediaWiki export does; give the export as downloaded"
         )
+    if b"<mediawiki" not in head and damage is not None:
+        raise UserError(f"{path} is damaged: its bzip2 block at byte {damage} cannot be read; download it again")
     if b"<mediawiki" not in head:
         raise UserError(f"{path} is not a MediaWiki export (no <mediawiki> at its start); check --source and --input")
     size = path.stat().st_size
     tail = b"".join(content or b"" for _, content in chunks(path, max(0, size - (2 << 20)), bzip2))
     if not tail.rstrip().endswith(b"</mediawiki>"):
         raise UserError(f"{path} is cut off or damaged: it does not end with </mediawiki>; download it again")
+    return head
 
 
 def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[int, bytes | None]]:
-    """Yields (byte of the file where it begins, decompressed content) from the first chunk at or after `start` on; None
-    for what cannot be decompressed."""
+    """Yields the chunks that begin at byte `start` or later: (byte where it begins, decompressed content).
+
+    The content is None if it cannot be decompressed.
+    """
     if bzip2 is not None:
         yield from bzip2.blocks(start)
         return
@@ -146,16 +176,16 @@ def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[in
             start += len(content)
 
 
-def raw_pages(unit: Range) -> Iterator[bytes | Damage]:
-    """The `<page>...</page>` elements that begin in the range, as bytes, with one of them in memory at a time.
+def raw_pages(unit: ByteRange) -> Iterator[bytes | DamagedBlock]:
+    """Yields the `<page>...</page>` elements that begin in the range, as bytes, with one in memory at a time.
 
-    A page begins where its first byte stands. In a .bz2 file that byte belongs to the bzip2 block that holds it, and
-    the block to the range that holds the block's first byte; so does a block that is damaged. A page without its end,
-    cut by a damaged block or followed by another page, comes as far as it goes.
+    In a .bz2 file, a page belongs to the bzip2 block that contains the page's first byte. A block, even a damaged one,
+    belongs to the range that contains the block's first byte. If a page has no end, because a damaged block or another
+    page follows, its beginning is yielded.
     """
     bzip2 = Bzip2File(unit.path) if is_bzip2(unit.path) else None
-    buffer, used = b"", 0  # how many bytes of the buffer are done with
-    owned = 0  # how many bytes of the buffer, from its first on, belong to this range
+    buffer, used = b"", 0  # number of bytes of the buffer that were yielded or skipped
+    owned = 0  # number of bytes at the start of the buffer that belong to this range
     for position, content in chunks(unit.path, unit.begin, bzip2):
         buffer, owned, used = buffer[used:], owned - used, 0
         if content is None:
@@ -164,7 +194,7 @@ def raw_pages(unit: Range) -> Iterator[bytes | Damage]:
             buffer, owned = b"", 0
             if position >= unit.end:
                 return
-            yield Damage(position)
+            yield DamagedBlock(position)
             continue
         if position < unit.end:
             own = len(content) if bzip2 is not None else min(len(content), unit.end - position)
@@ -191,7 +221,7 @@ def raw_pages(unit: Range) -> Iterator[bytes | Damage]:
 
 
 def parse_page(raw: bytes) -> Page:
-    """Reads one `<page>` element, in which no entity can be declared. expat.ExpatError: it is not well-formed."""
+    """Parses one `<page>` element, which cannot declare entities. expat.ExpatError: it is not well-formed."""
     page = Page()
     path: list[str] = []
     pieces: list[str] = []
@@ -230,26 +260,26 @@ _FIELDS = {
 
 
 def saved_on(page: Page) -> date | None:
-    """The day on which a page's text was saved, where the export says so."""
+    """Returns the day on which a page's text was saved; None if the export does not tell."""
     try:
         return date.fromisoformat(page.timestamp[:10])
     except ValueError:
         return None
 
 
-def article(page: Page) -> Document | Skipped:
-    """A page's prose, or why it has none."""
+def article(page: Page, site: Site = ENGLISH_SITE) -> Document | Skipped:
+    """Returns a page's prose as a document, or why it has none. site: the wiki that the page is from."""
     reason = None
     if page.namespace not in ("0", "") or (not page.namespace and ":" in page.title):
         reason = "not an article"
-    elif page.is_redirect or page.text.lstrip()[:9].lower() == "#redirect":
+    elif page.is_redirect or site.redirect.match(page.text):
         reason = "redirect"
     elif page.model != "wikitext":
         reason = "not wikitext"
-    elif page.title.endswith("(disambiguation)") or _DISAMBIGUATION.search(page.text):
+    elif page.title.endswith(site.meanings) or site.disambiguation.search(page.text):
         reason = "disambiguation page"
     if reason is None:
-        text = to_prose(page.text, saved_on(page))
+        text = to_prose(page.text, saved_on(page), site)
         if text:
             return Document(page.id, page.title, text)
         reason = "no prose"

@@ -1,4 +1,4 @@
-"""The nested part of MediaWiki markup: {{templates}}, [[links]] and {| tables |}, in one pass from left to right."""
+"""Renders nested MediaWiki markup ({{templates}}, [[links]], {| tables |}) in one pass from left to right."""
 
 import re
 from collections.abc import Callable
@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 
-from data_prep.wikitext.marks import HOLE, PIPE
-from data_prep.wikitext.templates import render_template
+from data_prep.wikitext.markers import PIPE, REMOVED
+from data_prep.wikitext.site import ENGLISH_SITE, Site
+from data_prep.wikitext.templates.registry import render_template
 
-# A link or template with nothing inside is one token; the rest are the ends of nested ones.
+# A token is a link or template without anything nested, or the beginning or end of a construct.
 _TOKEN = re.compile(
     r"""\[\[([^\[\]{}|\n<]+)(?:\|([^\[\]{}|\n]*))?\]\]   # 1, 2: simple link
     |\{\{(?!\{)([^\[\]{}]+)\}\}                          # 3: simple template
@@ -18,14 +19,13 @@ _TOKEN = re.compile(
     """,
     re.MULTILINE | re.VERBOSE | re.IGNORECASE,
 )
-_DROPPED_LINK = re.compile(r"\s*(?:file|image|media|category|special|template|user)\s*:", re.IGNORECASE)
-# [[fr:Titre]]: the same article in another language, shown in the margin.
+# [[fr:Titre]] is the same article in another language, which the wiki shows in the margin.
 _LANGUAGE_LINK = re.compile(r"\s*(?:[a-z]{2,3}|simple|zh-[a-z-]+|be-x-old|roa-[a-z]+|bat-smg|fiu-vro)\s*:\s*\S")
 
 
 @dataclass
 class _Frame:
-    """An open construct. opener: "{{", "[[" or "{|"; pieces: what has been rendered inside it so far."""
+    """An open construct. opener: "{{", "[[" or "{|". pieces: its content that is rendered already."""
 
     opener: str
     pieces: list[str] = field(default_factory=list)
@@ -34,13 +34,18 @@ class _Frame:
 _RenderTemplate = Callable[[str, str], str]
 
 
-def flatten(text: str, written: date | None = None) -> str:
-    """Wikitext with its templates, links and tables replaced by the words that a reader sees in their place.
+def flatten(text: str, written: date | None = None, site: Site = ENGLISH_SITE) -> str:
+    """Replaces templates, links and tables by the words that a reader sees in their place.
 
-    Tables, files and categories go; what the templates become is told in `templates`. An end that was never opened is
-    dropped and so is a beginning that is never closed, with what follows it kept.
+    Tables, files and categories are removed. `templates` tells what templates become. An end without a beginning is
+    removed. So is a beginning without an end, but not the text after it.
+
+    Args:
+        text: the wikitext without extension tags.
+        written: when the page was saved.
+        site: the wiki that it is from.
     """
-    render = partial(render_template, written=written)
+    render = partial(render_template, written=written, site=site)
     stack = [_Frame("")]
     pieces = stack[0].pieces
     position = 0
@@ -51,17 +56,17 @@ def flatten(text: str, written: date | None = None) -> str:
         position = match.end()
         target, label, template, token = match.groups()
         if target is not None:
-            pieces.append(render_link(target, label))
+            pieces.append(render_link(target, label, site))
         elif template is not None:
             pieces.append(_inner(render(template, pieces[-1] if pieces else "")))
         elif token in ("{{", "[["):
             stack.append(_Frame(token))
         elif token in ("}}", "]]"):
-            _close(stack, "{{" if token == "}}" else "[[", render)
+            _close(stack, "{{" if token == "}}" else "[[", render, site)
         elif token[-1] == "|" or token[1] in "tT":
             stack.append(_Frame("{|"))
         else:
-            _close(stack, "{|", render)
+            _close(stack, "{|", render, site)
         pieces = stack[-1].pieces
     pieces.append(text[position:])
     while len(stack) > 1:
@@ -69,8 +74,8 @@ def flatten(text: str, written: date | None = None) -> str:
     return "".join(stack[0].pieces)
 
 
-def _close(stack: list[_Frame], opener: str, render: _RenderTemplate) -> None:
-    """Ends the innermost construct that `opener` began, and takes those left open inside it for plain text."""
+def _close(stack: list[_Frame], opener: str, render: _RenderTemplate, site: Site) -> None:
+    """Ends the innermost construct that `opener` began. Constructs that are open inside it become plain text."""
     if all(frame.opener != opener for frame in stack):
         return
     while stack[-1].opener != opener:
@@ -81,27 +86,27 @@ def _close(stack: list[_Frame], opener: str, render: _RenderTemplate) -> None:
         outer.append(_inner(render(content, outer[-1] if outer else "")))
     elif opener == "[[":
         target, bar, label = content.partition("|")
-        outer.append(render_link(target, label if bar else None))
+        outer.append(render_link(target, label if bar else None, site))
     else:
         outer.append("\n\n")
 
 
 def _unwrap(stack: list[_Frame]) -> None:
     inner = stack.pop()
-    if inner.opener != "{|":  # a table that is never closed reaches to the end of the page
+    if inner.opener != "{|":  # a table without an end reaches to the end of the page
         stack[-1].pieces += inner.pieces
 
 
 def _inner(text: str) -> str:
-    """Rendered text as it may stand inside an outer template or link, where a bare "|" would begin an argument."""
+    """Replaces each "|" of rendered text, because inside an outer template or link it would begin an argument."""
     return text.replace("|", PIPE)
 
 
-def render_link(target: str, label: str | None) -> str:
-    """What a reader sees of [[target|label]]; `label` None where there is no bar."""
+def render_link(target: str, label: str | None, site: Site = ENGLISH_SITE) -> str:
+    """Returns what a reader sees of [[target|label]], or of [[target]] if `label` is None."""
     if ":" in target:
-        if _DROPPED_LINK.match(target):
-            return HOLE
+        if site.hidden_link.match(target):
+            return REMOVED
         if label is None and _LANGUAGE_LINK.match(target):
             return ""
         if target.lstrip().startswith(":"):
@@ -110,5 +115,5 @@ def render_link(target: str, label: str | None) -> str:
         return target.partition("#")[0] or target[1:]
     if label.strip():
         return _inner(label)
-    # The pipe trick: [[Pipe (computing)|]] and [[Boston, Massachusetts|]] show what stands before the qualifier.
+    # The pipe trick: [[Pipe (computing)|]] and [[Boston, Massachusetts|]] show the target without its qualifier.
     return re.sub(r"^[^:]*:|\s*\([^()]*\)$|,.*$", "", target)

@@ -1,56 +1,104 @@
-"""Flat text of a page -> its paragraphs: which lines belong together, and which of them say something."""
+"""Splits the flat text of a page into paragraphs, and keeps those that are prose."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.text import split_sentences
-from data_prep.wikitext.marks import UNKNOWN, reveal
+from data_prep.text.languages import ENGLISH
+from data_prep.text.sentences import split_sentences
+from data_prep.wikitext.markers import UNKNOWN_AMOUNT, unescape_markup
 from data_prep.wikitext.repair import repair
 
 TEXT, INDENTED, ITEM = "text", "indented", "item"
-_SENTENCE_END = re.compile(r"[.!?…][\"')\]”’»]*$")
-# One sentence ends and another begins; "J. Smith" and "Vol. 2" do not look so.
-_INNER_END = re.compile(r"[a-z]{3,}[.!?][\"')\]”’»]* [\"“‘(]?[A-Z]")
 _CITATION = re.compile(r"\bISBN\b|\((?:1[89]|20)\d\d\)|\b(?:eds|[Vv]ol|pp)\.|Press\b")
-_WORD = re.compile(r"[^\W\d_]{2,}")
-_LONG_WORD = re.compile(r"[^\W\d_]{3,}")  # formulas have few of them
-_SENTENCE_WORDS = 4  # of a list item
-_PARAGRAPH_WORDS = 3
-_LONGEST_SENTENCE = 5000  # characters: beyond it, lines are no longer joined to one
+# An entry of a bibliography: "Smith, J. (1990). Title", "Smith, Anna. Title. New York: Norton, 1990", or with a number.
+_BIBLIOGRAPHY = re.compile(
+    r"\b(?:ISBN|ISSN|OCLC|LCCN)\b|\bdoi:|^[A-Z][\w'’-]+, [A-Z][\w.]*(?:[ ,&]+[A-Z][\w.'’-]*)*[.,]? "
+    r"(?:\((?:1[89]|20)\d\d\w?\)|.*\b(?:1[89]|20)\d\d\.$)"
+)
+_CHESS_MOVE = re.compile(
+    r"(?:\d+\.(?:\.\.|…)?)?(?:[KQRBN♔♕♖♗♘]?[a-h]?[1-8]?x?[a-h][1-8](?:=[QRBN])?|[O0]-[O0](?:-[O0])?)[+#!?.]*|\d+\."
+)
+_WITHOUT_BLANKS = frozenset(["ja", "zh"])  # between words, and so between lines
+_EMPTY_PARENTHESES = re.compile(r" *（[\s、，,；;：:・]*）")
+_MIN_SENTENCE_WORDS = 4  # in a list item
+_MIN_PARAGRAPH_WORDS = 3
+_MAX_SENTENCE_CHARACTERS = 5000  # a longer block is not joined with the next one
+
+
+@dataclass(frozen=True)
+class _Script:
+    """How words and sentences are told.
+
+    Attributes:
+        word, long_word: a word of two letters or more, and of three or more; formulas contain few long ones.
+        sentence_end: the end of a text whose last sentence is complete.
+        inner_end: the end of a sentence followed by the beginning of another. "J. Smith" and "Vol. 2" do not match.
+    """
+
+    word: re.Pattern[str]
+    long_word: re.Pattern[str]
+    sentence_end: re.Pattern[str]
+    inner_end: re.Pattern[str]
+
+
+_LATIN = _Script(
+    word=re.compile(r"[^\W\d_]{2,}"),
+    long_word=re.compile(r"[^\W\d_]{3,}"),
+    sentence_end=re.compile(r"[.!?…][\"')\]”’»]*$"),
+    inner_end=re.compile(r"[a-z]{3,}[.!?][\"')\]”’»]* [\"“‘(]?[A-Z]"),
+)
+# Vowel signs belong to the letters of Indian and Arabic scripts, which \w does not match. Two characters of Chinese or
+# Japanese are about a word.
+_LETTER = (
+    r"(?:[^\W\d_][\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0903\u093a-\u094f\u0962\u0963]*)"
+)
+_CHINESE = r"[\u3040-\u30ff\u3400-\u9fff]"
+_STOP = r"[.!?…。！？．؟۔।॥]"
+_CLOSING = r"[\"')\]”’»›“‘）」』】》〉]*"
+_ANY = _Script(
+    word=re.compile(rf"{_CHINESE}{{2}}|{_LETTER}{{2,}}"),
+    long_word=re.compile(rf"{_CHINESE}{{2}}|{_LETTER}{{3,}}"),
+    sentence_end=re.compile(rf"{_STOP}{_CLOSING}$"),
+    inner_end=re.compile(rf"{_LETTER}{{3,}}[.!?؟۔।]{_CLOSING} |[。！？]"),
+)
 
 
 @dataclass
 class Block:
-    """Lines that stand together.
+    """Consecutive lines of one kind.
 
-    kind: TEXT; INDENTED, by ":", as quotations, verses and formulas are; or ITEM, of a list. text: cleaned, one line.
+    Attributes:
+        kind: TEXT; INDENTED (by ":", such as quotations, verses and formulas); or ITEM (of a list).
+        text: the cleaned text, as one line.
+        script: how its words and sentences are told.
     """
 
     kind: str
     text: str
+    script: _Script = _LATIN
 
     @property
     def words(self) -> int:
-        """Words of two letters or more."""
-        return len(_WORD.findall(self.text))
+        """Number of words of two letters or more."""
+        return len(self.script.word.findall(self.text))
 
     @property
     def is_open(self) -> bool:
-        """Whether a sentence is still going on at the end."""
-        return not _SENTENCE_END.search(self.text)
+        """Whether its last sentence has no end."""
+        return not self.script.sentence_end.search(self.text)
 
 
-def paragraphs(text: str) -> list[str]:
-    """The paragraphs of flat text.
+def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
+    """Returns the paragraphs of flat text in a language.
 
-    Lines up to an empty one are joined; a sentence that an indented formula interrupts goes on after it; list items
-    stand for themselves.
+    Lines up to an empty line are joined. A sentence continues after an indented formula that interrupts it. Each list
+    item is a paragraph of its own.
     """
     kept: list[str] = []
-    lead = ""  # "He said:", too short to stand alone: kept when something follows
+    lead = ""  # "He said:" is too short for a paragraph; it is kept if prose follows
     previous = Block(TEXT, "")
-    for block in join_sentences(blocks(text)):
+    for block in join_sentences(blocks(text, language)):
         if is_prose(block, after=previous):
             kept += [lead, block.text] if lead else [block.text]
             lead = ""
@@ -60,17 +108,19 @@ def paragraphs(text: str) -> list[str]:
     return kept
 
 
-def blocks(text: str) -> Iterator[Block]:
-    """Lines put together, none empty; what tables left behind is dropped."""
+def blocks(text: str, language: str = ENGLISH) -> Iterator[Block]:
+    """Joins lines to blocks, none of them empty. Remains of tables are removed."""
     kind, lines = TEXT, list[str]()
+    script = _LATIN if language == ENGLISH else _ANY
+    blank = "" if language in _WITHOUT_BLANKS else " "
     for line in [*text.split("\n"), ""]:
         line = line.strip()
         content = line.lstrip("*#:; ")
         prefix = line[: len(line) - len(content)]
         line_kind = TEXT if not prefix else INDENTED if set(prefix) <= {":", " "} else ITEM
         if lines and (not content or line_kind != kind or kind == ITEM):
-            if cleaned := clean(" ".join(lines)):
-                yield Block(kind, cleaned)
+            if cleaned := clean(blank.join(lines), language):
+                yield Block(kind, cleaned, script)
             lines = []
         if content and not line.startswith(("|", "! ", "!!", "!-", "{|", "----")):
             lines.append(content)
@@ -78,14 +128,14 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def join_sentences(found: Iterator[Block]) -> Iterator[Block]:
-    """Blocks of which an indented one that ends the sentence before it, or only interrupts it, is a part of that one.
+    """Joins blocks that are parts of one sentence, such as a sentence that an indented formula interrupts or ends.
 
-    "It is" / ": E = mc^2," / "where m is the mass." become one; a quotation after a colon stays one of its own.
+    "It is" / ": E = mc^2," / "where m is the mass." become one block. A quotation after a colon stays separate.
     """
     current: Block | None = None
     for block in found:
         if current is not None and _goes_on(current, block):
-            current = Block(current.kind, f"{current.text} {block.text}")
+            current = Block(current.kind, f"{current.text} {block.text}", current.script)
             continue
         if current is not None:
             yield current
@@ -95,36 +145,48 @@ def join_sentences(found: Iterator[Block]) -> Iterator[Block]:
 
 
 def _goes_on(current: Block, block: Block) -> bool:
-    if current.kind != TEXT or len(current.text) > _LONGEST_SENTENCE or not current.is_open:
+    if current.kind != TEXT or len(current.text) > _MAX_SENTENCE_CHARACTERS or not current.is_open:
         return False
-    if current.words < _PARAGRAPH_WORDS:
+    if current.words < _MIN_PARAGRAPH_WORDS:
         return False
-    is_formula = block.words < _PARAGRAPH_WORDS
+    is_formula = block.words < _MIN_PARAGRAPH_WORDS
     if block.kind == INDENTED:
         return is_formula or not current.text.endswith(":")
     return block.kind == TEXT and block.text[0].islower()
 
 
-def clean(text: str) -> str:
-    """One paragraph without marks, with the punctuation mended where something was dropped."""
+def clean(text: str, language: str = ENGLISH) -> str:
+    """Cleans one paragraph: repairs punctuation around removed things, and removes markers and escapes."""
     text = repair(" ".join(text.split()))
-    if UNKNOWN in text:
-        text = " ".join(sentence for sentence in split_sentences(text) if UNKNOWN not in sentence)
-    return " ".join(reveal(text).split())
+    if language != ENGLISH:
+        text = _EMPTY_PARENTHESES.sub("", text)
+    if UNKNOWN_AMOUNT in text:
+        text = " ".join(sentence for sentence in split_sentences(text, language) if UNKNOWN_AMOUNT not in sentence)
+    return " ".join(unescape_markup(text).split())
 
 
 def is_prose(block: Block, after: Block) -> bool:
-    """Whether a block says something.
+    """Tells whether a block is prose.
 
-    A paragraph ends as a sentence does, or has a few words; an entry of a list has to be or to hold a sentence; what is
-    indented may also be the quotation that the block before it leads up to.
+    A paragraph must end like a sentence or have a few words. A list item must be or contain a sentence. An indented
+    block may also be a quotation that the block before it (`after`) introduces.
     """
     if block.kind != TEXT and block.is_open:
-        if len(_LONG_WORD.findall(block.text)) < _SENTENCE_WORDS:
+        if len(block.script.long_word.findall(block.text)) < _MIN_SENTENCE_WORDS:
             return False
         if block.kind == INDENTED and after.kind != ITEM:
             return True
-        return _INNER_END.search(block.text) is not None and not _CITATION.search(block.text)
+        return block.script.inner_end.search(block.text) is not None and not _CITATION.search(block.text)
+    if _is_chess(block.text):
+        return False
     if block.kind == ITEM:
-        return block.words >= _SENTENCE_WORDS
-    return block.words >= _PARAGRAPH_WORDS or (block.words > 0 and not block.is_open)
+        return block.words >= _MIN_SENTENCE_WORDS and not _BIBLIOGRAPHY.search(block.text)
+    return block.words >= _MIN_PARAGRAPH_WORDS or (block.words > 0 and not block.is_open)
+
+
+def _is_chess(text: str) -> bool:
+    """Tells whether a block is the score of a chess game: most of its words are moves."""
+    if not text[0].isdecimal():
+        return False
+    words = text.split()
+    return 2 * sum(_CHESS_MOVE.fullmatch(word) is not None for word in words) > len(words)

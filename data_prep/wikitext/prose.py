@@ -1,40 +1,27 @@
-"""From a page's wikitext to its paragraphs."""
+"""Turns the wikitext of a page into prose. It runs all stages in order."""
 
 import html
 import re
 from datetime import date
 
-from data_prep.wikitext.arguments import names
-from data_prep.wikitext.marks import HOLE, without_marks
+from data_prep.wikitext.markers import REMOVED, strip_markers
 from data_prep.wikitext.markup import flatten
 from data_prep.wikitext.paragraphs import paragraphs
 from data_prep.wikitext.scripts import render_scripts
+from data_prep.wikitext.site import ENGLISH_SITE, Site, heading
 from data_prep.wikitext.tags import render_tags
+from data_prep.wikitext.templates.arguments import names
+from data_prep.wikitext.variants import choose_variants
 
 _HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
-# Sections that list instead of telling.
-_DROPPED_SECTIONS = frozenset(
-    names(
-        """
-        see also|references|external links|further reading|notes|bibliography|footnotes|citations
-        works cited|notes and references|references and notes|notes and sources|sources and notes
-        references and further reading|references and sources|sources and references|notes and citations
-        citations and notes|literature cited|bibliography and references|references and bibliography
-        further reading and references|external references|external sources|external links and references
-        references and external links|general references|cited references|cited sources|cited works
-        specific references|primary sources|secondary sources|explanatory notes|endnotes
-        notes and bibliography|bibliography and further reading|selected bibliography
-        select bibliography|gallery|galleries|image gallery|photo gallery
-        external link|reference|weblinks|web links|related pages|references in popular culture and notes
-        """
-    )
-)
 _LINK = re.compile(
     r"\[(?:(?:https?|ftp|ftps|irc|news|gopher|sftp):(?://)?|//|mailto:)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]", re.I
 )
 _ITALIC_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]+?\w)'''(?=s?\b|\s)(?!')")
+# A line in bold type that is no sentence: it stands in the place of a heading.
+_BOLD_HEADING = re.compile(r"^[ \t]*'''(?!')[^'\n]*[^'\n.!?…](?<!')'''[ \t]*:?[ \t]*$", re.MULTILINE)
 _QUOTES = re.compile(r"'{2,}")
-# What follows a tag's name has the form of attributes: "x<small y and z>2" holds no tag.
+# The text after a tag's name must look like attributes: "x<small y and z>2" contains no tag.
 _TAG = re.compile(
     r"</?(abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|data|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|includeonly|ins"
     r"|kbd|li|mark|noinclude|nobr|nowiki|ol|onlyinclude|p|poem|pre|q|ref|references|rb|rp|rt|rtc|ruby|s|samp|section|small"
@@ -45,26 +32,37 @@ _TAG = re.compile(
 _BREAKING_TAGS = frozenset(names("blockquote|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|pre|td|th|tr|ul"))
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
 _SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
+# Joiners (200c, 200d) decide how words of Indian and Arabic scripts are written.
+_MEANINGLESS = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
 
 
-def to_prose(wikitext: str, written: date | None = None) -> str:
-    """The running text of a page: paragraphs separated by one "\n", "" where there is none.
+def to_prose(wikitext: str, written: date | None = None, site: Site = ENGLISH_SITE) -> str:
+    """Returns the running text of a page: paragraphs separated by one "\n"; "" if there is none.
 
-    Tables, boxes, files, references, headings and the sections after the text are left out; so are list items that
-    are not sentences (BERT's rule for Wikipedia, section 3.1 of its paper: text passages, no lists, tables or headers).
-    written: when the page was saved, which {{CURRENTYEAR}} and {{age|...}} show.
+    Tables, boxes, files, references, headings and the sections after the text are left out. So are list items that are
+    not sentences. BERT uses the same rule for Wikipedia (section 3.1 of its paper): text passages, no lists, tables or
+    headers.
+
+    Args:
+        wikitext: of the page.
+        written: when the page was saved, which {{CURRENTYEAR}} and {{age|...}} show.
+        site: the wiki that the page is from.
     """
-    text = render_tags(without_marks(wikitext))
-    text = flatten(drop_sections(text), written)
-    text = _LINK.sub(lambda match: match[1] or HOLE, text)
+    text = render_tags(strip_markers(wikitext))
+    if site.variants:
+        text = choose_variants(text, site.variants)
+    text = flatten(drop_sections(text, site), written, site)
+    text = _LINK.sub(lambda match: match[1] or REMOVED, text)
     if "''" in text:
+        text = _BOLD_HEADING.sub("\n", text)
         text = _QUOTES.sub("", _ITALIC_POSSESSIVE.sub(r"\1'", text))
     text = _TAG.sub(_replace_tag, render_scripts(text))
     if "&" in text:
         text = html.unescape(text)
-    text = _INVISIBLE.sub("", _SPACES.sub(" ", _SWITCH.sub("", text)))
-    return "\n".join(paragraphs(text))
+    invisible = _INVISIBLE if site.is_english else _MEANINGLESS
+    text = invisible.sub("", _SPACES.sub(" ", _SWITCH.sub("", text)))
+    return "\n".join(paragraphs(text, site.language))
 
 
 def _replace_tag(match: re.Match[str]) -> str:
@@ -72,8 +70,8 @@ def _replace_tag(match: re.Match[str]) -> str:
     return "\n\n" if name in _BREAKING_TAGS else " " if name == "br" else ""
 
 
-def drop_sections(text: str) -> str:
-    """Text without its headings, and without the sections of references, links and notes and what is below them."""
+def drop_sections(text: str, site: Site = ENGLISH_SITE) -> str:
+    """Removes headings, and sections of references, links and notes with their subsections."""
     kept, position, dropping = [], 0, 0  # dropping: level of the section being dropped, 0 when none is
     for match in _HEADING.finditer(text):
         level = len(match[1])
@@ -81,8 +79,8 @@ def drop_sections(text: str) -> str:
             kept.append(text[position : match.start()])
         position = match.end()
         if not dropping or level <= dropping:
-            title = re.sub(r"['\[\]:]|\{\{[^{}]*\}\}|<[^<>]*>", "", match[2]).strip().lower()
-            dropping = level if title in _DROPPED_SECTIONS else 0
+            title = re.sub(r"['\[\]:]|\{\{[^{}]*\}\}|<[^<>]*>", "", match[2])
+            dropping = level if heading(title) in site.sections else 0
     if not dropping:
         kept.append(text[position:])
     return "\n\n".join(kept)

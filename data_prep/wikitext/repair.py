@@ -1,82 +1,82 @@
-"""Punctuation around what was dropped: no empty parentheses, doubled commas or blanks before a full stop."""
+"""Repairs punctuation around removed things: empty parentheses, doubled commas, blanks before a full stop."""
 
 import re
 
-from data_prep.wikitext.marks import HOLE, SAID, SAID_END, UNKNOWN
+from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED, UNKNOWN_AMOUNT
 
-_OPEN, _CLOSED = "\ue005", "\ue006"  # parentheses that have been looked at
-_MARK = re.compile(f"[{HOLE}{SAID}{UNKNOWN}]")
+_OPEN, _CLOSED = "\ue005", "\ue006"  # parentheses that are done
+_MARKER = re.compile(f"[{REMOVED}{PRONUNCIATION}{UNKNOWN_AMOUNT}]")
 _GROUP = re.compile(r"\(([^()]*)\)")
-_SEPARATOR = re.compile(rf"\s*([;,])(?=\s|$|[{HOLE}{SAID}])\s*")
-_SAID = re.compile(rf"\s*{SAID}([^{SAID_END}]*){SAID_END}")
-# What only leads up to a pronunciation or a dropped template, and says nothing without it.
+_SEPARATOR = re.compile(rf"\s*([;,])(?=\s|$|[{REMOVED}{PRONUNCIATION}])\s*")
+_PRONUNCIATION = re.compile(rf"\s*{PRONUNCIATION}([^{PRONUNCIATION_END}]*){PRONUNCIATION_END}")
+# Words that only introduce a pronunciation or a removed template, and mean nothing without it.
 _LEADING = (
     r"(?:pronounced|pronunciation|pron\.?|ipa|locally|also|or|and|in|is|listen|local|native|as|traditionally|usually"
     r"|sometimes|commonly|rarely|the|u\.?s\.?|u\.?k\.?|rp|ga|american|british|australian|canadian|english|years|ago|born"
     r"|age|aged|respectively|see|stress|on|first|second|third|syllable|with)"
 )
-_EMPTY_PART = re.compile(rf"(?:{HOLE}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?:?)*", re.IGNORECASE)
-# A sentence that speaks of the sound itself needs it: "the vowel /a/", "pronounced /a/".
-_SPEAKS_OF_SOUND = re.compile(rf"(?:(?:^|\s)[a-z]+[:,]?|[/{SAID_END}],?)$")
+_EMPTY_PART = re.compile(rf"(?:{REMOVED}|\s|[/:,'\"“”–-]|\b{_LEADING}\b\.?:?)*", re.IGNORECASE)
+# A sentence about the sound itself needs the pronunciation: "the vowel /a/", "pronounced /a/".
+_SPEAKS_OF_SOUND = re.compile(rf"(?:(?:^|\s)[a-z]+[:,]?|[/{PRONUNCIATION_END}],?)$")
 _SOUND_WORD = re.compile(
     r"(?:^|\s)(?:vowels?|consonants?|phonemes?|sounds?|named|as|like|to|of|is|and|or|than|with|by)$"
 )
 _QUOTING = ("⟨", '"', "“", "‘", "'", "[", "/")
 _ELLIPSIS = re.compile(r"\. \. \.(?: \.)?")
-# A blank before a full stop or comma: left by a reference that stood between, or typed.
+# A blank before a full stop or comma: typed, or left by a reference that was removed.
 _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]|$)")
-_AT_START = re.compile(rf"^(?:{HOLE}[\s{HOLE}]*[.,;:]*\s*)+")
-_BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{HOLE}[\s{HOLE}]*(?=[,;:.)])")  # "a, ⌀, b": the later mark stays
-_BEFORE_STOP = re.compile(rf"\s*{HOLE}[\s{HOLE}]*(?=[.,;:!?)\]’”](?:\s|$|[{HOLE}\"'”’)\]]))")
-_AFTER_BLANK = re.compile(rf"(?<=[\s(\[“‘]){HOLE}[\s{HOLE}]*")
+_AT_START = re.compile(rf"^(?:{REMOVED}[\s{REMOVED}]*[.,;:]*\s*)+")
+_BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")  # "a, ⌀, b": the later comma stays
+_BEFORE_STOP = re.compile(rf"\s*{REMOVED}[\s{REMOVED}]*(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))")
+_AFTER_BLANK = re.compile(rf"(?<=[\s(\[“‘]){REMOVED}[\s{REMOVED}]*")
 
 
 def repair(text: str) -> str:
-    """Mends one paragraph: what is left around a HOLE or a pronunciation, and blanks before a full stop or a comma.
+    """Repairs one paragraph around the markers REMOVED and PRONUNCIATION, and blanks before a full stop or comma.
 
     An ellipsis typed as ". . ." becomes "...".
     """
-    if _MARK.search(text):
-        text = _repair_marked(text)
+    if _MARKER.search(text):
+        text = _repair_around_markers(text)
     return _LOOSE_STOP.sub(r"\1", _ELLIPSIS.sub("...", text).strip())
 
 
-def _repair_marked(text: str) -> str:
+def _repair_around_markers(text: str) -> str:
     before = None
     while before != text:  # from the innermost parentheses outwards
         before = text
         text = _GROUP.sub(_repair_group, text)
     text = text.replace(_OPEN, "(").replace(_CLOSED, ")")
-    text = _SAID.sub(lambda match: _keep_sound(match, _SPEAKS_OF_SOUND), text)
+    text = _PRONUNCIATION.sub(lambda match: _keep_pronunciation(match, _SPEAKS_OF_SOUND), text)
     text = _AT_START.sub("", text)
     text = _BEFORE_SEPARATOR.sub("", text)
     text = _BEFORE_STOP.sub("", text)
-    return _AFTER_BLANK.sub("", text).replace(HOLE, "")
+    return _AFTER_BLANK.sub("", text).replace(REMOVED, "")
 
 
-def _keep_sound(match: re.Match[str], reason: re.Pattern[str]) -> str:
-    """A pronunciation in running text, or nothing where it only accompanies a name."""
+def _keep_pronunciation(match: re.Match[str], reason: re.Pattern[str]) -> str:
+    """Returns a pronunciation in running text, or "" if it only accompanies a name."""
     before = match.string[max(0, match.start() - 40) : match.start()]
-    if match[0].startswith(SAID) and before.endswith(_QUOTING):
-        return match[1]  # ⟨⌀⟩, "⌀": the sentence is about it
+    if match[0].startswith(PRONUNCIATION) and before.endswith(_QUOTING):
+        return match[1]  # in quotation marks or brackets: the sentence is about it
     return f" {match[1]}" if reason.search(before) else ""
 
 
 def _repair_group(match: re.Match[str]) -> str:
-    """A pair of parentheses with nothing nested: its empty parts go, and it goes itself when nothing is left."""
+    """Removes the empty parts of a pair of parentheses without nested ones, and the pair if nothing is left."""
     content = match[1]
-    if not _MARK.search(content):
+    if not _MARKER.search(content):
         return f"{_OPEN}{content}{_CLOSED}"
     parts = _SEPARATOR.split(content)  # part, separator, part, ...
     text = ""
     for index in range(0, len(parts), 2):
         part = parts[index]
-        if UNKNOWN in part:
+        if UNKNOWN_AMOUNT in part:
             continue
-        is_marked = _MARK.search(part)
-        if not part.strip() or (is_marked and _EMPTY_PART.fullmatch(_SAID.sub(HOLE, part))):
+        is_marked = _MARKER.search(part)
+        if not part.strip() or (is_marked and _EMPTY_PART.fullmatch(_PRONUNCIATION.sub(REMOVED, part))):
             continue
-        part = _SAID.sub(lambda said: _keep_sound(said, _SOUND_WORD), part)
+        part = _PRONUNCIATION.sub(lambda said: _keep_pronunciation(said, _SOUND_WORD), part)
         text += f"{parts[index - 1]} {part}" if text else part
-    text = re.sub(rf"(?<=\s){HOLE}\s*|\s*{HOLE}$|{HOLE}", "", text).strip()
-    return f"{_OPEN}{text}{_CLOSED}" if text else HOLE
+    text = re.sub(rf"(?<=\s){REMOVED}\s*|\s*{REMOVED}$|{REMOVED}", "", text).strip()
+    return f"{_OPEN}{text}{_CLOSED}" if text else REMOVED

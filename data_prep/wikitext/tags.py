@@ -1,9 +1,9 @@
-"""Comments and extension tags: <ref>, <math>, <nowiki>, <gallery>, ... whose content is no wikitext."""
+"""Removes comments and extension tags (<ref>, <math>, <nowiki>, ...), whose content is not wikitext."""
 
 import re
 
 from data_prep.wikitext.latex import to_text
-from data_prep.wikitext.marks import HOLE, shield
+from data_prep.wikitext.markers import REMOVED, escape_markup
 
 _DROPPED = (
     "gallery|timeline|imagemap|score|hiero|graph|templatedata|templatestyles|mapframe|maplink|inputbox|indicator"
@@ -13,6 +13,8 @@ _EXTENSION = re.compile(
     rf"""<!--.*?(?:-->|\Z)
     |<(?:{_DROPPED})\b[^<>]*?/>                                                 # nothing inside
     |<ref\b[^<>]*>[^<]*(?:<(?!/?ref\b)[^<]*)*</ref\s*>                          # never beyond another beginning
+    |<(?P<shown>syntaxhighlight|source)\b[^<>]*?\sinline\b[^<>]*(?<!/)>
+     (?P<code>[^<]*(?:<(?!/?(?P=shown)\b)[^<]*)*)</(?P=shown)\s*>
     |<(?P<dropped>{_DROPPED})\b[^<>]*>[^<]*(?:<(?!/?(?P=dropped)\b)[^<]*)*</(?P=dropped)\s*>
     |<nowiki\s*>(?P<nowiki>[^<]*(?:<(?!/?nowiki\b)[^<]*)*)</nowiki\s*>
     |<(?P<math>math|chem|ce)\b[^<>]*>(?P<latex>[^<]*(?:<(?!/?(?P=math)\b)[^<]*)*)</(?P=math)\s*>
@@ -25,10 +27,10 @@ _BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
 
 
 def render_tags(text: str) -> str:
-    """Wikitext without comments and extension tags: formulas become text, <nowiki> is shielded, the rest is dropped."""
+    """Removes comments and extension tags. Formulas become text; the content of <nowiki> is escaped."""
     if "<" not in text:
         return text
-    while True:  # a reference can hold a comment, and a gallery a reference
+    while True:  # a reference can contain a comment, and a gallery a reference
         rendered = _EXTENSION.sub(_render, text)
         if rendered == text:
             return text
@@ -37,16 +39,18 @@ def render_tags(text: str) -> str:
 
 def _render(match: re.Match[str]) -> str:
     if match["nowiki"] is not None:
-        return shield(match["nowiki"])
+        return escape_markup(match["nowiki"])
+    if match["code"] is not None:
+        return escape_markup(match["code"])
     if match["latex"] is not None:
-        return shield(_between_words(match, to_text(match["latex"])))
+        return escape_markup(_between_words(match, to_text(match["latex"])))
     if match[0].startswith("<!--"):
         return ""
-    return HOLE
+    return REMOVED
 
 
 def _between_words(match: re.Match[str], formula: str) -> str:
-    """A formula with the blanks at its ends that keep it from words: <math>~n~</math>photon."""
+    """Adds the blanks that separate a formula from words around it: <math>~n~</math>photon."""
     before = match.string[max(0, match.start() - 1) : match.start()].isalnum() and re.match(_BLANK, match["latex"])
     after = match.string[match.end() : match.end() + 1].isalnum() and re.search(rf"{_BLANK}\Z", match["latex"])
     return f"{' ' * bool(before)}{formula}{' ' * bool(after)}"

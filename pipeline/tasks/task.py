@@ -1,70 +1,194 @@
-"""The paper's tasks (sections 4.2 and A.4): what they are, and how the paper fine-tunes on them (Table 14)."""
+"""What a task is: one object that owns its labels, metrics, files, submissions and hyperparameters.
 
+A `Task` is made of small parts. The paper's tasks are made in `registry`; any other one can be made at run time.
+"""
+
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
-from data_prep.errors import UserError
-from pipeline.tasks.submissions import LABELS
+if TYPE_CHECKING:
+    from pipeline.tasks.examples import Examples
+    from pipeline.tasks.predictions import Predictions
 
-Kind = Literal["classification", "regression", "choice", "spans", "conditioned_spans"]
+Kind = Literal["classification", "regression", "choice", "tagging", "spans", "conditioned_spans"]
+Metric = Literal["accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman", "rmse"]
+"""The metrics of labels. Those of answers to questions have the names that `squad_metrics.squad` gives them."""
+EntityMetric = Literal["entity_f1", "entity_precision", "entity_recall"]
+"""Further metrics of tagging, see `tagging_metrics`."""
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """The defaults of a task's fine-tuning (Table 14 of the paper).
+
+    Attributes:
+        learning_rate: peak of a linear warm-up and decay.
+        batch_size: samples in an optimizer step: texts or pairs, windows of a passage, questions with their options.
+        dropout: inside the encoder; that of the classifier is 0.1 for every task.
+        steps, warmup_steps: optimizer steps; both None if `epochs` decides.
+        max_length: tokens of the longest sequence, special tokens included.
+        epochs: passes over the training examples, where there is no number of steps.
+    """
+
+    learning_rate: float
+    batch_size: int
+    dropout: float
+    steps: int | None
+    warmup_steps: int | None
+    max_length: int = 512
+    epochs: float = 3.0
+
+    @property
+    def warmup_fraction(self) -> float:
+        """The part of the steps that is warm-up."""
+        return 0.1 if self.steps is None or self.warmup_steps is None else self.warmup_steps / self.steps
+
+    def steps_of(self, examples: int, batch_size: int) -> int:
+        """The number of steps of a run on so many training examples."""
+        return steps_of_epochs(self.epochs, examples, batch_size) if self.steps is None else self.steps
+
+
+def steps_of_epochs(epochs: float, examples: int, batch_size: int) -> int:
+    """The number of steps in which each example is seen `epochs` times, at least 1."""
+    return max(1, math.ceil(epochs * examples / batch_size))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of tables with a task's examples.
+
+    Attributes:
+        text: the text; the tokens of tagging; the passage of questions with choices.
+        second_text: the second text of a pair, or the question; None if there is none.
+        label: the label, the number, the tags or the right choice.
+        choices: a column for each choice, or one column with a list of them.
+    """
+
+    text: str
+    second_text: str | None = None
+    label: str = "label"
+    choices: tuple[str, ...] = ()
+
+
+class OfficialFiles(Protocol):
+    """The layout of the files that a task is published as."""
+
+    @property
+    def archives(self) -> tuple[str, ...]:
+        """Directories, below a root with the data of many tasks, that may hold this task's files."""
+        ...
+
+    @property
+    def table_columns(self) -> Columns:
+        """The columns of a table with such examples."""
+        ...
+
+    def find(self, task: "Task", directory: Path) -> dict[str, list[Path]]:
+        """The files in `directory`, by split; empty if there are none."""
+        ...
+
+    def read(self, task: "Task", split: str, files: list[Path]) -> "Examples":
+        """The examples of one split. Raises UserError, with file and line, for broken content."""
+        ...
+
+
+class HubColumns(Protocol):
+    """The columns of a task's data set on the Hugging Face hub."""
+
+    @property
+    def extra_subsets(self) -> Mapping[str, str]:
+        """Further subsets of the data set: the test split of subset KEY is the task's split VALUE."""
+        ...
+
+    def read(self, task: "Task", split: str, rows: Any, place: str) -> "Examples":
+        """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
+        ...
+
+
+class SubmissionFormat(Protocol):
+    """The format in which a leaderboard takes a task's predictions."""
+
+    def write(self, task: "Task", split: str, predictions: "Predictions", directory: Path) -> list[Path]:
+        """Writes the submission of one split; returns the files, none for a split that is not submitted."""
+        ...
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task and its defaults.
+    """A task.
 
     Attributes:
-        name: on the command line.
-        kind: which head it has: classes, a number, one of several options, a stretch of a passage, or a stretch or
-            the verdict that there is none.
-        learning_rate: peak of a linear warm-up and decay.
-        batch_size: texts or pairs, windows of SQuAD, questions of RACE, in an optimizer step.
-        dropout: inside the encoder; that of the classifier is 0.1 throughout.
-        steps, warmup_steps: optimizer steps.
-        max_length: tokens of the longest sequence, special ones included.
-        dev_splits: what is evaluated while training; the first chooses the best step.
+        name: on the command line and in the files of a run.
+        kind: which head it has: "classification", "regression" (one number), "choice" (one of several options),
+            "tagging" (a class for each token), "spans" (an answer in a passage) or "conditioned_spans" (an answer, or
+            the verdict that there is none).
+        hyperparameters: the defaults of its fine-tuning.
+        labels: names of the head's outputs, in the order of the logits: the classes, the options, or the one number.
+            Empty for spans.
+        metrics: what is reported; the first is the one of the paper's tables.
+        best_by: the metric that chooses the best step; None for the first of `metrics`.
+        value_range: lowest and highest value of a regression.
+        dev_splits: the splits that are evaluated while training; the first one chooses the best step.
+        files: the layout of its official files; None if it has none.
+        hub: the columns of its data set on the hub; None if it has none.
+        submission: the format of its leaderboard; None if it has none.
+        starts_from: the task whose fine-tuned model the paper starts from (section 4.9); None for a pre-trained one.
+        columns: of the user's own files; None for a task that is known by its name.
+
+    Raises:
+        ValueError: labels or metrics that do not suit the kind.
     """
 
     name: str
     kind: Kind
-    learning_rate: float
-    batch_size: int
-    dropout: float
-    steps: int
-    warmup_steps: int
-    max_length: int = 512
+    hyperparameters: Hyperparameters
+    labels: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    best_by: str | None = None
+    value_range: tuple[float, float] = (0.0, 1.0)
     dev_splits: tuple[str, ...] = ("dev",)
+    files: OfficialFiles | None = None
+    hub: HubColumns | None = None
+    submission: SubmissionFormat | None = None
+    starts_from: str | None = None
+    columns: Columns | None = None
+
+    def __post_init__(self) -> None:
+        if not self.metrics or not self.dev_splits:
+            raise ValueError(f"task {self.name} has no metrics, or no dev splits")
+        if self.is_extractive:
+            if self.labels:
+                raise ValueError(f"task {self.name} answers with spans; it has no labels")
+            return
+        known = set(get_args(Metric)) | (set(get_args(EntityMetric)) if self.kind == "tagging" else set())
+        if unknown := set(self.metrics) - known:
+            raise ValueError(f"task {self.name} has an unknown metric: {', '.join(sorted(unknown))}")
+        if self.score not in self.metrics:
+            raise ValueError(f"task {self.name} has no metric {self.score!r} to choose the best step by")
+        wanted = "one label" if self.kind == "regression" else "at least two labels"
+        if (len(self.labels) == 1) != (self.kind == "regression") or not self.labels:
+            raise ValueError(f"task {self.name} is a {self.kind} and needs {wanted}; it has {len(self.labels)}")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"task {self.name} has a label twice: {', '.join(self.labels)}")
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the classes (of RACE: the options), in the order of the logits; none for other kinds."""
-        return LABELS.get(self.name, ())
+    def score(self) -> str:
+        """The name of the metric that chooses the best step."""
+        return self.best_by or self.metrics[0]
 
+    @property
+    def is_extractive(self) -> bool:
+        """Whether the answer is a span of a passage (SQuAD)."""
+        return self.kind in ("spans", "conditioned_spans")
 
-_MNLI_DEV = ("dev_matched", "dev_mismatched")
+    @property
+    def sequences_per_sample(self) -> int:
+        """How many sequences the model reads for one sample: one for each option, else one."""
+        return len(self.labels) if self.kind == "choice" else 1
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        Task("cola", "classification", 1e-5, 16, 0.0, 5336, 320),
-        Task("stsb", "regression", 2e-5, 16, 0.0, 3598, 214),
-        Task("sst2", "classification", 1e-5, 32, 0.0, 20935, 1256),
-        Task("mnli", "classification", 3e-5, 128, 0.0, 10000, 1000, dev_splits=_MNLI_DEV),
-        Task("qnli", "classification", 1e-5, 32, 0.0, 33112, 1986),
-        Task("qqp", "classification", 5e-5, 128, 0.1, 14000, 1000),
-        Task("rte", "classification", 3e-5, 32, 0.1, 800, 200),
-        Task("mrpc", "classification", 2e-5, 32, 0.0, 800, 200),
-        Task("wnli", "classification", 2e-5, 16, 0.1, 2000, 250),
-        Task("squad1", "spans", 5e-5, 48, 0.0, 3649, 365, max_length=384),
-        Task("squad2", "conditioned_spans", 3e-5, 48, 0.0, 8144, 814),
-        Task("race", "choice", 2e-5, 32, 0.1, 12000, 1000),
-    )
-}
-"""Table 14 of the paper."""
-
-
-def find_task(name: str) -> Task:
-    """The task called `name`. Raises UserError for another name."""
-    if name not in TASKS:
-        raise UserError(f"there is no task {name!r}; choose one of {', '.join(TASKS)}")
-    return TASKS[name]
+    def in_percent(self, value: float) -> float:
+        """The value of a metric in percent. Metrics of SQuAD are percentages already."""
+        return value if self.is_extractive else 100 * value

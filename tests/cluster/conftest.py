@@ -1,9 +1,14 @@
-"""Two hosts on a switch, for all tests of this folder."""
+"""A cluster of two hosts, and the run that others are compared with, for all tests of this folder."""
+
+import json
 
 import pytest
 
 from tests.cluster.hosts import Cluster, what_is_missing
-from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.conftest import corpus, run  # noqa: F401
+from tests.pipeline.test_pretrain import CONFIG, command
+
+STEPS = 60
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +23,19 @@ def cluster(tmp_path_factory):
         yield cluster
     finally:
         cluster.end()
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory):
+    """The DeepSpeed JSON of the runs."""
+    path = tmp_path_factory.mktemp("config") / "small.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.fixture(scope="session")
+def alone(corpus, config, tmp_path_factory):  # noqa: F811
+    """The run of one process, in fp32."""
+    output = tmp_path_factory.mktemp("run") / "alone"
+    run(*command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1))
+    return output

@@ -1,11 +1,12 @@
-"""Hosts that a test makes out of namespaces: own network, processes, host name and mounts, and the machine's files.
+"""Hosts made of namespaces. Each has its own network, processes, host name and mounts, and shares the machine's files.
 
-They hang on one switch, a bridge in a namespace of its own:
+All hosts are connected to one switch, a bridge in a namespace of its own:
 
     node1 eth0 ---- port1 [switch] port2 ---- eth0 node2
 
-Each runs an sshd with keys, configuration and home of the test's making; nothing of the machine's own is used or
-changed. A host is the process tree below its sshd: killing that is pulling the plug, and leaves nothing to tidy up.
+Each host runs an sshd with keys, configuration and home directory made by the test. The machine's own are neither used
+nor changed. A host is the process tree below its sshd. Killing that tree is like a power failure and leaves nothing
+behind.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client",
 
 
 def what_is_missing() -> str:
-    """Why hosts cannot be made here, or ""."""
+    """Why hosts cannot be made here; "" if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [package for tool, package in PACKAGES.items() if not shutil.which(tool, path=SEARCHED)]

@@ -1,5 +1,6 @@
-"""The preflight, on hosts that can train and on one that has everything wrong."""
+"""The preflight, on hosts that can train and on a host with every problem."""
 
+import re
 import shutil
 import sys
 import time
@@ -9,17 +10,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline import preflight
+from common.errors import UserError
+from pipeline.distributed.hostfile import read_environment, read_hostfile
 from tests.cluster.hosts import REPOSITORY
 
 KEEPALIVE = "-o ServerAliveInterval=10"
 
 
-def check(cluster, hosts, data, output, keepalive=KEEPALIVE):
+def check(cluster, hosts, data, output, *more, keepalive=KEEPALIVE):
     """Exit status and lines of a preflight on node1, over ssh, of hosts with so many slots each."""
     hostfile = cluster.directory / "hostfile.preflight"
     hostfile.write_text("".join(f"{host} slots={slots}\n" for host, slots in hosts.items()))
     words = [sys.executable, "-m", "pipeline.preflight", "--hostfile", hostfile, "--data", data, "--output", output]
+    words += more
     process = cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=keepalive)
     said, _ = process.communicate(timeout=120)
     return process.returncode, said.splitlines()
@@ -33,11 +36,20 @@ def test_hosts_that_can_train(cluster, corpus, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_burn_in_measures_hosts_that_can_train(cluster, corpus, tmp_path):
+    status, lines = check(cluster, {"node1": 1, "node2": 1}, corpus.train, tmp_path / "new", "--burn-in", "1")
+    assert re.fullmatch(r"burn-in: [\d.]+ to [\d.]+ TFLOP/s a slot, all-reduces of two hosts .* GB/s", lines[0]), lines
+    assert lines[-1].startswith("2 hosts, 2 slots: ")
+    for line in lines[1:-1]:  # on a loaded machine one of them may compute more slowly than the other
+        assert re.match(r"node[12]: slot 0 computes at \d+ % of the median", line), lines
+    assert status == (len(lines) > 2)
+
+
 @pytest.fixture
 def sick(cluster, corpus, tmp_path):
     """A host with other code and packages, damaged data, a folder of its own, a fast clock."""
     trainer = tmp_path / "trainer.py"
-    trainer.write_text((REPOSITORY / "pipeline" / "trainer.py").read_text() + "\n# changed\n")
+    trainer.write_text((REPOSITORY / "pipeline" / "training" / "trainer.py").read_text() + "\n# changed\n")
     there = metadata.distribution("tqdm").locate_file(f"tqdm-{metadata.version('tqdm')}.dist-info/METADATA")
     described = tmp_path / "METADATA"
     described.write_text(Path(there).read_text().replace(f"Version: {metadata.version('tqdm')}", "Version: 1.2.3"))
@@ -52,7 +64,7 @@ def sick(cluster, corpus, tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
     mounts = {
-        REPOSITORY / "pipeline" / "trainer.py": trainer,
+        REPOSITORY / "pipeline" / "training" / "trainer.py": trainer,
         Path(there): described,
         corpus.train: damaged,
         runs: own,
@@ -63,26 +75,26 @@ def sick(cluster, corpus, tmp_path):
 
 
 def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_path):
-    hosts = {"node1": 1, "sick": 4000, "node2": 1, "10.64.0.250": 1}
+    hosts = {"node1": 1, "sick": 1000, "node2": 1, "10.64.0.250": 1}
     since = time.monotonic()
     status, lines = check(cluster, hosts, corpus.train, tmp_path / "runs" / "new", keepalive="")
     print(f"4 hosts, one of them unreachable: {time.monotonic() - since:.1f} s")
     assert status == 1
     expected = [
         "this host: ssh does not notice that a host is lost; export PDSH_SSH_ARGS_APPEND",
-        "sick: other code (pipeline/trainer.py, commit",
+        "sick: other code (pipeline/training/trainer.py, commit",
         f"sick: other packages: tqdm 1.2.3 (here {metadata.version('tqdm')}); pip install",
         f"sick: {corpus.train}: 1 files missing or cut short, as shard-00000.arrow; copy",
         "sick: --output is another folder there, or none; it must be one folder",
         "sick: its clock is 100 s fast; set it",
         "sick: has ",
         "10.64.0.250 cannot be reached by ssh without a password (",
-        "4 hosts, 4003 slots: 8 problems (",
+        "4 hosts, 1003 slots: 8 problems (",
     ]
     assert len(lines) == len(expected), "\n".join(lines)
     for line, beginning in zip(lines, expected):
         assert line.startswith(beginning), "\n".join(lines)
-    assert "4000 slots in the hostfile" in lines[6]
+    assert "1000 slots in the hostfile" in lines[6]
     assert not any((tmp_path / "runs").iterdir())
 
 
@@ -105,18 +117,18 @@ def test_a_port_that_is_taken(cluster, corpus, tmp_path):
     ("content", "message"),
     [
         ("node1 slots=8\nnode2\n", "line 2: 'node2' is not a host and its slots"),
-        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 stands there twice"),
+        ("node1 slots=8\nnode1 slots=8\n", "line 2: node1 is listed twice"),
         ("# nothing\n\n", "names no host"),
     ],
 )
 def test_a_hostfile_that_deepspeed_cannot_read(tmp_path, content, message):
     hostfile = tmp_path / "hostfile"
     hostfile.write_text(content)
-    with pytest.raises(preflight.UserError, match=message):
-        preflight.read_hostfile(hostfile)
+    with pytest.raises(UserError, match=message):
+        read_hostfile(hostfile)
 
 
 def test_a_line_at_which_deepspeed_would_stop(tmp_path):
     (tmp_path / ".deepspeed_env").write_text("A=b=c\n\nD=e\n")
-    with pytest.raises(preflight.UserError, match=r"line 2: '' is no NAME=value"):
-        preflight.read_environment(tmp_path, tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"line 2: '' is not NAME=value"):
+        read_environment(tmp_path, tmp_path / "nowhere")

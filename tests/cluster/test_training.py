@@ -1,43 +1,29 @@
-"""Training over two hosts as the README says it, by pdsh and ssh; hosts that die, and hosts that nobody reaches."""
+"""Training over two hosts by pdsh and ssh, as in the README; hosts that die, and hosts that cannot be reached."""
 
 import json
+import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 
-from pipeline import checkpoints
-from tests.pipeline.conftest import run
-from tests.pipeline.test_pretrain import CONFIG, command
+from pipeline.checkpoint.files import load_weights
+from tests.cluster.conftest import STEPS
+from tests.pipeline.test_pretrain import command
 
-STEPS = 60
 KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    path = tmp_path_factory.mktemp("config") / "small.json"
-    path.write_text(json.dumps(CONFIG))
-    return path
-
-
-@pytest.fixture(scope="module")
-def alone(corpus, config, tmp_path_factory):
-    """The run of one process, in fp32."""
-    output = tmp_path_factory.mktemp("run") / "alone"
-    run(*command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1))
-    return output
-
-
-def start(cluster, corpus, config, output, *hosts):
-    """`deepspeed` on node1, over the hosts that are named."""
+def start(cluster, corpus, config, output, *hosts, more=()):
+    """`deepspeed` on node1, over the hosts that are named, with `more` flags."""
     hostfile = cluster.directory / f"hostfile.{len(hosts)}"
     hostfile.write_text("".join(f"{host} slots=1\n" for host in hosts))
     words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1")
     place = words.index("--num_accelerators")
     words[place : place + 2] = ["--hostfile", hostfile, "--master_addr", "10.64.0.1", "--launcher", "pdsh"]
-    words += ["--host-timeout", "6"]
+    words += ["--host-timeout", "6", *more]
     return cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=KEEPALIVE)
 
 
@@ -56,7 +42,7 @@ def assert_same(output, reference):
         losses.append({record["step"]: record["loss"] for record in records})
     assert list(losses[0]) == list(range(1, STEPS + 1))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    found, expected = (checkpoints.load_weights(path / "checkpoints") for path in (output, reference))
+    found, expected = (load_weights(path / "checkpoints") for path in (output, reference))
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
         if (
@@ -100,7 +86,7 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
     job = time.monotonic() - since
     print(f"host dead: the other host's rank ends after {ranks:.1f} s, the job after {job:.1f} s")
     assert process.returncode not in (0, None)
-    assert "error: lost rank 1 on host victim: its process ended without a word" in said
+    assert "error: lost rank 1 on host victim: its process ended without notice" in said
     assert not (output / "done").exists()
 
     words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
@@ -131,3 +117,52 @@ def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, 
     assert "error: lost rank 1 on host node2: its host did not answer for 6 s" in said
     assert "resuming from step" in finish(start(cluster, corpus, config, output, *(node.address for node in nodes)))
     assert_same(output, alone)
+
+
+ENDLESS = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000", "--save-interval", "100000")
+
+
+def start_endless(cluster, corpus, config, output, *more):
+    """A run on both hosts, once it has logged some steps; and the rank of each host."""
+    nodes = [cluster.hosts[name] for name in ("node1", "node2")]
+    process = start(cluster, corpus, config, output, *(node.address for node in nodes), more=(*ENDLESS, *more))
+    deadline = time.monotonic() + 150
+    metrics = output / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_text().count("\n") < 5:
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "the run never came so far"
+        time.sleep(0.05)
+    ranks = [
+        next(
+            found
+            for found in node.processes("pipeline.pretrain")
+            if any(word.startswith("--local_rank") for word in found.cmdline())
+        )
+        for node in nodes
+    ]
+    return process, ranks
+
+
+def test_a_stopped_rank_on_another_host_is_named(cluster, corpus, config, tmp_path):
+    process, ranks = start_endless(cluster, corpus, config, tmp_path / "stopped", "--hang-timeout", "10")
+    ranks[1].send_signal(signal.SIGSTOP)
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 69, said
+    assert "error: rank 1 on host node2 hangs: no progress for" in said
+    assert "its process is stopped" in said
+    for rank in range(2):
+        (stacks,) = (tmp_path / "stopped" / "hangs").glob(f"*/rank-{rank:05d}.txt")
+        assert "pipeline/training/trainer.py" in stacks.read_text()
+
+
+def test_a_kill_of_the_launcher_ends_the_ranks_of_both_hosts(cluster, corpus, config, tmp_path):
+    process, ranks = start_endless(cluster, corpus, config, tmp_path / "killed")
+    (launcher,) = (
+        found
+        for found in psutil.Process(process.pid).children(recursive=True)
+        if any(Path(word).name == "deepspeed" for word in found.cmdline()[:2])
+    )
+    launcher.send_signal(signal.SIGTERM)
+    seconds_until_gone(ranks, time.monotonic())
+    process.communicate(timeout=60)
+    assert not any(rank.is_running() for rank in ranks)

@@ -1,13 +1,12 @@
-"""A small generated corpus, its vocabulary and its shards, made once a session."""
+"""A small generated corpus, its vocabulary and its shards, made once for each test session."""
 
 from pathlib import Path
 
 import pytest
 
 from data_prep.__main__ import main
-from data_prep.vocabulary import Vocabulary
-
-from . import corpora
+from data_prep.text.vocabulary import Vocabulary
+from tests.data_prep import corpora
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +28,10 @@ def vocabulary(vocabulary_file: Path) -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def shard_directory(documents_directory: Path, vocabulary_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three shards of rows of 64 positions. Do not change: copy it."""
+    """Three shards of rows of 64 positions. Tests that change it work on a copy."""
     directory = tmp_path_factory.mktemp("shards") / "set"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("data_prep.units.LEAST_BYTES", 100_000)
+        patch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 100_000)
         main(
             [
                 *("shards", "--documents", str(documents_directory), "--vocab", str(vocabulary_file)),

@@ -6,19 +6,36 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from data_prep.documents import Counts, Document, DocumentsManifest, part_name, write_manifest, write_part
+from data_prep.corpus.documents import (
+    Document,
+    DocumentCounts,
+    DocumentsManifest,
+    PartFile,
+    part_name,
+    write_manifest,
+    writing_part,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "né", "pir", "qua", "ros", "shu", "ter")
 
 
+def write_part(path: Path, documents: Iterable[Document]) -> PartFile:
+    """Writes documents to one Parquet file, as `writing_part` does."""
+    with writing_part(path) as part:
+        for document in documents:
+            part.add(document)
+    assert part.file is not None
+    return part.file
+
+
 def make_sentences(count: int, seed: int = 0) -> list[str]:
-    """Sentences of a made-up language with Zipf's frequencies, numbers, quotes, accents and rare characters."""
+    """Returns sentences of a made-up language with Zipf's frequencies, numbers, quotes, accents and rare characters."""
     generator = np.random.default_rng(seed)
     lexicon = np.random.default_rng(1)
     words = ["".join(lexicon.choice(_SYLLABLES, lexicon.integers(1, 5))) for _ in range(600)]
@@ -42,7 +59,7 @@ def make_sentences(count: int, seed: int = 0) -> list[str]:
 
 
 def make_documents(count: int, seed: int = 0) -> list[Document]:
-    """Documents of 1 to 60 sentences in paragraphs."""
+    """Returns documents of 1 to 60 sentences in paragraphs."""
     generator = np.random.default_rng(seed)
     documents = []
     for number in range(count):
@@ -55,7 +72,7 @@ def make_documents(count: int, seed: int = 0) -> list[Document]:
 def write_documents(directory: Path, documents: Sequence[Document], parts: int = 2) -> Path:
     """Writes `documents` as the train split of a directory of documents."""
     directory.mkdir(parents=True)
-    counts = Counts()
+    counts = DocumentCounts()
     for document in documents:
         counts.add(document)
     bounds = [len(documents) * part // parts for part in range(parts + 1)]
@@ -71,7 +88,7 @@ def write_documents(directory: Path, documents: Sequence[Document], parts: int =
 
 
 def start(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.Popen[str]:
-    """Starts `python COMMAND`, under mpirun where there are several ranks, in a session of its own."""
+    """Starts `python COMMAND` in a session of its own, under mpirun if there are several ranks."""
     launcher = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"] if ranks > 1 else []
     return subprocess.Popen(
         [*launcher, sys.executable, *map(str, command)],
@@ -88,14 +105,14 @@ def start(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> 
 
 
 def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The same to its end, at most two minutes."""
+    """Runs `python COMMAND` to its end, for at most two minutes."""
     with start(command, ranks, **environment) as process:
         out, err = process.communicate(timeout=120)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to a process and to all that it started, the ranks of mpirun among them."""
+    """Sends SIGKILL to a process and all its descendants, including the ranks of mpirun."""
     for pid in (process.pid, *descendants(process.pid)):
         with contextlib.suppress(ProcessLookupError):  # it ended with its parent
             os.kill(pid, signal.SIGKILL)
@@ -103,7 +120,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process started, and theirs."""
+    """Returns the descendants of a process."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except (FileNotFoundError, ProcessLookupError):

@@ -12,9 +12,9 @@ import sys
 import time
 from pathlib import Path
 
-from data_prep import batch
-from data_prep.errors import UserError
-from data_prep.ledger import Ledger
+from common.errors import UserError
+from data_prep.mpi import executor
+from data_prep.mpi.ledger import Ledger
 
 UNITS = 20
 
@@ -25,7 +25,7 @@ def job(directory: Path, kind: str) -> None:
             raise UserError("nothing to work on; bring something")
         return list(range(UNITS))
 
-    with batch.launch() as ranks:
+    with executor.launch() as ranks:
         units = ranks.on_root(plan)
         ledger = Ledger(directory)
         ranks.on_root(lambda: ledger.begin({"kind": kind}))

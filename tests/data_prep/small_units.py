@@ -1,7 +1,7 @@
-"""`python -m data_prep` with small units of work: `python -m tests.data_prep.small_units JOB ...`.
+"""`python -m data_prep` with small work units: `python -m tests.data_prep.small_units JOB ...`.
 
 SECONDS_A_UNIT in the environment slows each unit down, so that a test can interrupt the job in the middle; to the file
-UNIT_LOG each process adds a line with its pid for every unit that it begins. No file can grow beyond MOST_FILE_BYTES:
+UNIT_LOG each process adds a line with its pid for every unit that it begins. No file can grow beyond MAX_FILE_BYTES:
 writes then fail as on a full disk, with EFBIG.
 """
 
@@ -12,17 +12,19 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from data_prep import extract, make_shards, train_vocabulary, units
+from common.normalization import Normalization
 from data_prep.__main__ import entry
+from data_prep.corpus import work_units
+from data_prep.jobs import extract, make_shards, train_vocabulary
 from data_prep.sources import wikipedia
 
 
 def begin_unit() -> None:
-    """Notes and slows down a unit of work, and limits files, which MPI needs no more of by now."""
+    """Logs and delays a work unit, and limits the size of files, after MPI has created its own."""
     if log := os.environ.get("UNIT_LOG"):
         with open(log, "a") as file:
             file.write(f"{os.getpid()}\n")
-    if limit := os.environ.get("MOST_FILE_BYTES"):
+    if limit := os.environ.get("MAX_FILE_BYTES"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     time.sleep(float(os.environ.get("SECONDS_A_UNIT", "0")))
 
@@ -37,14 +39,14 @@ def watched(work: Callable[..., Any]) -> Callable[..., Any]:
     return slow
 
 
-def watched_sentences(unit: units.Unit) -> Iterator[str]:
+def watched_sentences(unit: work_units.WorkUnit, *normalization: Normalization) -> Iterator[str]:
     """`train_vocabulary.sentences_of`, after `begin_unit`."""
     begin_unit()
-    yield from sentences_of(unit)
+    yield from sentences_of(unit, *normalization)
 
 
 if __name__ == "__main__":
-    units.LEAST_BYTES = 30_000
+    work_units.MIN_UNIT_BYTES = 30_000
     wikipedia._BZIP2_RATIO = 200
     make_shards.make_shard = watched(make_shards.make_shard)
     extract.extract_unit = watched(extract.extract_unit)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from data_prep import __main__ as command_line
 from data_prep.__main__ import JOBS, entry, main
-from data_prep.errors import UserError
-
-from . import corpora
+from tests.data_prep import corpora
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -1,4 +1,4 @@
-"""A quiet `transformers` for every test of the model."""
+"""Silences `transformers` in every test of the model."""
 
 import pytest
 import transformers

@@ -1,4 +1,4 @@
-"""Small models and batches, and what is seen of a pass through a model, that the tests of the model share."""
+"""Small models and batches, and observations of a forward pass, for the tests of the model."""
 
 import gc
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from model import AlbertConfig
 FIRST_ORDINARY_ID = 5
 
 few_examples = settings(deadline=None, derandomize=True, max_examples=12)
-"""For hypothesis: the same few examples in every run."""
+"""Settings of hypothesis: the same few examples in every run."""
 
 
 def tiny_config(**overrides: Any) -> AlbertConfig:
-    """Three layers of width 24 without dropout."""
+    """Returns a configuration of three layers of width 24 without dropout."""
     fields = {
         "vocab_size": 50,
         "embedding_size": 8,
@@ -34,7 +34,7 @@ def tiny_config(**overrides: Any) -> AlbertConfig:
 
 
 def randomise(model: nn.Module, seed: int, scale: float = 0.3) -> None:
-    """Gives every parameter, biases and LayerNorms too, values that a mistake would show in."""
+    """Gives every parameter, including biases and LayerNorms, random values, so that mistakes change results."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -42,20 +42,20 @@ def randomise(model: nn.Module, seed: int, scale: float = 0.3) -> None:
 
 
 def random_ids(seed: int, *shape: int, vocab_size: int = 50) -> Tensor:
-    """Ordinary token ids, int64."""
+    """Returns random ids of ordinary tokens, int64."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(FIRST_ORDINARY_ID, vocab_size, shape, generator=generator)
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """The gradient of every parameter, which must have one."""
+    """Returns the gradient of every parameter. A parameter without a gradient fails the test."""
     found = {name: parameter.grad for name, parameter in model.named_parameters()}
     assert all(gradient is not None for gradient in found.values()), "a parameter has no gradient"
     return {name: gradient.clone() for name, gradient in found.items() if gradient is not None}
 
 
 class Synchronisations(TorchDispatchMode):
-    """Collects the operations that would make the host wait for a device, or that make shapes out of values."""
+    """Collects operations that synchronise the host with a device, or whose shapes depend on values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Synchronisations(TorchDispatchMode):
 
 
 def kept_bytes(model: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """Bytes of the distinct storages, parameters apart, that live on after `forward()` for its backward pass.
+    """Returns the bytes of storages, without parameters, that stay alive after `forward()` for its backward pass.
 
     Saved by autograd, or held by a checkpoint, which autograd's hooks do not see. Works without memory ("meta").
     """

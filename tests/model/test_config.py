@@ -1,4 +1,4 @@
-"""AlbertConfig: the paper's Table 1, and one clear line for every mistake."""
+"""`AlbertConfig`: the presets are the paper's Table 1, and every mistake gives one clear line."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from model import AlbertConfig, Implementation
+from model import AlbertConfig, ExecutionOptions
 
 # (layers, H, heads, FFN, E, sharing, dropout) of Table 1 and the first release.
 TABLE_1 = {
@@ -80,4 +80,4 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"unknown AlbertConfig field 'hiden_size'; did you mean 'hidden_size'\?"):
         AlbertConfig.preset("albert-base", hiden_size=64)
     with pytest.raises(ValueError, match="unknown activation_checkpointing 'layers'; did you mean 'layer'"):
-        Implementation(activation_checkpointing="layers")
+        ExecutionOptions(activation_checkpointing="layers")

@@ -1,4 +1,4 @@
-"""Fine-tuning heads: equal to those of `transformers` where it has them, in fp32, padded and packed."""
+"""Fine-tuning heads, on padded and packed rows: in fp32 they equal those of `transformers`, if it has them."""
 
 import dataclasses
 from pathlib import Path
@@ -11,7 +11,11 @@ from torch.nn import functional
 from transformers.models.xlnet import modeling_xlnet
 
 from model import huggingface
-from model.classification import AlbertForMultipleChoice, AlbertForSequenceClassification
+from model.classification import (
+    AlbertForMultipleChoice,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
 from model.spans import AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering
 from tests.model.examples import random_ids, randomise, tiny_config
 
@@ -21,7 +25,7 @@ LENGTHS = (17, 9, 25, 12)
 
 
 def padded() -> dict[str, Tensor]:
-    """One sequence a row, as `transformers` reads them."""
+    """Returns one sequence in each row, as `transformers` reads them."""
     longest = max(LENGTHS)
     mask = (torch.arange(longest) < torch.tensor(LENGTHS)[:, None]).long()
     return {
@@ -32,7 +36,7 @@ def padded() -> dict[str, Tensor]:
 
 
 def packed(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
-    """The same sequences, two a row, the last one first; and row and start of each."""
+    """Returns the same sequences, two in each row, the last one first; and row and start of each."""
     size = 48
     rows = {name: torch.zeros(2, size, dtype=torch.long) for name in ("input_ids", "token_type_ids", "position_ids")}
     rows["sequence_ids"] = torch.full((2, size), -1)
@@ -47,7 +51,7 @@ def packed(batch: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[tuple[int,
 
 
 def reference(kind: type, model: nn.Module, directory: Path, **fields: object) -> nn.Module:
-    """The model as `transformers` opens its export."""
+    """Exports the model, and opens it with `transformers`."""
     huggingface.save(model, directory, fields={"architectures": [kind.__name__], **fields})
     return kind.from_pretrained(directory).eval()
 
@@ -93,6 +97,32 @@ def test_multiple_choice(tmp_path: Path) -> None:
         torch.testing.assert_close(mine.logits, theirs.logits, **TOLERANCE)
         torch.testing.assert_close(mine.loss_sum / mine.total, theirs.loss, **TOLERANCE)
     assert model(**padded()).logits.shape == (1, 4)
+
+
+def test_token_classification(tmp_path: Path) -> None:
+    model = AlbertForTokenClassification(CONFIG, 3).eval()
+    randomise(model, 5)
+    tokens = [(0, 3), (0, 16), (1, 1), (2, 24), (3, 2)]  # text and place in it
+    wanted = torch.tensor([2, -100, 0, 1, 1])
+    labels = torch.full((len(LENGTHS), max(LENGTHS)), -100)
+    for (text, place), label in zip(tokens, wanted):
+        labels[text, place] = label
+    theirs = reference(transformers.AlbertForTokenClassification, model, tmp_path, num_labels=3)(
+        **padded(), labels=labels
+    )
+    expected = torch.stack([theirs.logits[text, place] for text, place in tokens])
+    rows, places = packed(padded())
+    size = rows["input_ids"].shape[1]
+    flat = torch.tensor([places[text][0] * size + places[text][1] + place for text, place in tokens])
+    in_rows = torch.tensor([text * max(LENGTHS) + place for text, place in tokens])
+    for inputs in ({**padded(), "token_positions": in_rows}, {**rows, "cls_positions": CLS, "token_positions": flat}):
+        mine = model(**inputs, labels=wanted)
+        torch.testing.assert_close(mine.logits, expected, **TOLERANCE)
+        torch.testing.assert_close(mine.loss_sum / mine.total, theirs.loss, **TOLERANCE)
+        assert mine.total == 4
+    everywhere = model(**padded())
+    assert everywhere.loss_sum is None
+    torch.testing.assert_close(everywhere.logits[in_rows], expected, **TOLERANCE)
 
 
 def window_positions(places: list[tuple[int, int]], size: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Directories for `transformers`, from it, and the project's own format."""
+"""Checkpoints for and from `transformers`, and in the project's own format."""
 
 import json
 from pathlib import Path
@@ -171,7 +171,7 @@ def damage(directory: Path, change: str) -> None:
     elif change == "size":
         fields["vocab_size"] = 51
     elif change == "kind":
-        fields["model_type"] = "bert"
+        fields["model_type"] = "roberta"
     save_file(tensors, directory / "model.safetensors")
     (directory / "config.json").write_text(json.dumps(fields))
     if change == "cut":
@@ -193,11 +193,11 @@ def damage(directory: Path, change: str) -> None:
         ("shape", r"predictions.dense.weight has the shape \(2, 2\)"),
         ("untied", "predictions.decoder.weight differs"),
         ("size", r"\(50, 8\), but its configuration says \(51, 8\)"),
-        ("kind", "model_type 'bert'"),
+        ("kind", "model_type 'roberta'; only 'albert' and 'bert'"),
         ("cut", "model.safetensors cannot be read"),
         ("no weights", "model.safetensors does not exist"),
         ("no config", "config.json does not exist"),
-        ("no JSON", "config.json cannot be read as JSON"),
+        ("no JSON", "config.json is no valid JSON"),
     ],
 )
 def test_damage_is_named_in_one_line(change: str, message: str, tmp_path: Path) -> None:

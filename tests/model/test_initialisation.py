@@ -8,6 +8,7 @@ from torch import nn
 
 from model import AlbertConfig, AlbertForPreTraining
 
+PAPER = {"initial_attention": "random", "embedding_initializer_range": None}
 # A standard normal cut at two: its variance is 1 - 2 * 2 * pdf(2) / (cdf(2) - cdf(-2)).
 PDF_AT_2 = math.exp(-2.0) / math.sqrt(2 * math.pi)
 CUT_STANDARD_DEVIATION = math.sqrt(1 - 4 * PDF_AT_2 / math.erf(2 / math.sqrt(2)))
@@ -16,7 +17,7 @@ CUT_STANDARD_DEVIATION = math.sqrt(1 - 4 * PDF_AT_2 / math.erf(2 / math.sqrt(2))
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
     torch.manual_seed(0)
-    return AlbertForPreTraining(AlbertConfig.preset("albert-tiny", embedding_size=64, vocab_size=2000))
+    return AlbertForPreTraining(AlbertConfig.preset("albert-tiny", embedding_size=64, vocab_size=2000, **PAPER))
 
 
 def test_matrices_follow_the_truncated_normal(model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""A packed row computes what its pairs compute alone: logits, losses, counts and gradients."""
+"""A packed row gives the logits, losses, counts and gradients that its pairs give alone."""
 
 import pytest
 import torch
@@ -14,9 +14,9 @@ Pair = dict[str, Tensor]
 
 @pytest.fixture(scope="module", autouse=True, params=[0, 512], ids=["one by one", "under a mask"])
 def _both_ways(request):
-    """Every test with the attention of long rows and with that of short ones."""
+    """Runs every test with the kernel for long rows, and with the kernel for short rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("model.attention_kernels.LONGEST_MASKED_ROW", request.param)
+        patch.setattr("model.attention.kernels.MAX_MASKED_LENGTH", request.param)
         yield
 
 
@@ -25,7 +25,7 @@ PAIRS = 3
 
 
 def make_pair(seed: int, length: int, label: int) -> Pair:
-    """One pair as a row of its own, with one to three masked tokens."""
+    """Returns one pair as a row of its own, with one to three masked tokens."""
     ids = random_ids(seed, 1, length)
     positions = sorted({1, length // 2, length - 1})
     return {
@@ -38,7 +38,7 @@ def make_pair(seed: int, length: int, label: int) -> Pair:
 
 
 def pack(rows: list[list[Pair]], length: int) -> dict[str, Tensor]:
-    """Lays the pairs of each row one after the other, with padding behind them."""
+    """Packs pairs into rows, one after the other, with padding at the end."""
     batch = {
         "input_ids": torch.zeros(len(rows), length, dtype=torch.int64),
         "token_type_ids": torch.zeros(len(rows), length, dtype=torch.int64),

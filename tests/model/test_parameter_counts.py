@@ -1,4 +1,4 @@
-"""Parameter counts: by hand, by building the model, and beside the paper's tables."""
+"""Parameter counts equal those worked out by hand, those of built models, and those of the paper's tables."""
 
 import runpy
 import sys
@@ -38,7 +38,9 @@ def test_counts_are_those_of_the_built_model(sharing: str, sentence_head: str | 
 
 def test_the_command_prints_every_system_beside_the_paper(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", ["model"])
-    runpy.run_module("model", run_name="__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("model", run_name="__main__")
+    assert ended.value.code == 0
     lines = {line[:38].rstrip(): line[38:].split() for line in capsys.readouterr().out.splitlines()}
     for label, config, millions in PAPER_COUNTS:
         counts = parameter_counts(config)
@@ -51,4 +53,12 @@ def test_the_command_takes_no_arguments(capsys: pytest.CaptureFixture[str], monk
     with pytest.raises(SystemExit) as stopped:
         runpy.run_module("model", run_name="__main__")
     assert stopped.value.code == 2
-    assert "takes no arguments" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: unknown argument albert-base; see `python -m model --help`\n"
+
+
+def test_the_help_ends_with_status_0(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["model", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("model", run_name="__main__")
+    assert ended.value.code == 0
+    assert "parameter counts" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Figure 1 against what forward hooks see, and against numbers worked out by hand."""
+"""Compares the similarities with those from forward hooks, and with numbers worked out by hand."""
 
 import math
 

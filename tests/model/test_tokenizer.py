@@ -1,4 +1,4 @@
-"""The exported tokenizer gives the ids of the training: those of SentencePiece on normalised text."""
+"""The exported tokenizer gives the ids of training: those of SentencePiece on normalised text."""
 
 import importlib
 import inspect
@@ -16,8 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from data_prep.text import normalize
-from data_prep.vocabulary import Vocabulary
+from data_prep.text.normalization import normalize
+from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
 from model.tokenizer import SPECIAL_TOKENS, tokenizer_json
 from tests.model.examples import few_examples, tiny_config
@@ -47,7 +47,7 @@ HARD_LINES = [
 
 @pytest.fixture(scope="session")
 def english() -> list[str]:
-    """Some thousand lines of real English that every machine has: the documentation of Python's own library."""
+    """Returns a few thousand lines of real English: the documentation of Python's standard library."""
     names = ("argparse", "decimal", "random", "logging", "difflib", "statistics", "heapq", "fractions", "email.message")
     modules = [importlib.import_module(name) for name in names]
     documented = [m for module in modules for m in (module, *vars(module).values())]

@@ -1,4 +1,4 @@
-"""The same weights give the same numbers as in `transformers`, in fp32."""
+"""Equal weights give equal results here and in `transformers`, in fp32."""
 
 import tempfile
 from pathlib import Path
@@ -17,13 +17,13 @@ TOLERANCE = 2e-5
 
 
 def assert_near(actual: Tensor, expected: Tensor, what: str) -> None:
-    """Equal to 2e-5 of the largest magnitude, or of 1 where all are smaller."""
+    """Asserts equality to 2e-5 of the largest magnitude, or of 1 if all are smaller."""
     difference = (actual - expected).abs().max().item()
     assert difference <= TOLERANCE * max(1.0, expected.abs().max().item()), f"{what}: {difference}"
 
 
 def padded_batch(seed: int, lengths: list[int]) -> dict[str, Tensor]:
-    """One pair a row in the format of `transformers`, with labels at about one token in four."""
+    """Returns one pair in each row in the format of `transformers`, with labels at about one token in four."""
     rows, longest = len(lengths), max(lengths)
     ids = random_ids(seed, rows, longest)
     mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()

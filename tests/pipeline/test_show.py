@@ -6,12 +6,14 @@ import sys
 import numpy as np
 import pytest
 
-from data_prep.vocabulary import MASK_ID, Vocabulary
+from data_prep.text.vocabulary import MASK_ID, Vocabulary
+from model.layers.heads import IGNORED_LABEL
 from pipeline import show
-from pipeline.batches import IGNORED
-from pipeline.corpora import open_corpora
-
-from .conftest import run
+from pipeline.data import describe, masking
+from pipeline.data.mask_statistics import count_masks
+from pipeline.data.masking import MaskingSettings, Span
+from pipeline.data.mixture import open_mixture
+from tests.pipeline.conftest import run
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +21,8 @@ def vocabulary(corpus):
     return Vocabulary.load(corpus.vocabulary)
 
 
-def reader_of(corpus, vocabulary, objective="sop"):
-    return open_corpora([corpus.train], [1], vocabulary.continues_word, objective, 3).readers[0]
+def collator_of(corpus, vocabulary, objective="sop"):
+    return open_mixture([corpus.train], [1], vocabulary.continues_word, objective, 3, MaskingSettings()).collators[0]
 
 
 def marked(piece):
@@ -34,18 +36,18 @@ def marked(piece):
 
 @pytest.mark.parametrize("objective", ["sop", "nsp", "mlm"])
 def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
-    reader = reader_of(corpus, vocabulary, objective)
+    collator = collator_of(corpus, vocabulary, objective)
     labels = set()
-    for index in range(0, len(reader.shards), 7):
-        batch = reader.read([2], [index])
-        pieces = show.shown_pieces(batch, 0, vocabulary.pieces)
-        at = {int(p): int(t) for p, t in zip(batch.masked_positions[0], batch.masked_labels[0]) if t != IGNORED}
+    for index in range(0, len(collator.shards), 7):
+        batch = collator.read([2], [index])
+        pieces = describe.shown_pieces(batch, 0, vocabulary.pieces)
+        at = {int(p): int(t) for p, t in zip(batch.masked_positions[0], batch.masked_labels[0]) if t != IGNORED_LABEL}
         for position, piece in enumerate(pieces):
             original, predicted, seen = marked(piece)
             assert predicted == (position in at)
             assert seen == vocabulary.pieces[batch.input_ids[0, position]]
             assert original == vocabulary.pieces[at.get(position, batch.input_ids[0, position])]
-        text = "\n".join(show.describe(reader, index, 2, vocabulary))
+        text = "\n".join(describe.describe_row(collator, index, 2, vocabulary))
         used = int((batch.sequence_ids[0] >= 0).sum())
         assert text.startswith(f"row {index} in epoch 2: ")
         assert f"{used} of 64 positions, {len(at)} predictions" in text
@@ -58,12 +60,12 @@ def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
 
 
 def test_masks_are_counted(corpus, vocabulary):
-    reader = reader_of(corpus, vocabulary)
-    rows = range(len(reader.shards))
-    drawn, realised, figures = show.count_masks(reader, 0, rows)
-    batch = reader.read([0] * len(rows), list(rows))
-    spans = [span for row in rows for span in reader.spans(0, row)]
-    used = batch.masked_labels != IGNORED
+    collator = collator_of(corpus, vocabulary)
+    rows = range(len(collator.shards))
+    drawn, realised, figures = count_masks(collator, 0, rows)
+    batch = collator.read([0] * len(rows), list(rows))
+    spans = [span for row in rows for span in collator.spans(0, row)]
+    used = batch.masked_labels != IGNORED_LABEL
     assert sum(span.tokens for span in spans) == used.sum()
     assert drawn[0] == realised[0] == 0
     assert sum(drawn) == sum(realised) == len(spans)
@@ -78,12 +80,28 @@ def test_masks_are_counted(corpus, vocabulary):
     assert dict(figures)["shown as [MASK]"] == f"{(seen == MASK_ID).mean():.2%}"
 
 
+def test_spans_may_be_longer_than_the_longest_ngram(corpus, vocabulary, monkeypatch):
+    collator = collator_of(corpus, vocabulary)
+    longer = lambda words, budget, uniforms, settings: [Span(int(words.starts[0]), 1, 1, 7)]  # noqa: E731
+    monkeypatch.setattr(masking, "choose_spans", longer)
+    drawn, realised, figures = count_masks(collator, 0, range(4))
+    assert (drawn, realised) == ([0, 0, 0, 0, 0, 0, 0, 4], [0, 4, 0, 0, 0, 0, 0, 0])
+    assert dict(figures)["n-grams of 7"] == "100.00% drawn, 0.00% realised"
+
+
 def test_the_command(corpus, tmp_path, capsys):
     result = run(sys.executable, "-m", "pipeline.show", corpus.train, "-n", "2", "--objective", "nsp")
     assert result.stdout.count(" in epoch 0: ") == 2
     assert show.main([str(corpus.train), "--masks", "20", "--out", str(tmp_path / "plots")]) == 0
     assert "n-grams of 3" in capsys.readouterr().out
     assert (tmp_path / "plots" / "ngrams.png").read_bytes().startswith(b"\x89PNG")
+    other = ["--max-ngram", "2", "--mask-replacement", "1,0,0", "--mask-probability", "0.3"]
+    assert show.main([str(corpus.train), "--masks", "20", "--out", str(tmp_path / "others"), *other]) == 0
+    printed = capsys.readouterr().out
+    assert "n-grams of 2" in printed
+    assert "n-grams of 3" not in printed
+    assert re.search(r"shown as \[MASK\] +100\.00%", printed)
+    assert 0.25 < float(re.search(r"special ones included \((.+)%\)", printed)[1]) / 100 < 0.31
 
 
 @pytest.mark.parametrize("words", [["--row", "99999"], ["--epoch", "-1"], ["--masks", "0"], ["-n", "0"]])
@@ -93,3 +111,12 @@ def test_mistakes_are_one_line(corpus, capsys, words):
     assert printed.out == ""
     assert printed.err.startswith(f"error: {words[0]} is {words[1]}")
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("made", "said"), [(False, "is not a directory"), (True, "has no manifest.json")])
+def test_a_directory_without_shards_is_said_to_have_none(tmp_path, capsys, made, said):
+    directory = tmp_path / "shards"
+    if made:
+        directory.mkdir()
+    assert show.main([str(directory)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {directory} {said}; ")

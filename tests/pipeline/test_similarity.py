@@ -5,15 +5,18 @@ from itertools import chain, pairwise
 
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from data_prep.errors import UserError
-from data_prep.vocabulary import Vocabulary
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
+from model.similarity import LayerSimilarity
 from pipeline import similarity
-from pipeline.export import head_fields
-from pipeline.heads import make_model
-from pipeline.tasks.task import find_task
+from pipeline.analysis.layer_similarity import draw, rows_of
+from pipeline.finetuning.export import head_fields
+from pipeline.finetuning.heads import make_model
+from pipeline.tasks.registry import find_task
 
 TEXT = "Badofi gukela. Monipu resadolon vitobamist!\n\nFigu kelamo, nipure sado.\n"
 
@@ -44,7 +47,7 @@ def test_the_command_writes_table_png_and_tensorboard(small, corpus, tmp_path, c
     assert similarity.main(["--model", str(export), "--text", str(text), "--out", str(out)]) == 0
     found = json.loads((out / "similarity.json").read_text())
 
-    rows = similarity.rows_of(TEXT, Vocabulary.load(corpus.vocabulary), 16)
+    rows = rows_of(TEXT, Vocabulary.load(corpus.vocabulary), 16)
     states = small.albert(rows, attention_mask=rows != 0).hidden_states
     distances = [(after - before)[rows != 0].norm(dim=-1).mean().item() for before, after in pairwise(states)]
     assert found["l2_distances"] == pytest.approx(distances, rel=1e-5)
@@ -59,20 +62,37 @@ def test_the_command_writes_table_png_and_tensorboard(small, corpus, tmp_path, c
     assert events.Tags()["images"] == ["similarity"]
 
 
+def test_every_label_is_inside_the_figure():
+    figure = draw(LayerSimilarity((1.0, 2.0), (0.9, 0.8), 10), "a model")
+    FigureCanvasAgg(figure).draw()
+    labels = [text for axes in figure.axes for text in (axes.xaxis.label, axes.yaxis.label, axes.title)]
+    for label in [*labels, figure._suptitle]:
+        assert label.get_text()
+        box = label.get_window_extent()
+        assert figure.bbox.containsx(box.x0), label
+        assert figure.bbox.containsx(box.x1), label
+        assert figure.bbox.containsy(box.y0), label
+        assert figure.bbox.containsy(box.y1), label
+
+
 def test_rows_hold_the_text_once(corpus):
     vocabulary = Vocabulary.load(corpus.vocabulary)
-    rows = similarity.rows_of(TEXT, vocabulary, 16)
+    rows = rows_of(TEXT, vocabulary, 16)
     assert (rows[:, 0] == 2).all()
     inside = [row[(row != 0) & (row != 2) & (row != 3)].tolist() for row in rows]
     lines = [line.lower() for line in TEXT.splitlines() if line]
     assert list(chain(*inside)) == list(chain(*vocabulary.encode(lines)))
     assert all(len(row) == 14 for row in inside[:-1])
-    assert int((similarity.rows_of(TEXT, vocabulary, 16, limit=5) != 0).sum()) == 1 + 5 + 1
+    assert int((rows_of(TEXT, vocabulary, 16, limit=5) != 0).sum()) == 1 + 5 + 1
 
 
 @pytest.mark.parametrize(
     ("model", "text", "message"),
-    [("nothing", TEXT, "--model .*holds no model"), ("export", "\n \n", "holds no words"), ("export", None, "UTF-8")],
+    [
+        ("nothing", TEXT, "--model .*is not a directory"),
+        ("export", "\n \n", "holds no words"),
+        ("export", None, "UTF-8"),
+    ],
 )
 def test_mistakes_are_one_line(small, corpus, tmp_path, capsys, model, text, message):
     huggingface.save(small, tmp_path / "export", corpus.vocabulary)

@@ -1,4 +1,4 @@
-"""SQuAD's figures computed in another way than the project does: characters one by one, words struck off a list."""
+"""A second implementation of SQuAD's metrics: character by character, and with words removed from a list."""
 
 import itertools
 
@@ -19,17 +19,17 @@ def exact(prediction, answer):
 
 
 def overlap(prediction, answer, version):
-    guess, truth = words(prediction), words(answer)
-    if version == "2.0" and (not guess or not truth):
-        return 1.0 if guess == truth else 0.0
+    predicted, truth = words(prediction), words(answer)
+    if version == "2.0" and (not predicted or not truth):
+        return 1.0 if predicted == truth else 0.0
     left, common = list(truth), 0
-    for word in guess:
+    for word in predicted:
         if word in left:
             left.remove(word)
             common += 1
     if common == 0:
         return 0.0
-    precision, recall = common / len(guess), common / len(truth)
+    precision, recall = common / len(predicted), common / len(truth)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -44,7 +44,7 @@ def evaluate_1(predictions, gold):
 
 
 def evaluate_2(predictions, gold, null_odds):
-    """The 2.0 script's figures; the best thresholds by trying every one, which is the same where no odds are equal."""
+    """The metrics of the 2.0 script. Every threshold is tried, which gives the same if no two odds are equal."""
     accepted = {question: [a for a in answers if words(a)] for question, answers in gold.items()}
     raw = {}
     for question, answers in accepted.items():
@@ -59,18 +59,18 @@ def evaluate_2(predictions, gold, null_odds):
             return 0.0 if gold[question] else 1.0
         return raw[question][index]
 
-    figures = {"total": len(gold)}
+    found = {"total": len(gold)}
     for index, name in enumerate(("exact", "f1")):
         scores = {question: thresholded(question, index, 1.0) for question in gold}
-        figures[name] = 100 * sum(scores.values()) / len(gold)
+        found[name] = 100 * sum(scores.values()) / len(gold)
         for part, wanted in (("HasAns", True), ("NoAns", False)):
             chosen = [scores[question] for question in gold if bool(gold[question]) == wanted]
             if chosen:
-                figures[f"{part}_{name}"] = 100 * sum(chosen) / len(chosen)
-                figures[f"{part}_total"] = len(chosen)
+                found[f"{part}_{name}"] = 100 * sum(chosen) / len(chosen)
+                found[f"{part}_total"] = len(chosen)
 
         def searched(threshold, index=index):
-            """The search lets a question through with the words it has, an article alone being words, too."""
+            """The score with every question below the threshold answered; an article alone counts as a word."""
             total = 0.0
             for question in gold:
                 if null_odds[question] > threshold or (not gold[question] and not predictions[question]):
@@ -84,5 +84,5 @@ def evaluate_2(predictions, gold, null_odds):
         for threshold in sorted(null_odds.values()):
             if searched(threshold) > best + 1e-9:
                 best, at = searched(threshold), threshold
-        figures |= {f"best_{name}": best, f"best_{name}_thresh": at}
-    return figures
+        found |= {f"best_{name}": best, f"best_{name}_thresh": at}
+    return found

@@ -1,4 +1,4 @@
-"""Small official files of every task, made of the corpus's made-up sentences; what is asked can be learnt."""
+"""Writes small official files of every task from made-up sentences, with labels that a model can learn."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def write_all(root: Path, seed: int = 0) -> None:
 
 
 def label_of(text: str) -> int:
-    """Of a sentence: whether its first letter is in the first half of the alphabet."""
+    """The label of a sentence: 1 if its first letter comes before "k" in the alphabet, else 0."""
     return int(text[0].lower() < "k")
 
 
@@ -37,7 +37,7 @@ def _write_glue(glue: Path, split: str, singles: list[str], pairs: list[tuple[st
     index = [str(number) for number in range(len(singles))]
 
     def table(directory: str, names: list[str], label: str, rows: list[list[str]], file: str = split) -> None:
-        """Rows end in their label; a test file has an index in its place."""
+        """Writes rows that end in their label; a test file has an index instead of it."""
         if labelled:
             _write(glue / directory / f"{file}.tsv", [[*names, label], *rows])
         else:
@@ -78,7 +78,7 @@ def _write_glue(glue: Path, split: str, singles: list[str], pairs: list[tuple[st
 
 
 def _write_squad(squad: Path, split: str, rng: np.random.Generator, size: int) -> None:
-    """Every third question has no answer; some passages are longer than a window."""
+    """Writes questions of which every third one in version 2.0 has no answer; some passages exceed one window."""
     squad.mkdir(parents=True, exist_ok=True)
     for version in ("v1.1", "v2.0"):
         paragraphs = []

@@ -1,4 +1,4 @@
-"""Figures of GLUE, SQuAD and RACE: against scikit-learn, by hand, and against another computation."""
+"""Metrics of GLUE, SQuAD and RACE against scikit-learn, by hand, and against a second implementation."""
 
 import warnings
 
@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import matthews_corrcoef
 
-from pipeline.tasks import metrics
+from pipeline.tasks import metrics, squad_metrics
+from pipeline.tasks.registry import TASKS
 from tests.pipeline.tasks import squad_reference
 
 WORDS = [
@@ -32,138 +33,149 @@ WORDS = [
     "İ",
     "",
 ]
+
+
+def compute(task, predictions, labels):
+    """The metrics of a task, by its name."""
+    return metrics.compute(TASKS[task].metrics, predictions, labels)
+
+
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join) | st.text(max_size=8)
 
 
-def test_glue_figures_of_a_table_made_by_hand():
+def test_glue_metrics_of_a_table_made_by_hand():
     labels = [1, 1, 1, 1, 0, 0]
-    guesses = [1, 1, 0, 1, 1, 0]  # 3 hits, 1 miss, 1 false alarm, 1 rejection
-    assert metrics.compute("sst2", guesses, labels) == {"accuracy": pytest.approx(4 / 6)}
-    assert metrics.compute("mrpc", guesses, labels) == pytest.approx({"accuracy": 4 / 6, "f1": 6 / 8})
+    predictions = [1, 1, 0, 1, 1, 0]  # 3 hits, 1 miss, 1 false alarm, 1 rejection
+    assert compute("sst2", predictions, labels) == {"accuracy": pytest.approx(4 / 6)}
+    assert compute("mrpc", predictions, labels) == pytest.approx({"accuracy": 4 / 6, "f1": 6 / 8})
     # (3*1 - 1*1) / sqrt((3+1)(3+1)(1+1)(1+1))
-    assert metrics.compute("cola", guesses, labels) == pytest.approx({"matthews": 2 / 8, "accuracy": 4 / 6})
+    assert compute("cola", predictions, labels) == pytest.approx({"matthews": 2 / 8, "accuracy": 4 / 6})
     # Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4.
-    assert metrics.compute("stsb", [0, 1, 1, 9], [1, 2, 3, 4]) == pytest.approx(
+    assert compute("stsb", [0, 1, 1, 9], [1, 2, 3, 4]) == pytest.approx(
         {"pearson": 13.5 / np.sqrt(5 * 52.75), "spearman": 4.5 / np.sqrt(5 * 4.5)}
     )
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30))
-def test_every_table_of_two_classes_has_figures_and_no_warnings(pairs):
-    guesses, labels = np.array(pairs).T
+def test_every_table_of_two_classes_has_metrics_and_no_warnings(pairs):
+    predictions, labels = np.array(pairs).T
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cola, mrpc = metrics.compute("cola", guesses, labels), metrics.compute("mrpc", guesses, labels)
-        metrics.compute("stsb", guesses, labels)
-    hits = int((guesses & labels).sum())
-    assert mrpc["f1"] == pytest.approx(2 * hits / max(1, guesses.sum() + labels.sum()))
+        cola, mrpc = compute("cola", predictions, labels), compute("mrpc", predictions, labels)
+        compute("stsb", predictions, labels)
+    hits = int((predictions & labels).sum())
+    assert mrpc["f1"] == pytest.approx(2 * hits / max(1, predictions.sum() + labels.sum()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert cola["matthews"] == pytest.approx(matthews_corrcoef(labels, guesses))
+        assert cola["matthews"] == pytest.approx(matthews_corrcoef(labels, predictions))
 
 
-def test_what_does_not_vary_correlates_with_nothing():
+def test_constant_values_have_no_correlation():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert metrics.compute("stsb", [2.0, 2.0, 2.0], [1, 2, 3]) == {"pearson": 0.0, "spearman": 0.0}
-        assert metrics.compute("stsb", [2.0 + 1e-15, 2.0, 2.0], [1, 2, 3])["pearson"] == 0.0
-        assert metrics.compute("stsb", [2.0], [1.0]) == {"pearson": 0.0, "spearman": 0.0}
-        assert metrics.compute("cola", [1, 1, 1], [1, 0, 1])["matthews"] == 0.0
+        assert compute("stsb", [2.0, 2.0, 2.0], [1, 2, 3]) == {"pearson": 0.0, "spearman": 0.0}
+        assert compute("stsb", [2.0 + 1e-15, 2.0, 2.0], [1, 2, 3])["pearson"] == 0.0
+        assert compute("stsb", [2.0], [1.0]) == {"pearson": 0.0, "spearman": 0.0}
+        assert compute("cola", [1, 1, 1], [1, 0, 1])["matthews"] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("task", "predictions", "labels", "message"),
+    ("name", "predictions", "labels", "message"),
     [
-        ("cla", [1], [1], "'cla'"),
-        ("sst2", [], [], "above 0"),
-        ("sst2", [1, 2], [1], "not lists of one length"),
-        ("stsb", [float("nan")], [1.0], "NaN"),
+        ("acuracy", [1], [1], "no metric 'acuracy'; choose from accuracy, f1"),
+        ("accuracy", [], [], "above 0"),
+        ("accuracy", [1, 2], [1], "not lists of one length"),
+        ("pearson", [float("nan")], [1.0], "NaN"),
     ],
 )
-def test_what_has_no_figure_is_an_error(task, predictions, labels, message):
+def test_values_without_a_metric_are_an_error(name, predictions, labels, message):
     with pytest.raises(ValueError, match=message):
-        metrics.compute(task, predictions, labels)
+        metrics.compute((name,), predictions, labels)
 
 
 def test_race_by_level():
-    figures = metrics.race([0, 1, 2, 3, 0], [0, 1, 2, 0, 0], ["middle", "high", "middle", "high", "high"])
-    assert figures == pytest.approx({"accuracy": 0.8, "middle": 1.0, "high": 2 / 3})
-    assert metrics.race([0], [1], [""]) == {"accuracy": 0.0}
+    levels = ["middle", "high", "middle", "high", "high"]
+    found = metrics.accuracy_by_level([0, 1, 2, 3, 0], [0, 1, 2, 0, 0], levels)
+    assert found == pytest.approx({"middle": 1.0, "high": 2 / 3})
+    assert metrics.accuracy_by_level([0], [1], [""]) == {}
 
 
 @pytest.mark.parametrize(
     ("text", "left"),
     [
         ("The  Eiffel-Tower, (in) Paris!", "eiffeltower in paris"),
-        ("A.N. Other", "other"),  # marks go first, so that "A.N." is an article
+        ("A.N. Other", "other"),  # punctuation is removed first; so "A.N." becomes an article
         ("theatre an\tapple", "theatre apple"),
-        ("l’a–b “the”", "l’ –b “ ”"),  # only ASCII marks go; articles end where a word does
+        ("l’a–b “the”", "l’ –b “ ”"),  # only ASCII punctuation is removed; an article is a whole word
         ("É e\u0301 É", "é e\u0301 é"),
         ("a an the . ,", ""),
     ],
 )
 def test_answers_as_squad_compares_them(text, left):
-    assert metrics.normalise_answer(text) == left
+    assert squad_metrics.normalise_answer(text) == left
 
 
 def test_squad_1_by_hand():
     gold = {"a": ["the cat"], "b": ["in 1066", "1066"], "c": ["two blue birds"], "d": ["x"], "e": ["The"]}
     predictions = {"a": "Cat!", "b": "year 1066", "c": "blue birds sing", "e": "the", "not asked": "y"}
-    figures = metrics.squad(predictions, gold)
+    found = squad_metrics.squad(predictions, gold)
     # a: both; b: F1 2/3 with its second answer; c: 2 of 3 words; d: missing; e: equal, yet without a common word.
-    assert figures == pytest.approx({"exact": 40.0, "f1": 20 * (1 + 2 / 3 + 2 / 3), "total": 5, "missing": 1})
+    assert found == pytest.approx({"exact": 40.0, "f1": 20 * (1 + 2 / 3 + 2 / 3), "total": 5, "missing": 1})
 
 
-def test_of_equal_null_odds_those_that_come_first_are_let_through_first():
+def test_questions_of_equal_null_odds_are_answered_in_their_order():
     gold, predictions = {"a": ["x"], "b": []}, {"a": "x", "b": "y"}
-    assert metrics.squad(predictions, gold, {"a": 0.5, "b": 0.5})["best_exact"] == 100.0
-    assert metrics.squad(predictions, gold, {"b": 0.5, "a": 0.5})["best_exact"] == 50.0
+    assert squad_metrics.squad(predictions, gold, {"a": 0.5, "b": 0.5})["best_exact"] == 100.0
+    assert squad_metrics.squad(predictions, gold, {"b": 0.5, "a": 0.5})["best_exact"] == 50.0
 
 
 def test_squad_2_by_hand():
     gold = {"a": ["red"], "b": [], "c": [], "d": ["blue sky"]}
     predictions = {"a": "red", "b": "", "c": "green", "d": "sky"}
     odds = {"a": -3.0, "d": 0.5, "c": 0.7, "b": 5.0}
-    figures = metrics.squad(predictions, gold, odds)
-    assert (figures["exact"], figures["f1"]) == pytest.approx((50.0, 100 * (1 + 1 + 2 / 3) / 4))
-    assert (figures["HasAns_exact"], figures["NoAns_exact"]) == (50.0, 50.0)
-    assert (figures["best_exact"], figures["best_exact_thresh"]) == (75.0, -3.0)  # a answered; b, c not; d lost
-    assert (figures["best_f1"], figures["best_f1_thresh"]) == (pytest.approx(100 * (3 + 2 / 3) / 4), 0.5)
-    lowered = metrics.squad(predictions, gold, odds, threshold=0.5)
-    assert lowered["f1"] == figures["best_f1"]
-    assert metrics.squad({}, gold, odds)["exact"] == 0.0
-    assert metrics.squad({}, gold, odds)["missing"] == 4
-    # An answer of which nothing is left is still an answer: the question counts as answerable, and "" is right.
-    article = metrics.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0}, threshold=3.0)
+    found = squad_metrics.squad(predictions, gold, odds)
+    assert (found["exact"], found["f1"]) == pytest.approx((50.0, 100 * (1 + 1 + 2 / 3) / 4))
+    assert (found["HasAns_exact"], found["NoAns_exact"]) == (50.0, 50.0)
+    assert (found["best_exact"], found["best_exact_thresh"]) == (
+        75.0,
+        -3.0,
+    )  # a is answered, b and c are not; d counts as wrong
+    assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(100 * (3 + 2 / 3) / 4), 0.5)
+    lowered = squad_metrics.squad(predictions, gold, odds, threshold=0.5)
+    assert lowered["f1"] == found["best_f1"]
+    assert squad_metrics.squad({}, gold, odds)["exact"] == 0.0
+    assert squad_metrics.squad({}, gold, odds)["missing"] == 4
+    # The accepted answer is empty after normalisation: the question counts as answerable, and "" is right.
+    article = squad_metrics.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0}, threshold=3.0)
     assert (article["exact"], article["HasAns_exact"], article["best_exact"]) == (100.0, 100.0, 100.0)
-    assert metrics.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0})["exact"] == 0.0
+    assert squad_metrics.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0})["exact"] == 0.0
     with pytest.raises(ValueError, match="lack question d"):
-        metrics.squad(predictions, gold, {"a": 0.0, "b": 0.0, "c": 0.0})
+        squad_metrics.squad(predictions, gold, {"a": 0.0, "b": 0.0, "c": 0.0})
     with pytest.raises(ValueError, match="question b has no answer"):
-        metrics.squad(predictions, gold, version="1.1")
+        squad_metrics.squad(predictions, gold, version="1.1")
     with pytest.raises(ValueError, match="no question"):
-        metrics.squad(predictions, {})
+        squad_metrics.squad(predictions, {})
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_squad_1_equals_another_computation(data):
+def test_squad_1_equals_a_second_implementation(data):
     gold = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(TEXTS, min_size=1, max_size=3), min_size=1))
     predictions = data.draw(st.dictionaries(st.sampled_from("abcdefg"), TEXTS))
-    figures = metrics.squad(predictions, gold)
+    found = squad_metrics.squad(predictions, gold)
     expected = squad_reference.evaluate_1(predictions, gold)
-    assert {name: figures[name] for name in expected} == pytest.approx(expected)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_squad_2_equals_another_computation(data):
+def test_squad_2_equals_a_second_implementation(data):
     gold = data.draw(st.dictionaries(st.sampled_from("abcdef"), st.lists(TEXTS, max_size=2), min_size=1))
     predictions = {question: data.draw(TEXTS) for question in gold}
     values = data.draw(st.lists(st.floats(-3, 3), min_size=len(gold), max_size=len(gold), unique=True))
     odds = dict(zip(gold, values))
-    figures = metrics.squad(predictions, gold, odds)
+    found = squad_metrics.squad(predictions, gold, odds)
     expected = squad_reference.evaluate_2(predictions, gold, odds)
-    assert {name: figures[name] for name in expected} == pytest.approx(expected)
-    assert figures.keys() == expected.keys() | {"missing"}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert found.keys() == expected.keys() | {"missing"}

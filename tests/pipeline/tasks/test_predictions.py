@@ -1,4 +1,4 @@
-"""Predictions kept in files, written for the leaderboards, and averaged over runs."""
+"""Predictions in files, in the formats of the leaderboards, and averaged over runs."""
 
 import dataclasses
 import json
@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from data_prep.errors import UserError
-from pipeline.tasks import ensemble, submissions
-from pipeline.tasks.predictions import Answers, Logits, Span, load_answers, save_answers
+from common.errors import UserError
+from pipeline.analysis import ensemble
+from pipeline.tasks.predictions import Answers, Logits, Span, load_answers, save_answers, squad_answers
+from pipeline.tasks.registry import TASKS
 
 
 def logits_of(rows, ids=None, labels=None, levels=None):
@@ -21,6 +22,10 @@ def logits_of(rows, ids=None, labels=None, levels=None):
     )
 
 
+def submit(task, split, predictions, directory):
+    return TASKS[task].submission.write(TASKS[task], split, predictions, directory)
+
+
 QUESTIONS = {
     "é1": Answers((Span("Zoë’s", 3, 8, -1.5), Span("cat", 9, 12, -0.5)), 0.25, ("Zoë",)),
     "none": Answers((), 4.0, ()),
@@ -28,7 +33,7 @@ QUESTIONS = {
 }
 
 
-def test_logits_and_answers_come_back_from_their_files(tmp_path):
+def test_logits_and_answers_are_read_back_from_their_files(tmp_path):
     written = logits_of([[1, 2], [4, 3]], ids=["a", "é"], labels=[1, 0], levels=["high", ""])
     written.save(tmp_path / "dev.npz")
     read = Logits.load(tmp_path / "dev.npz")
@@ -41,7 +46,7 @@ def test_logits_and_answers_come_back_from_their_files(tmp_path):
     assert load_answers(tmp_path / "dev.json") == QUESTIONS
 
 
-def test_files_that_hold_something_else_are_named(tmp_path):
+def test_files_of_another_kind_are_named_in_the_error(tmp_path):
     (tmp_path / "dev.npz").write_bytes(b"PK\x03\x04 half of it")
     (tmp_path / "dev.json").write_text('{"q": {"nbest": 3}}')
     np.savez(tmp_path / "other.npz", weights=np.zeros(3))
@@ -71,32 +76,32 @@ def test_files_that_hold_something_else_are_named(tmp_path):
     ],
 )
 def test_a_glue_submission(tmp_path, task, split, rows, name, lines):
-    (path,) = submissions.write_logits(task, split, logits_of(rows[::-1], ids=["10", "9"]), tmp_path)
+    (path,) = submit(task, split, logits_of(rows[::-1], ids=["10", "9"]), tmp_path)
     assert path == tmp_path / name
-    # By index as a number, neither as text nor as they come.
+    # Rows are sorted by index as a number.
     assert path.read_text() == "\n".join(["index\tprediction", lines[1], lines[0], ""])
 
 
-def test_what_is_no_test_set_of_glue_is_no_submission():
-    assert sum(map(len, submissions.GLUE_FILES.values())) == 11
-    assert submissions.write_logits("cola", "dev", logits_of([[0, 1]]), None) == []
-    with pytest.raises(UserError, match="index of a GLUE test file"):
-        submissions.glue_tsv("cola", logits_of([[0, 1]], ids=["dev-1"]))
+def test_only_test_sets_of_glue_are_submitted(tmp_path):
+    submitted = [getattr(task.submission, "files", {}) for task in TASKS.values()]
+    assert sum(map(len, submitted)) == 11
+    assert submit("cola", "dev", logits_of([[0, 1]]), tmp_path) == []
+    with pytest.raises(UserError, match="cola: the examples' ids are not the index of a GLUE test file"):
+        submit("cola", "test", logits_of([[0, 1]], ids=["dev-1"]), tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_submissions_of_race_and_squad(tmp_path):
-    (path,) = submissions.write_logits("race", "test", logits_of([[0, 0, 3, 1]], ids=["high1.txt-0"]), tmp_path)
+    (path,) = submit("race", "test", logits_of([[0, 0, 3, 1]], ids=["high1.txt-0"]), tmp_path)
     assert json.loads(path.read_text()) == {"high1.txt-0": "C"}
-    paths = submissions.write_answers("squad2", "dev", QUESTIONS, tmp_path)
+    paths = submit("squad2", "dev", QUESTIONS, tmp_path)
     assert [path.name for path in paths] == ["squad2_dev_predictions.json", "squad2_dev_null_odds.json"]
     assert json.loads(paths[0].read_text()) == {"é1": "", "none": "", "hidden": "cat"}
     assert json.loads(paths[1].read_text()) == {"é1": 0.25, "none": 4.0, "hidden": -2.0}
     for threshold, answer in ((0.24, ""), (0.25, "cat"), (0.26, "cat")):
-        assert submissions.squad_predictions(QUESTIONS, threshold)["é1"] == answer
+        assert squad_answers(QUESTIONS, threshold)["é1"] == answer
     first = {name: dataclasses.replace(given, null_score=None) for name, given in QUESTIONS.items()}
-    assert [path.name for path in submissions.write_answers("squad1", "dev", first, tmp_path)] == [
-        "squad1_dev_predictions.json"
-    ]
+    assert [path.name for path in submit("squad1", "dev", first, tmp_path)] == ["squad1_dev_predictions.json"]
 
 
 def test_logits_are_averaged_by_example():
@@ -114,8 +119,8 @@ def test_logits_are_averaged_by_example():
         ensemble.average_logits([first, logits_of([[1, 2, 3], [1, 2, 3]], ids=["a", "b"])])
 
 
-def test_spans_are_averaged_by_their_place():
-    # One model is sure of a span of its own; two others agree on another.
+def test_spans_are_averaged_by_their_position():
+    # One model is sure of a span that it alone lists; two others agree on another span.
     alone = {"q": Answers((Span("cat", 4, 7, 5.0), Span("the cat", 0, 7, 5.0 + math.log(0.25))), 3.0, ("the cat",))}
     others = [
         {"q": Answers((Span("the cat", 0, 7, offset),), null, ("the cat",))} for offset, null in ((9, -1.0), (0, -5.0))

@@ -1,9 +1,9 @@
-"""Saving and loading under DeepSpeed: what several processes do together."""
+"""Saves and loads under DeepSpeed, in several processes."""
 
 import errno
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,9 +11,13 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from data_prep.errors import UserError
-from pipeline import checkpoints, zero
-from pipeline.checkpoint_files import KINDS, remove
+from common.errors import UserError
+from pipeline.checkpoint import files as checkpoint_files
+from pipeline.checkpoint import save_load
+from pipeline.checkpoint.retention import remove
+from pipeline.engine import state as engine_state
+from pipeline.engine import zero_layout
+from pipeline.engine.protocol import KINDS
 from tests.pipeline.workers import training
 from tests.pipeline.workers.lamb_cases import claim_fp16
 
@@ -30,7 +34,8 @@ class Setup:
 
     @property
     def folder(self) -> str:
-        return "-".join([str(self.stage), self.precision, *(key for key, _ in self.extra)])
+        """A name that no other setup has: optimizers differ in their types."""
+        return "-".join([str(self.stage), self.precision, *(value.get("type", key) for key, value in self.extra)])
 
     def engine(self, seed: int = 0) -> Any:
         world = torch.distributed.get_world_size()
@@ -43,7 +48,7 @@ class Setup:
 
 def everything(engine: Any) -> dict[str, dict[str, Tensor]]:
     """Whole fp32 weights, m and v, by kind and name."""
-    return {kind: training.full(engine, None if kind == "weight" else kind) for kind in KINDS}
+    return {kind: training.full(engine, kind) for kind in KINDS}
 
 
 def counters(engine: Any) -> tuple[Any, ...]:
@@ -52,8 +57,8 @@ def counters(engine: Any) -> tuple[Any, ...]:
         engine.global_samples,
         engine.micro_steps,
         engine.skipped_steps,
-        zero.optimizer_steps(engine),
-        zero.loss_scaler_state(engine),
+        engine_state.engine_state(engine).optimizer_steps,
+        engine_state.engine_state(engine).loss_scaler,
         [group["lr"] for group in engine.basic_optimizer.param_groups],
     )
 
@@ -65,13 +70,13 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
     for setup in setups:
         engine = setup.engine()
         training.train(engine, 0, SAVED_AT)
-        checkpoints.save(engine, directory / setup.folder, {"note": "é", "samples": 48})
+        save_load.save(engine, directory / setup.folder, {"note": "é", "samples": 48})
         losses = training.train(engine, SAVED_AT, END)
         straight = losses, everything(engine), counters(engine)
         training.close(engine)
 
         engine = setup.engine(seed=1)
-        assert checkpoints.load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
+        assert save_load.load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
         losses = training.train(engine, SAVED_AT, END)
         outcomes.append((straight, (losses, everything(engine), counters(engine))))
         training.close(engine)
@@ -98,7 +103,7 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
     for directory, setup in pairs:
         engine = setup.engine(seed=1)
         lines: list[str] = []
-        assert checkpoints.load_latest(engine, directory, lines.append) is not None
+        assert save_load.load_latest(engine, directory, lines.append) is not None
         at_load, counts = everything(engine), counters(engine)
         dtype = next(engine.module.parameters()).dtype
         model = training.model_weights(engine)
@@ -112,8 +117,8 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
 def failed(engine: Any, directory: Path) -> str:
     """The message of a save that must fail, after which all ranks have the same one."""
     try:
-        checkpoints.save(engine, directory, {})
-    except checkpoints.SaveFailed as error:
+        save_load.save(engine, directory, {})
+    except save_load.SaveFailed as error:
         messages: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(messages, str(error))
         assert len(set(messages)) == 1
@@ -126,7 +131,7 @@ def no_space(*_: Any, **__: Any) -> None:
 
 
 def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
-    """Saves and loads that go wrong, two ranks; what was said, and what was left on disk.
+    """Saves and loads that fail, on two ranks: the messages, and the files that are left.
 
     Args:
         tiny: where root may mount a disk that is full.
@@ -139,14 +144,14 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
         return sorted(path.name for path in directory.iterdir())
 
     engine = Setup(1).engine()
-    found["nothing there"] = checkpoints.load_latest(engine, directory / "none")
+    found["nothing there"] = save_load.load_latest(engine, directory / "none")
     training.train(engine, 0, 2)
-    checkpoints.save(engine, directory, {"number": 1}, score=0.5)
+    save_load.save(engine, directory, {"number": 1}, score=0.5)
     training.train(engine, 2, 3)
 
-    with mock.patch("pipeline.checkpoints.save_file", no_space if rank == 1 else checkpoints.save_file):
+    with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
         found["rank 1 full"] = failed(engine, directory), listing()
-    with mock.patch("pipeline.checkpoints.publish", no_space):
+    with mock.patch("pipeline.checkpoint.retention.publish", no_space):
         found["rank 0 full"] = failed(engine, directory), listing()
     if rank == 1:
         with mock.patch("pathlib.Path.is_dir", return_value=False):
@@ -162,18 +167,18 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
         if rank == 0:
             subprocess.run(["umount", str(tiny)], check=True)
 
-    # The run has survived, and goes on as if nothing had been.
-    checkpoints.save(engine, directory, {"number": 2}, score=float("nan"))
+    # The failed saves have not changed the run.
+    save_load.save(engine, directory, {"number": 2}, score=float("nan"))
     found["after"] = training.difference(training.full(engine), training.reference(3)["weight"])
     training.train(engine, 3, 4)
-    checkpoints.save(engine, directory, {"number": 3})
-    checkpoints.save(engine, directory, {"number": 4})  # the same step again
+    save_load.save(engine, directory, {"number": 3})
+    save_load.save(engine, directory, {"number": 4})  # the same step again
     found["three"] = listing()
 
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
         lines: list[str] = []
         try:
-            state = checkpoints.load_latest(into, directory, lines.append)
+            state = save_load.load_latest(into, directory, lines.append)
         except UserError as error:
             return str(error), into.global_steps, lines
         return state, into.global_steps, lines
@@ -201,7 +206,7 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     training.close(engine)
 
     other = Setup(1).engine()
-    with mock.patch("pipeline.zero.segments", lambda engine: _renamed(engine)):
+    with mock.patch("pipeline.engine.zero_layout.slices", lambda engine: _renamed(engine)):
         found["another model"] = loaded(other)
     other.basic_optimizer.param_groups[0]["weight_decay"] = 0.5
     found["changed setting"] = loaded(other)
@@ -211,21 +216,19 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     return found
 
 
-_segments = zero.segments
+_slices = zero_layout.slices
 
 
-def _renamed(engine: Any) -> list[zero.Segment]:
-    found = _segments(engine)
-    first = found[0]
-    others = (first.shape, first.group, first.start, first.length, first.flat, first.offset)
-    return [zero.Segment("another", *others), *found[1:]]
+def _renamed(engine: Any) -> list[zero_layout.TensorSlice]:
+    first, *others = _slices(engine)
+    return [replace(first, name="another"), *others]
 
 
 def save_after_each_step(directory: Path, last: int) -> dict[str, dict[str, Tensor]]:
-    """Goes on from the newest checkpoint until the step `last`; meant to be killed."""
+    """Continues from the newest checkpoint until the step `last`; the test kills it."""
     engine = Setup(1).engine()
-    checkpoints.load_latest(engine, directory)
+    save_load.load_latest(engine, directory)
     while engine.global_steps < last:
         training.train(engine, engine.global_steps, engine.global_steps + 1)
-        checkpoints.save(engine, directory, {}, keep=2)
+        save_load.save(engine, directory, {}, keep=2)
     return everything(engine)

@@ -16,10 +16,9 @@ import torch.distributed as dist
 from deepspeed import DeepSpeedEngine
 
 from pipeline import finetune
-from pipeline.control import run_and_leave
-from pipeline.runs import EXIT_STOPPED
-from pipeline.tasks import run_results
-from pipeline.trainer import Trainer
+from pipeline.distributed.exits import EXIT_STOPPED, run_and_exit
+from pipeline.finetuning import results as finetuning_results
+from pipeline.training.trainer import Trainer
 
 
 class Start(NamedTuple):
@@ -27,9 +26,10 @@ class Start(NamedTuple):
 
     Attributes:
         arguments: of the command line.
-        stop_at: Slurm's warning comes once this step is saved, or before the first step of a run that goes on from it.
-        without: a file that is removed before.
-        stop_in_results: the warning comes while the results of a seed are being written.
+        stop_at: SIGUSR1 (Slurm's warning) arrives when this step is saved, and before the first step of a run that
+            resumes at it.
+        without: a file that is removed before the start.
+        stop_in_results: SIGUSR1 arrives while the results of a seed are being written.
     """
 
     arguments: list[str]
@@ -39,7 +39,7 @@ class Start(NamedTuple):
 
 
 def main() -> int:
-    """Returns the first exit status that is not the one to be expected."""
+    """Returns the first unexpected exit status, or 0."""
     for start in (Start(*given) for given in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))):
         if start.without is not None:
             Path(start.without).unlink()
@@ -53,10 +53,10 @@ def main() -> int:
 
 
 def finetune_each(commands: list[tuple[list[str], list[str]]]) -> list[list[tuple[int, str]]]:
-    """Of each command, by rank: the exit status and what was written to stderr.
+    """Returns the exit status and stderr of each rank, for each command.
 
     Args:
-        commands: that of all ranks but rank 1, and that of rank 1.
+        commands: for each, the command line of all ranks but rank 1, and the command line of rank 1.
     """
     found = []
     for usual, of_rank_1 in commands:
@@ -77,7 +77,7 @@ def _warned_at(step: int | None) -> Iterator[None]:
     evaluate, save = Trainer._try_evaluation, Trainer._save
 
     def warn(trainer: Trainer) -> None:
-        if trainer.position.step == step:
+        if trainer.state.step == step:
             os.kill(os.getpid(), signal.SIGUSR1)
 
     def evaluated(trainer: Trainer) -> None:
@@ -94,16 +94,16 @@ def _warned_at(step: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _warned_in_results(warned: bool) -> Iterator[None]:
-    write_results = run_results.write_results
+    write_results = finetuning_results.write_results
 
     def written(*given: Any) -> None:
         if warned:
             os.kill(os.getpid(), signal.SIGUSR1)
         write_results(*given)
 
-    with mock.patch.object(run_results, "write_results", written):
+    with mock.patch.object(finetuning_results, "write_results", written):
         yield
 
 
 if __name__ == "__main__":
-    run_and_leave(main)
+    run_and_exit(main)

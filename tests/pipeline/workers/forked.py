@@ -1,4 +1,4 @@
-"""Processes as a launcher starts them, with an environment and output of their own, but forked: they start at once."""
+"""Forked processes with an environment and output files of their own. They start faster than a launcher's."""
 
 import multiprocessing
 import os
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch.distributed", "pipeline.launch", "pipeline.control"])
+_CONTEXT.set_forkserver_preload(["torch.distributed", "pipeline.training.launch", "pipeline.distributed.control"])
 
 
 class Forked:
-    """A process that calls `work(*arguments)` with an `environment` of its own; what it writes goes into files."""
+    """A process that calls `work(*arguments)` with an `environment` of its own; its output goes into files."""
 
     def __init__(
         self, files: Path, work: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None
@@ -26,12 +26,12 @@ class Forked:
 
     @property
     def stdout(self) -> str:
-        """What it has written so far."""
+        """Its output so far."""
         return self._files[0].read_text(encoding="utf-8")
 
     @property
     def stderr(self) -> str:
-        """What it has written so far."""
+        """Its output so far."""
         return self._files[1].read_text(encoding="utf-8")
 
     def has_said(self, text: str) -> None:

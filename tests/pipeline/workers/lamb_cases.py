@@ -1,4 +1,4 @@
-"""Trains the small model under DeepSpeed in many ways, inside one set of processes."""
+"""Trains the small model under DeepSpeed in many ways, in the same processes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +13,13 @@ STEPS = 20
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run what is always the same training.
+    """One way to run the same training.
 
     Attributes:
         accumulation: micro-batches of a step on each rank.
-        offload: the optimizer's state on the CPU.
+        offload: the optimizer's state is on the CPU.
         accumulate_fp32: bf16 gradients are added up in fp32, which is another optimizer class at stage 1.
-        attached: False leaves LAMB in the belief that a flat buffer is one tensor.
+        attached: False makes LAMB treat each flat buffer as one tensor.
     """
 
     stage: int
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def claim_fp16() -> None:
-    """DeepSpeed refuses fp16 on this processor, though torch computes in it."""
+    """Makes DeepSpeed accept fp16 on this processor. It rejects fp16 there, but torch supports it."""
     from deepspeed.accelerator import get_accelerator
 
     get_accelerator().is_fp16_supported = lambda: True

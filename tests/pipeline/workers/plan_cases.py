@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from model import AlbertConfig, AlbertForPreTraining, Implementation
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from model.parameter_counts import parameter_counts
-from pipeline import zero
-from pipeline.lamb import Lamb, parameter_groups
+from pipeline.engine import zero_layout
+from pipeline.engine.lamb import Lamb
+from pipeline.engine.parameter_groups import parameter_groups
 
 BUCKET = 200_000
 
@@ -161,7 +162,7 @@ def watch_buckets(engine: Any) -> list[int]:
 def optimizer(engine: Any) -> int:
     """Of the fp32 weights, those that are not the model's own."""
     own = {parameter.data.untyped_storage().data_ptr() for parameter in engine.module.parameters()}
-    flats = {id(segment.flat): segment.flat for segment in zero.segments(engine)}
+    flats = {id(here.flat): here.flat for here in zero_layout.slices(engine)}
     held = [flat for flat in flats.values() if flat.untyped_storage().data_ptr() not in own]
     return total(held + flat(list(engine.basic_optimizer.state.values())))
 
@@ -171,9 +172,9 @@ def measure(case: Case) -> dict[str, float]:
     import deepspeed
 
     torch.manual_seed(0)
-    model = AlbertForPreTraining(case.config, Implementation(activation_checkpointing=case.checkpointing))
+    model = AlbertForPreTraining(case.config, ExecutionOptions(activation_checkpointing=case.checkpointing))
     engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(parameter_groups(model)), config=settings(case))
-    zero.attach(engine)
+    zero_layout.attach(engine)
     inputs = batch(case)
     buckets = watch_buckets(engine)
     found = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "buckets", "passes"), 0.0)

@@ -1,4 +1,4 @@
-"""Starts real processes, joined by gloo on this machine, and hands back what rank 0 returns."""
+"""Starts real processes, connected by gloo on this machine, and returns the result of rank 0."""
 
 import logging
 import os

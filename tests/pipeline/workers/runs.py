@@ -1,4 +1,4 @@
-"""Pre-training runs, one after the other in the same processes: what `pipeline.pretrain` does, without its start."""
+"""Runs several command lines of pipeline.pretrain in the same processes, which saves their start."""
 
 import contextlib
 import gc
@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from pipeline import checkpoints, pretrain
-from pipeline.trainer import Trainer
+from pipeline import pretrain
+from pipeline.checkpoint import save_load
 from tests.pipeline.workers.lamb_cases import claim_fp16
 
 
@@ -29,48 +26,21 @@ class Ended(NamedTuple):
 
 
 def run_each(commands: list[tuple[list[str], int | None]]) -> list[Ended]:
-    """Runs each command line to its end or, where a step is given, until Slurm's warning comes after that one's
-    checkpoint."""
+    """Runs each command line to its end. With a step, SIGUSR1 (Slurm's warning) arrives when that step is saved."""
     claim_fp16()
     return [_run(command, lambda step, stop=stop: _warn_after(step, stop)) for command, stop in commands]
 
 
-class HostReads(TorchDispatchMode):
-    """Counts how often a value of a tensor is asked for on the host, which on a GPU waits for the device."""
-
-    count = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        self.count += any(name in str(function) for name in ("_local_scalar_dense", "nonzero"))
-        return function(*args, **(kwargs or {}))
-
-
-def count_host_reads(commands: list[list[str]]) -> list[list[int]]:
-    """How often each step of each run does so, logging, evaluating and saving apart."""
-    counts: list[list[int]] = []
-    step, as_list = Trainer._step, torch.Tensor.tolist
-
-    def counted(trainer: Trainer, *arguments: Any) -> None:
-        with HostReads() as reads, mock.patch.object(torch.Tensor, "tolist", lambda tensor: _read(reads, tensor)):
-            step(trainer, *arguments)
-        counts[-1].append(reads.count)
-
-    def _read(reads: HostReads, tensor: torch.Tensor) -> Any:
-        reads.count += 1
-        return as_list(tensor)
-
-    with mock.patch.object(Trainer, "_step", counted):
-        for command in commands:
-            counts.append([])
-            assert _run(command, lambda step: None).status == 0
-    return counts
+def run_one(command: list[str]) -> Ended:
+    """Runs one command line to its end."""
+    return _run(command, lambda step: None)
 
 
 def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:
-    """Runs one command line whose output lies in `place`, where from the save of one step until that of another nothing
-    can be written: a small file system that is full or, where one may not be mounted, a limit on the size of files."""
+    """Runs one command line whose output is in `place`. Between the saves of two steps nothing can be written there.
+
+    The disk is a small file system that is filled. Without the right to mount one, it is a limit on the size of files.
+    """
     with contextlib.ExitStack() as mounted:
         if os.geteuid() == 0:
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)], check=True)
@@ -123,11 +93,11 @@ def _run(command: list[str], before_save: Callable[[int], None]) -> Ended:
 @contextlib.contextmanager
 def _watched_saves(before_save: Callable[[int], None]) -> Iterator[None]:
     """Calls `before_save(step)` before each save."""
-    save = checkpoints.save
+    save = save_load.save
 
     def watched(engine: Any, *arguments: Any, **settings: Any) -> Path:
         before_save(engine.global_steps)
         return save(engine, *arguments, **settings)
 
-    with mock.patch("pipeline.checkpoints.save", watched):
+    with mock.patch("pipeline.checkpoint.save_load.save", watched):
         yield

@@ -1,4 +1,4 @@
-"""A small model whose one layer is applied many times, trained by DeepSpeed; and by hand, in one process."""
+"""A small model with one shared layer: trained by DeepSpeed, and by a reference in one process."""
 
 import copy
 import gc
@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pipeline import zero
-from pipeline.lamb import Lamb, parameter_groups
+from pipeline.engine import optimizers, state, zero_layout
+from pipeline.engine.parameter_groups import parameter_groups
 
 BATCH = 12  # rows of a global batch: divides into 1, 2, 3 and 4 ranks
 LR = 0.01
@@ -51,7 +51,7 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
 
 
 def learning_rate(step: int) -> float:
-    """Another one each step."""
+    """A different learning rate for each step."""
     return LR * (1 - step / 100)
 
 
@@ -97,14 +97,15 @@ def groups(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def make_engine(settings: dict[str, Any], attach: bool = True, seed: int = 0) -> Any:
-    """A DeepSpeed engine with our LAMB, or with the optimizer that the settings name."""
+    """A DeepSpeed engine with the optimizer that the settings name; with LAMB if they name none."""
     import deepspeed
 
     model = SharedModel(seed)
-    mine = {"model_parameters": groups(model)} if "optimizer" in settings else {"optimizer": Lamb(groups(model), lr=LR)}
+    own = optimizers.make_own(settings.get("optimizer", {"type": "Lamb", "params": {"lr": LR}}), groups(model))
+    mine = {"model_parameters": groups(model)} if own is None else {"optimizer": own}
     engine, *_ = deepspeed.initialize(model=model, config=copy.deepcopy(settings), **mine)
     if attach:
-        zero.attach(engine)
+        zero_layout.attach(engine)
     return engine
 
 
@@ -127,20 +128,19 @@ def train(engine: Any, first: int, last: int) -> list[float]:
 
 
 def close(engine: Any) -> None:
-    """Takes the engine's hooks away, so that the next one starts clean."""
+    """Removes the engine's hooks, which would affect the next engine."""
     engine.destroy()
     gc.collect()
 
 
-def full(engine: Any, state: str | None = None) -> dict[str, Tensor]:
-    """fp32 weights (or a state of the optimizer) of every tensor, whole, on all ranks."""
+def full(engine: Any, kind: str = "weight") -> dict[str, Tensor]:
+    """The whole fp32 tensors of a kind (`state.KINDS`) by name, on all ranks."""
     whole = {}
-    for segment in zero.owned_segments(engine):
-        tensor = torch.zeros(segment.shape)
-        source = segment.master if state is None else segment.state(engine.basic_optimizer, state)
-        tensor.view(-1)[segment.start : segment.start + segment.length] = source
+    for part, values in state.tensor_states(engine, zero_layout.owned_slices(engine)):
+        tensor = torch.zeros(part.shape)
+        tensor.view(-1)[part.start : part.start + part.length] = values[kind]
         torch.distributed.all_reduce(tensor)
-        whole[segment.name] = tensor
+        whole[part.name] = tensor
     return whole
 
 
@@ -149,7 +149,7 @@ def model_weights(engine: Any) -> dict[str, Tensor]:
     import deepspeed
 
     parameters = dict(engine.module.named_parameters())
-    with deepspeed.zero.GatheredParameters(list(parameters.values()), enabled=zero.stage(engine) == 3):
+    with deepspeed.zero.GatheredParameters(list(parameters.values()), enabled=zero_layout.stage(engine) == 3):
         return {name: parameter.detach().float().clone() for name, parameter in parameters.items()}
 
 

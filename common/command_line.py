@@ -1,0 +1,93 @@
+"""Command lines whose mistakes raise `UserError`, for the jobs of data_prep/ and the entry points of pipeline/."""
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from common import interrupts
+from common.errors import UserError
+from common.places import explain
+from common.version import __version__
+
+_PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT")
+"""Beginnings of the metavar of arguments that are files or directories."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises UserError instead of printing its usage, and suggests the nearest flag.
+
+    Flags cannot be abbreviated: a script must not change its meaning when a flag is added.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "allow_abbrev": False})
+        self.add_argument("--version", action="version", version=f"albert-pretraining {__version__}")
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UserError with argparse's message."""
+        raise UserError(f"{message}; {self._see_help()}")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
+
+        Raises UserError for an empty path, which would be the current directory.
+        """
+        words = sys.argv[1:] if args is None else list(args)
+        self._refuse_empty_paths(words)
+        result = super().parse_known_args(words, namespace)
+        interrupts.begin_work()
+        return result
+
+    def _refuse_empty_paths(self, words: Sequence[str]) -> None:
+        flag = ""
+        for word in words:
+            name, equals, value = word.partition("=") if word.startswith("--") else (flag, "=", word)
+            flag = name
+            action = self._option_string_actions.get(flag)
+            is_path = action is None or _PATHS.match(str(action.metavar)) is not None
+            if equals and not value.strip() and is_path:
+                which = f"of {flag}" if flag else f"after {self.prog}"
+                raise UserError(f"the argument {which} is empty, as from an unset variable of the shell; give a value")
+
+    def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parses `arguments`. Raises UserError for a mistake; for an unknown flag it names the nearest known one."""
+        known = [flag for action in self._actions for flag in action.option_strings]
+        # Unknown flags come first: the flag that argparse finds missing may be the one that was mistyped.
+        for argument in arguments:
+            if argument.startswith("--") and argument.partition("=")[0] not in known:
+                self._unknown(argument, known)
+        parsed, unknown = self.parse_known_args(arguments)
+        if unknown:
+            self._unknown(unknown[0], known)
+        return parsed
+
+    def _unknown(self, argument: str, known: Sequence[str]) -> NoReturn:
+        name = argument.partition("=")[0]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        raise UserError(f"unknown argument {name}; " + (f"did you mean {near[0]}?" if near else self._see_help()))
+
+    def _see_help(self) -> str:
+        return f"see `{self.prog} --help`"
+
+
+def in_one_line(work: Callable[[], int | None]) -> int:
+    """Calls `work` and returns the exit status of the command.
+
+    A mistake of the user, and a file that cannot be read or written, is one line on stderr and status 2.
+    """
+    try:
+        return work() or 0
+    except UserError as error:
+        message = error
+    except OSError as error:
+        explained = explain(error)
+        if explained is None:
+            raise
+        message = explained
+    print(f"error: {message}", file=sys.stderr)
+    return 2

@@ -1,0 +1,176 @@
+"""Reads JSON files that may have been damaged or replaced: opened safely, parsed with limits, checked against a type.
+
+    read_bytes    the content of a regular file; a FIFO, device or directory is refused and never waited for
+    read_object   any JSON object
+    read_as       a JSON file whose content fits a dataclass or TypedDict, with bounds
+
+Each of them raises UserError with one line: the file, the key, and what to do. Strings, numbers and booleans are not
+converted into each other. NaN, infinity, more than 200 nested brackets, integers of more than 4,300 digits, and a key
+that an object has twice are refused. pydantic is imported when the first file is read, because it takes a third of a
+second.
+"""
+
+import errno
+import functools
+import json
+import math
+import os
+import reprlib
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from annotated_types import Interval
+
+from common.errors import UserError
+
+T = TypeVar("T")
+Extra = Literal["forbid", "ignore"]
+
+MAX_BYTES = 256 << 20
+"""No JSON file of this project is larger: a manifest of 100,000 shards has 20 MB."""
+
+Count = Annotated[int, Interval(ge=0, lt=2**63)]
+Positive = Annotated[int, Interval(ge=1, lt=2**63)]
+Finite = Annotated[float, Interval(gt=-math.inf, lt=math.inf)]
+Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
+
+_MAX_SHOWN = 80
+_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+
+
+def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
+    """Returns the content of the regular file `path`; a link to one is followed.
+
+    Raises:
+        UserError: the file is missing, cannot be read, is no regular file, or is larger than `max_bytes`. The line ends
+            with `remedy`.
+    """
+    try:
+        # Without O_NONBLOCK the opening of a FIFO waits until somebody writes into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISREG(mode):
+                with open(descriptor, "rb", closefd=False) as file:
+                    content = file.read(max_bytes + 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise UserError(f"{_shown_path(path)} {_why(error)}; {remedy}") from None
+    except ValueError:  # a NUL byte in the name
+        raise UserError(f"{_shown_path(path)} is no file name; {remedy}") from None
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
+        raise UserError(f"{_shown_path(path)} is {kind} instead of a file; {remedy}")
+    if len(content) > max_bytes:
+        raise UserError(f"{path} has more than {max_bytes:,} bytes; {remedy}")
+    return content
+
+
+def read_text(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> str:
+    """Returns the content of the regular UTF-8 file `path`. Raises UserError as `read_bytes`, or if it is not UTF-8."""
+    try:
+        return read_bytes(path, remedy, max_bytes).decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start:,}); {remedy}") from None
+
+
+def read_object(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+    """Returns the object in the JSON file `path`. Raises UserError as `read_bytes`, or if it holds no JSON object."""
+    return parse_object(read_bytes(path, remedy, max_bytes), path, remedy)
+
+
+class _RepeatedKeyError(Exception):
+    """An object has a key twice."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise _RepeatedKeyError(reprlib.repr(repeated))
+    return found
+
+
+def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: bool = False) -> dict[str, Any]:
+    """Returns the JSON object in `content`, which was read from `source`. Raises UserError for anything else.
+
+    Args:
+        allow_nan: whether numbers may be NaN or infinite.
+    """
+    from pydantic_core import from_json
+
+    try:
+        value = from_json(content, allow_inf_nan=allow_nan)
+        # Of two equal keys, pydantic silently takes the last. Nesting and digits have been limited above.
+        json.loads(content, object_pairs_hook=_unique)
+    except _RepeatedKeyError as error:
+        raise UserError(f"{source} has the key {error} twice; {remedy}") from None
+    except ValueError as error:
+        raise UserError(f"{source} is no valid JSON ({error}); {remedy}") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{source} holds no JSON object; {remedy}")
+    return value
+
+
+def read_as(path: Path, kind: type[T], remedy: str, extra: Extra = "forbid") -> T:
+    """Returns the content of the JSON file `path` as a `kind`. Raises UserError as `read_object` and `check_as`."""
+    return check_as(read_object(path, remedy), kind, path, remedy, extra)
+
+
+def check_as(content: Any, kind: type[T], source: Path | str, remedy: str, extra: Extra = "forbid") -> T:
+    """Returns parsed JSON as a `kind`.
+
+    Args:
+        content: of `source`.
+        kind: a dataclass, TypedDict or other annotated type.
+        extra: whether unknown keys are refused or left out.
+    Raises:
+        UserError: a key is missing or unknown, or a value has another type or is out of bounds. The line names the
+            first such key and the number of others.
+    """
+    from pydantic import ValidationError
+    from pydantic_core import to_json
+
+    try:
+        # As JSON, because JSON has no tuples: a list is taken for a tuple there only.
+        found: T = _adapter(kind).validate_json(  # type: ignore[arg-type]
+            to_json(content), strict=True, extra=extra
+        )
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False)
+        more = f" (and {error.error_count() - 1} more faults)" if error.error_count() > 1 else ""
+        raise UserError(f"{source} {_describe(faults[0])}{more}; {remedy}") from None
+    return found
+
+
+@functools.cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _describe(fault: Any) -> str:
+    """A sentence's end about a fault that pydantic found."""
+    key = ".".join(str(part) for part in fault["loc"])
+    key = repr(key[:_MAX_SHOWN])[1:-1] or "the content"
+    if fault["type"] in ("missing", "missing_argument"):
+        return f"lacks the key {key}"
+    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"has the unknown key {key}"
+    wanted = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
+    return f"has {key} = {reprlib.repr(fault['input'])}, which {wanted}"
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return "does not exist"
+    return "is a socket or device" if error.errno == errno.ENXIO else f"cannot be read ({error.strerror})"
+
+
+def _shown_path(path: Path) -> str:
+    shown = repr(str(path))[1:-1]
+    return shown if len(shown) <= 4 * _MAX_SHOWN else f"{shown[: 4 * _MAX_SHOWN]}..."

@@ -1,0 +1,37 @@
+"""Memory that this process can still get."""
+
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> int | None:
+    """Returns the bytes of memory that this process can still get, or None if the system does not say.
+
+    It is the smaller of what the machine has and of what the process's control group, such as a container, may use.
+    """
+    found = [amount for amount in (_of_machine(), _of_control_group()) if amount is not None]
+    return min(found, default=None)
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+    except OSError:
+        return None
+    kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if kilobytes is None else int(kilobytes) * 1024
+
+
+def _of_control_group() -> int | None:
+    """Returns what version 2 of control groups allows. File caches are not counted as used: they can be dropped."""
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        return None
+    if not limit.isdecimal():  # "max": no limit
+        return None
+    return max(0, int(limit) - used + int(statistics.get("inactive_file", 0)))

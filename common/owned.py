@@ -1,0 +1,383 @@
+"""Replaces and removes earlier outputs, and never a file that this project did not write.
+
+A directory whose files the project may replace or remove has a marker, `.albert-pretraining.json`. The marker lists
+every file that the project wrote there, with the tool, the size and the hash. Only these files are ever removed, and
+only if they are unchanged:
+
+    replacing_directory   the whole directory is ours; one that holds anything else is refused (exports, ensembles)
+    adding_files          our files stand beside others; a file that is not ours, or has changed, is refused (tables)
+    take_workplace        a directory for intermediate results; files are removed by a pattern of their names
+
+Two processes may write to one directory at the same moment: each moves its finished files under a lock.
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from common.atomic import TEMPORARY, fsync_directory, fsync_file, replacing, write_text
+from common.checksums import file_checksum
+from common.errors import UserError
+from common.json_files import Count, check_as, read_object
+from common.locks import WAIT_SECONDS, beside, holding
+from common.places import cannot_write, check_directory
+
+MARKER = ".albert-pretraining.json"
+FORMAT = 1
+MAX_MARKER_BYTES = 16 << 20
+MAX_NAMES_SHOWN = 3
+_WORKPLACE = "workplace"
+_ADDING_LOCK = ".adding.lock"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One of our files: the tool that wrote it, its size in bytes and the xxh3_128 of its content."""
+
+    tool: str
+    bytes: Count
+    xxh3_128: str
+
+    @classmethod
+    def of(cls, path: Path, tool: str) -> "_Entry":
+        return cls(tool, path.stat().st_size, file_checksum(path))
+
+    def describes(self, path: Path) -> bool:
+        """Whether `path` still is that file."""
+        there = path.lstat()
+        return stat.S_ISREG(there.st_mode) and there.st_size == self.bytes and file_checksum(path) == self.xxh3_128
+
+
+def check_replaceable(directory: Path, tool: str) -> None:
+    """Raises UserError unless `tool` may put a new directory in the place of `directory`.
+
+    It may if nothing is there, if the directory is empty, or if `tool` wrote it and no file was added or changed since.
+    Missing files do not matter. The directory's parent must be writable.
+    """
+    directory = Path(os.path.abspath(directory))
+    if directory == directory.parent:
+        raise UserError(
+            f"{directory} is the root of the file system, and {tool} would replace it; choose another place"
+        )
+    check_directory(directory.parent)
+    try:
+        _check_replaceable(directory, tool)
+    except (UserError, OSError):  # perhaps another process is replacing it at this moment
+        with _replacing(directory):
+            _check_replaceable(directory, tool)
+
+
+def _replacing(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """The lock under which `directory` is examined and replaced."""
+    return holding(beside(directory), directory, WAIT_SECONDS)
+
+
+def _check_replaceable(directory: Path, tool: str) -> None:
+    if not os.path.lexists(directory):
+        return
+    if directory.is_symlink() or not directory.is_dir():
+        kind = "a link" if directory.is_symlink() else "a file"
+        raise UserError(f"{directory} is {kind}, and {tool} would put a directory there; choose another place")
+    names, entries = _files_below(directory), _read_marker(directory)
+    if not names:
+        return
+    if entries is None:
+        raise UserError(
+            f"{directory} is not empty and has no {MARKER}, so {tool} did not write it (or an older version did); "
+            "move it away, or choose another place"
+        )
+    if others := _others(directory, names, entries, tool):
+        raise UserError(
+            f"{directory} holds files that {tool} did not write, or that have changed since: {_shown(others)}; "
+            "move the directory away, or choose another place"
+        )
+
+
+@contextlib.contextmanager
+def replacing_directory(directory: Path, tool: str) -> Iterator[Path]:
+    """Yields an empty directory; on success it is marked as written by `tool`, synced, and takes `directory`'s place.
+
+    The old directory stays until the new one is complete. Then the two change places: in one step if the file system
+    supports that, otherwise by two renames. At the end the old files are removed.
+
+    Raises:
+        UserError: see `check_replaceable`; checked before anything is written, and again at the end.
+    """
+    directory = Path(os.path.abspath(directory))
+    check_replaceable(directory, tool)
+    new = _temporary(directory)
+    try:
+        new.mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    try:
+        yield new
+        names = _files_below(new)
+        _write_marker(new, {name: _Entry.of(new / name, tool) for name in names})
+        for name in names:
+            fsync_file(new / name)
+        with _replacing(directory):
+            _check_replaceable(directory, tool)
+            old = _put(new, directory)
+        fsync_directory(directory.parent)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)  # made above, under a name that nothing else has
+        raise
+    if old is not None:
+        _remove_entries(old)
+
+
+def _put(new: Path, directory: Path) -> Path | None:
+    """Moves `new` to `directory`. Returns the new place of the old directory; None if there was none."""
+    if not directory.exists():
+        os.rename(new, directory)
+        return None
+    if _exchange(new, directory):
+        return new
+    old = _temporary(directory)
+    os.rename(directory, old)
+    try:
+        os.rename(new, directory)
+    except OSError:
+        os.rename(old, directory)
+        raise
+    return old
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swaps two directories in one step. False where the system or the file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
+def _remove_entries(directory: Path) -> None:
+    """Removes the files that the marker of `directory` lists, and the directory if nothing else is in it."""
+    entries = _read_marker(directory) or {}
+    for name in _files_below(directory):
+        entry = entries.get(name)
+        if entry is not None and entry.describes(directory / name):
+            (directory / name).unlink()
+    if not _files_below(directory):
+        (directory / MARKER).unlink(missing_ok=True)
+        _remove_empty(directory)
+
+
+def files_of(directory: Path, tool: str) -> list[str]:
+    """The files, relative to `directory`, that `tool` wrote there and that have not changed since."""
+    entries = _read_marker(directory) or {}
+    names = [name for name in _files_below(directory) if name in entries]
+    return [name for name in names if not _others(directory, [name], entries, tool)]
+
+
+def check_addable(directory: Path, names: Iterable[str]) -> None:
+    """Raises UserError if a file of one of these names in `directory` was not written by us, or has changed.
+
+    The directory must be writable.
+
+    Args:
+        names: relative to `directory`.
+    """
+    check_directory(directory)
+    names = list(names)
+    try:
+        _check_addable(directory, names)
+    except (UserError, OSError):  # perhaps another process is adding its files at this moment
+        with _adding(directory):
+            _check_addable(directory, names)
+
+
+def _adding(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """The lock under which files of `directory` are examined and replaced."""
+    return holding(directory / _ADDING_LOCK, directory, WAIT_SECONDS)
+
+
+def _check_addable(directory: Path, names: Iterable[str]) -> None:
+    entries = _read_marker(directory) or {}
+    there = [name for name in names if os.path.lexists(directory / name)]
+    others = [name for name in there if name not in entries or not entries[name].describes(directory / name)]
+    if others:
+        raise UserError(
+            f"{directory} holds files that would be overwritten, and this command did not write them, or they have "
+            f"changed since: {_shown(others)}; move them away, or choose another place"
+        )
+
+
+@contextlib.contextmanager
+def adding_files(directory: Path, tool: str) -> Iterator[Path]:
+    """Yields an empty directory; on success its files are moved into `directory`, where they replace only our own.
+
+    Raises:
+        UserError: see `check_addable`; nothing is touched then.
+    """
+    staged = directory / f".{secrets.token_hex(8)}.tmp"
+    try:
+        staged.mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write(directory, error) from None
+    try:
+        yield staged
+        names = _files_below(staged)
+        written = {name: _Entry.of(staged / name, tool) for name in names}
+        for name in names:
+            fsync_file(staged / name)
+        with _adding(directory):
+            _check_addable(directory, names)
+            for name in names:
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(staged / name, directory / name)
+            _write_marker(directory, (_read_marker(directory) or {}) | written)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)  # made above, under a name that nothing else has
+
+
+def take_workplace(directory: Path, tool: str) -> None:
+    """Makes `directory` for intermediate results of `tool`; an existing one of ours is used again.
+
+    Raises:
+        UserError: it holds files and no marker of this project.
+    """
+    if is_workplace(directory):
+        return
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise UserError(f"{directory} is not a directory, and {tool} needs one there; move it away")
+    # After a kill before the marker was complete, only the marker's temporary file is there.
+    if directory.is_dir() and any(not p.name.startswith(f".{MARKER}.") for p in directory.iterdir()):
+        raise UserError(
+            f"{directory} is not empty and has no {MARKER}, so {tool} did not write it (or an older version did); "
+            "move it away"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    write_text(directory / MARKER, json.dumps({"format": FORMAT, _WORKPLACE: tool}) + "\n")
+
+
+def is_workplace(directory: Path) -> bool:
+    """Whether `take_workplace` made `directory`."""
+    content = {} if directory.is_symlink() else _read_json(directory / MARKER)
+    return content.get("format") == FORMAT and isinstance(content.get(_WORKPLACE), str)
+
+
+def remove_workplace(directory: Path, own: re.Pattern[str]) -> None:
+    """Removes from a workplace the files whose names match `own`, and the directories that are empty then.
+
+    Everything else stays. A directory that is not a workplace is not changed.
+    """
+    if not is_workplace(directory):
+        return
+    remove_own(directory, own)
+    if [path.name for path in directory.iterdir()] == [MARKER]:
+        (directory / MARKER).unlink()
+        directory.rmdir()
+
+
+def remove_own(directory: Path, own: re.Pattern[str]) -> None:
+    """Removes the files below `directory` whose names match `own`, or are temporary ones of such names."""
+    for name in _files_below(directory):
+        path = directory / name
+        if path.name != MARKER and is_own(path, own):
+            path.unlink()
+    nested = [place for place in directory.iterdir() if place.is_dir() and not place.is_symlink()]
+    for place in nested:
+        if all(Path(name).name == MARKER for name in _files_below(place)):
+            for marker in place.rglob(MARKER):
+                marker.unlink()
+            _remove_empty(place)
+
+
+def is_own(path: Path, own: re.Pattern[str]) -> bool:
+    """Whether `path` is a regular file whose name matches `own`, or the temporary file of such a name."""
+    temporary = TEMPORARY.fullmatch(path.name)
+    name = path.name if temporary is None else temporary[1]
+    return own.fullmatch(name) is not None and not path.is_symlink() and path.is_file()
+
+
+def write_unless_other(path: Path, content: bytes) -> None:
+    """Writes `content` to `path`. Raises UserError if `path` exists with other content."""
+    if os.path.lexists(path):
+        if not path.is_symlink() and path.is_file() and path.read_bytes() == content:
+            return
+        raise UserError(f"{path} is there already and this job did not write it; move it away and run this again")
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _files_below(directory: Path) -> list[str]:
+    """All files below `directory` except its marker, as relative paths; links count as files."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found = []
+    for root, folders, names in os.walk(directory, onerror=fail):
+        links = [name for name in folders if (Path(root) / name).is_symlink()]
+        found += [(Path(root) / name).relative_to(directory).as_posix() for name in [*names, *links]]
+    return sorted(name for name in found if name != MARKER)
+
+
+def _remove_empty(directory: Path) -> None:
+    for root, _, _ in os.walk(directory, topdown=False):
+        with contextlib.suppress(OSError):  # something is in it
+            os.rmdir(root)
+
+
+def _others(directory: Path, names: Iterable[str], entries: dict[str, _Entry], tool: str) -> list[str]:
+    return [
+        name
+        for name in names
+        if name not in entries or entries[name].tool != tool or not entries[name].describes(directory / name)
+    ]
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return ", ".join(repr(name)[1:-1] for name in names[:MAX_NAMES_SHOWN]) + more
+
+
+def _write_marker(directory: Path, entries: dict[str, _Entry]) -> None:
+    content = {"format": FORMAT, "files": {name: asdict(entries[name]) for name in sorted(entries)}}
+    write_text(directory / MARKER, json.dumps(content, indent=1) + "\n")
+
+
+def _read_marker(directory: Path) -> dict[str, _Entry] | None:
+    """The files that we wrote into `directory`; None without a marker.
+
+    Raises:
+        UserError: a file of this name is there that is no marker, and so not ours.
+    """
+    if not os.path.lexists(directory / MARKER):
+        return None
+    content = _read_json(directory / MARKER)
+    files = content.get("files")
+    if content.get("format") == FORMAT and isinstance(files, dict):
+        with contextlib.suppress(UserError):
+            return check_as(files, dict[str, _Entry], directory / MARKER, "")
+    raise UserError(f"{directory / MARKER} is not the list of files that this project writes; move it away")
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    """The JSON object in `path`; {} if there is none, or if `path` is a link."""
+    try:
+        return {} if path.is_symlink() else read_object(path, "", MAX_MARKER_BYTES)
+    except UserError:
+        return {}

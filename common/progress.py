@@ -1,0 +1,133 @@
+"""Shows the progress of a long step: a bar on a terminal, a line every 30 seconds elsewhere."""
+
+import sys
+import threading
+import time
+from types import TracebackType
+
+from tqdm import tqdm
+
+LINE_INTERVAL = 30.0  # seconds between two plain lines
+
+
+def format_duration(seconds: float) -> str:
+    """Formats `seconds` as `m:ss` or `h:mm:ss`."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+class Progress:
+    """A context manager that shows progress on stderr.
+
+    On a terminal it is a tqdm bar with rate and remaining time. Elsewhere (a log file, a job of a scheduler) it is one
+    plain line every 30 seconds and one at the end, so that logs stay short.
+
+    Args:
+        description: what is done, in one or two words.
+        total: how much there is to do, in `unit`; None if it is not known.
+        unit: name of what is counted; "B" (bytes) is shown in MB.
+        enabled: False shows nothing; for all ranks but one.
+        plain_lines: False shows the bar only; for a step that prints lines of its own.
+        quiet_seconds: a step that takes less shows nothing.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        total: int | None,
+        unit: str,
+        enabled: bool = True,
+        plain_lines: bool = True,
+        quiet_seconds: float = 0.0,
+    ) -> None:
+        self.description, self.total, self.unit = description, total, unit
+        self._enabled, self._plain_lines, self._quiet_seconds = enabled, plain_lines, quiet_seconds
+        self._done = self._before = 0
+        self._stop = threading.Event()
+        self._timer: threading.Thread | None = None
+        self._values: dict[str, object] = {}
+        self._bar: tqdm | None = None
+        self._started = time.monotonic()
+
+    def __enter__(self) -> "Progress":
+        self._started = time.monotonic()
+        if self._enabled and sys.stderr.isatty():
+            is_bytes = self.unit == "B"
+            self._bar = tqdm(
+                total=self.total,
+                desc=self.description,
+                unit=self.unit if is_bytes else f" {self.unit}",
+                unit_scale=is_bytes,
+                dynamic_ncols=True,
+                delay=self._quiet_seconds,
+                file=sys.stderr,
+            )
+        elif self._enabled and self._plain_lines:
+            # A thread prints the lines, because one update can take longer than the interval.
+            self._timer = threading.Thread(target=self._print_lines, name="progress", daemon=True)
+            self._timer.start()
+        return self
+
+    def resume(self, n: int, **values: object) -> None:
+        """Counts `n` as done by an earlier run; the rate does not include them."""
+        self._before += n
+        self._done += n
+        self._values = self._values | values
+        if self._bar is not None:
+            self._bar.initial = self._bar.n = self._bar.last_print_n = self._done
+            self._bar.set_postfix(self._values)
+
+    def update(self, n: int = 1, **values: object) -> None:
+        """Counts `n` more as done. `values` are shown by name beside the count until the next values."""
+        self._done += n
+        if values:
+            self._values = self._values | values
+        if self._bar is not None:
+            if values:
+                self._bar.set_postfix(self._values, refresh=False)
+            self._bar.update(n)
+
+    def say(self, line: str) -> None:
+        """Prints `line` on stdout, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.clear()
+            print(line, flush=True)
+            self._bar.refresh()
+        elif self._enabled:
+            print(line, flush=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif self._timer is not None:
+            self._stop.set()
+            self._timer.join()
+            if kind is None and time.monotonic() - self._started >= self._quiet_seconds:
+                self._print_line()
+
+    def _print_lines(self) -> None:
+        while not self._stop.wait(LINE_INTERVAL):
+            self._print_line()
+
+    def _print_line(self) -> None:
+        print(self.line(time.monotonic() - self._started), file=sys.stderr, flush=True)
+
+    def line(self, elapsed: float) -> str:
+        """Returns the plain line after `elapsed` seconds: count, percentage, rate, times, values."""
+        divisor, unit = (1e6, "MB") if self.unit == "B" else (1, self.unit)
+        digits = 1 if divisor > 1 else 0
+        count = f"{self._done / divisor:,.{digits}f}"
+        rate = (self._done - self._before) / elapsed if elapsed > 0 else 0.0
+        parts = [f"{count} {unit}"]
+        if self.total:
+            percentage = 100 * self._done / self.total
+            parts = [f"{count} of {self.total / divisor:,.{digits}f} {unit} ({percentage:.0f} %)"]
+        parts.append(f"{rate / divisor:,.1f} {unit}/s")
+        parts.append(f"{format_duration(elapsed)} elapsed")
+        if self.total and rate and self._done < self.total:
+            parts.append(f"{format_duration((self.total - self._done) / rate)} to go")
+        parts += [f"{name} {value}" for name, value in self._values.items()]
+        return f"{self.description}: " + ", ".join(parts)

@@ -1,0 +1,289 @@
+"""Finds duplicate documents on all ranks together (`python -m data_prep shards --dedup {exact,near}`).
+
+Three steps, whose intermediate results are files, so that no rank holds more than a part of them in memory:
+
+1. Fingerprints: of each work unit (data_prep/corpus/fingerprints.py).
+2. Pairs: in each band, documents with equal keys are compared. A task is one band and a few million documents.
+3. Groups: rank 0 joins the pairs to groups. Each group keeps its first document that is about as long as its longest:
+   if one document contains the others as parts, the whole one is kept.
+
+Both splits are compared, also if only one becomes shards. The order is: documents that have shards already (--against),
+the held-out split of --documents, their train split; each in the order of the command line. So no duplicate of a
+held-out document is trained on. Within one corpus, the duplicate in the train split is left out; between corpora, the
+one in the later corpus, whichever split it is in.
+"""
+
+import bisect
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import owned
+from common.atomic import replacing
+from common.errors import UserError
+from data_prep.corpus.arrays import read_array, write_array
+from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
+from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same, value_width
+from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_column, read_texts
+from data_prep.mpi.executor import Ranks
+from data_prep.mpi.ledger import WORK_FILE, Ledger, Record
+
+IntArray = NDArray[np.int64]
+
+MAX_PART_DOCUMENTS = 1 << 22  # documents whose keys are sorted in one task
+MAX_PAIRS_IN_MEMORY = 1 << 17  # pairs whose fingerprints are compared in one step
+MIN_LENGTH_RATIO = 0.8  # of the kept document to the longest; a shorter one counts as a part
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All documents that are compared, numbered from 0; the earlier of two duplicates is kept.
+
+    Attributes:
+        units: the work units of all documents.
+        firsts: number of the first document of each unit, and at the end the number of documents.
+        precedence: number of the first document of each kind. Documents of an earlier kind are kept first.
+        start, stop: numbers [start, stop) of the documents that become shards.
+        digest: hash of the contents of all documents.
+    """
+
+    units: list[WorkUnit]
+    firsts: list[int]
+    precedence: list[int]
+    start: int
+    stop: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Numbers of the documents that are left out, ascending, and for each the number of the kept duplicate."""
+
+    removed: IntArray  # (R,)
+    kept: IntArray  # (R,)
+
+    def between(self, first: int, stop: int) -> IntArray:
+        """Returns which of the documents `first` to `stop - 1` are left out."""
+        return self.removed[np.searchsorted(self.removed, first) : np.searchsorted(self.removed, stop)]
+
+
+def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) -> Comparison:
+    """Lists what to compare when `split` of `directories` becomes shards. UserError: a directory is in both lists."""
+    twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
+    if twice:
+        raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
+    units: list[WorkUnit] = []
+    firsts, precedence = [0], []
+    start = stop = 0
+    digest = hashlib.sha256()
+    for paths in (against, directories):
+        for kind in (HELD_OUT, TRAIN):
+            there = [path for path in paths if _holds(path, kind)]
+            corpus = open_corpus(there, kind) if there else Corpus([], [], "")
+            digest.update(f"{kind} {corpus.digest}\n".encode())
+            units += corpus.units
+            before = firsts[-1]
+            precedence.append(before)
+            for unit in corpus.units:
+                firsts.append(firsts[-1] + unit.documents)
+            if paths is directories and kind == split:
+                start, stop = before, firsts[-1]
+    return Comparison(units, firsts, precedence, start, stop, digest.hexdigest())
+
+
+def _holds(directory: Path, split: str) -> bool:
+    counts = read_manifest(directory).counts
+    return split in counts and counts[split].documents > 0
+
+
+def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) -> Duplicates:
+    """Finds the duplicates among the documents that become shards.
+
+    `scratch` holds intermediate results until `discard`. An interrupted run continues from them.
+    """
+    ledgers = Ledger(scratch / "fingerprints", content=True), Ledger(scratch / "pairs", content=True)
+    identity = {"method": method, "digest": comparison.digest}
+
+    def begin() -> None:
+        owned.take_workplace(scratch, "data_prep shards --dedup")
+        for ledger in ledgers:
+            ledger.begin(identity, discard_others=True)
+
+    ranks.on_root(begin)
+    fingerprinter = Fingerprinter(method)
+    sizes = [unit.text_bytes for unit in comparison.units]
+
+    def write_fingerprints(index: int, unit: WorkUnit) -> Record:
+        found = fingerprinter.of(read_texts(unit))
+        arrays: dict[str, NDArray] = {"keys": found.keys.T, "values": found.values, "sizes": found.sizes}
+        files = [write_array(ledgers[0].output / f"{index:06d}.{name}.npy", array) for name, array in arrays.items()]
+        return {"files": files, "documents": unit.documents}
+
+    ranks.run(comparison.units, write_fingerprints, ledgers[0], sizes=sizes, description="fingerprints")
+    parts = -(-comparison.firsts[-1] // MAX_PART_DOCUMENTS)
+    tasks = [(band, part) for band in range(bands(method)) for part in range(parts)]
+
+    def write_pairs(index: int, task: tuple[int, int]) -> Record:
+        pairs = equal_pairs(ledgers[0].output, comparison.firsts, *task, parts, method)
+        return {"files": [write_array(ledgers[1].output / f"{index:06d}.npy", pairs)]}
+
+    key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
+    ranks.run(tasks, write_pairs, ledgers[1], sizes=[key_bytes] * len(tasks), description="pairs")
+
+    def group() -> Duplicates:
+        parents = np.arange(comparison.firsts[-1], dtype=np.int64)
+        for index in range(len(tasks)):
+            join(parents, _read_pairs(ledgers[1].output / f"{index:06d}.npy", len(parents)))
+        alike = np.flatnonzero(parents != np.arange(len(parents)))
+        alike = np.union1d(alike, parents[alike])  # (D,) all documents of groups
+        groups = np.unique(roots(parents, alike), return_inverse=True)[1]  # (D,)
+        kinds = np.searchsorted(comparison.precedence, alike, side="right")  # (D,)
+        (sizes,) = _gather(ledgers[0].output, comparison.firsts, alike, method, "sizes")
+        kept = choose_kept(alike, groups, kinds, sizes)[groups]  # (D,)
+        removed = (alike != kept) & (alike >= comparison.start) & (alike < comparison.stop)
+        return Duplicates(alike[removed], kept[removed])
+
+    return ranks.on_root(group)
+
+
+def discard(scratch: Path) -> None:
+    """Deletes the intermediate results in `scratch`, and no other files."""
+    owned.remove_workplace(scratch, WORK_FILE)
+
+
+def _read_pairs(path: Path, documents: int) -> IntArray:
+    """The pairs in a file, int64[P, 2]. UserError: the file is damaged, or names a document that is not there."""
+    pairs = read_array(path, np.int64, None, 2)
+    if len(pairs) and not (pairs.min() >= 0 and pairs.max() < documents):
+        raise UserError(
+            f"{path} is damaged (it names other documents); delete {path.parent.parent} and give the same command again"
+        )
+    return pairs
+
+
+def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, parts: int, method: Method) -> IntArray:
+    """Returns the pairs of duplicates, int64[P, 2], among documents that share a key in one part of one band.
+
+    The documents with the same key are sorted by their keys in the next band, which puts similar ones side by side.
+    Each is compared with the first and with the one before it. That joins all documents of a large bucket if they are
+    one text. Duplicates that one band does not join are joined by another.
+    """
+    columns, numbers = [], []
+    for index, first in enumerate(firsts[:-1]):
+        keys = read_array(directory / f"{index:06d}.keys.npy", np.uint64, bands(method), firsts[index + 1] - first)
+        here = np.flatnonzero(keys[band] % np.uint64(parts) == part)
+        columns.append(np.stack([keys[(band + 1) % len(keys)][here], keys[band][here]]))
+        numbers.append(here + first)
+    number = np.concatenate(numbers)  # (D,)
+    order = np.lexsort(np.concatenate(columns, axis=1))
+    key, number = np.concatenate([column[1] for column in columns])[order], number[order]
+    follows = np.flatnonzero(key[1:] == key[:-1]) + 1
+    buckets = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    leaders = buckets[np.searchsorted(buckets, follows, side="right") - 1]
+    others = np.concatenate([number[leaders], number[follows - 1]])  # (P,)
+    own = np.concatenate([number[follows]] * 2)
+    packed = np.unique(np.minimum(others, own) << 32 | np.maximum(others, own))
+    pairs = np.stack([packed >> 32, packed & 0xFFFFFFFF], axis=1)
+    found = [
+        block[_are_same(directory, firsts, block, method)]
+        for block in (pairs[first : first + MAX_PAIRS_IN_MEMORY] for first in range(0, len(pairs), MAX_PAIRS_IN_MEMORY))
+    ]
+    return np.concatenate([*found, np.zeros((0, 2), np.int64)])
+
+
+def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray, method: Method) -> NDArray[np.bool_]:
+    documents, places = np.unique(pairs, return_inverse=True)
+    value, size = _gather(directory, firsts, documents, method, "values", "sizes")
+    first, second = places.reshape(pairs.shape).T
+    return same(value[first], value[second], size[first], size[second])
+
+
+def _gather(directory: Path, firsts: Sequence[int], documents: IntArray, method: Method, *names: str) -> list[NDArray]:
+    """Reads the arrays `names` of some documents (ascending numbers), in the same order."""
+    widths: dict[str, tuple[int, ...]] = {"values": (value_width(method),), "sizes": ()}
+    dtypes = {"values": np.dtype(np.uint16), "sizes": np.dtype(np.int64)}
+    gathered: list[list[NDArray]] = [[] for _ in names]
+    bounds = np.searchsorted(documents, firsts)
+    for index in range(len(firsts) - 1):
+        here = documents[bounds[index] : bounds[index + 1]] - firsts[index]
+        if len(here) or not index:  # without documents, the first file tells the dtype
+            for name, taken in zip(names, gathered):
+                path, count = directory / f"{index:06d}.{name}.npy", firsts[index + 1] - firsts[index]
+                taken.append(read_array(path, dtypes[name], count, *widths[name])[here])
+    return [np.concatenate(taken) for taken in gathered]
+
+
+def choose_kept(documents: IntArray, groups: IntArray, kinds: IntArray, sizes: IntArray) -> IntArray:
+    """Returns which document of each of G groups is kept, int64[G].
+
+    It is of the earliest kind in its group and, of those, the first that is nearly as long as the longest.
+
+    Args:
+        documents: int64[D], numbers of documents.
+        groups: int64[D], the group of each, 0 to G - 1.
+        kinds, sizes: int64[D], the kind and the size of each.
+    """
+    count = int(groups.max(initial=-1)) + 1
+    earliest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(earliest, groups, kinds)
+    eligible = kinds == earliest[groups]
+    longest = np.zeros(count, np.int64)
+    np.maximum.at(longest, groups[eligible], sizes[eligible])
+    eligible &= sizes >= MIN_LENGTH_RATIO * longest[groups]
+    stay = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(stay, groups[eligible], documents[eligible])
+    return stay
+
+
+def roots(parents: IntArray, documents: IntArray) -> IntArray:
+    """Returns the first document of each document's group, and shortens the paths to it in `parents` (union-find).
+
+    `parents` points from each document to an earlier one of its group, or to itself.
+    """
+    while True:
+        above = parents[documents]
+        top = parents[above]
+        if (above == top).all():
+            return above
+        parents[documents] = top  # path halving
+
+
+def join(parents: IntArray, pairs: IntArray) -> None:
+    """Joins the groups of the two documents of each pair in `parents` (union-find on arrays)."""
+    first, second = pairs.T
+    while len(first):
+        first, second = roots(parents, first), roots(parents, second)
+        apart = first != second
+        first, second = np.minimum(first, second)[apart], np.maximum(first, second)[apart]
+        np.minimum.at(parents, second, first)
+
+
+def read_names(comparison: Comparison, documents: IntArray) -> Iterator[tuple[str, str]]:
+    """Yields the directory and id of some documents (ascending numbers), in the same order."""
+    bounds = np.searchsorted(documents, comparison.firsts).tolist()
+    for index, unit in enumerate(comparison.units):
+        wanted = documents[bounds[index] : bounds[index + 1]] - comparison.firsts[index]
+        if not len(wanted):
+            continue
+        ids = list(read_column(unit, "id"))
+        starts = [0]
+        for piece in unit.slices:
+            starts.append(starts[-1] + piece.count)
+        for place in wanted.tolist():
+            piece = unit.slices[bisect.bisect_right(starts, place) - 1]
+            yield piece.path.parent.name, ids[place]
+
+
+def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
+    """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one."""
+    kept = np.unique(duplicates.kept)
+    names = dict(zip(kept.tolist(), read_names(comparison, kept)))
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for name, number in zip(read_names(comparison, duplicates.removed), duplicates.kept.tolist()):
+            line = {"removed": list(name), "kept": list(names[number])}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,0 +1,290 @@
+"""Documents and their format on disk: what `extract` makes of every raw collection.
+
+A directory of documents holds `train-00000.parquet`, ... and, if a part was held out, `held_out-00000.parquet`, ...:
+one file for each split and work unit. `README.md` tells `datasets` which files a split has. `documents.json` is written
+last and lists the files of documents.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.atomic import replacing, write_text
+from common.checksums import content_checksum, file_checksum
+from common.errors import UserError, one_line
+from common.json_files import Count, check_as, read_object
+from common.names import plain_name, refuse_link
+from data_prep.text.languages import ENGLISH
+
+FORMAT_VERSION = 1
+TRAIN, HELD_OUT = "train", "held_out"
+SPLITS = (TRAIN, HELD_OUT)
+MANIFEST, CARD = "documents.json", "README.md"
+LANGUAGE = "language"
+"""The option that records a language other than English."""
+LISTED = re.compile(r"(?:train|held_out)-\d{5,}\.parquet")
+"""The names of the files that a manifest lists."""
+SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+
+# A row group is closed once it has this many characters of text. A reader holds one row group in memory.
+_ROW_GROUP_CHARACTERS = 4 << 20
+# No dictionary for texts: repeated texts would make a row group smaller than its texts, and work units are cut by that
+# size (data_prep/corpus/work_units.py).
+_PARQUET: dict[str, Any] = {"compression": "zstd", "compression_level": 3, "use_dictionary": ["title"]}
+# Never change it: it defines the split. It was chosen so that 2, 5 and 10 % of the documents of the sample corpus are
+# about 2, 5 and 11 % of its text.
+_HELD_OUT_SALT = b"held-out 83:"
+
+
+@dataclass(frozen=True)
+class Document:
+    """One article, book or record.
+
+    Attributes:
+        id: unique within its collection.
+        title: may be empty.
+        text: un-normalised prose; one "\\n" separates paragraphs.
+    """
+
+    id: str
+    title: str
+    text: str
+
+
+@dataclass
+class DocumentCounts:
+    """Counts over a set of documents; `words` are separated by white space, `text_bytes` counts UTF-8."""
+
+    documents: Count = 0
+    words: Count = 0
+    text_bytes: Count = 0
+
+    def add(self, document: Document) -> None:
+        """Counts `document`."""
+        self.documents += 1
+        self.words += len(document.text.split())
+        self.text_bytes += len(document.text.encode())
+
+    def merge(self, other: "DocumentCounts") -> None:
+        """Adds the counts of `other`."""
+        self.documents += other.documents
+        self.words += other.words
+        self.text_bytes += other.text_bytes
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """One Parquet file: name in the directory, size in bytes, xxh3_128 of its content, number of documents."""
+
+    name: str
+    bytes: Count
+    xxh3_128: str
+    documents: Count
+
+
+@dataclass
+class DocumentsManifest:
+    """The content of `documents.json`.
+
+    Attributes:
+        source: kind of the raw collection.
+        inputs: what was read: names, sizes and fingerprints, or whatever identifies the input.
+        options: the flags that decide the output, such as the held-out fraction.
+        counts: counts of each split.
+        raw_bytes: size of the decompressed input, markup included.
+        skipped: reason -> {"count": int, "examples": [names]}.
+        files: every Parquet file, in order.
+    """
+
+    source: str
+    inputs: list[dict[str, Any]]
+    options: dict[str, Any]
+    counts: dict[str, DocumentCounts]
+    raw_bytes: Count
+    skipped: dict[str, dict[str, Any]]
+    files: list[PartFile] = field(default_factory=list)
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def language(self) -> str:
+        """Code of the language of the texts."""
+        return str(self.options.get(LANGUAGE, ENGLISH))
+
+
+def is_held_out(document_id: str, fraction: float) -> bool:
+    """Tells whether a document belongs to the held-out split, by a hash of its id alone.
+
+    A larger fraction holds out all documents that a smaller one holds out, and more.
+    """
+    digest = hashlib.blake2b(_HELD_OUT_SALT + document_id.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < fraction * 2.0**64
+
+
+def spelled(name: str) -> str:
+    """Returns a file's name as valid UTF-8 text. Invalid bytes ("caf\xe9" in Latin-1) are escaped: "caf\\xe9"."""
+    return name if name.isascii() else os.fsencode(name).decode(errors="backslashreplace")
+
+
+def part_name(split: str, index: int) -> str:
+    """Returns the file name of the documents of work unit `index` in `split`."""
+    return f"{split}-{index:05d}.parquet"
+
+
+class PartWriter:
+    """A Parquet file that is being written, with one row group in memory. `writing_part` makes it."""
+
+    def __init__(self, name: str, writer: pq.ParquetWriter) -> None:
+        self.name, self._writer = name, writer
+        self._group: list[Document] = []
+        self._characters = self._documents = 0
+        self.file: PartFile | None = None  # set when the file is complete
+
+    def add(self, document: Document) -> None:
+        """Appends a document."""
+        self._group.append(document)
+        self._characters += len(document.text)
+        if self._characters >= _ROW_GROUP_CHARACTERS:
+            self._close_group()
+
+    def _close_group(self) -> None:
+        if self._group:
+            columns = [[getattr(document, name) for document in self._group] for name in SCHEMA.names]
+            self._writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(self._group))
+        self._documents += len(self._group)
+        self._group, self._characters = [], 0
+
+    def finish(self, path: Path) -> None:
+        """Closes the file, whose temporary path is `path`, and sets `file`."""
+        self._close_group()
+        self._writer.close()
+        self.file = PartFile(self.name, path.stat().st_size, file_checksum(path), self._documents)
+
+
+@contextlib.contextmanager
+def writing_part(path: Path) -> Iterator[PartWriter]:
+    """Writes one Parquet file (zstd) atomically. The same documents always give the same bytes."""
+    with (
+        replacing(path) as temporary,
+        pq.ParquetWriter(temporary, SCHEMA, **_PARQUET) as writer,
+    ):
+        part = PartWriter(path.name, writer)
+        yield part
+        part.finish(temporary)
+
+
+def read_part(path: Path) -> Iterator[Document]:
+    """Yields the documents of one Parquet file in order. UserError: the file cannot be read as documents."""
+    with opened_part(path) as file:
+        for index in range(file.num_row_groups):
+            table = file.read_row_group(index, columns=SCHEMA.names)
+            columns = (table.column(name).to_pylist() for name in SCHEMA.names)
+            yield from (Document(*row) for row in zip(*columns))
+
+
+def check_part(path: Path, documents: int) -> None:
+    """Raises UserError unless the Parquet file holds this number of documents."""
+    with opened_part(path) as file:
+        if file.metadata.num_rows != documents:
+            raise UserError(f"{path.name} holds {file.metadata.num_rows} documents instead of {documents}")
+
+
+@contextlib.contextmanager
+def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
+    """Opens one Parquet file of documents. UserError: it cannot be read, also inside the `with` block."""
+    try:
+        with pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(SCHEMA):
+                raise UserError(f"{path} has other columns than documents; extract them again")
+            yield file
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise UserError(f"{path} cannot be read as documents ({one_line(error)}); extract them again") from error
+
+
+def list_parts(directory: Path, split: str = TRAIN) -> list[Path]:
+    """Returns the Parquet files of one split in order, after checking them.
+
+    Raises:
+        UserError: the directory is incomplete or has no such split; or a file is missing or has changed.
+    """
+    manifest = read_manifest(directory)
+    if split not in manifest.counts:
+        raise UserError(
+            f"{directory} has no {split} split; extract it again with --held-out FRACTION"
+            if split == HELD_OUT
+            else f"{directory} has no split called {split}; choose one of {', '.join(manifest.counts)}"
+        )
+    parts = [directory / file.name for file in manifest.files if file.name.startswith(f"{split}-")]
+    for part, file in zip(parts, (f for f in manifest.files if f.name.startswith(f"{split}-"))):
+        # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
+        if not part.is_file() or part.stat().st_size != file.bytes or file_checksum(part) != file.xxh3_128:
+            raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
+    return parts
+
+
+def read_documents(directories: Sequence[Path], split: str = TRAIN) -> Iterator[Document]:
+    """Yields every document of one split, directory after directory, with one row group in memory."""
+    for part in [part for directory in directories for part in list_parts(directory, split)]:
+        yield from read_part(part)
+
+
+def documents_card(manifest: DocumentsManifest) -> str:
+    """Returns the README.md of a directory of documents. Its header names the files of each split.
+
+    Without it `datasets.load_dataset(DIR)` finds only the split train: it does not know the name held_out.
+    """
+    splits = "".join(f'  - split: {split}\n    path: "{split}-*.parquet"\n' for split in manifest.counts)
+    rows = "".join(
+        f"| {split} | {count.documents:,} | {count.words:,} | {count.text_bytes:,} |\n"
+        for split, count in manifest.counts.items()
+    )
+    return f"""---
+configs:
+- config_name: default
+  data_files:
+{splits}---
+
+# Documents ({manifest.source})
+
+Plain text, one document a row, with the columns id, title and text. Made by `python -m data_prep extract`.
+`datasets.load_dataset("DIR")` opens the splits.
+
+| split | documents | words | bytes of text |
+|---|---|---|---|
+{rows}
+`documents.json` lists the files with their checksums.
+"""
+
+
+def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:
+    """Writes `documents.json`, which completes the directory."""
+    content = asdict(manifest)
+    content["xxh3_128"] = content_checksum(content)
+    write_text(directory / MANIFEST, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(directory: Path) -> DocumentsManifest:
+    """Reads `documents.json`. UserError: it is missing, damaged, or of another format version."""
+    path = directory / MANIFEST
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a directory; give one that `python -m data_prep extract` wrote")
+    if not path.is_file():
+        raise UserError(f"{directory} has no {MANIFEST}; run `python -m data_prep extract` to its end first")
+    content = read_object(path, "extract it again")
+    if (version := content.get("format_version")) != FORMAT_VERSION:
+        raise UserError(f"{path} has format version {version!r:.40}, not {FORMAT_VERSION}; extract it again")
+    checksum = content.pop("xxh3_128", None)  # files written by older versions have none
+    if checksum not in (None, content_checksum(content)):
+        raise UserError(f"{path} is damaged (its checksum does not fit its content); extract it again")
+    manifest = check_as(content, DocumentsManifest, path, "extract it again")
+    for file in manifest.files:
+        refuse_link(directory / plain_name(file.name, path, LISTED), path)
+    return manifest

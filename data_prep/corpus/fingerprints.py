@@ -1,0 +1,146 @@
+"""Fingerprints of documents, by which duplicates are recognised.
+
+Method "exact": the hash of the normalised text. Method "near": the fraction of runs of words that two texts have in
+common (the Jaccard similarity of their shingles), estimated by MinHash (Broder, "On the resemblance and containment of
+documents", 1997).
+
+Editions of one book differ in line ends, punctuation, front matter and spelling. So "near" compares the consonants of
+words only, and merges consonants that spellings exchange. "honour" and "honor", "vpon" and "upon", "publick" and
+"public" are then equal. A folio play spells 40 % of its words differently from a modern edition. With whole words the
+similarity of the two is 0.20, with consonants 0.60.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import rensa
+import xxhash
+from numpy.typing import NDArray
+
+from data_prep.text.normalization import normalize
+
+Method = Literal["none", "exact", "near"]
+
+SHINGLE_WORDS = 4
+# Locality-sensitive hashing: two texts are compared if they agree in all rows of a band. With similarity s the
+# probability is 1 - (1 - s**ROWS)**BANDS: 0.95 at 0.4, above 0.9999 from 0.6 on, 0.002 at 0.037 (unrelated novels).
+BANDS, ROWS = 42, 3
+# Measured on 26 novels and 84 plays: different texts have a similarity of at most 0.04, editions of one text of at
+# least 0.43; selections of one poet's works lie between. Short texts often follow a pattern ("X is a 1921 silent film
+# directed by Y and starring Z"), so they must agree in nearly everything.
+LONG_TEXT = 1000  # shingles
+LONG_SIMILARITY, SHORT_SIMILARITY = 0.3, 0.8
+MAX_DOCUMENTS_IN_MEMORY = 4096  # fingerprinted in one call
+MAX_WORDS = 1 << 20  # in the cache before it is emptied: about 150 bytes each
+_SEED = 1
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd; makes the hash of a run depend on the order of its words
+
+_SILENT = str.maketrans({**dict.fromkeys("aeiouvwyjh"), "c": "k", "q": "k", "z": "s"})
+_DOUBLED = re.compile(r"([a-z])\1+")
+_NO_WORD = re.compile(r"[\W_]+")
+_DASH = re.compile("--+|[–—]")
+
+
+class Fingerprints(NamedTuple):
+    """The fingerprints of D documents.
+
+    Attributes:
+        keys: uint64[D, bands]. Documents that share a key are compared.
+        values: uint16[D, n]. The fraction of equal values of two documents is their similarity.
+        sizes: int64[D], shingles of each document; 0 with the method "exact", where all values must be equal.
+    """
+
+    keys: NDArray[np.uint64]
+    values: NDArray[np.uint16]
+    sizes: NDArray[np.int64]
+
+
+def bands(method: Method) -> int:
+    """Returns the number of keys of a document."""
+    return BANDS if method == "near" else 1
+
+
+def value_width(method: Method) -> int:
+    """Returns the number of 16-bit values of a document."""
+    return BANDS * ROWS if method == "near" else 8
+
+
+def skeleton(word: str) -> str:
+    """Returns the consonants of a word; those that spellings exchange are merged. "" if there are none."""
+    letters = _NO_WORD.sub("", normalize(word))
+    return _DOUBLED.sub(r"\1", letters.translate(_SILENT))
+
+
+class _Hashes(dict[str, int]):
+    """Maps words of a text to the hashes of their skeletons; 0 for an empty skeleton."""
+
+    def __missing__(self, word: str) -> int:
+        bones = skeleton(word)
+        value = self[word] = xxhash.xxh3_64_intdigest(bones.encode()) if bones else 0
+        return value
+
+
+class Fingerprinter:
+    """Computes the fingerprints of documents. Its cache of words affects the speed only."""
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+        self._hashes = _Hashes()
+
+    def of(self, texts: Iterable[str]) -> Fingerprints:
+        """Returns the fingerprints of un-normalised texts."""
+        take = self._near if self.method == "near" else _exact
+        rest = iter(texts)
+        taken = [take(group) for group in iter(lambda: list(itertools.islice(rest, MAX_DOCUMENTS_IN_MEMORY)), [])]
+        return Fingerprints(*map(np.concatenate, zip(*taken)))
+
+    def shingles(self, text: str) -> NDArray[np.uint64]:
+        """Returns uint64, the hash of each run of four words, in order. A shorter text is one run."""
+        if len(self._hashes) > MAX_WORDS:
+            self._hashes.clear()
+        words = _DASH.sub(" ", text).split()
+        hashes = np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
+        hashes = hashes[hashes != 0]  # (W,)
+        if not len(hashes):
+            return np.zeros(1, np.uint64)
+        length = min(SHINGLE_WORDS, len(hashes))
+        count = len(hashes) - length + 1
+        runs = hashes[:count].copy()
+        for offset in range(1, length):
+            runs = runs * _MULTIPLIER + hashes[offset : offset + count]
+        return runs
+
+    def _near(self, texts: Iterable[str]) -> Fingerprints:
+        sets = [self.shingles(text) for text in texts]
+        sizes = np.array([len(one) for one in sets], np.int64)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
+        flat = np.concatenate([*sets, np.zeros(0, np.uint64)])
+        matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(flat, offsets, BANDS * ROWS, _SEED)
+        minima = np.array(matrix.to_rows(), np.uint32).reshape(len(sets), BANDS * ROWS)
+        keys = np.zeros((len(sets), BANDS), np.uint64)
+        for row in range(ROWS):
+            keys = (keys ^ minima[:, row::ROWS]) * _MULTIPLIER
+            keys ^= keys >> np.uint64(32)
+        # Two different 16-bit values agree by chance once in 65,536 (Li and König, "b-bit minwise hashing", WWW 2010).
+        return Fingerprints(keys, minima.astype(np.uint16), sizes)
+
+
+def _exact(texts: Iterable[str]) -> Fingerprints:
+    digests = b"".join(xxhash.xxh3_128_digest(normalize(text).encode()) for text in texts)
+    keys = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    return Fingerprints(keys[:, :1], np.frombuffer(digests, np.uint16).reshape(-1, 8), np.zeros(len(keys), np.int64))
+
+
+def same(
+    first: NDArray[np.uint16],
+    second: NDArray[np.uint16],
+    first_sizes: NDArray[np.int64],
+    second_sizes: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Returns which of P pairs are duplicates, bool[P], by the values uint16[P, n] and sizes int64[P] of both."""
+    smaller = np.minimum(first_sizes, second_sizes)
+    similarity = np.where(smaller >= LONG_TEXT, LONG_SIMILARITY, SHORT_SIMILARITY)
+    return (first == second).mean(axis=1) >= np.where(smaller == 0, 1.0, similarity)

@@ -1,0 +1,173 @@
+"""Cuts a corpus into work units: runs of documents of about equal size, independent of the number of ranks."""
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.errors import UserError
+from data_prep.corpus.documents import list_parts, opened_part, read_manifest
+from data_prep.text.languages import ENGLISH, check_language
+
+# Bytes of text in a work unit. A unit is large enough that its partly filled last row and its files cost little. It is
+# small enough that a few can be repeated after an interruption, and that a rank needs far less than 1 GB.
+MAX_UNIT_BYTES, MIN_UNIT_BYTES = 32 << 20, 1 << 20
+TARGET_UNITS = 64  # a small corpus is cut into about this many, so that several ranks share it
+
+
+@dataclass(frozen=True)
+class RowGroupSlice:
+    """Documents `first` to `first + count - 1` of one row group of a Parquet file, in one language."""
+
+    path: Path
+    row_group: int
+    first: int
+    count: int
+    language: str = ENGLISH
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """A run of consecutive documents.
+
+    Attributes:
+        slices: where the documents are stored.
+        first_document: ordinal of the first document in the corpus.
+        documents: number of documents.
+        text_bytes: approximate size of their text.
+    """
+
+    slices: tuple[RowGroupSlice, ...]
+    first_document: int
+    documents: int
+    text_bytes: int
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """One split of one or more directories of documents.
+
+    Attributes:
+        units: the work units, in the order of the documents.
+        sources: for each directory its name, the kind of collection, and its counts.
+        digest: hash over the contents of all files, in hexadecimal. Corpora with the same digest are equal.
+        language: codes of the languages of the documents, in order and separated by a comma.
+    """
+
+    units: list[WorkUnit]
+    sources: list[dict[str, object]]
+    digest: str
+    language: str = ENGLISH
+
+    @property
+    def text_bytes(self) -> int:
+        """Approximate size of the text, in bytes."""
+        return sum(unit.text_bytes for unit in self.units)
+
+
+def open_corpus(directories: Sequence[Path], split: str, language: str | None = None) -> Corpus:
+    """Lists the documents of `split` and cuts them into work units. Decodes only the footers of the files.
+
+    Args:
+        directories, split: where the documents are.
+        language: code of the language of all documents; by default what the manifest of each directory says.
+
+    Raises:
+        UserError: a directory is given twice, missing, incomplete or holds no document of the split.
+    """
+    check_language(language)
+    languages: set[str] = set()
+    places: set[Path] = set()
+    for directory in directories:
+        if directory.resolve() in places:
+            raise UserError(f"{directory} is given twice, and its documents would count double; name it once")
+        places.add(directory.resolve())
+    sources: list[dict[str, object]] = []
+    slices: list[tuple[RowGroupSlice, int]] = []
+    digest = hashlib.sha256()
+    for directory in directories:
+        manifest = read_manifest(directory)
+        parts = list_parts(directory, split)
+        counts = manifest.counts[split]
+        spoken = language or manifest.language
+        languages.add(spoken)
+        sources.append(
+            {
+                "directory": directory.resolve().name,
+                "source": manifest.source,
+                "documents": counts.documents,
+                "text_bytes": counts.text_bytes,
+            }
+        )
+        groups: list[tuple[RowGroupSlice, int]] = []
+        checksums = {file.name: file.xxh3_128 for file in manifest.files}
+        for part in parts:
+            digest.update(f"{part.name} {checksums[part.name]}\n".encode())
+            groups += _row_groups(part, spoken)
+        if (there := sum(group.count for group, _ in groups)) != counts.documents:
+            raise UserError(
+                f"{directory} holds {there} documents in {split}, but its manifest says {counts.documents}; "
+                "extract them again"
+            )
+        slices += groups
+    if not slices:
+        names = ", ".join(str(directory) for directory in directories)
+        raise UserError(f"no documents in the {split} split of {names}; check what `extract` skipped")
+    return Corpus(list(_units(slices)), sources, digest.hexdigest(), ",".join(sorted(languages)))
+
+
+def _row_groups(path: Path, language: str) -> list[tuple[RowGroupSlice, int]]:
+    """Returns the row groups of a file that are not empty, each with the size of its text in bytes."""
+    with opened_part(path) as file:
+        metadata = file.metadata
+        column = file.schema_arrow.get_field_index("text")
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    return [
+        (RowGroupSlice(path, index, 0, group.num_rows, language), group.column(column).total_uncompressed_size)
+        for index, group in enumerate(groups)
+        if group.num_rows
+    ]
+
+
+def _units(slices: list[tuple[RowGroupSlice, int]]) -> Iterator[WorkUnit]:
+    """Splits large row groups by number of documents, and joins small neighbours."""
+    total = sum(size for _, size in slices)
+    wanted = min(MAX_UNIT_BYTES, max(MIN_UNIT_BYTES, total // TARGET_UNITS))
+    gathered: list[RowGroupSlice] = []
+    ordinal = gathered_bytes = 0
+    for group, size in slices:
+        cuts = min(group.count, max(1, round(size / wanted)))
+        bounds = [group.count * cut // cuts for cut in range(cuts + 1)]
+        for first, stop in itertools.pairwise(bounds):
+            gathered.append(RowGroupSlice(group.path, group.row_group, first, stop - first, group.language))
+            gathered_bytes += size * (stop - first) // group.count
+            if gathered_bytes >= wanted * 3 // 4:
+                yield _unit(gathered, ordinal, gathered_bytes)
+                ordinal += sum(part.count for part in gathered)
+                gathered, gathered_bytes = [], 0
+    if gathered:
+        yield _unit(gathered, ordinal, gathered_bytes)
+
+
+def _unit(slices: list[RowGroupSlice], first_document: int, text_bytes: int) -> WorkUnit:
+    return WorkUnit(tuple(slices), first_document, sum(part.count for part in slices), text_bytes)
+
+
+def read_texts(unit: WorkUnit) -> Iterator[str]:
+    """Yields the text of each document in order, with one row group in memory. UserError: a file is damaged."""
+    return read_column(unit, "text")
+
+
+def read_texts_with_language(unit: WorkUnit) -> Iterator[tuple[str, str]]:
+    """Yields (text, code of its language) of each document, as `read_texts` does."""
+    languages = itertools.chain.from_iterable(itertools.repeat(part.language, part.count) for part in unit.slices)
+    yield from zip(read_texts(unit), languages, strict=True)
+
+
+def read_column(unit: WorkUnit, name: str) -> Iterator[str]:
+    """Yields one column ("id", "title" or "text") of each document, as `read_texts` does."""
+    for part in unit.slices:
+        with opened_part(part.path) as file:
+            column = file.read_row_group(part.row_group, columns=[name]).column(name)
+        yield from column.slice(part.first, part.count).to_pylist()

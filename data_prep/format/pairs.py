@@ -1,0 +1,205 @@
+"""Makes segment pairs of sentences (ALBERT, section 3.1 "Inter-sentence coherence loss" and section 4.1).
+
+A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. Each span is
+exactly as long as its target, even if that cuts a sentence. The target is the capacity of a row or, with probability
+`short_probability` for each span, a smaller number drawn uniformly. (A short span does not end with the sentence that
+reaches its target. Its last sentence would be longer than most, and lengths would leak the order.)
+
+A span has four parts:
+
+    lead | a | b | trail
+
+`lead` is the end of a sentence that began in the previous span. `trail` is the beginning of a sentence that continues
+in the next span. Either may be empty. Between them are whole sentences. A sentence boundary, drawn uniformly, divides
+them into a and b. Training reads [CLS] lead a [SEP] b trail [SEP] or, swapped, [CLS] lead b [SEP] a trail [SEP]. Lead
+and trail are not swapped. Otherwise punctuation would leak the order: in a swapped pair, the first segment would end
+and the second would begin inside a sentence.
+
+A span with fewer than two whole sentences has no order to learn. All of it is `a`, a segment without a partner, which
+only masked language modelling uses.
+
+The reference code loses or leaks data in three places, where this module differs from it. It cuts overlong pairs at
+both ends of the longer segment and drops what it cuts. It draws the short target once for each document. And for a
+chunk of one sentence it takes B from another document, always with label 1, which is next-sentence prediction.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+class Parts(NamedTuple):
+    """Numbers of tokens in the four parts of each pair, int64[P] each. If b is 0, lead and trail are 0, too."""
+
+    lead: IntArray
+    a: IntArray
+    b: IntArray
+    trail: IntArray
+
+    def total(self) -> IntArray:
+        """Returns int64[P], the tokens of each pair."""
+        return self.lead + self.a + self.b + self.trail
+
+    def take(self, order: IntArray) -> "Parts":
+        """Returns the pairs at the indices `order`."""
+        return Parts(*(part[order] for part in self))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P segment pairs over one flat array of tokens, in its order.
+
+    Attributes:
+        starts: int64[P], index of each pair's first token in that array.
+        parts: numbers of tokens in the parts of each pair.
+        documents: int64[P], ordinal in the corpus of each pair's document.
+        documents_left_out, tokens_left_out: number of documents below the minimum, and of their tokens.
+    """
+
+    starts: IntArray
+    parts: Parts
+    documents: IntArray
+    documents_left_out: int = 0
+    tokens_left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+class DocumentRng:
+    """Random number generators of documents: numpy's counter-based Philox with the key (seed, document)."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = np.random.Philox(key=[seed, 0])
+        self._generator = np.random.Generator(self._bits)
+        self._state = self._bits.state
+
+    def of(self, document: int) -> np.random.Generator:
+        """Returns a generator at the start of the document's random numbers. It is valid until the next call."""
+        # Equal to Generator(Philox(key=[seed, document])), in a third of the time, which matters for short documents.
+        self._state["state"]["key"][1] = document
+        self._bits.state = self._state
+        return self._generator
+
+
+def span_stops(
+    start: int,
+    end: int,
+    capacity: int,
+    short_probability: float,
+    generator: np.random.Generator,
+) -> tuple[list[int], list[float]]:
+    """Cuts one document into spans.
+
+    Args:
+        start, end: the document's tokens are [start, end).
+        capacity: largest number of tokens in a span, at least 2.
+        short_probability: probability that a span's target is uniform on 2..capacity, not capacity.
+        generator: gives three random numbers for each span, in order, so they do not depend on the spans that follow.
+
+    Returns:
+        The end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
+    """
+    stops: list[int] = []
+    cuts: list[float] = []
+    uniforms: list[list[float]] = []  # three numbers for each span
+    used = 0
+    while start < end:
+        if used == len(uniforms):
+            uniforms = generator.random(((end - start) // capacity + 2, 3)).tolist()
+            used = 0
+        short, size, cut = uniforms[used]
+        used += 1
+        stop = min(start + capacity, end)
+        if short < short_probability:
+            stop = min(stop, start + 2 + int(size * (capacity - 1)))
+        stops.append(stop)
+        cuts.append(cut)
+        start = stop
+    return stops, cuts
+
+
+def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms: NDArray[np.float64]) -> Parts:
+    """Divides spans into their four parts.
+
+    Args:
+        starts, stops: int64[P], the spans are the tokens [start, stop).
+        sentence_ends: int64[N], the end of each sentence, in order; the first one starts at 0.
+        uniforms: float64[P], random numbers uniform on [0, 1), for the boundary between a and b.
+    """
+    boundaries = np.unique(np.concatenate([[0], sentence_ends]))  # a sentence without tokens ends where it starts
+    first = np.searchsorted(boundaries, starts, side="left")  # (P,) first boundary of the span
+    last = np.searchsorted(boundaries, stops, side="right") - 1  # (P,) last boundary of the span
+    sentences = last - first  # (P,) number of whole sentences; -1 if the span is inside one
+    ordered = sentences >= 2
+    middle = np.where(ordered, first + 1 + (uniforms * (sentences - 1)).astype(np.int64), last)
+    nothing = np.zeros(len(starts), np.int64)  # (P,)
+    return Parts(
+        lead=np.where(ordered, boundaries[np.minimum(first, len(boundaries) - 1)] - starts, nothing),
+        a=np.where(ordered, boundaries[middle] - boundaries[np.minimum(first, len(boundaries) - 1)], stops - starts),
+        b=np.where(ordered, boundaries[last] - boundaries[middle], nothing),
+        trail=np.where(ordered, stops - boundaries[last], nothing),
+    )
+
+
+def make_pairs(
+    sentence_lengths: IntArray,
+    sentences_per_document: IntArray,
+    first_document: int,
+    *,
+    max_seq_length: int,
+    short_probability: float,
+    min_tokens: int,
+    seed: int,
+) -> Pairs:
+    """Makes the segment pairs of a run of consecutive documents.
+
+    A document's random numbers depend on `seed` and its ordinal alone, not on how the corpus is divided.
+
+    Args:
+        sentence_lengths: int64[N], tokens of each sentence.
+        sentences_per_document: int64[D], sums to N.
+        first_document: ordinal of the first document.
+        max_seq_length: positions in a row; [CLS] and two [SEP] take three of them.
+        short_probability: see `span_stops`.
+        min_tokens: a document with fewer tokens is left out.
+        seed: any non-negative integer below 2**64.
+    """
+    capacity = max_seq_length - 3
+    rng = DocumentRng(seed)
+    sentence_ends = np.cumsum(sentence_lengths)
+    last_sentences = np.cumsum(sentences_per_document)
+    ends = sentence_ends.tolist()
+    stops: list[int] = []
+    starts: list[int] = []
+    cuts: list[float] = []
+    documents: list[int] = []
+    documents_left_out = tokens_left_out = 0
+    first = start = 0
+    for offset, last in enumerate(last_sentences.tolist()):
+        document_ends = ends[first:last]
+        stop = document_ends[-1] if document_ends else start
+        if stop - start < max(min_tokens, 1):
+            documents_left_out += 1
+            tokens_left_out += stop - start
+        else:
+            ordinal = first_document + offset
+            spans, span_cuts = span_stops(start, stop, capacity, short_probability, rng.of(ordinal))
+            starts.append(start)
+            starts += spans[:-1]
+            stops += spans
+            cuts += span_cuts
+            documents += [ordinal] * len(spans)
+        first, start = last, stop
+    start_array = np.array(starts, np.int64)
+    return Pairs(
+        starts=start_array,
+        parts=divide(start_array, np.array(stops, np.int64), sentence_ends, np.array(cuts)),
+        documents=np.array(documents, np.int64),
+        documents_left_out=documents_left_out,
+        tokens_left_out=tokens_left_out,
+    )

@@ -1,0 +1,76 @@
+"""Prints rows of a shard set as text and pieces, part by part.
+
+    python -m data_prep show DIR [-n 3] [--row N]
+
+It prints what a row stores. Training adds [CLS], [SEP], masks, and the swap of A and B when it reads a row;
+`python -m pipeline.show DIR` prints those.
+"""
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from common.errors import UserError
+from data_prep.format import shards
+from data_prep.format.packing import positions
+from data_prep.text.vocabulary import Vocabulary
+
+WIDTH = 110
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `python -m data_prep show`."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set that `shards` wrote")
+    parser.add_argument("-n", type=int, default=3, metavar="N", help="number of rows (default: %(default)s)")
+    parser.add_argument("--row", type=int, metavar="N", help="first row; without it, the rows are spread over the set")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints `args.n` rows."""
+    rows = shards.open_shards(args.directory)
+    vocabulary = Vocabulary.load(args.directory / shards.VOCABULARY)
+    for index in rows_wanted(args, len(rows)):
+        print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
+    print("the swap and the masks are drawn in training: `python -m pipeline.show DIR` prints them")
+
+
+def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:
+    """Returns the indices of the rows that a command line asks for, of `count` rows. UserError: no such rows."""
+    if args.n < 1:
+        raise UserError(f"-n is {args.n}; give the number of rows to show, 1 or more")
+    if args.row is not None and not 0 <= args.row < count:
+        raise UserError(f"--row is {args.row}; {args.directory} has rows 0 to {count - 1}")
+    return chosen_rows(count, args.n, args.row)
+
+
+def chosen_rows(count: int, wanted: int, first: int | None) -> list[int]:
+    """Returns the indices of `wanted` rows of `count`: from `first` on, or evenly spread if that is None."""
+    if first is not None:
+        return list(range(first, min(count, first + wanted)))
+    wanted = min(count, wanted)
+    return [count * i // wanted for i in range(wanted)]
+
+
+def describe_row(index: int, row: shards.ShardRow, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:
+    """Yields the lines that show one row."""
+    used = int(positions(row.parts).sum())
+    count = len(row.documents)
+    yield f"row {index}: {count} pair{'s' * (count != 1)}, {used} of {max_seq_length} positions"
+    start = 0
+    for pair, (*lengths, document) in enumerate(zip(*row.parts, row.documents)):
+        lead, a, b, trail = lengths
+        partner = f"B {b + trail} tokens" if b else "no B"
+        yield f"  pair {pair}, document {document}: A {lead + a} tokens, {partner}"
+        for name, length in zip(("lead", "A", "B", "trail"), lengths):
+            ids = row.tokens[start : start + length].tolist()
+            start += length
+            if ids:
+                yield paragraph(f"    {name:<5} ", vocabulary.decode(ids))
+                yield paragraph("          ", " ".join(vocabulary.pieces[i] for i in ids))
+    yield ""
+
+
+def paragraph(head: str, text: str) -> str:
+    """Wraps `text`, with `head` before the first line and equal indentation before the others."""
+    return textwrap.fill(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)

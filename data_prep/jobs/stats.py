@@ -1,0 +1,164 @@
+"""Computes statistics of a shard set: prints tables, and writes plots as PNG files.
+
+python -m data_prep stats DIR [--out DIR/stats]
+mpirun -n 8 python -m data_prep stats DIR       (the ranks share the shards)
+
+Masks are drawn in training. `python -m pipeline.show DIR --masks 1000` counts the lengths of masked n-grams.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common import owned
+from common.errors import UserError
+from data_prep.format import packing, row_checks, shards
+from data_prep.format.pairs import Parts
+from data_prep.jobs import stats_plots
+from data_prep.mpi import executor
+from data_prep.mpi.ledger import Record
+from data_prep.text.vocabulary import UNK_ID, WORD_START, Vocabulary
+
+MAX_FREQUENT = 20
+
+
+@dataclass
+class Statistics:
+    """Histograms over all rows. Each is int64, and indexed by the value that it counts.
+
+    Attributes:
+        piece_counts: (V,), tokens by piece.
+        row_positions: rows by number of positions used.
+        pair_lengths: pairs by number of tokens.
+        pairs_per_row: rows by number of pairs.
+        cut: (10,), pairs with a B by the tenth of the pair in which A ends.
+    """
+
+    piece_counts: NDArray[np.int64]
+    row_positions: NDArray[np.int64]
+    pair_lengths: NDArray[np.int64]
+    pairs_per_row: NDArray[np.int64]
+    cut: NDArray[np.int64]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `python -m data_prep stats`."""
+    parser.add_argument("directory", type=Path, metavar="DIR", help="shard set that `shards` wrote")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="directory to write the plots to (default: DIR/stats)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the tables and writes the plots."""
+    directory: Path = args.directory
+    with executor.launch() as ranks:
+        manifest = ranks.on_root(lambda: shards.open_shards(directory).manifest)
+        ranks.on_root(lambda: owned.check_addable(args.out or directory / "stats", stats_plots.PLOTS))
+        files = manifest.shards()
+        records = ranks.run(
+            files,
+            lambda _, file: _as_record(shard_statistics(directory, file, manifest)),
+            None,
+            sizes=[file.bytes for file in files],
+            description="stats",
+        )
+        ranks.on_root(lambda: _report(args.out or directory / "stats", directory, manifest, records))
+
+
+def shard_statistics(directory: Path, file: shards.ShardFile, manifest: shards.ShardManifest) -> Statistics:
+    """Computes the statistics of one shard. UserError: a row of it cannot be."""
+    try:
+        columns = row_checks.read_checked(directory / file.name, file.rows, manifest)
+    except UserError as error:
+        raise UserError(f"{error}; make the shards of {directory} again") from None
+    parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
+    lengths = parts.total()
+    ends = np.concatenate([[0], np.cumsum(packing.positions(parts))])  # (P + 1,)
+    used = np.diff(ends[columns.pair_offsets])  # (R,)
+    partnered = parts.b > 0
+    tenths = 10 * (parts.lead + parts.a)[partnered] // np.maximum(lengths[partnered], 1)
+    return Statistics(
+        piece_counts=np.bincount(columns.tokens, minlength=manifest.vocabulary_size),
+        row_positions=np.bincount(used, minlength=manifest.max_seq_length + 1),
+        pair_lengths=np.bincount(lengths, minlength=manifest.max_seq_length + 1),
+        pairs_per_row=np.bincount(np.diff(columns.pair_offsets), minlength=manifest.counts.max_pairs_in_row + 1),
+        cut=np.bincount(tenths, minlength=10),
+    )
+
+
+def _as_record(statistics: Statistics) -> Record:
+    return {name: values.tolist() for name, values in vars(statistics).items()}
+
+
+def _report(out: Path, directory: Path, manifest: shards.ShardManifest, records: list[Record]) -> None:
+    """On rank 0: adds up the statistics of the shards, prints the tables, writes the plots."""
+    vocabulary = Vocabulary.load(directory / shards.VOCABULARY)
+    total = Statistics(**{name: np.sum([record[name] for record in records], axis=0) for name in records[0]})
+    print(table(f"{directory}: {manifest.split} split", summary(manifest, total, vocabulary)))
+    print(table("most frequent pieces", frequent_pieces(total, vocabulary)))
+    try:
+        with owned.adding_files(out, "data_prep stats") as place:
+            written = stats_plots.write_plots(place, manifest, vars(total))
+    except OSError as error:
+        raise UserError(f"cannot write plots to {out}: {error.strerror}; name another directory by --out") from error
+    print(f"stats: wrote {', '.join(path.name for path in written)} to {out}")
+    print("masks are drawn in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams")
+
+
+def mean_of(histogram: NDArray[np.int64]) -> float:
+    """Returns the mean of the values that a histogram counts; 0.0 if it is empty."""
+    return float((np.arange(len(histogram)) * histogram).sum() / max(1, histogram.sum()))
+
+
+def words_of(piece_counts: NDArray[np.int64], vocabulary: Vocabulary) -> int:
+    """Returns the number of words: tokens whose piece starts a word."""
+    starts = np.array([piece.startswith(WORD_START) for piece in vocabulary.pieces])
+    return int(piece_counts[starts].sum())
+
+
+def summary(manifest: shards.ShardManifest, total: Statistics, vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """Returns the rows of the main table."""
+    counts = manifest.counts
+    tokens = int(total.piece_counts.sum())
+    unused = int((total.piece_counts == 0).sum())
+    different = counts.documents - counts.duplicates_left_out  # no other count includes duplicates
+    kept = different - counts.documents_left_out
+    return [
+        (
+            "documents",
+            f"{counts.documents:,} ({counts.documents_left_out:,} left out as too short, "
+            f"{counts.duplicates_left_out:,} as duplicates)",
+        ),
+        ("sentences a document", f"{counts.sentences / max(1, different):,.1f}"),
+        ("tokens a document", f"{tokens / max(1, kept):,.1f}"),
+        ("tokens", f"{tokens:,}"),
+        ("pieces a word", f"{tokens / max(1, words_of(total.piece_counts, vocabulary)):.3f}"),
+        ("bytes a token", f"{counts.text_bytes / max(1, tokens + counts.tokens_left_out):.2f}"),
+        ("unknown tokens", f"{int(total.piece_counts[UNK_ID]):,} ({total.piece_counts[UNK_ID] / max(1, tokens):.4%})"),
+        ("pieces never used", f"{unused:,} of {len(vocabulary):,}"),
+        ("pairs", f"{int(total.pair_lengths.sum()):,} of {mean_of(total.pair_lengths):.1f} tokens on average"),
+        ("pairs without B", f"{counts.pairs_without_b:,}"),
+        ("rows", f"{counts.rows:,} of {manifest.max_seq_length} positions in {len(manifest.shards())} shards"),
+        ("pairs a row", f"{mean_of(total.pairs_per_row):.2f}, at most {counts.max_pairs_in_row}"),
+        ("fill", f"{mean_of(total.row_positions) / manifest.max_seq_length:.2%}"),
+    ]
+
+
+def frequent_pieces(total: Statistics, vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """Returns the most frequent pieces with their counts and percentages."""
+    tokens = max(1, int(total.piece_counts.sum()))
+    order = np.argsort(-total.piece_counts, kind="stable")[:MAX_FREQUENT].tolist()
+    return [
+        (vocabulary.pieces[i], f"{total.piece_counts[i]:,} ({total.piece_counts[i] / tokens:.2%})")
+        for i in order
+        if total.piece_counts[i]
+    ]
+
+
+def table(title: str, rows: list[tuple[Any, Any]]) -> str:
+    """Formats a title and two aligned columns."""
+    width = max((len(str(name)) for name, _ in rows), default=0)
+    return "\n".join([title, *(f"  {name!s:<{width}}  {value}" for name, value in rows), ""])

@@ -1,0 +1,420 @@
+"""Trains a vocabulary on documents.
+
+    python -m data_prep vocab --documents DIR... --out FILE.model [--size 30000]
+    mpirun -n 8 python -m data_prep vocab ...       (the ranks share the sampling; rank 0 trains)
+
+It also writes FILE.vocab (pieces and scores as text) and FILE.json (how the vocabulary was made).
+"""
+
+import argparse
+import hashlib
+import io
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import sentencepiece
+from annotated_types import Len
+from sentencepiece import sentencepiece_model_pb2 as model_proto
+
+from common import memory, owned
+from common.atomic import replacing, write_text
+from common.checksums import file_checksum
+from common.errors import UserError
+from common.json_files import Count, check_as, read_bytes, read_object
+from common.locks import beside
+from common.normalization import ALBERT_NORMALIZATION, Normalization
+from common.progress import Progress
+from data_prep.corpus.documents import TRAIN
+from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
+from data_prep.mpi import executor
+from data_prep.mpi.exclusive import Goal, reach
+from data_prep.mpi.ledger import WORK_FILE, FileEntry, Ledger, Record, UnitRecord, describe_differences
+from data_prep.text.languages import ENGLISH
+from data_prep.text.normalization import normalize
+from data_prep.text.sentences import iterate_sentences
+from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
+
+USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+CHARACTER_COVERAGE = 0.99995
+MAX_SENTENCES = 4_000_000
+"""Default of --sentences. At 180 characters a sentence, as in novels, training on them needs 13 GB."""
+BYTES_PER_CHARACTER = 18
+"""Memory of the training for each character of the sentences. Measured: 8 for 3 million characters, 16 for 7 and for 11
+million, 16.5 for 108 million."""
+QUIET_SECONDS = 10.0
+"""A training that takes less shows no progress."""
+MIN_SENTENCE_BYTES = 2  # one character and one separator
+MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
+# SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
+# fixed. The published vocabulary was trained with the same number.
+TRAINING_THREADS = 16
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `python -m data_prep vocab`."""
+    parser.add_argument(
+        *("--documents",),
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="DIR",
+        help="directories that `extract` wrote; only their train split is read",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".model file to write")
+    parser.add_argument("--size", type=int, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
+    parser.add_argument(
+        *("--sentences",),
+        type=int,
+        default=MAX_SENTENCES,
+        metavar="N",
+        help="train on at most this many sentences, sampled evenly (default: %(default)s)",
+    )
+    parser.add_argument(
+        *("--language",),
+        metavar="CODE",
+        help="language of the documents, for splitting into sentences (default: what `extract` recorded)",
+    )
+    parser.add_argument("--keep-case", action="store_true", help="keep capitals; ALBERT's text is in lower case")
+    parser.add_argument("--keep-accents", action="store_true", help="keep accents; ALBERT's text has none")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of that sample (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Trains the vocabulary `args.out`, or recognises a complete one."""
+    with executor.launch() as ranks:
+        corpus, options = ranks.on_root(lambda: _plan(args))
+        scratch = _scratch(args.out)
+        normalization = _normalization(args)
+        goal = Goal(
+            output=args.out,
+            lock=beside(args.out),
+            scratch=scratch,
+            is_complete=lambda: _is_complete(args.out, options),
+            clear=lambda: _discard(scratch),
+            found=f"vocab: {args.out} is complete; nothing to do",
+        )
+
+        def work() -> None:
+            ranks.on_root(lambda: _begin(args.out, options))
+            sample, described = _sample(ranks, corpus, options, scratch, normalization)
+            ranks.on_root(lambda: _finish(args.out, sample, options, described, scratch, normalization))
+
+        reach(ranks, goal, work)
+
+
+def _normalization(args: argparse.Namespace) -> Normalization:
+    return Normalization(args.keep_case, args.keep_accents)
+
+
+def _scratch(out: Path) -> Path:
+    return out.with_name(f".{out.name}.sample")
+
+
+def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
+    """Checks the arguments and returns corpus and options."""
+    min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
+    if args.size < min_size:
+        raise UserError(f"--size is {args.size}; the minimum is {min_size}, for the special pieces alone")
+    if args.out.is_dir():
+        raise UserError(f"--out {args.out} is a directory; give a file in it, such as {args.out / 'vocabulary.model'}")
+    if args.out.suffix != ".model":
+        raise UserError(f"--out is {args.out}; give it a name that ends in .model")
+    if args.sentences < 1 or not 0 <= args.seed < 2**63:
+        raise UserError("--sentences and --seed must be positive numbers; leave them out for the defaults")
+    corpus = open_corpus(args.documents, TRAIN, args.language)
+    normalization = _normalization(args)
+    options = {
+        "size": args.size,
+        "sentences": args.sentences,
+        "seed": args.seed,
+        "normalization": normalization.description,
+        "documents_digest": corpus.digest,
+    }
+    if corpus.language != ENGLISH:
+        options["language"] = corpus.language
+    return corpus, options
+
+
+def _is_complete(out: Path, options: dict[str, Any]) -> bool:
+    """Whether `out` is the vocabulary of these options. UserError: it is another one."""
+    if not out.exists():
+        return False
+    there = _record_of(out)
+    differences = describe_differences(there["options"], options) or _changed_since(out, there)
+    if differences:
+        raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
+    return True
+
+
+def _begin(out: Path, options: dict[str, Any]) -> None:
+    """Checks what is beside `out`, and makes the directory of intermediate results."""
+    _check_beside(out, options)
+    owned.take_workplace(_scratch(out), "data_prep vocab")
+
+
+def _discard(scratch: Path) -> None:
+    owned.remove_workplace(scratch, WORK_FILE)
+
+
+def _check_beside(out: Path, options: dict[str, Any]) -> None:
+    """Raises UserError if FILE.vocab or FILE.json exists and no earlier start of this command wrote it."""
+    listing, record = out.with_suffix(".vocab"), out.with_suffix(".json")
+    for path in (listing, record):
+        if os.path.lexists(path) and (not record.is_file() or _record_of(out)["options"] != options):
+            raise UserError(f"{path} exists and would be overwritten; use another --out or move it away")
+    if listing.exists() and _sha256(listing) != _record_of(out).get("listing_sha256"):
+        raise UserError(f"{listing} has changed and would be overwritten; use another --out or move it away")
+
+
+@dataclass(frozen=True)
+class _VocabularyRecord:
+    """The keys of FILE.json that are read again. Older versions wrote no `listing_sha256`."""
+
+    options: dict[str, Any]
+    model_sha256: str
+    listing_sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CountRecord(UnitRecord):
+    """The record of a unit whose sentences were counted."""
+
+    sentences: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SampleRecord(UnitRecord):
+    """The record of a unit whose sentences were sampled into a file."""
+
+    sentences: Count
+    sampled: Count
+    characters: Count
+    files: Annotated[list[FileEntry], Len(1, 1)]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(read_bytes(path, "move it away, or use another --out")).hexdigest()
+
+
+def _record_of(model: Path) -> dict[str, Any]:
+    """Reads how a vocabulary was made, from the .json file beside it. UserError: the file is missing or damaged."""
+    path = model.with_suffix(".json")
+    remedy = f"it should say how {model} was made; use another --out or delete both"
+    record = read_object(path, remedy)
+    check_as(record, _VocabularyRecord, path, remedy, extra="ignore")
+    return record
+
+
+def _changed_since(model: Path, record: dict[str, Any]) -> str:
+    changed = _sha256(model) != record["model_sha256"]
+    return "its content is not what was recorded" if changed else ""
+
+
+def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
+    """Yields the normalised sentences of a work unit, in order."""
+    for text, language in read_texts_with_language(unit):
+        yield from filter(None, (normalize(sentence, normalization) for sentence in iterate_sentences(text, language)))
+
+
+def quotas(counts: list[int], max_total: int) -> list[int]:
+    """Returns how many of each unit's sentences to take: all, or `max_total` altogether in proportion to `counts`."""
+    total = sum(counts)
+    if total <= max_total:
+        return list(counts)
+    ends = [0]
+    for count in counts:
+        ends.append(ends[-1] + count)
+    bounds = [end * max_total // total for end in ends]
+    return [last - first for first, last in itertools.pairwise(bounds)]
+
+
+def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
+    """Draws `quota` of a unit's `count` sentences, uniformly without replacement: int64[quota], ascending."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, 2**63 + unit]))
+    return np.sort(generator.choice(count, quota, replace=False, shuffle=False))
+
+
+def _sample(
+    ranks: executor.Ranks, corpus: Corpus, options: dict[str, Any], scratch: Path, normalization: Normalization
+) -> tuple[list[Path], dict[str, Any]]:
+    """Writes the sampled sentences of each unit to a file. On rank 0 returns the files in order, and a description."""
+    options = {name: value for name, value in options.items() if name != "size"}
+    sizes = [unit.text_bytes for unit in corpus.units]
+    wanted: list[int] | None = None
+    if corpus.text_bytes > MIN_SENTENCE_BYTES * options["sentences"]:  # a smaller corpus cannot contain more sentences
+        counting = Ledger(scratch / "counts", _CountRecord)
+        ranks.on_root(lambda: counting.begin(options, discard_others=True))
+        counted = ranks.run(
+            corpus.units,
+            lambda _, unit: {
+                "documents": unit.documents,
+                "sentences": sum(1 for _ in sentences_of(unit, normalization)),
+            },
+            counting,
+            sizes=sizes,
+            description="vocab: counting sentences",
+        )
+        wanted = ranks.on_root(lambda: quotas([r["sentences"] for r in counted], options["sentences"]))
+
+    def write_sample(index: int, unit: WorkUnit) -> Record:
+        sentences = list(sentences_of(unit, normalization))
+        quota = len(sentences) if wanted is None else wanted[index]
+        path = scratch / "sentences" / f"{index:06d}.txt"
+        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            sampled = [sentences[chosen] for chosen in choose(len(sentences), quota, options["seed"], index).tolist()]
+            file.writelines(f"{sentence}\n" for sentence in sampled)
+        return {
+            "files": [{"name": path.name, "bytes": path.stat().st_size, "xxh3_128": file_checksum(path)}],
+            "documents": unit.documents,
+            "sentences": len(sentences),
+            "sampled": quota,
+            "characters": sum(map(len, sampled)),
+        }
+
+    sampling = Ledger(scratch / "sentences", _SampleRecord, content=True)
+    ranks.on_root(lambda: sampling.begin(options, discard_others=True))
+    records = ranks.run(corpus.units, write_sample, sampling, sizes=sizes, description="vocab: sampling sentences")
+    total, sampled = sum(r["sentences"] for r in records), sum(r["sampled"] for r in records)
+    method = "all sentences"
+    if sampled < total:
+        method = (
+            f"{sampled:,} of {total:,} sentences: of each of {len(records)} units of work the same share, "
+            f"uniform without replacement, seed {options['seed']}"
+        )
+    files = [scratch / "sentences" / file["name"] for record in records for file in record["files"]]
+    characters = sum(r["characters"] for r in records)
+    return files, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
+
+
+def _finish(
+    out: Path,
+    sample: list[Path],
+    options: dict[str, Any],
+    described: dict[str, Any],
+    scratch: Path,
+    normalization: Normalization,
+) -> None:
+    """On rank 0: trains the vocabulary, and writes its files, the model last."""
+    needed = BYTES_PER_CHARACTER * described["characters"]
+    print(
+        f"vocab: training {options['size']:,} pieces on {described['method']}; it needs up to {needed / 1e9:.1f} GB of "
+        "memory",
+        flush=True,
+    )
+    try:
+        _check_memory(needed, described["sampled"])
+        # SentencePiece says nothing on the way: sentences are counted while it reads them, then only the time goes on.
+        with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
+            language = options.get("language", ENGLISH)
+            vocabulary = train(_counted(_lines(sample), shown), options["size"], normalization, language)
+    except UserError:
+        _discard(scratch)
+        raise
+    scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
+    listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
+    record = {
+        "options": options,
+        "sample": described,
+        "model_sha256": vocabulary.sha256,
+        "listing_sha256": hashlib.sha256(listing.encode()).hexdigest(),
+    }
+    write_text(out.with_suffix(".json"), json.dumps(record, indent=1) + "\n")  # first: it says that the others are ours
+    write_text(out.with_suffix(".vocab"), listing)
+    with replacing(out) as temporary:
+        temporary.write_bytes(vocabulary.serialized)
+    _discard(scratch)
+    print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
+
+
+def _check_memory(needed: int, sentences: int) -> None:
+    """Raises UserError if the training needs more memory than there is: the system would kill the process."""
+    available = memory.available_bytes()
+    if available is None or needed <= available:
+        return
+    fitting = max(1, int(0.9 * sentences * available / needed))
+    raise UserError(
+        f"training on {sentences:,} sentences needs up to {needed / 1e9:.1f} GB of memory and {available / 1e9:.1f} GB "
+        f"are free; use --sentences {fitting} or less"
+    )
+
+
+def _lines(paths: list[Path]) -> Iterator[str]:
+    for path in paths:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for line in file:
+                yield line.rstrip("\n")
+
+
+def _counted(sentences: Iterator[str], progress: Progress) -> Iterator[str]:
+    """Yields the sentences and counts them on `progress`."""
+    for sentence in sentences:
+        yield sentence
+        progress.update()
+
+
+def train(
+    sentences: Iterator[str],
+    size: int,
+    normalization: Normalization = ALBERT_NORMALIZATION,
+    language: str = ENGLISH,
+) -> Vocabulary:
+    """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
+
+    Args:
+        sentences: what to train on.
+        size: number of pieces.
+        normalization: how the sentences were normalised. The model records it.
+        language: codes of their languages, separated by commas. The model records them unless it is English.
+
+    Raises:
+        UserError: the text has too few different pieces for `size`, or too many characters.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences,
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            character_coverage=CHARACTER_COVERAGE,
+            normalization_rule_name="identity",  # the sentences are normalised already
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=SPECIAL_PIECES[0],
+            unk_piece=SPECIAL_PIECES[1],
+            control_symbols=list(SPECIAL_PIECES[2:]),
+            user_defined_symbols=list(USER_SYMBOLS),
+            byte_fallback=False,
+            max_sentence_length=MAX_SENTENCE_BYTES,
+            num_threads=TRAINING_THREADS,
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _explained(str(error), size) from error
+    if normalization == ALBERT_NORMALIZATION and language == ENGLISH:
+        return Vocabulary(model.getvalue())
+    proto = model_proto.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.name = normalization.name
+    if language != ENGLISH:
+        proto.trainer_spec.accept_language.extend(language.split(","))
+    return Vocabulary(proto.SerializeToString(deterministic=True))
+
+
+def _explained(message: str, size: int) -> Exception:
+    """Explains SentencePiece's error message in terms of this command's flags."""
+    if found := re.search(r"Vocabulary size too high .*?<= (\d+)", message):
+        return UserError(
+            f"--size {size} is more than this text has pieces for; use --size {found[1]} or less, or more text"
+        )
+    if found := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
+        return UserError(f"--size {size} is less than the characters of this text need; use --size {found[2]} or more")
+    return UserError(f"SentencePiece cannot train on this text ({message}); give it more text or a smaller --size")

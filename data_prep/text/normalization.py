@@ -1,0 +1,107 @@
+"""ALBERT's text normalisation: NFKD, no accents, lower case, single spaces.
+
+The published vocabulary was trained on text in this form. A vocabulary can also keep capitals, or accents, which then
+are composed (NFKC). In many languages accents are parts of letters: without them, Russian й is и, Japanese が is
+か, and Hindi loses the sign that joins consonants.
+"""
+
+import functools
+import re
+import unicodedata
+
+from common.normalization import ALBERT_NORMALIZATION, Normalization
+
+_NON_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+MAX_RUN = 256
+"""Characters that are decomposed in one call. The marks behind a letter are sorted in quadratic time there."""
+
+
+def _without_marks(run: str) -> str:
+    """NFKD of one run of non-ASCII characters, without combining marks (the accents), in linear time.
+
+    The order of marks is all that NFKD decides beyond single characters, and all marks are removed. So a run may be cut
+    anywhere.
+    """
+    if len(run) <= MAX_RUN:
+        return _decompose(run)
+    return "".join(_decompose(run[start : start + MAX_RUN]) for start in range(0, len(run), MAX_RUN))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _decompose(run: str) -> str:
+    """NFKD of at most MAX_RUN non-ASCII characters, without combining marks."""
+    return "".join(c for c in unicodedata.normalize("NFKD", run) if not unicodedata.combining(c))
+
+
+def normalize(text: str, kind: Normalization = ALBERT_NORMALIZATION) -> str:
+    """Normalises text as ALBERT's reference code does (`preprocess_text`, in lower case), but for double quotes.
+
+    Steps, in order: `` and '' become a plain double quote; compatibility decomposition (NFKD); combining marks are
+    removed; lower case; each run of white space (line breaks, too) becomes one space, and none remains at the ends.
+
+    The first step is a rule of this project and of transformers' `AlbertTokenizer`; the reference lacks it. Without it,
+    two single quotes would be other tokens than the double quote that they stand for. It changes 18 of 598,060
+    sentences of novels, introductions and articles of Wikipedia.
+
+    kind: what is kept. With accents, text is composed (NFKC) and no mark is removed.
+    """
+    if "``" in text or "''" in text:
+        text = text.replace("``", '"').replace("''", '"')
+    if not text.isascii() and kind.keep_accents:
+        text = unicodedata.normalize("NFKC", text)
+    elif not text.isascii():
+        # ASCII characters are their own decomposition, and no combining mark moves across one. So runs of other
+        # characters are decomposed alone, from a cache: in English the same few occur again and again.
+        text = _NON_ASCII.sub(lambda match: _without_marks(match[0]), text)
+    return " ".join((text if kind.keep_case else text.lower()).split())
+
+
+def _compose(word: str, start: int) -> tuple[str, int]:
+    """NFKC of the character at `start` with those after it that it is composed with, and the number of characters."""
+    end = start + 1
+    made = unicodedata.normalize("NFKC", word[start])
+    while end < len(word):
+        following = unicodedata.normalize("NFKD", word[end])
+        together = unicodedata.normalize("NFKC", word[start : end + 1])
+        is_mark = unicodedata.combining(following[0]) != 0
+        if not is_mark and together == made + unicodedata.normalize("NFKC", word[end]):
+            break
+        made, end = together, end + 1
+    return made, end - start
+
+
+def normalize_word(word: str, kind: Normalization = ALBERT_NORMALIZATION) -> tuple[str, list[int]]:
+    """Normalises one word (without white space), and tells which character of `word` each result comes from.
+
+    Returns:
+        The normalised text, which may be empty or contain spaces, and one ascending index for each of its characters.
+    """
+    pieces, sources = [], []
+    index = 0
+    while index < len(word):
+        width = 2 if word[index : index + 2] in ("``", "''") else 1
+        if width == 2:
+            made = '"'
+        elif kind.keep_accents:
+            made, width = _compose(word, index)
+        else:
+            made = _decompose(word[index])
+        if not kind.keep_case:
+            made = made.replace("İ", "i\u0307")  # the only letter whose lower case is longer
+        pieces.append(made)
+        sources += [index] * len(made)
+        index += width
+    characters = "".join(pieces)
+    if not kind.keep_case:
+        characters = characters.lower()
+    kept = [
+        position
+        for position, character in enumerate(characters)
+        if not character.isspace() or (position + 1 < len(characters) and not characters[position + 1].isspace())
+    ]
+    if kept and characters[kept[0]].isspace():
+        kept = kept[1:]
+    text = "".join(" " if characters[position].isspace() else characters[position] for position in kept)
+    return text, [sources[position] for position in kept]

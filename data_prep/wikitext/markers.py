@@ -1,0 +1,42 @@
+"""Private-use characters that the stages of `to_prose` put into the text as markers. Its result contains none of them.
+
+Escaping uses other characters of the same range: an escaped character of markup stands for itself until
+`unescape_markup`.
+"""
+
+import re
+
+REMOVED = "\ue000"
+"""Stands where something without words was removed, such as a footnote. `repair` mends the punctuation around it."""
+
+PRONUNCIATION, PRONUNCIATION_END = "\ue001", "\ue002"
+"""Stand around a pronunciation. `repair` keeps it in running text and removes it between parentheses."""
+
+PIPE, EQUALS = "\ue003", "\ue004"
+"""Stand for a "|" or "=" that does not separate the arguments of a template."""
+
+UNKNOWN_AMOUNT = "\ue007"
+"""Stands for an amount that only the wiki's own data could tell. The sentence that contains it is removed."""
+
+# The characters of markup, which escape_markup (for <nowiki> and formulas) replaces.
+_MARKUP = "[]{}|='<>*#:;!_~-&"
+_ESCAPED = {ord(character): chr(0xE010 + index) for index, character in enumerate(_MARKUP)}
+_UNESCAPED = {ord(escaped): chr(character) for character, escaped in _ESCAPED.items()}
+_UNESCAPED |= {ord(PIPE): "|", ord(EQUALS): "="}
+_UNESCAPED |= {ord(marker): "" for marker in (REMOVED, PRONUNCIATION, PRONUNCIATION_END, UNKNOWN_AMOUNT)}
+_ANY = re.compile("[\ue000-\ue0ff]")
+
+
+def escape_markup(text: str) -> str:
+    """Replaces the characters of markup by others that no stage reads as markup."""
+    return text.translate(_ESCAPED)
+
+
+def unescape_markup(text: str) -> str:
+    """Undoes `escape_markup`, and removes all markers."""
+    return text.translate(_UNESCAPED) if _ANY.search(text) else text
+
+
+def strip_markers(text: str) -> str:
+    """Removes characters from a page's text that would be taken for markers."""
+    return _ANY.sub("", text)

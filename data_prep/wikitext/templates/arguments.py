@@ -1,0 +1,64 @@
+"""The arguments of a template."""
+
+import re
+from dataclasses import dataclass, field
+from datetime import date
+
+from data_prep.wikitext.site import ENGLISH_SITE, Site
+
+_NAMED = re.compile(r"\s*([\w .:&/-]{1,40}?)\s*=(.*)", re.DOTALL)
+
+
+@dataclass
+class Arguments:
+    """The arguments of one template.
+
+    Attributes:
+        template: the name of the template, in lower case.
+        positional: arguments by position, stripped. A numbered one ("1=...") is here, too.
+        named: other arguments by key (in lower case), stripped.
+        written: when the page was saved; None if that is not known.
+        site: the wiki that the page is from.
+    """
+
+    template: str
+    positional: list[str] = field(default_factory=list)
+    named: dict[str, str] = field(default_factory=dict)
+    written: date | None = None
+    site: Site = ENGLISH_SITE
+
+    @classmethod
+    def parse(cls, template: str, text: str, written: date | None = None, site: Site = ENGLISH_SITE) -> "Arguments":
+        """Parses "a|b|key=c", which contains nothing nested."""
+        result = cls(template, written=written, site=site)
+        numbered: dict[int, str] = {}
+        for part in text.split("|") if text else ():
+            match = _NAMED.match(part) if "=" in part else None
+            if match is None:
+                result.positional.append(part.strip())
+            elif match[1].isdecimal() and 0 < int(match[1]) < 100:
+                numbered[int(match[1]) - 1] = match[2].strip()
+            else:
+                result.named[match[1].lower()] = match[2].strip()
+        for index in sorted(numbered):
+            result.positional += [""] * (index + 1 - len(result.positional))
+            result.positional[index] = numbered[index]
+        return result
+
+    def __getitem__(self, index: int) -> str:
+        """Returns the positional argument at `index`. IndexError: it is missing or empty."""
+        value = self.positional[index]
+        if not value:
+            raise IndexError(index)
+        return value
+
+    def get(self, key: int | str, default: str = "") -> str:
+        """Returns a positional or named argument, or `default` if it is missing or empty."""
+        if isinstance(key, str):
+            return self.named.get(key) or default
+        return (self.positional[key] if key < len(self.positional) else "") or default
+
+
+def names(text: str) -> list[str]:
+    """Splits a list of template names, separated by "|" or line breaks."""
+    return [name for name in (part.strip() for part in text.replace("\n", "|").split("|")) if name]

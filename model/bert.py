@@ -1,0 +1,99 @@
+"""BERT in the format of `transformers`: its configuration as an `AlbertConfig`, and the names of its tensors.
+
+BERT is the model of `AlbertConfig` with parameter_sharing "none", E = H and the next-sentence head ("nsp"), as in the
+presets bert-base and bert-large. Only the names differ. `model.huggingface` reads the files.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from model.config import AlbertConfig
+
+DUPLICATES = (
+    ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+    ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+)
+"""Second names of tied tensors, each with the first name."""
+
+# The fields of `transformers.BertConfig` that decide the result, with their defaults there.
+_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
+
+# Prefix of a tensor's name here: its prefix in `transformers`. Other names are equal in both.
+_PREFIXES = {
+    "albert.embeddings.layer_norm.": "bert.embeddings.LayerNorm.",
+    "albert.embeddings.": "bert.embeddings.",
+    "albert.pooler.": "bert.pooler.",
+    "mlm_head.dense.": "cls.predictions.transform.dense.",
+    "mlm_head.layer_norm.": "cls.predictions.transform.LayerNorm.",
+    "mlm_head.": "cls.predictions.",
+    "sentence_head.classifier.": "cls.seq_relationship.",
+}
+_BLOCK_PREFIXES = {
+    "attention.query_key_value.query_": "attention.self.query.",
+    "attention.query_key_value.key_": "attention.self.key.",
+    "attention.query_key_value.value_": "attention.self.value.",
+    "attention.dense.": "attention.output.dense.",
+    "attention.layer_norm.": "attention.output.LayerNorm.",
+    "feed_forward.intermediate.": "intermediate.dense.",
+    "feed_forward.output.": "output.dense.",
+    "feed_forward.layer_norm.": "output.LayerNorm.",
+}
+_BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*)")
+
+
+def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AlbertConfig:
+    """Returns the configuration that the fields of BERT's config.json and the tensors (`transformers`' names) describe.
+
+    Raises:
+        ValueError: values that this project cannot express.
+    """
+    if fields.get("is_decoder") or fields.get("position_embedding_type", "absolute") != "absolute":
+        raise ValueError("config.json describes a decoder or relative positions; only BERT's encoder can be read")
+    known = _DEFAULTS | {name: fields[name] for name in _DEFAULTS if name in fields}
+    return AlbertConfig.from_dict(
+        known
+        | {
+            "embedding_size": known["hidden_size"],
+            "parameter_sharing": "none",
+            "sentence_head": "nsp" if "bert.pooler.dense.weight" in tensors else None,
+        }
+    )
+
+
+def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors under the names of today's `transformers`: the oldest files call those of a LayerNorm gamma
+    and beta.
+    """
+    return {re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)): tensor for name, tensor in tensors.items()}
+
+
+def tensor_name(own: str) -> str:
+    """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
+    block = _BLOCK_NAME.fullmatch(own)
+    if block is not None:
+        return f"bert.encoder.layer.{block[2]}.{replace_prefix(f'{block[1]}.{block[3]}', _BLOCK_PREFIXES)}"
+    return replace_prefix(own, _PREFIXES)
+
+
+def replace_prefix(name: str, prefixes: Mapping[str, str]) -> str:
+    """Returns `name` with the first of the prefixes that it has replaced."""
+    for prefix, replacement in prefixes.items():
+        if name.startswith(prefix):
+            return replacement + name.removeprefix(prefix)
+    return name

@@ -1,0 +1,121 @@
+"""Initial weights: those of the paper, and a start in which some attention heads look at neighbouring tokens.
+
+A model with random weights attends to all tokens alike. It learns the frequencies of the tokens and then stays there
+for thousands of steps: the gradients of queries and keys are small until values of single neighbours are useful, and
+these are not useful until a head attends to single neighbours. Heads that begin at the neighbours end that plateau
+(docs/study.md has the measurements).
+
+Legend of the shapes: S positions, E embedding_size, H hidden_size, P units of position.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.self_attention import QueryKeyValue, SelfAttention
+from model.config import NEIGHBOURS
+
+if TYPE_CHECKING:
+    from model.albert import AlbertModel
+
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
+LOGIT = 12.0
+"""The attention logit of the token at a head's offset; it has 98 % of the attention in a pair of 108 tokens."""
+
+
+def initialise(module: nn.Module, initializer_range: float) -> None:
+    """Sets initial weights in place: a normal distribution truncated at two standard deviations; biases 0, LayerNorm 1.
+
+    The paper's code does the same (TensorFlow's truncated normal). The standard deviation after truncation is 0.88
+    times `initializer_range`.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            nn.init.zeros_(part.bias)
+        elif isinstance(part, (nn.Linear, nn.Embedding, QueryKeyValue)):
+            for name, parameter in part.named_parameters(recurse=False):
+                if name.endswith("weight"):
+                    _truncated_normal(parameter, initializer_range)
+                else:
+                    nn.init.zeros_(parameter)
+
+
+def _truncated_normal(parameter: Tensor, deviation: float) -> None:
+    nn.init.trunc_normal_(parameter, std=deviation, a=-2 * deviation, b=2 * deviation)
+
+
+def initialise_encoder(model: "AlbertModel") -> None:
+    """Sets the initial weights of embeddings, layers and pooler as the model's configuration says."""
+    config = model.config
+    initialise(model, config.initializer_range)
+    if config.embedding_initializer_range is not None:
+        _truncated_normal(model.embeddings.word_embeddings.weight, config.embedding_initializer_range)
+    if config.initial_attention == NEIGHBOURS:
+        with torch.no_grad():
+            _start_at_neighbours(model)
+
+
+def _start_at_neighbours(model: "AlbertModel") -> None:
+    """Half of the heads of every attention begin at the tokens -1, +1, -2, +2 and so on; the others stay random.
+
+    The last quarter of the embedding's units, P, begins with sines and cosines of the position and nothing else. In all
+    layers these units pass by the projections of attention and feed-forward network. A head at offset d turns the
+    query's sines and cosines by d positions, so that the product with a key is largest d positions away.
+    """
+    config = model.config
+    units = config.position_units  # P
+    deviation = config.embedding_initializer_range or config.initializer_range
+    embeddings = model.embeddings
+    for table in (embeddings.word_embeddings, embeddings.token_type_embeddings):
+        table.weight[:, -units:] = 0.0  # (V, P), (2, P)
+    frequencies = _frequencies(units // 2)
+    positions = embeddings.position_embeddings.weight  # (S, E)
+    angles = torch.arange(len(positions))[:, None] * torch.tensor(frequencies)  # (S, P / 2)
+    positions.zero_()
+    waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (S, P)
+    positions[:, -units:] = deviation * math.sqrt(2) * waves
+    if isinstance(embeddings.projection, nn.Linear):
+        # Words keep their size beside the positions, which pass the projection unchanged.
+        _truncated_normal(embeddings.projection.weight, 1.0 / (0.88 * math.sqrt(config.embedding_size)))
+        embeddings.projection.weight[-units:] = 0.0  # (P, E)
+        embeddings.projection.weight[-units:, -units:] = torch.eye(units)  # (P, P)
+    # The square of a sine's amplitude after the LayerNorm: words and segments have 0.88 of their range.
+    share = units / config.embedding_size
+    square = 2.0 / (share + (1.0 - share) * 0.88**2)
+    for attention in model.encoder.attention:
+        assert isinstance(attention, SelfAttention)
+        for head in range(config.num_attention_heads // 2):
+            offset = (head // 2 + 1) * (1 if head % 2 else -1)
+            _look_at(attention.query_key_value, head, offset, config.head_dim, frequencies, square)
+        attention.dense.weight[-units:] = 0.0  # (P, H)
+    for feed_forward in model.encoder.feed_forward:
+        feed_forward.get_submodule("output").weight[-units:] = 0.0  # type: ignore[operator]  # (P, FFN)
+
+
+def _frequencies(count: int) -> list[float]:
+    """`count` angles between 0 and pi. Any first ones are spread evenly, and no sum of their cosines repeats."""
+    return [math.pi * ((number + 0.5) * GOLDEN_RATIO % 1.0) for number in range(count)]
+
+
+def _look_at(
+    projection: QueryKeyValue, head: int, offset: int, head_dim: int, frequencies: list[float], square: float
+) -> None:
+    """Sets the queries and keys of one head so that it attends to the token `offset` positions away."""
+    used = min(head_dim // 2, len(frequencies))
+    # A product of query and key is a sum of `used` cosines of amplitude `square`, divided by sqrt(head_dim).
+    scale = math.sqrt(LOGIT * math.sqrt(head_dim) / (used * square))
+    rows = slice(head * head_dim, (head + 1) * head_dim)
+    query, key = projection.query_weight[rows], projection.key_weight[rows]  # (D, H)
+    query.zero_()
+    key.zero_()
+    first = query.shape[1] - 2 * len(frequencies)
+    for number, frequency in enumerate(frequencies[:used]):
+        angle, sine, cosine = offset * frequency, 2 * number, 2 * number + 1
+        key[sine, first + sine] = key[cosine, first + cosine] = scale
+        # sin(a + b) = sin a cos b + cos a sin b; cos(a + b) = cos a cos b - sin a sin b
+        query[sine, first + sine] = query[cosine, first + cosine] = scale * math.cos(angle)
+        query[sine, first + cosine] = scale * math.sin(angle)
+        query[cosine, first + sine] = -scale * math.sin(angle)

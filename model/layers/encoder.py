@@ -1,0 +1,116 @@
+"""Cross-layer parameter sharing (section 3.1): many layers apply few blocks of parameters.
+
+Legend of the shapes: B rows, S positions in a row, H hidden_size, FFN intermediate_size.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from model.attention.self_attention import AttentionLayout, FusedProjection, SelfAttention
+from model.config import AlbertConfig, ExecutionOptions
+from model.layers.linear import Linear
+
+_APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
+
+
+def activation(config: AlbertConfig) -> nn.GELU:
+    """Returns the activation function that `config.hidden_act` names."""
+    return nn.GELU(approximate=_APPROXIMATION[config.hidden_act])
+
+
+class FeedForward(nn.Module):
+    """The feed-forward network H -> FFN -> H, dropout, and the LayerNorm after the residual.
+
+    Parameter sharing calls this block "ffn" (section 3.1). The paper's code has this dropout; `transformers` does not.
+    """
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.intermediate = Linear(config.hidden_size, config.intermediate_size)
+        self.activation = activation(config)
+        self.output = Linear(config.intermediate_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Maps (B, S, H) to (B, S, H)."""
+        inner = self.activation(self.intermediate(hidden))  # (B, S, FFN)
+        return self.layer_norm(hidden + self.dropout(self.output(inner)))  # (B, S, H)
+
+
+def block_indices(config: AlbertConfig) -> list[list[tuple[int, int]]]:
+    """Returns the indices of the (attention, feed-forward) parameters that each block of each layer uses.
+
+    The outer list has one entry for each layer, the inner lists one for each of its `inner_group_num` blocks.
+    """
+
+    def first_block(layer: int, shared: bool) -> int:
+        group = int(layer / (config.num_hidden_layers / config.num_hidden_groups))
+        return (group if shared else layer) * config.inner_group_num
+
+    attention_shared = config.parameter_sharing in ("all", "attention")
+    ffn_shared = config.parameter_sharing in ("all", "ffn")
+    return [
+        [
+            (first_block(layer, attention_shared) + inner, first_block(layer, ffn_shared) + inner)
+            for inner in range(config.inner_group_num)
+        ]
+        for layer in range(config.num_hidden_layers)
+    ]
+
+
+class SharedEncoder(nn.Module):
+    """Applies `num_hidden_layers` layers. `block_indices` tells which blocks of parameters each layer uses."""
+
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions) -> None:
+        super().__init__()
+        self.attention = nn.ModuleList(SelfAttention(config) for _ in range(config.num_attention_blocks))
+        self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(config.num_ffn_blocks))
+        self.indices = block_indices(config)
+        self._run_block = _block_runner(execution)
+
+    def forward(self, hidden: Tensor, layout: AttentionLayout) -> list[Tensor]:
+        """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H)."""
+        states = [hidden]  # (B, S, H) each
+        fused: dict[int, FusedProjection] = {}  # one for each block, because autograd would keep every copy
+        for layer in self.indices:
+            for attention, feed_forward in layer:
+                block = self.attention[attention]
+                if attention not in fused:
+                    fused[attention] = block.get_submodule("query_key_value")()
+                hidden = self._run_block(
+                    block, self.feed_forward[feed_forward], hidden, layout, fused[attention]
+                )  # (B, S, H)
+            states.append(hidden)
+        return states
+
+
+_BlockRunner = Callable[[nn.Module, nn.Module, Tensor, AttentionLayout, FusedProjection], Tensor]
+
+
+def _block(
+    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout, fused: FusedProjection
+) -> Tensor:
+    return feed_forward(attention(hidden, layout, fused))  # (B, S, H)
+
+
+def _block_with_checkpointed_ffn(
+    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout, fused: FusedProjection
+) -> Tensor:
+    return checkpoint(feed_forward, attention(hidden, layout, fused), use_reentrant=False)  # (B, S, H)
+
+
+def _block_runner(execution: ExecutionOptions) -> _BlockRunner:
+    """Returns the function that applies one block. Compiled, one graph serves every block of a model."""
+    run: _BlockRunner = _block
+    if execution.activation_checkpointing == "ffn":
+        run = _block_with_checkpointed_ffn
+    if execution.compile:
+        run = torch.compile(run, backend=execution.compile_backend, fullgraph=True)
+    if execution.activation_checkpointing == "layer":
+        run = partial(checkpoint, run, use_reentrant=False)
+    return run

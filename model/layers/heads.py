@@ -1,0 +1,91 @@
+"""The pooler, the two pre-training heads, and the sums of their losses.
+
+The heads predict masked tokens, and the order of two segments (SOP, section 3.1) or BERT's next sentence (NSP).
+
+Legend of the shapes: B rows, M predictions in a row, V vocab_size, E embedding_size, H hidden_size, C classes.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.config import AlbertConfig
+from model.layers.encoder import activation
+from model.layers.linear import Linear, linear
+
+IGNORED_LABEL = -100
+"""The label of a position that the losses ignore."""
+
+
+class MaskedTokenHead(nn.Module):
+    """Maps H -> E, GELU, LayerNorm, then E -> V by the word embeddings (tied weights) and a bias for each piece."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.embedding_size)
+        self.activation = activation(config)
+        self.layer_norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # (V,)
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        """Returns the logits (B, M, V) of hidden states (B, M, H), given `word_embeddings` (V, E)."""
+        embedded = self.layer_norm(self.activation(self.dense(hidden)))  # (B, M, E)
+        return linear(embedded, word_embeddings, self.bias)  # (B, M, V)
+
+
+class Pooler(nn.Module):
+    """A linear map and tanh on the hidden state of [CLS]."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, cls_hidden: Tensor) -> Tensor:
+        """Maps (..., H) to (..., H)."""
+        return torch.tanh(self.dense(cls_hidden))  # (..., H)
+
+
+class SentenceHead(nn.Module):
+    """Classifies the pooled [CLS]: 0 for in order (SOP) or next (NSP), 1 for swapped or random. It has no dropout."""
+
+    def __init__(self, config: AlbertConfig) -> None:
+        super().__init__()
+        self.classifier = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Maps (..., H) to logits (..., 2)."""
+        return self.classifier(pooled)  # (..., 2)
+
+
+def gather_positions(hidden: Tensor, positions: Tensor) -> Tensor:
+    """Returns the hidden states (B, N, H) at int64 `positions` (B, N) of `hidden` (B, S, H)."""
+    index = positions[:, :, None].expand(-1, -1, hidden.shape[-1])  # (B, N, H)
+    return hidden.gather(1, index)  # (B, N, H)
+
+
+class ClassificationSums(NamedTuple):
+    """Sums over the labels that are not ignored: fp32 scalars on the device of the logits."""
+
+    loss: Tensor
+    """Sum of the cross entropies, in nats."""
+
+    hits: Tensor
+    """Number of labels that have the highest logit."""
+
+    total: Tensor
+    """Number of labels."""
+
+
+def classification_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
+    """Sums cross entropy, hits and count of logits (..., C) against int64 labels (...), -100 where ignored.
+
+    Computes in fp32. Does not synchronise the host with the device: no shape depends on a value.
+    """
+    flat_logits = logits.flatten(0, -2).float()  # (N, C)
+    flat_labels = labels.flatten()  # (N,)
+    loss = functional.cross_entropy(flat_logits, flat_labels, ignore_index=IGNORED_LABEL, reduction="sum")
+    counted = flat_labels != IGNORED_LABEL  # (N,)
+    hits = flat_logits.argmax(-1) == flat_labels  # (N,), False for an ignored label
+    return ClassificationSums(loss, hits.sum(dtype=torch.float32), counted.sum(dtype=torch.float32))

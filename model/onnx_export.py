@@ -1,0 +1,152 @@
+"""Writes a model as an ONNX graph, which runs without PyTorch and without this project.
+
+The inputs are those of `transformers`: int64 input_ids, attention_mask and token_type_ids, all (batch, length); for
+multiple choice (batch, choices, length). Every axis is dynamic. The weights are fp32.
+
+Legend of the shapes: B rows, K choices, S positions in a row, H hidden_size, V vocab_size, C classes, T starts.
+"""
+
+import importlib.util
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from common.atomic import replacing
+from model.albert import ModelWithHead
+from model.classification import (
+    AlbertForMultipleChoice,
+    AlbertForSequenceClassification,
+    AlbertForTokenClassification,
+)
+from model.pretraining import AlbertForPreTraining
+from model.spans import AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+OPSET = 18
+PACKAGES = ("onnx", "onnxscript")
+_BATCH, _CHOICES, _LENGTH = 2, 3, 7  # of the example that is traced; no axis is fixed to it
+
+# What the exporter says about itself or about packages that this graph does not need.
+_HARMLESS = (
+    r"(?s).*The axis name: \w+ will not be used",
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
+)
+
+
+def missing_packages() -> list[str]:
+    """The packages that `save_onnx` needs and this environment lacks."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
+def output_names(model: ModelWithHead) -> tuple[str, ...]:
+    """The names of the outputs, those of `transformers`, in order.
+
+    Raises:
+        ValueError: this kind of model has no ONNX form.
+    """
+    if isinstance(model, AlbertForPreTraining):
+        sentence = ("sop_logits", "pooler_output") if model.sentence_head is not None else ()
+        return ("prediction_logits", *sentence, "last_hidden_state")
+    if isinstance(model, (AlbertForSequenceClassification, AlbertForMultipleChoice, AlbertForTokenClassification)):
+        return ("logits",)
+    if isinstance(model, AlbertForConditionedQuestionAnswering):
+        return ("start_logits", "start_beam", "end_logits", "null_logits")
+    if isinstance(model, AlbertForQuestionAnswering):
+        return ("start_logits", "end_logits")
+    raise ValueError(f"a model of class {type(model).__name__} has no ONNX form; export it without --onnx")
+
+
+class _Graph(nn.Module):
+    """A model as a function from the tensors `INPUTS` to those of `output_names`."""
+
+    def __init__(self, model: ModelWithHead) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
+        """Computes the outputs of int64 inputs (B, S), or (B, K, S) for multiple choice."""
+        model, inputs = self.model, (input_ids, attention_mask, token_type_ids)
+        if isinstance(model, AlbertForPreTraining):
+            return _pretraining_outputs(model, *inputs)
+        if isinstance(model, AlbertForMultipleChoice):
+            rows, choices, _ = input_ids.shape
+            ids, mask, segments = (tensor.flatten(0, 1) for tensor in inputs)  # (B * K, S) each
+            sequences = torch.arange(rows * choices, device=ids.device).view(rows, choices)  # (B, K)
+            return (model(ids, attention_mask=mask, token_type_ids=segments, sequences=sequences).logits,)  # (B, K)
+        if isinstance(model, (AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering)):
+            # The conditioned model's verdict reads the starts of all tokens, and padding holds none. The other model's
+            # logits are those of `transformers`, on padding too.
+            allowed = attention_mask if isinstance(model, AlbertForConditionedQuestionAnswering) else None
+            found = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, allowed=allowed)
+            if found.start_beam is None:
+                return found.start_logits, found.end_logits  # (B, S) each
+            # (B, S), (B, T), (B, T, S), (B,)
+            return found.start_logits, found.start_beam, found.end_logits, found.null_logits
+        logits = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits  # (B, C)
+        if isinstance(model, AlbertForTokenClassification):  # (B * S, C)
+            logits = logits.unflatten(0, input_ids.shape)  # (B, S, C)
+        return (logits,)
+
+
+def _pretraining_outputs(
+    model: AlbertForPreTraining, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
+) -> tuple[Tensor, ...]:
+    encoded = model.albert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+    hidden = encoded.last_hidden_state  # (B, S, H)
+    logits = model.mlm_head(hidden, model.albert.embeddings.word_embeddings.weight)  # (B, S, V)
+    if model.sentence_head is None:
+        return logits, hidden
+    return logits, model.sentence_head(encoded.pooled_output), encoded.pooled_output, hidden
+
+
+def save_onnx(model: ModelWithHead, path: Path) -> None:
+    """Writes `model`, which is in fp32, on the CPU and in evaluation mode, to the ONNX file `path`.
+
+    Raises:
+        ValueError: this kind of model has no ONNX form.
+        ImportError: a package of `PACKAGES` is missing.
+        OSError: `path` cannot be written.
+    """
+    names = output_names(model)
+    several = isinstance(model, AlbertForMultipleChoice)
+    shape = (_BATCH, _CHOICES, _LENGTH) if several else (_BATCH, _LENGTH)
+    ids = torch.zeros(shape, dtype=torch.int64)  # (B, S) or (B, K, S)
+    batch, choices = torch.export.Dim("batch"), torch.export.Dim("choices")
+    length = torch.export.Dim("length", max=model.config.max_position_embeddings)
+    axes = {0: batch, 1: choices, 2: length} if several else {0: batch, 1: length}
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            _Graph(model).eval(),
+            # Three tensors: the exporter takes one tensor in two places for one input.
+            (ids, torch.ones_like(ids), torch.zeros_like(ids)),
+            dynamo=True,
+            dynamic_shapes=dict.fromkeys(INPUTS, axes),
+            input_names=INPUTS,
+            output_names=names,
+            opset_version=OPSET,
+            external_data=False,
+            verbose=False,
+        )
+        assert program is not None
+        with replacing(path) as temporary:
+            program.save(temporary)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hides the warnings of `_HARMLESS`, and what the exporter logs about packages that are not installed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            for message in _HARMLESS:
+                warnings.filterwarnings("ignore", message=message)
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,104 @@
+"""The pre-training model: masked language modelling and the sentence head (sections 3.1 and 4.1).
+
+Legend of the shapes: B rows, S positions in a row, P pairs in a row, M predictions in a row, H hidden_size,
+V vocab_size.
+"""
+
+from typing import NamedTuple, Unpack
+
+import torch
+from torch import Tensor
+
+from model.albert import EncoderInputs, ModelWithHead
+from model.config import AlbertConfig, ExecutionOptions
+from model.layers.heads import ClassificationSums, MaskedTokenHead, SentenceHead, classification_sums, gather_positions
+
+
+class PreTrainingOutput(NamedTuple):
+    """Logits, and sums over the labels that were given.
+
+    The sums are fp32 scalars on the device; the caller divides them by the counts of its whole batch. Without a
+    sentence head the sentence sums are zeros.
+    """
+
+    mlm_logits: Tensor
+    """(B, M, V) at `masked_positions`, or (B, S, V) without them."""
+
+    sentence_logits: Tensor | None = None
+    """(B, P, 2) at `cls_positions`, or (B, 2) without them; None without a sentence head."""
+
+    mlm_loss_sum: Tensor | None = None
+    """Sum of the cross entropies of the masked tokens, in nats."""
+
+    mlm_correct: Tensor | None = None
+    """Number of masked tokens whose label has the highest logit."""
+
+    mlm_count: Tensor | None = None
+    """Number of masked tokens."""
+
+    sentence_loss_sum: Tensor | None = None
+    """Sum of the cross entropies of the sentence labels, in nats."""
+
+    sentence_correct: Tensor | None = None
+    """Number of pairs whose label has the highest logit."""
+
+    sentence_count: Tensor | None = None
+    """Number of pairs with a label."""
+
+
+class AlbertForPreTraining(ModelWithHead):
+    """ALBERT with the masked-token head and the sentence head that the configuration asks for."""
+
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, execution)
+        self.mlm_head = MaskedTokenHead(config)
+        self.sentence_head = SentenceHead(config) if config.sentence_head is not None else None
+        self.initialise_head()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        *,
+        masked_positions: Tensor | None = None,
+        masked_labels: Tensor | None = None,
+        sentence_labels: Tensor | None = None,
+        **inputs: Unpack[EncoderInputs],
+    ) -> PreTrainingOutput:
+        """Computes the logits, and the sums of the losses whose labels are given.
+
+        Args:
+            input_ids: int64 (B, S).
+            masked_positions: int64 (B, M), the positions to predict, 0 where unused. None: all positions.
+            masked_labels: int64 (B, M), or (B, S) without `masked_positions`; -100 where unused.
+            sentence_labels: int64 (B, P), or (B,) without `cls_positions`; -100 where unused.
+            inputs: see `EncoderInputs`.
+
+        Raises:
+            ValueError: packed rows without `cls_positions` for the sentence head; or see `AlbertModel.forward`.
+        """
+        packed = inputs.get("sequence_ids") is not None
+        if packed and inputs.get("cls_positions") is None and self.sentence_head is not None:
+            raise ValueError("packed rows (sequence_ids) need cls_positions, one [CLS] for each pair")
+        encoded = self.albert(input_ids, **inputs)
+        predicted = encoded.last_hidden_state  # (B, S, H)
+        if masked_positions is not None:
+            predicted = gather_positions(predicted, masked_positions)  # (B, M, H)
+        mlm_logits = self.mlm_head(predicted, self.albert.embeddings.word_embeddings.weight)  # (B, M, V)
+        sentence_logits = None
+        if self.sentence_head is not None:
+            sentence_logits = self.sentence_head(encoded.pooled_output)  # (B, P, 2)
+        mlm_sums = classification_sums(mlm_logits, masked_labels) if masked_labels is not None else _NO_SUMS
+        sentence_sums = _sentence_sums(sentence_logits, sentence_labels)
+        return PreTrainingOutput(mlm_logits, sentence_logits, *mlm_sums, *sentence_sums)
+
+
+_NO_SUMS = (None, None, None)
+
+
+def _sentence_sums(logits: Tensor | None, labels: Tensor | None) -> ClassificationSums | tuple[None, None, None]:
+    if labels is None:
+        return _NO_SUMS
+    if logits is None:
+        zero = torch.zeros((), device=labels.device)  # ()
+        return ClassificationSums(zero, zero, zero)
+    return classification_sums(logits, labels)

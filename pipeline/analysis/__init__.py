@@ -1,0 +1,11 @@
+"""Compares and combines runs, and measures what the layers of a model do.
+
+finished_runs     finds fine-tuning runs that have ended, reads them, and traces them back to their pre-training
+intervals         confidence intervals of metrics, and majority baselines
+comparison        compares runs with the majority class and with random weights
+ensemble          averages the predictions of several runs
+layer_similarity  Figure 1: how far each layer moves its input
+compared_runs     reads runs of both kinds, finished or not
+html_report       a page that compares runs
+svg_chart         curves as SVG
+"""

@@ -1,0 +1,162 @@
+"""Finds and reads fine-tuning runs that have ended, and traces them back to their pre-training."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.json_files import read_bytes, read_object
+from common.names import plain_name, referenced_directory
+from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_results, read_settings
+from pipeline.tasks.own import task_of
+from pipeline.tasks.predictions import Predictions
+from pipeline.tasks.predictions import read_predictions as read_directory
+from pipeline.tasks.task import Task
+from pipeline.training.reporting import metrics_log
+
+MAX_ORIGINS = 20
+"""Runs in a chain of fine-tunings that start from each other."""
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A pre-training run.
+
+    Attributes:
+        directory: of the run.
+        settings: its `settings.json`.
+    """
+
+    directory: Path
+    settings: Mapping[str, Any]
+
+    def last(self, split: str) -> dict[str, Any]:
+        """The newest record of split "train" or "eval" in `metrics.jsonl`; empty if there is none."""
+        return metrics_log.last_record(self.directory, split) or {}
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """One fine-tuning run, the median of several seeds, or an ensemble.
+
+    Attributes:
+        directory: of the run.
+        task: what it was fine-tuned on.
+        metrics: split to metric to value; of several seeds the median.
+        seeds: the number of seeds.
+        members: the runs that an ensemble averages; empty for any other run.
+        origins: the pre-training runs that the weights come from, one for each member. Members with random weights,
+            and members whose pre-training run is gone, have none.
+        results: the content of `results.json`.
+    """
+
+    directory: Path
+    task: Task
+    metrics: Mapping[str, Mapping[str, float]]
+    seeds: int
+    members: tuple[str, ...]
+    origins: tuple[Pretrained, ...]
+    results: Mapping[str, Any]
+
+
+def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
+    """Every fine-tuning run in or below `directories`, by path. A run of several seeds counts once, as their summary.
+
+    Raises UserError for a missing directory or a `results.json` that cannot be read.
+    """
+    found = set()
+    for directory in directories:
+        if not directory.is_dir():
+            raise UserError(f"--runs {directory} is no directory; name --output directories of pipeline.finetune")
+        found |= {path.parent for path in directory.rglob(RESULTS)}
+    return [_read(directory) for directory in sorted(found) if not _is_seed(directory) or directory.parent not in found]
+
+
+def _is_seed(directory: Path) -> bool:
+    """Whether the run is one of several seeds."""
+    return directory.name.startswith("seed-")
+
+
+def _read(directory: Path) -> TaskRun:
+    results = read_results(directory / RESULTS)
+    plain_name(results["task"], directory / RESULTS)
+    task = task_of(results, directory / RESULTS)
+    seeds, members = results.get("seeds"), tuple(results.get("ensemble") or ())
+    places = [referenced_directory(member, directory / RESULTS) for member in members]
+    existing = [place / RESULTS for place in places if _exists(place / RESULTS)]
+    origins = [find_origin(read_results(path)) for path in existing] if members else [find_origin(results)]
+    return TaskRun(
+        directory=directory,
+        task=task,
+        metrics=results["median"] if seeds else results["metrics"],
+        seeds=len(seeds) if seeds else 1,
+        members=members,
+        origins=tuple(origin for origin in origins if origin is not None),
+        results=results,
+    )
+
+
+def find_origin(results: Mapping[str, Any], depth: int = 0) -> Pretrained | None:
+    """The pre-training run that a fine-tuning run's weights come from, also through other fine-tuning runs.
+
+    Args:
+        results: of the run.
+        depth: runs that were passed on the way.
+    Raises:
+        UserError: a results.json on the way cannot be read, or the runs refer to each other in a circle.
+    """
+    init = results.get("init")
+    if init is None:
+        return None
+    if depth > MAX_ORIGINS:
+        raise UserError(f"the runs from {init} on start from each other; restore their {RESULTS}")
+    for directory in (Path(init), Path(init).parent):
+        if _exists(directory / RESULTS):
+            return find_origin(read_results(directory / RESULTS), depth + 1)
+        if _exists(directory / SETTINGS):
+            settings = read_settings(directory / SETTINGS)
+            return Pretrained(directory, settings) if "objective" in settings else None
+    return None
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a file. A name that no file system allows counts as missing."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def find_pretrained(directories: Sequence[Path], runs: Sequence[TaskRun]) -> list[Pretrained]:
+    """Every pre-training run in or below `directories`, and the origins of `runs`, by path."""
+    found = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
+    for path in (path for directory in directories for path in directory.rglob(SETTINGS)):
+        if "objective" in read_object(path, "restore it, or leave that run out"):  # other programs use the name as well
+            settings = read_settings(path)
+            found.setdefault(path.parent.resolve(), Pretrained(path.parent, settings))
+    return [found[path] for path in sorted(found)]
+
+
+def digest_of(shards: Path | None) -> str | None:
+    """The digest by which the settings of a run name these shards. None for None; UserError if there are no shards."""
+    if shards is None:
+        return None
+    manifest = shards / "manifest.json"
+    if not manifest.exists():
+        raise UserError(f"{shards} holds no shards (no manifest.json); name the --data of the runs with more data")
+    return hashlib.sha256(read_bytes(manifest, "name the --data of the runs with more data")).hexdigest()
+
+
+def member_directories(run: Path) -> list[Path]:
+    """The directories of `run` that hold logits: itself, or one for each seed. Raises UserError if there are none."""
+    found = [run] if (run / "logits").is_dir() else sorted(path.parent for path in run.glob("seed-*/logits"))
+    if not found:
+        raise UserError(f"{run} holds no logits; name an --output of pipeline.finetune that has ended")
+    return found
+
+
+def read_predictions(run: Path) -> Iterator[tuple[str, Predictions]]:
+    """Each split of one run with its predictions, by name."""
+    return read_directory(run / "logits")

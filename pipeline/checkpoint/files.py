@@ -1,0 +1,228 @@
+"""Writes, verifies and reads one rank's part of a checkpoint. Needs no other rank: no collectives.
+
+`pipeline.checkpoint.manifest` describes the files.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from common.atomic import fsync_file, set_default_mode
+from common.errors import UserError
+from common.json_files import Count, Finite
+from pipeline.checkpoint.manifest import (
+    MANIFEST,
+    STATE,
+    CheckpointManifest,
+    DamagedCheckpoint,
+    File,
+    check,
+    check_content,
+    read_content,
+)
+from pipeline.checkpoint.retention import find_latest
+from pipeline.engine.protocol import KINDS
+
+if TYPE_CHECKING:
+    from pipeline.engine.state import TensorState
+
+WRITE_ERRORS = (OSError, SafetensorError)
+"""What `write_rank_file` and `write_state` raise for a full disk, an I/O error or a missing directory."""
+
+
+class WrittenFile(NamedTuple):
+    """One rank's file.
+
+    Attributes:
+        name: of the file.
+        file: its record.
+        pieces: (start, length) of its elements of each tensor, in the order of the tensors; length 0 for none.
+    """
+
+    name: str
+    file: File
+    pieces: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """A parameter group in state.json; it has the optimizer's other settings as well."""
+
+    lr: Finite
+
+
+@dataclass(frozen=True)
+class ScalerRecord:
+    """The dynamic loss scale in state.json."""
+
+    cur_scale: Finite
+    cur_iter: int
+    last_overflow_iter: int
+    cur_hysteresis: int
+
+
+@dataclass(frozen=True)
+class StateRecord:
+    """What state.json must hold: see `pipeline.engine.state.EngineState`."""
+
+    step: Count
+    samples: Count
+    skipped_steps: Count
+    optimizer: str
+    optimizer_steps: Count
+    groups: list[GroupRecord]
+    loss_scaler: ScalerRecord | None
+    zero_stage: Count
+    world_size: Count
+    client_state: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class VerifiedCheckpoint:
+    """A checkpoint after this rank has checked its share of the files.
+
+    Attributes:
+        tag: its directory.
+        manifest: its manifest.
+        state: the content of state.json.
+    """
+
+    tag: Path
+    manifest: CheckpointManifest
+    state: dict[str, Any]
+
+
+def write_rank_file(directory: Path, rank: int, tensors: "Sequence[TensorState]") -> WrittenFile:
+    """Writes and syncs the elements of `tensors`, which are those that this rank owns."""
+    if not directory.is_dir():
+        raise OSError(f"{directory} is not there, though rank 0 made it; the nodes must share the output directory")
+    path = directory / f"rank-{rank:05d}.safetensors"
+    content = {
+        piece_key(kind, part.name, part.start): values[kind]
+        for part, values in tensors
+        if part.length
+        for kind in KINDS
+    }
+    save_file(content, path)
+    set_default_mode(path)
+    fsync_file(path)
+    return WrittenFile(path.name, File.of(path), [(part.start, part.length) for part, _ in tensors])
+
+
+def write_state(directory: Path, text: str) -> File:
+    """Writes and syncs state.json with this content and returns its record."""
+    path = directory / STATE
+    path.write_text(text, encoding="utf-8")
+    fsync_file(path)
+    return File.of(path)
+
+
+def read_state(tag: Path) -> dict[str, Any]:
+    """The content of a checkpoint's state.json. Raises DamagedCheckpoint if it does not fit `StateRecord`."""
+    state = read_content(tag / STATE)
+    check_content(state, StateRecord, STATE, extra="ignore")
+    return state
+
+
+def verify_share(tag: Path, rank: int, world_size: int) -> VerifiedCheckpoint:
+    """Reads manifest and state, and checks the hashes of this rank's share of the files: every `world_size`-th one.
+
+    Raises:
+        DamagedCheckpoint: one of them does not match.
+    """
+    manifest = CheckpointManifest.read(tag)
+    for name in sorted(manifest.files)[rank::world_size]:
+        manifest.files[name].check(tag / name, content=True)
+    manifest.files[STATE].check(tag / STATE, content=True)
+    state = read_state(tag)
+    groups = len(state["groups"])
+    if lost := next((name for name, tensor in manifest.tensors.items() if not 0 <= tensor.group < groups), None):
+        raise DamagedCheckpoint(f"{STATE}: it has {groups} parameter groups, and {lost} is in another one")
+    return VerifiedCheckpoint(tag, manifest, state)
+
+
+def read_into(checkpoint: VerifiedCheckpoint, tensors: "Sequence[TensorState]") -> None:
+    """Fills `tensors` with their elements. Raises DamagedCheckpoint."""
+    with CheckpointReader(checkpoint.tag, checkpoint.manifest) as reader:
+        for part, values in tensors:
+            for kind in KINDS:
+                for offset, elements in reader.read(part.name, kind, part.start, part.length):
+                    values[kind].narrow(0, offset, elements.numel()).copy_(elements)
+
+
+class CheckpointReader:
+    """Reads elements of tensors from the files of one checkpoint; a context manager.
+
+    It returns fp32 tensors on the CPU. It raises I/O errors as DamagedCheckpoint.
+    """
+
+    def __init__(self, tag: Path, manifest: CheckpointManifest) -> None:
+        self._tag = tag
+        self._manifest = manifest
+        self._stack = contextlib.ExitStack()
+        self._open: dict[str, Any] = {}
+
+    def __enter__(self) -> "CheckpointReader":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def read(self, name: str, kind: str, start: int, length: int) -> Iterator[tuple[int, Tensor]]:
+        """Yields (offset, elements): parts that together are the elements [start, start + length) of a tensor.
+
+        Args:
+            name: of the tensor.
+            kind: one of KINDS.
+        """
+        for file, first, count in self._manifest.tensors[name].pieces:
+            begin, end = max(start, first), min(start + length, first + count)
+            if begin >= end:
+                continue
+            try:
+                if file not in self._open:
+                    self._open[file] = self._stack.enter_context(safe_open(self._tag / file, framework="pt"))
+                piece = self._open[file].get_slice(piece_key(kind, name, first))
+                if piece.get_dtype() != "F32" or piece.get_shape() != [count]:
+                    raise DamagedCheckpoint(f"{file}: {name} has another shape than {MANIFEST} says")
+                yield begin - start, piece[begin - first : end - first]
+            except (OSError, SafetensorError) as error:
+                raise DamagedCheckpoint(f"{file}: {error}") from error
+
+
+def piece_key(kind: str, name: str, start: int) -> str:
+    """The name of a piece in its safetensors file."""
+    return f"{kind}/{name}@{start}"
+
+
+def load_weights(directory: Path) -> dict[str, Tensor]:
+    """The whole fp32 weights of every tensor by name, after checking all hashes. For a single process.
+
+    Args:
+        directory: a checkpoint, or a directory of checkpoints (the newest complete one is used).
+    Raises:
+        UserError: there is no complete checkpoint.
+    """
+    tag = directory if (directory / MANIFEST).exists() else find_latest(directory, content=True)
+    if tag is None:
+        raise UserError(f"{directory} holds no complete checkpoint; train first, or name another directory")
+    try:
+        manifest = check(tag)
+        weights = {}
+        with CheckpointReader(tag, manifest) as reader:
+            for name, tensor in manifest.tensors.items():
+                whole = torch.empty(math.prod(tensor.shape))
+                for offset, elements in reader.read(name, "weight", 0, whole.numel()):
+                    whole[offset : offset + elements.numel()] = elements
+                weights[name] = whole.view(tensor.shape)
+    except DamagedCheckpoint as error:
+        raise UserError(f"{tag} is damaged ({error}); name another checkpoint") from error
+    return weights

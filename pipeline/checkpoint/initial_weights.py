@@ -1,0 +1,183 @@
+"""Reads the weights and the vocabulary of a trained model: of an export, a published model, or a run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+from torch import Tensor, nn
+
+from common.errors import UserError
+from common.json_files import check_as, read_as
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, checkpoint, huggingface
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.model_export import HEAD_FILE
+
+VOCABULARY_FILES = ("spiece.model", "tokenizer.json")
+"""Where a vocabulary is looked for, in this order. `save_pretrained` of `transformers` writes only the second one."""
+
+_ENCODER = "albert."
+_POOLER = "albert.pooler."
+_POSITIONS = "albert.embeddings.position_embeddings.weight"
+_COPY_VOCABULARY = "copy there the spiece.model that the model was trained with, from its run or its first export"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The keys that are read of head.json, or of a config.json, which has the task after fine-tuning only."""
+
+    finetuning_task: str | None = None
+    id2label: dict[str, Any] | None = None
+
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of the head's outputs, in their order."""
+        return None if self.id2label is None else tuple(map(str, self.id2label.values()))
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """The weights of a trained model, with its configuration and vocabulary.
+
+    Attributes:
+        config: of the trained model.
+        tensors: fp32, by name, the heads included.
+        vocabulary_file: from which `vocabulary` was read: one of `VOCABULARY_FILES`.
+        vocabulary: of the trained model.
+        task: the task that the model was fine-tuned on; None after pre-training.
+        labels: the names of the head's outputs; None if they are not recorded.
+    """
+
+    config: AlbertConfig
+    tensors: dict[str, Tensor]
+    vocabulary_file: Path
+    vocabulary: Vocabulary
+    task: str | None
+    labels: tuple[str, ...] | None = None
+
+    def digest(self) -> str:
+        """xxh3_128 of all tensors, in hexadecimal. A resumed run must start from the same digest."""
+        state = xxhash.xxh3_128()
+        for name in sorted(self.tensors):
+            state.update(name.encode())
+            state.update(self.tensors[name].contiguous().view(torch.uint8).numpy().tobytes())
+        return str(state.hexdigest())
+
+
+def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
+    """Reads a directory that `transformers` or this project exported, or the --output of a run.
+
+    Args:
+        source: the directory.
+        flag: of the command line that names it, for messages.
+    Raises:
+        UserError: `source` holds no model, is damaged, or its vocabulary is missing or of another size.
+    """
+    place = _place_of_model(source, flag)
+    vocabulary_file, vocabulary = _read_vocabulary(place, flag)
+    head = Head()
+    try:
+        if (place / "settings.json").exists():
+            config = run_directory.read_model(place)
+            tensors = load_weights(place / "checkpoints")
+        elif (place / huggingface.CONFIG_FILE).exists():
+            config, tensors, fields = huggingface.read(place)
+            remedy = "write the export again"
+            head = check_as(fields, Head, place / huggingface.CONFIG_FILE, remedy, extra="ignore")
+        else:
+            config, tensors = checkpoint.read(place)
+            if (place / HEAD_FILE).exists():
+                head = read_as(place / HEAD_FILE, Head, "write the export again", extra="ignore")
+    except UserError:
+        raise
+    except ValueError as error:
+        raise UserError(f"{flag} {source}: {error}") from None
+    if len(vocabulary) != config.vocab_size:
+        raise UserError(
+            f"{vocabulary_file} has {len(vocabulary)} pieces and the model beside it a vocab_size of "
+            f"{config.vocab_size}; replace it by the vocabulary that the model was trained with"
+        )
+    return InitialWeights(config, tensors, vocabulary_file, vocabulary, head.finetuning_task, head.labels())
+
+
+def _place_of_model(source: Path, flag: str) -> Path:
+    """The directory below `source` that holds the model. Raises UserError if none does."""
+    if not source.is_dir():
+        raise UserError(f"{flag} {source} is not a directory; name an exported model, or the --output of a run")
+    if (source / "results.json").exists() and not (source / "export").exists():
+        raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
+    if (source / "settings.json").exists():
+        if "task" not in run_directory.read_settings(source):
+            return source
+        if not (source / "export").exists():
+            raise UserError(f"{flag} {source} is a fine-tuning run that has not finished; finish it, or name another")
+        return source / "export"  # the best step of a fine-tuned run
+    if not any((source / name).exists() for name in (huggingface.CONFIG_FILE, checkpoint.CONFIG_FILE)):
+        raise UserError(f"{flag} {source} holds no model; name an exported model, or the --output of a run")
+    return source
+
+
+def _read_vocabulary(place: Path, flag: str) -> tuple[Path, Vocabulary]:
+    """The file of the vocabulary in `place`, and its content. Raises UserError: there is none, or it is damaged."""
+    spiece, tokenizer = (place / name for name in VOCABULARY_FILES)
+    if spiece.exists():
+        return spiece, Vocabulary.load(spiece, _COPY_VOCABULARY)
+    if (place / "vocab.txt").exists():
+        raise UserError(
+            f"{flag} {place} has a WordPiece vocabulary (vocab.txt), and all text is encoded with SentencePiece here; "
+            "name a model that was trained with a spiece.model"
+        )
+    if tokenizer.exists():
+        return tokenizer, Vocabulary.load(tokenizer, _COPY_VOCABULARY)
+    raise UserError(f"{flag} {place} has no vocabulary (spiece.model or tokenizer.json); {_COPY_VOCABULARY}")
+
+
+def refuse_training(source: Path, flag: str = "--init") -> None:
+    """Raises UserError if a process is training in the run `source`: its newest checkpoint would soon be another."""
+    if run_directory.is_locked(source):
+        raise UserError(
+            f"{flag} {source} is being trained by another process; wait for its end, or export its newest checkpoint "
+            f"with `python -m pipeline.export --run {source} --out DIR` and give {flag} DIR"
+        )
+
+
+def fill(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bool]) -> list[str]:
+    """Copies the weights into `model`: those of the encoder, and those of the heads that suit it.
+
+    If the model has more positions than the weights, the first positions are copied and the others stay random.
+
+    Args:
+        model: has its own random weights.
+        initial: the weights.
+        has_head: whether a tensor of a head, by name, means the same in both.
+    Returns:
+        What keeps its random values: the names of the tensors of a new head or a new pooler, and the new positions.
+    Raises:
+        UserError: the weights lack a tensor of the encoder, or have it with other sizes.
+    """
+    kept = []
+    for name, tensor in model.state_dict().items():
+        given = initial.tensors.get(name)
+        of_encoder = name.startswith(_ENCODER)
+        if given is not None and given.shape == tensor.shape and (of_encoder or has_head(name)):
+            tensor.copy_(given)
+        elif given is not None and name == _POSITIONS and _is_longer(tensor, given):
+            tensor[: len(given)].copy_(given)  # (positions, E)
+            kept.append(f"the positions {len(given)} to {len(tensor) - 1} of {name}")
+        elif of_encoder and (given is not None or not name.startswith(_POOLER)):
+            if given is None:
+                raise UserError(f"--init lacks the tensor {name}; name a model of the same kind")
+            raise UserError(
+                f"--init has the tensor {name} in the shape {tuple(given.shape)}, but the model needs "
+                f"{tuple(tensor.shape)}; name a model of the same kind"
+            )
+        else:
+            kept.append(name)
+    return kept
+
+
+def _is_longer(table: Tensor, given: Tensor) -> bool:
+    return table.shape[1:] == given.shape[1:] and len(table) > len(given)

@@ -1,0 +1,172 @@
+"""The form of a checkpoint on disk.
+
+    checkpoints/latest                        the name of the newest checkpoint, for people, and to notice if it is lost
+    checkpoints/step-00001000/manifest.json   sizes and hashes of the other files, and where each tensor is
+    checkpoints/step-00001000/state.json      step, samples, loss scale, settings, versions, the caller's own state
+    checkpoints/step-00001000/rank-00000.safetensors ...
+                                              "weight/NAME@START", "exp_avg/...", "exp_avg_sq/...": 1-D fp32 elements
+                                              of tensor NAME from START on, each element in exactly one file
+
+The form is independent of ranks and ZeRO stages: a load takes the elements that it needs from any of the files. A
+directory is a checkpoint only if it has a manifest that matches its own hash. The name of a directory that is being
+written begins with a dot.
+"""
+
+import json
+import math
+import re
+import stat
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from common.checksums import content_checksum, file_checksum
+from common.errors import UserError
+from common.json_files import Count, Extra, check_as, parse_object, read_bytes
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+STATE = "state.json"
+LATEST = "latest"
+
+_FILE = re.compile(r"rank-\d{5,}\.safetensors|state\.json")
+OWN_FILES = re.compile(f"{_FILE.pattern}|{re.escape(MANIFEST)}")
+"""The names of the files that a save writes into a checkpoint's directory."""
+
+
+BYTES_A_PARAMETER = 12
+"""Bytes that a checkpoint holds of each parameter: the weight and both moments, in fp32."""
+
+_T = TypeVar("_T")
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint does not match its manifest; the message names the file and the fault."""
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a checkpoint. Raises DamagedCheckpoint. Losses may be NaN or infinite in it."""
+    try:
+        return parse_object(read_bytes(path, "restore it"), path.name, "restore it", allow_nan=True)
+    except UserError as error:
+        raise DamagedCheckpoint(f"{path.name}: missing or unreadable ({error})") from error
+
+
+def check_content(content: Any, kind: type[_T], name: str, extra: Extra = "forbid") -> _T:
+    """`content` of the file `name` as a `kind`. Raises DamagedCheckpoint if it does not fit."""
+    try:
+        return check_as(content, kind, name, "restore it", extra)
+    except UserError as error:
+        raise DamagedCheckpoint(str(error)) from error
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a checkpoint: its size in bytes and the xxh3_128 of its content (32 hexadecimal digits)."""
+
+    bytes: Count
+    xxh3_128: str
+
+    @classmethod
+    def of(cls, path: Path) -> "File":
+        """The record of an existing file."""
+        return cls(path.stat().st_size, file_checksum(path))
+
+    def check(self, path: Path, content: bool) -> None:
+        """Raises DamagedCheckpoint unless `path` is a file, not a link, of this size and, if `content`, this hash."""
+        try:
+            if path.is_symlink():
+                raise DamagedCheckpoint(f"{path.name}: a symbolic link")
+            there = path.stat()
+            if not stat.S_ISREG(there.st_mode):
+                raise DamagedCheckpoint(f"{path.name}: no regular file")
+            size = there.st_size
+            if size != self.bytes:
+                raise DamagedCheckpoint(f"{path.name}: {size} bytes instead of {self.bytes}")
+            if content and file_checksum(path) != self.xxh3_128:
+                raise DamagedCheckpoint(f"{path.name}: checksum")
+        except OSError as error:
+            raise DamagedCheckpoint(f"{path.name}: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor's shape, its parameter group when it was saved, and its pieces as (file, start, length)."""
+
+    shape: tuple[Count, ...]
+    group: Count
+    pieces: tuple[tuple[str, Count, Count], ...]
+
+
+@dataclass(frozen=True)
+class CheckpointManifest:
+    """The record of a complete checkpoint.
+
+    Attributes:
+        step: optimizer steps made, including skipped ones.
+        score: the caller's measure of quality, higher is better; None without one.
+        files: every other file, by name.
+        tensors: by the parameter's name.
+    """
+
+    step: Count
+    score: float | None
+    files: dict[str, File]
+    tensors: dict[str, StoredTensor]
+
+    def to_json(self) -> str:
+        """The text of manifest.json, which contains the hash of its own content."""
+        content = {"format": FORMAT, **asdict(self)}
+        return json.dumps({"content": content, "xxh3_128": content_checksum(content)}) + "\n"
+
+    @classmethod
+    def read(cls, tag: Path) -> "CheckpointManifest":
+        """The manifest of the checkpoint `tag`.
+
+        Raises:
+            DamagedCheckpoint: it cannot be read, does not match its own hash, or describes tensors that cannot lie in
+                the files: the pieces do not make up the shape, or need more bytes than their file has.
+        """
+        record = read_content(tag / MANIFEST)
+        content = record.get("content")
+        if not isinstance(content, dict) or record.get("xxh3_128") != content_checksum(content):
+            raise DamagedCheckpoint(f"{MANIFEST}: checksum")
+        if (form := content.pop("format", None)) != FORMAT:
+            raise DamagedCheckpoint(f"{MANIFEST}: format {form!r:.40}, not {FORMAT}")
+        manifest = check_content(content, cls, MANIFEST)
+        manifest._check_pieces()
+        return manifest
+
+    def _check_pieces(self) -> None:
+        for name in self.files:
+            if _FILE.fullmatch(name) is None:
+                raise DamagedCheckpoint(f"{MANIFEST}: {name!r} is no file of a checkpoint")
+        if STATE not in self.files:
+            raise DamagedCheckpoint(f"{MANIFEST}: {STATE} is not listed")
+        elements = dict.fromkeys(self.files, 0)
+        for name, tensor in self.tensors.items():
+            end = 0
+            for file, start, length in sorted(tensor.pieces, key=lambda piece: piece[1]):
+                if file not in elements:
+                    raise DamagedCheckpoint(f"{MANIFEST}: {name} lies in a file that is not listed")
+                if start != end:
+                    raise DamagedCheckpoint(f"{MANIFEST}: the pieces of {name} overlap or leave gaps")
+                end += length
+                elements[file] += length
+            if end != math.prod(tensor.shape):
+                raise DamagedCheckpoint(f"{MANIFEST}: the pieces of {name} do not make up its shape")
+        for name, count in elements.items():
+            if count * BYTES_A_PARAMETER > self.files[name].bytes:
+                raise DamagedCheckpoint(f"{MANIFEST}: {name} is too small for its tensors")
+
+    def check_files(self, tag: Path, content: bool) -> None:
+        """Checks the size and, if `content`, the hash of every file. Raises DamagedCheckpoint."""
+        for name, file in self.files.items():
+            file.check(tag / name, content)
+
+
+def check(tag: Path, content: bool = True) -> CheckpointManifest:
+    """The manifest of a checkpoint whose files all match it, as `check_files` finds. Raises DamagedCheckpoint."""
+    manifest = CheckpointManifest.read(tag)
+    manifest.check_files(tag, content)
+    return manifest

@@ -1,0 +1,184 @@
+"""The checkpoints of one run: finds the newest and the best, publishes new ones and deletes old ones.
+
+A save that is killed at any moment leaves each checkpoint complete or absent. Directories whose name begins with a dot
+are parts of an interrupted save or deletion; `clean_up_interrupted` removes them. Only files that a save has written
+are ever deleted.
+"""
+
+import contextlib
+import errno
+import os
+import re
+from pathlib import Path
+
+from common import owned
+from common.atomic import TEMPORARY, fsync_directory, fsync_file, write_text
+from common.errors import UserError
+from common.json_files import read_text
+from pipeline.checkpoint.manifest import LATEST, MANIFEST, OWN_FILES, CheckpointManifest, DamagedCheckpoint, check
+
+_NAME = re.compile(r"step-(\d{8,})")
+_LEFTOVER = re.compile(r"\.(step-\d{8,})\.(tmp|replaced|removed)")
+_OWN_LATEST = re.compile(LATEST)
+
+
+def tag_name(step: int) -> str:
+    """The name of the checkpoint that is made after `step` steps."""
+    return f"step-{step:08d}"
+
+
+def step_of(tag: Path) -> int:
+    """The number of steps before the checkpoint `tag`."""
+    return int(tag.name.split("-")[1])
+
+
+def tags(directory: Path) -> list[Path]:
+    """The directories with a checkpoint's name, newest first. They may be damaged."""
+    if not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def find_latest(directory: Path, content: bool = False) -> Path | None:
+    """The newest complete checkpoint in `directory`; None if there is none.
+
+    Args:
+        content: check the hashes of all files, not only their sizes.
+    """
+    for tag in tags(directory):
+        with contextlib.suppress(DamagedCheckpoint):
+            check(tag, content)
+            return tag
+    return None
+
+
+def find_best(directory: Path) -> Path | None:
+    """The checkpoint with the best score, the newest of equals; None if none has a score."""
+    scored = []
+    for tag in tags(directory):
+        with contextlib.suppress(DamagedCheckpoint):
+            score = CheckpointManifest.read(tag).score
+            if score is not None:
+                scored.append((score, tag.name))
+    return directory / max(scored)[1] if scored else None
+
+
+def begin(tag: Path) -> Path:
+    """Makes the temporary directory into which all ranks write the checkpoint `tag`, and returns it."""
+    temporary = temporary_of(tag)
+    tag.parent.mkdir(parents=True, exist_ok=True)
+    clean_up_interrupted(tag.parent)
+    temporary.mkdir()
+    return temporary
+
+
+def temporary_of(tag: Path) -> Path:
+    """The directory in which the checkpoint `tag` is written."""
+    return tag.with_name(f".{tag.name}.tmp")
+
+
+def publish(temporary: Path, tag: Path, manifest: CheckpointManifest) -> None:
+    """Turns `temporary` into the checkpoint `tag` and makes it the latest. Its files must be complete and synced.
+
+    If the process is killed, the new checkpoint is complete or absent, and the others are unchanged.
+
+    Raises:
+        OSError: I/O error, or there is a checkpoint `tag` to which a person has added a file.
+    """
+    (temporary / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+    fsync_file(temporary / MANIFEST)
+    fsync_directory(temporary)
+    aside = tag.with_name(f".{tag.name}.replaced")
+    if tag.exists() and (others := foreign_files(tag)):
+        raise OSError(errno.EEXIST, f"it holds a file that is none of a checkpoint's, {others[0]}", str(tag))
+    if tag.exists():  # the run went back to an older checkpoint, or saved this step before
+        os.replace(tag, aside)
+    os.replace(temporary, tag)
+    fsync_directory(tag.parent)
+    with contextlib.suppress(OSError):  # the checkpoint is valid without the pointer
+        write_text(tag.parent / LATEST, tag.name + "\n")
+    with contextlib.suppress(OSError):  # otherwise `clean_up_interrupted` deletes it
+        discard(aside)
+
+
+def name_in_latest(directory: Path) -> str:
+    """The name in the file `latest`; "" if it cannot be read."""
+    try:
+        return read_text(directory / LATEST, "").strip()
+    except UserError:
+        return ""
+
+
+def prune(directory: Path, keep: int, newest: Path) -> None:
+    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, and the best.
+
+    Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
+    one, so they must count neither as the newest nor as the best.
+    """
+    for tag in tags(directory):
+        if step_of(tag) > step_of(newest):
+            remove(tag)
+    best = find_best(directory)
+    for tag in tags(directory)[keep:]:
+        if tag != best:
+            remove(tag)
+
+
+def remove(tag: Path) -> None:
+    """Deletes a checkpoint, unless a person has added a file to it.
+
+    If the process is killed, it leaves a directory that `clean_up_interrupted` deletes.
+    """
+    if foreign_files(tag):
+        return
+    aside = tag.with_name(f".{tag.name}.removed")
+    os.replace(tag, aside)
+    discard(aside)
+
+
+def discard(place: Path) -> None:
+    """Deletes a checkpoint's files in `place`, and the directory unless it holds other files."""
+    for path in list(place.iterdir()):
+        if owned.is_own(path, OWN_FILES):
+            path.unlink()
+    with contextlib.suppress(OSError):  # it holds a person's file
+        place.rmdir()
+
+
+def foreign_files(tag: Path) -> list[str]:
+    """The names in a checkpoint's directory that a save never writes there: a person has added them."""
+    return sorted(path.name for path in tag.iterdir() if not owned.is_own(path, OWN_FILES))
+
+
+def check_ours(directory: Path) -> None:
+    """Raises UserError if `directory`, a run's `checkpoints`, holds anything that a save has not written.
+
+    Old checkpoints are deleted while a run trains, and no other file may be deleted with them.
+    """
+    if not os.path.lexists(directory):
+        return
+    if directory.is_symlink() or not directory.is_dir():
+        raise UserError(f"{directory} is not a directory; move it away")
+    for path in sorted(directory.iterdir()):
+        name = path.name
+        if path.is_dir() and not path.is_symlink() and (_NAME.fullmatch(name) or _LEFTOVER.fullmatch(name)):
+            others = [f"{name}/{other}" for other in foreign_files(path)]
+        else:
+            others = [] if owned.is_own(path, _OWN_LATEST) else [name]
+        if others:
+            raise UserError(f"{directory} holds {others[0]}, which is not part of a checkpoint; move it elsewhere")
+
+
+def clean_up_interrupted(directory: Path) -> None:
+    """Cleans up an interrupted publish or removal; never during a save, and only in one process."""
+    for path in list(directory.iterdir()):
+        match = _LEFTOVER.fullmatch(path.name)
+        if match is None:
+            if TEMPORARY.fullmatch(path.name) and owned.is_own(path, _OWN_LATEST):
+                path.unlink()
+        elif match[2] == "replaced" and not (directory / match[1]).exists():
+            os.replace(path, directory / match[1])
+        elif path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(OSError):
+                discard(path)

@@ -1,0 +1,214 @@
+"""A run's directory: its lock, its settings and its vocabulary.
+
+Only one command at a time may train in it, and only with the settings of its first start.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import atomic, locks, owned, places
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model.config import AlbertConfig
+from pipeline.checkpoint import run_records
+from pipeline.checkpoint.retention import check_ours
+
+if TYPE_CHECKING:
+    from pipeline.distributed.control import ControlGroup
+
+EXPORT_TOOL = "pipeline.export"
+"""The writer that the marker of an export names."""
+
+OWN_NAMES = (
+    *("checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
+    *("results.json", "logits", "submission", "hangs"),
+    *("trackers.json", "csv", "wandb"),
+)
+"""The names that a run writes into its directory after settings.json."""
+_FILES = ("settings.json", "metrics.jsonl", "spiece.model", "done", "results.json")
+_DIRECTORIES = ("checkpoints", "tensorboard")
+
+
+def check_output(output: Path, reopens: bool = False) -> None:
+    """Raises UserError if the directory holds files that the run would overwrite or delete but has not written.
+
+    A directory without settings.json is not a run, so it must not hold files with names that a run uses. In a run that
+    is not done, `checkpoints` and `export` may hold only the run's own files. The directory, and the files and
+    directories of an earlier start, must be writable.
+
+    Args:
+        output: directory of the run.
+        reopens: whether a run that is done will go on.
+    """
+    _check_writable(output)
+    if not (output / "settings.json").exists():
+        _check_unused(output, OWN_NAMES)
+    elif reopens or not (output / "done").exists():
+        check_ours(output / "checkpoints")
+        owned.check_replaceable(output / "export", EXPORT_TOOL)
+
+
+def check_summary(output: Path) -> None:
+    """As `check_output`, for the directory of several seeds' runs."""
+    _check_writable(output)
+    if not any(output.glob("seed-*/settings.json")):
+        _check_unused(output, ("results.json",))
+
+
+def _check_unused(output: Path, names: Sequence[str]) -> None:
+    if found := [name for name in names if os.path.lexists(output / name)]:
+        raise UserError(
+            f"{output} holds {', '.join(found)} and no run (no settings.json); move them away, or choose another "
+            "--output"
+        )
+
+
+def _check_writable(output: Path) -> None:
+    if (output / "done").exists():
+        return
+    places.check_directory(output, "--output")
+    lock = output / locks.LOCK
+    if os.path.lexists(lock) and not locks.is_lock(lock):
+        raise UserError(f"{lock} is not the lock of a run; move it away, or choose another --output")
+    for name in (locks.LOCK, *_FILES):
+        places.check_file(output / name, "--output")
+    for name in _DIRECTORIES:
+        places.check_directory(output / name, "--output")
+
+
+def check_same_settings(
+    output: Path,
+    identity: dict[str, Any],
+    same: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> None:
+    """Raises UserError if `output` holds a run whose settings differ from `identity`, and so its results.
+
+    Args:
+        same: by name of a setting, a value that an older version recorded for the same meaning.
+        defaults: by name, the value that a setting had in versions that did not record it.
+    """
+    path = output / "settings.json"
+    if not path.exists():
+        return
+    earlier = with_defaults(read_settings(output), defaults or {})
+    identity = json.loads(json.dumps(identity))
+    for name, value in (same or {}).items():
+        if earlier.get(name) == value:
+            earlier[name] = identity[name]
+    changed = differences({key: earlier.get(key) for key in identity}, identity)
+    if changed:
+        raise UserError(
+            f"{output} holds a run with other settings ({'; '.join(changed)}); "
+            "give these again to resume it, or choose another --output"
+        )
+
+
+def with_defaults(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` with the keys that only `defaults` has, at every depth."""
+    completed = {**defaults, **settings}
+    for name, value in defaults.items():
+        if isinstance(value, Mapping) and isinstance(completed[name], Mapping):
+            completed[name] = with_defaults(completed[name], value)
+    return completed
+
+
+def write_settings_and_vocabulary(output: Path, settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
+    """Makes the run's directory and writes settings.json and spiece.model."""
+    output.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(output / "settings.json", json.dumps(settings, indent=2) + "\n")
+    with atomic.replacing(output / "spiece.model") as temporary:
+        temporary.write_bytes(vocabulary.serialized)
+
+
+def reopen(output: Path) -> None:
+    """Removes the mark of a run that is done, before it goes on. Its export stays until the new end."""
+    (output / "done").unlink(missing_ok=True)
+
+
+def read_settings(run: Path) -> dict[str, Any]:
+    """The content of settings.json of `run`.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    path = run / run_records.SETTINGS
+    if not os.path.lexists(path):
+        raise UserError(
+            f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain or pipeline.finetune"
+        )
+    return run_records.read_settings(path)
+
+
+def read_model(run: Path) -> AlbertConfig:
+    """The architecture of the model of `run`. Raises UserError as `read_settings`."""
+    return run_records.model_of(read_settings(run), run / run_records.SETTINGS)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The settings that differ, each as `name: old -> new`."""
+    found = []
+    for key in sorted(set(old) | set(new)):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            found += differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            found.append(f"{prefix}{key}: {before} -> {after}")
+    return found
+
+
+@contextlib.contextmanager
+def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], seconds: float = 0.0) -> Iterator[None]:
+    """Makes `output`, and holds its lock on rank 0 in the block. Collective.
+
+    The file stays behind: it holds the host and the number of the process that trained last.
+
+    Args:
+        check: called on rank 0 with the lock. It raises UserError if another command has changed the run since this one
+            looked at it.
+        seconds: how long to wait if another process has the lock.
+    Raises:
+        UserError: another process has the lock, or `check` raised it; on all ranks.
+    """
+    lock, problem = None, ""
+    if control.rank == 0:
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(output, seconds)
+            check()
+        except locks.HeldError as error:
+            problem = (
+                f"another process is training in {output} ({error.holder}); wait for it, or choose another --output"
+            )
+        except UserError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = str(places.cannot_write(output, error, "--output"))
+    try:
+        if found := control.first_problem(problem):
+            raise UserError(found)
+        yield
+    finally:
+        if lock is not None:
+            lock.release(remove=False)
+
+
+def _take_lock(output: Path, seconds: float) -> locks.Lock:
+    """The lock of a run, for which it waits if another process has it."""
+    path = output / locks.LOCK
+    try:
+        return locks.take(path, output, flag="--output")
+    except locks.HeldError as error:
+        if not seconds:
+            raise
+        print(f"waiting for {error.holder}, which still holds {output}", flush=True)
+    return locks.take(path, output, seconds, flag="--output")
+
+
+def is_locked(run: Path) -> bool:
+    """Whether a process is training in `run`. On file systems without locks the answer is no."""
+    return locks.is_held(run / locks.LOCK)

@@ -1,0 +1,250 @@
+"""Saves and loads an engine on all ranks together: on any number of ranks, at any ZeRO stage, in any precision.
+
+Each step below happens on every rank or on rank 0; then all ranks agree whether it succeeded everywhere.
+
+    save    rank 0 makes a temporary directory -> each rank writes, syncs and hashes the elements that it owns
+            -> rank 0 writes state and manifest, renames the directory and, last, writes `latest`
+    load    rank 0 lists the checkpoints -> each rank verifies its share of the newest one's files -> each rank reads
+            the elements that it needs -> counters and loss scale are set; a damaged checkpoint is skipped
+
+Whenever a process dies, the checkpoints that were complete before are still complete. A load is exact: on the same
+number of ranks the run continues bit for bit as if it had not stopped. Random states are not stored: dropout follows
+from (seed, step, rank), and the data from the samples consumed.
+"""
+
+import contextlib
+import json
+import math
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from common.errors import UserError
+from pipeline.checkpoint import files, retention
+from pipeline.checkpoint.files import VerifiedCheckpoint, WrittenFile
+from pipeline.checkpoint.manifest import STATE, CheckpointManifest, DamagedCheckpoint, StoredTensor
+from pipeline.engine import state as engine_state
+from pipeline.engine import zero_layout
+from pipeline.engine.protocol import Engine
+from pipeline.engine.state import EngineState
+from pipeline.engine.zero_layout import TensorSlice
+
+T = TypeVar("T")
+
+
+class SaveFailed(Exception):
+    """A checkpoint could not be written on some rank; raised on all ranks. No part of it is left."""
+
+
+def save(
+    engine: Engine,
+    directory: Path,
+    client_state: dict[str, Any],
+    *,
+    keep: int = 5,
+    score: float | None = None,
+) -> Path:
+    """Writes the checkpoint of the engine's present step and deletes old ones. Collective.
+
+    Args:
+        directory: on storage that all nodes share; the checkpoint becomes a directory inside.
+        client_state: the caller's own JSON values; `load_latest` returns them.
+        keep: how many of the newest checkpoints remain, at least 1. Those of later steps than this one are deleted.
+        score: higher is better; the checkpoint with the best score remains as well.
+    Returns:
+        The checkpoint's path.
+    Raises:
+        SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
+    """
+    if keep < 1:
+        raise ValueError(f"keep is {keep}; at least one checkpoint must remain")
+    group = zero_layout.process_group(engine)
+    rank = dist.get_rank(group)
+    tag = directory / retention.tag_name(engine.global_steps)
+    temporary = retention.temporary_of(tag)
+    state = asdict(engine_state.engine_state(engine)) | {"versions": _versions(), "client_state": client_state}
+    state_json = json.dumps(state, indent=1) + "\n"
+    if score is not None and math.isnan(score):
+        score = None
+
+    def begin() -> None:
+        if rank == 0:
+            retention.begin(tag)
+
+    def write() -> WrittenFile:
+        tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
+        return files.write_rank_file(temporary, rank, tensors)
+
+    def publish() -> None:
+        if rank == 0:
+            manifest.files[STATE] = files.write_state(temporary, state_json)
+            retention.publish(temporary, tag, manifest)
+
+    try:
+        _write_together(group, begin)
+        written = _gather(group, _write_together(group, write))
+        tensors = _stored_tensors(zero_layout.slices(engine), written)
+        manifest = CheckpointManifest(engine.global_steps, score, {own.name: own.file for own in written}, tensors)
+        _write_together(group, publish)
+    except SaveFailed:
+        if rank == 0:
+            with contextlib.suppress(OSError):
+                retention.discard(temporary)
+        raise
+    if rank == 0:
+        # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
+        with contextlib.suppress(OSError):
+            retention.prune(directory, keep, tag)
+    return tag
+
+
+def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
+    """Sets the engine to the newest complete checkpoint. Collective; before the first step.
+
+    It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
+    other settings are those of the engine.
+
+    Args:
+        say: called on rank 0 with a line about each skipped checkpoint and each setting that differs from the saved
+            one; by default the line is printed to stderr.
+    Returns:
+        The caller's state as given to `save`; None if there is no checkpoint.
+    Raises:
+        UserError: the checkpoint is of another model, or all checkpoints are damaged.
+    """
+    group = zero_layout.process_group(engine)
+    tell = (say or _print_to_stderr) if dist.get_rank(group) == 0 else _ignore
+    names = _list_on_rank_0(group, directory)
+    faults = []
+    for name in names:
+        try:
+            checkpoint = _load_tensors(engine, directory / name)
+        except DamagedCheckpoint as error:
+            faults.append(f"{name} is damaged ({error})")
+            continue
+        _tell_lost(directory, name, faults, tell)
+        groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
+        for line in engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups):
+            tell(line)
+        client_state: dict[str, Any] = checkpoint.state["client_state"]
+        return client_state
+    if names:
+        raise UserError(
+            f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "
+            "restore one, or remove the directory to start from the beginning"
+        )
+    return None
+
+
+def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:
+    """Verifies the checkpoint `tag` and fills the engine's fp32 weights, m and v from it. Collective.
+
+    Raises:
+        DamagedCheckpoint: on all ranks together.
+        UserError: the checkpoint is of another model.
+    """
+    group = zero_layout.process_group(engine)
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    slices = zero_layout.slices(engine)
+    checkpoint = _read_together(group, lambda: files.verify_share(tag, rank, world_size))
+    _check_model(checkpoint, slices)
+    tensors = engine_state.tensor_states(engine, slices)
+    _read_together(group, lambda: files.read_into(checkpoint, tensors))
+    return checkpoint
+
+
+def _write_together(group: dist.ProcessGroup, work: Callable[[], T]) -> T:
+    """Calls `work` on this rank. Raises SaveFailed on all ranks if it failed on one. Collective."""
+    result, fault = None, ""
+    try:
+        result = work()
+    except files.WRITE_ERRORS as error:
+        fault = f"rank {dist.get_rank(group)}: {error}"
+    faults = list(filter(None, _gather(group, fault)))
+    if faults:
+        others = f" (and {len(faults) - 1} more ranks)" if len(faults) > 1 else ""
+        raise SaveFailed(faults[0] + others)
+    return result  # type: ignore[return-value]
+
+
+def _read_together(group: dist.ProcessGroup, work: Callable[[], T]) -> T:
+    """Calls `work` on this rank. Raises DamagedCheckpoint on all ranks if it did on one. Collective."""
+    result, fault = None, ""
+    try:
+        result = work()
+    except DamagedCheckpoint as error:
+        fault = str(error)
+    faults = list(filter(None, _gather(group, fault)))
+    if faults:
+        raise DamagedCheckpoint(faults[0])
+    return result  # type: ignore[return-value]
+
+
+def _gather(group: dist.ProcessGroup, value: T) -> list[T]:
+    """The values of all ranks, by rank. Collective."""
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, value, group=group)
+    return gathered
+
+
+def _list_on_rank_0(group: dist.ProcessGroup, directory: Path) -> list[str]:
+    """The names of the checkpoints as rank 0 sees them, newest first, after cleaning up. Collective."""
+    found: list[list[str]] = [[]]
+    if dist.get_rank(group) == 0 and directory.is_dir():
+        retention.clean_up_interrupted(directory)
+        found = [[tag.name for tag in retention.tags(directory)]]
+    dist.broadcast_object_list(found, group=group, group_src=0)
+    return found[0]
+
+
+def _stored_tensors(slices: Sequence[TensorSlice], written: Sequence[WrittenFile]) -> dict[str, StoredTensor]:
+    """The manifest's record of each tensor. Raises RuntimeError unless each element is in exactly one file."""
+    tensors = {}
+    for index, here in enumerate(slices):
+        pieces = [(entry.name, *entry.pieces[index]) for entry in written if entry.pieces[index][1]]
+        zero_layout.check_cover(here.name, math.prod(here.shape), [(start, length) for _, start, length in pieces])
+        tensors[here.name] = StoredTensor(here.shape, here.group, tuple(pieces))
+    return tensors
+
+
+def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) -> None:
+    """Raises UserError unless the checkpoint has the model's tensors, in their shapes."""
+    here = {tensor.name: tensor.shape for tensor in slices}
+    there = {name: tensor.shape for name, tensor in checkpoint.manifest.tensors.items()}
+    for name in sorted(set(here) | set(there)):
+        if here.get(name) != there.get(name):
+            raise UserError(
+                f"{checkpoint.tag} is of another model: {name} is {there.get(name, 'absent')} there and "
+                f"{here.get(name, 'absent')} here; give the same --model, or another --output"
+            )
+
+
+def _tell_lost(directory: Path, name: str, faults: Sequence[str], tell: Callable[[str], None]) -> None:
+    """Says which checkpoints that are newer than `name` are damaged or gone."""
+    for fault in faults:
+        tell(f"checkpoint {fault}; continuing from {name}")
+    latest = retention.name_in_latest(directory)
+    if not faults and latest > name:
+        tell(f"checkpoint {latest} is gone; continuing from {name}")
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "deepspeed": engine_state.deepspeed_version(),
+    }
+
+
+def _print_to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _ignore(line: str) -> None:
+    pass

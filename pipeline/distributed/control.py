@@ -1,0 +1,59 @@
+"""A process group on the host, for small values that the ranks agree on between steps.
+
+It is a gloo group beside the accelerator's group. Its collectives never wait for the device, and they work without one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+class ControlGroup:
+    """All ranks of the job, connected on the host. Every method is collective: all ranks call them in the same order.
+
+    Attributes:
+        rank, world_size: of this process in torch's default group, which must exist.
+    """
+
+    def __init__(self) -> None:
+        self.rank = dist.get_rank()
+        self.world_size = dist.get_world_size()
+        self._group = dist.new_group(backend="gloo") if self.world_size > 1 else None
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """The element-wise sums over the ranks, in float64."""
+        if self._group is None:
+            return [float(value) for value in values]
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total, group=self._group)
+        return total.tolist()
+
+    def first_problem(self, problem: str) -> str:
+        """The problem of the lowest rank that has one, on all ranks; "" if no rank has one."""
+        if self._group is None:
+            return problem
+        problems: list[str | None] = [None] * self.world_size
+        dist.all_gather_object(problems, problem, group=self._group)
+        return next((found for found in problems if found), "")
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Gathers pickled values on rank 0, by rank; trusted ranks only. None on the other ranks."""
+        if self._group is None:
+            return [value]
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        dist.gather_object(value, values, group=self._group)
+        return values
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value, on all ranks; pickled, for trusted ranks only."""
+        values = [value]
+        if self._group is not None:
+            dist.broadcast_object_list(values, group_src=0, group=self._group)
+        return values[0]
+
+    def barrier(self) -> None:
+        """Waits until every rank has called it."""
+        if self._group is not None:
+            dist.barrier(group=self._group)

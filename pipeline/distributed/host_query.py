@@ -1,0 +1,183 @@
+"""Examines hosts over ssh: each host runs `pipeline.distributed.host_probe` and returns its answer."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.distributed import host_probe
+
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10, 120
+_NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # exit statuses; the last one is ssh's own
+
+
+@dataclass(frozen=True)
+class Question:
+    """The arguments of `pipeline.distributed.host_probe.examine`, which describes the fields.
+
+    Attributes:
+        listen: a port that the host opens until the query ends; 0 for none.
+    """
+
+    packages: list[str]
+    sources: list[str]
+    data: list[str]
+    beacon: str | None
+    interfaces: list[str]
+    gpus: bool
+    connect: tuple[str, int] | None = None
+    listen: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a host.
+
+    Attributes:
+        found: the result of `pipeline.distributed.host_probe`; empty if there is none.
+        problem: why there is none.
+        sent, received: when the question was sent and the answer came, in seconds since the epoch of this host's clock.
+    """
+
+    found: dict[str, Any]
+    problem: str
+    sent: float
+    received: float
+
+
+class RemotePython:
+    """A Python program that runs on a host, started over ssh in the project's directory.
+
+    Args:
+        environment: variables of the program.
+        program, argument: its text, and the word that it gets.
+    """
+
+    def __init__(self, host: str, environment: Mapping[str, str], program: str, argument: str) -> None:
+        words = [sys.executable, "-c", program, argument]
+        remote = (
+            f"cd {shlex.quote(os.getcwd())} || exit {_NO_FOLDER}; [ -x {shlex.quote(sys.executable)} ] || exit "
+            f"{_NO_PYTHON}; exec env {shlex.join([*(f'{k}={v}' for k, v in environment.items()), *words])}"
+        )
+        command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}", "--", host, remote]
+        self._sent = time.time()
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def finish(self, seconds: float) -> tuple[str, str]:
+        """Waits for the program's end, with its stdin open: what it printed, and why it failed, "" if it did not."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        with ThreadPoolExecutor(2) as readers:
+            printed, errors = (readers.submit(pipe.read) for pipe in (self._process.stdout, self._process.stderr))
+            problem = ""
+            try:
+                status = self._process.wait(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                status, problem = 0, f"it did not end within {seconds:.0f} s"
+            if status:
+                problem = _why_silent(status, errors.result())
+            return printed.result(), problem
+
+
+class HostQuery(RemotePython):
+    """A question to one host."""
+
+    def __init__(self, host: str, environment: Mapping[str, str], question: Question) -> None:
+        text = Path(host_probe.__file__).read_text()
+        super().__init__(host, environment, text, json.dumps(asdict(question)))
+
+    def answer(self) -> Answer:
+        """Waits for the answer. A listening host keeps its port open."""
+        assert self._process.stdout is not None
+        timer = ThreadPoolExecutor(1)
+        line = timer.submit(self._process.stdout.readline)
+        try:
+            text = line.result(timeout=_ANSWER_SECONDS)
+        except TimeoutError:
+            self._process.kill()
+            return Answer({}, f"does not answer within {_ANSWER_SECONDS} s; check its load", self._sent, 0.0)
+        finally:
+            timer.shutdown(wait=False)
+        received = time.time()
+        try:
+            return Answer(json.loads(text), "", self._sent, received)
+        except ValueError:
+            _, errors = self._process.communicate(timeout=_ANSWER_SECONDS)
+            return Answer({}, _why_silent(self._process.returncode, errors), self._sent, received)
+
+    def end(self) -> None:
+        """Ends the query and closes the port of a listening host."""
+        try:
+            self._process.communicate(timeout=_CONNECT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _why_silent(status: int, errors: str) -> str:
+    """Why a host gave no answer, and the remedy."""
+    last = (errors.strip().splitlines() or ["no message"])[-1]
+    if status == _NO_SSH:
+        return f"cannot be reached by ssh without a password ({last}); start it, or set up the key"
+    if status == _NO_FOLDER:
+        return f"has no directory {os.getcwd()}; put the checkout at the same place, or on shared storage"
+    if status == _NO_PYTHON:
+        return f"has no {sys.executable}; make the environment at the same place, or on shared storage"
+    return f"cannot run {sys.executable} ({last}); make the environment there as it is here"
+
+
+def address_of_rank_0(address: str, answer: Answer, host: str) -> str:
+    """The address that is given, or the first one of the host that answered, which DeepSpeed uses, or its name."""
+    return address or " ".join(answer.found["addresses"]).partition(" ")[0] or host
+
+
+def ask_all(
+    hosts: Sequence[str], environment: Mapping[str, str], question: Question, address: str, port: int
+) -> list[Answer]:
+    """Asks the first host, then all others at once. The first listens on `port`, and the others connect to it.
+
+    Args:
+        address: of rank 0's host; "" for the first address of the host, which DeepSpeed uses.
+    """
+    first = HostQuery(hosts[0], environment, Question(**{**asdict(question), "listen": port}))
+    answer = first.answer()
+    connect = None
+    if answer.found and not answer.found["taken"]:
+        connect = (address_of_rank_0(address, answer, hosts[0]), port)
+    asked = Question(**{**asdict(question), "connect": connect})
+
+    def ask(host: str) -> Answer:
+        query = HostQuery(host, environment, asked)
+        try:
+            return query.answer()
+        finally:
+            query.end()
+
+    with ThreadPoolExecutor(64) as pool:
+        answers = [answer, *pool.map(ask, hosts[1:])]
+    first.end()
+    return answers
+
+
+def ask_this_machine(question: Question, port: int) -> Answer:
+    """This machine's own answer, its GPUs and the port of the rendezvous included."""
+    now = time.time()
+    server = host_probe.listen(port)
+    if server is not None:
+        server.close()
+    return Answer(host_probe.examine(asdict(question)) | {"taken": server is None}, "", now, time.time())
+
+
+def ask_here(question: Question) -> Answer:
+    """This host's own answer, without ssh. Its GPUs are not tried: it may be a node without any."""
+    now = time.time()
+    return Answer(host_probe.examine(asdict(question) | {"gpus": False}), "", now, now)

@@ -1,0 +1,105 @@
+"""Stops this rank when its launcher ends.
+
+A rank is a child of a launcher's agent: `deepspeed.launcher.launch` or torchrun. If only the agent's parent is killed,
+as by `kill` of the `deepspeed` command, the agent and its ranks would train on. So each rank watches its agent and,
+above it, the `deepspeed` command, or the sshd session through which the agent was started. When one of them ends, the
+rank gets SIGTERM: it finishes its step, saves and ends.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env")
+
+
+class Process(NamedTuple):
+    """A process: its number, that of its parent, its name, and its command line."""
+
+    pid: int
+    parent: int
+    name: str
+    words: Sequence[str]
+
+
+def process(pid: int) -> Process | None:
+    """What /proc says of a process; None if it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return None
+    name = status.partition("(")[2].rpartition(")")[0]
+    return Process(pid, int(status.rpartition(")")[2].split()[1]), name, line.split("\0"))
+
+
+def launchers(ancestors: Sequence[Process]) -> list[Process]:
+    """Those processes whose end must end a rank.
+
+    Args:
+        ancestors: of the rank, its parent first.
+    """
+    if not ancestors:
+        return []
+    found = [ancestors[0]]
+    if not any("deepspeed.launcher.launch" in word for word in ancestors[0].words):
+        return found
+    above = list(ancestors[1:])
+    while above and above[0].name in _SHELLS:  # sshd starts the agent through a shell
+        del above[0]
+    if (above and is_deepspeed(above[0])) or (above and above[0].name.startswith("sshd")):
+        found.append(above[0])
+    return found
+
+
+def is_deepspeed(candidate: Process) -> bool:
+    """Whether it is the `deepspeed` command."""
+    return any(Path(word).name in ("deepspeed", "ds", "deepspeed.launcher.runner") for word in candidate.words[:3])
+
+
+def ancestors() -> list[Process]:
+    """The ancestors of this process, its parent first."""
+    found: list[Process] = []
+    pid = os.getppid()
+    while pid > 1 and (ancestor := process(pid)) is not None:
+        found.append(ancestor)
+        pid = ancestor.parent
+    return found
+
+
+def watch() -> None:
+    """Starts a thread that stops this process when its launcher ends. Called in a rank that a launcher started."""
+    descriptors: dict[int, Process] = {}
+    for found in launchers(ancestors()):
+        with contextlib.suppress(OSError):  # it has ended, or the kernel is older than 5.3
+            descriptors[os.pidfd_open(found.pid)] = found
+    if descriptors:
+        threading.Thread(target=_wait, args=(descriptors,), name="launcher", daemon=True).start()
+
+
+def _wait(descriptors: dict[int, Process]) -> None:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    (descriptor, _), *_ = poll.poll()
+    keep_output_open()
+    if os.environ.get("LOCAL_RANK") == "0":
+        ended = descriptors[descriptor]
+        os.write(1, f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops\n".encode())
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def keep_output_open() -> None:
+    """Sends stdout and stderr to nowhere if nobody reads them any more. Otherwise the next line would end the rank."""
+    for descriptor in (1, 2):
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)

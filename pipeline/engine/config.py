@@ -1,0 +1,238 @@
+"""Reads the DeepSpeed JSON and fits it to the number of ranks and their hardware.
+
+DeepSpeed gets the JSON unchanged, with two exceptions. `batch_sizes` fits the batch sizes to the number of ranks. A
+precision that the hardware lacks is replaced. `EngineConfig.notes` says what differs from the JSON.
+"""
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from common.errors import UserError, one_line
+from common.json_files import parse_object, read_text
+from pipeline.distributed import elastic
+from pipeline.engine import config_keys, config_values
+from pipeline.engine.machine.hardware import Hardware
+
+Precision = Literal["fp16", "bf16", "fp32"]
+PRECISION_CHOICES = ("auto", "config", "fp16", "bf16", "fp32")
+"""The values of --precision, see `fit`."""
+
+SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
+"""The presets, which are installed with the packages."""
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """A checked DeepSpeed JSON for a known number of ranks.
+
+    Attributes:
+        json: what `deepspeed.initialize` gets. Its `train_batch_size` includes the empty rows, because DeepSpeed
+            demands the product of its sizes.
+        precision: of the forward and backward pass.
+        train_batch_size: rows in a step, over all ranks, without empty ones.
+        micro_batch_size: rows in a micro-step of one rank; the last micro-batches of a step may hold fewer.
+        accumulation_steps: micro-steps in a step, the same on all ranks.
+        world_size: number of ranks.
+        device: name of the hardware, see `Hardware`.
+        optimizer: the type in the optimizer block.
+        learning_rate: the peak, from the optimizer block.
+        notes: what differs from the JSON and why, one line each.
+    """
+
+    json: dict[str, Any]
+    precision: Precision
+    train_batch_size: int
+    micro_batch_size: int
+    accumulation_steps: int
+    world_size: int
+    device: str
+    optimizer: str
+    learning_rate: float
+    notes: tuple[str, ...]
+
+    @property
+    def zero_stage(self) -> int:
+        """0 to 3."""
+        return int(self.json.get("zero_optimization", {}).get("stage", 0))
+
+    @property
+    def computed_rows(self) -> int:
+        """Rows that a step computes over all ranks, empty ones included."""
+        return self.micro_batch_size * self.accumulation_steps * self.world_size
+
+    @property
+    def empty_rows(self) -> int:
+        """Rows of a step that are padding, because the batch does not divide into the micro-batches."""
+        return self.computed_rows - self.train_batch_size
+
+    @property
+    def empty_share(self) -> float:
+        """The part of a step's computation that the empty rows cost, from 0 to 1."""
+        return self.empty_rows / self.computed_rows
+
+    def describe_batch(self, noun: str, ranks: str = "ranks") -> str:
+        """The batch and its division, for people."""
+        division = f"{self.micro_batch_size} x {self.accumulation_steps} accumulated x {self.world_size} {ranks}"
+        if not self.empty_rows:
+            return f"{self.train_batch_size} {noun} = {division}"
+        empty = f"{self.empty_rows} empty ({100 * self.empty_share:.1f} % of the computation)"
+        return f"{self.train_batch_size} {noun} = {division} - {empty}"
+
+
+REMEDY = "name a file such as ds_configs/base.json"
+MAX_CONFIG_BYTES = 4 << 20
+MAX_BATCH = 1 << 24
+"""Rows. Larger numbers are mistakes."""
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Reads the JSON file. `ds_configs/NAME.json` is the preset of that name, whatever the current directory is.
+
+    Raises:
+        UserError: the file is missing, is not JSON (with the line), or has a duplicate key, an unknown key or an
+            invalid value.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise UserError(f"{path}: key {key!r} is given twice; keep one")
+        return dict(pairs)
+
+    try:
+        is_preset = not path.exists() and path.parent == Path("ds_configs") and (SHIPPED / path.name).exists()
+        text = read_text(SHIPPED / path.name if is_preset else path, REMEDY, MAX_CONFIG_BYTES)
+    except OSError as error:  # a name that is too long
+        raise UserError(f"--deepspeed_config {path}: {error.strerror}; {REMEDY}") from None
+    except UserError as error:
+        raise UserError(f"--deepspeed_config {error}") from None
+    try:
+        config = json.loads(text, object_pairs_hook=unique)
+        if isinstance(config, dict):
+            parse_object(text.encode(), path, "correct the JSON", allow_nan=True)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}: line {error.lineno}: {error.msg}; correct the JSON there") from None
+    except RecursionError:
+        raise UserError(f"{path} has too many brackets inside each other; correct the JSON") from None
+    except ValueError as error:
+        raise error if isinstance(error, UserError) else UserError(f"{path}: {one_line(error)}; {REMEDY}") from None
+    if not isinstance(config, dict):
+        raise UserError(f"{path}: it must be a JSON object, {{...}}")
+    config_keys.check(config, path)
+    config_values.check(config, path)
+    return config
+
+
+def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: str = "auto") -> EngineConfig:
+    """Fits a checked JSON to `world_size` ranks of `hardware`.
+
+    Args:
+        precision: "auto" (the JSON's, or the nearest that the hardware has), "config" (the JSON's, or an error), or
+            "fp16", "bf16" or "fp32", which override the JSON.
+    Raises:
+        UserError: the batch sizes contradict each other, the hardware lacks the precision, or see
+            `elastic.check_batch`.
+    """
+    elastic.check_batch(config)
+    config = copy.deepcopy(config)
+    batch, micro, accumulation = batch_sizes(config, world_size)
+    asked = config.get("gradient_accumulation_steps")
+    derived = (
+        f"gradient_accumulation_steps is {accumulation}, not {asked} as the JSON says, to train {batch} rows on "
+        f"{world_size} rank{'s' if world_size > 1 else ''}"
+    )
+    config |= {
+        "train_batch_size": micro * accumulation * world_size,
+        "train_micro_batch_size_per_gpu": micro,
+        "gradient_accumulation_steps": accumulation,
+    }
+    chosen, note = choose_precision(config, hardware, precision)
+    for kind in ("fp16", "bf16"):
+        if kind == chosen:
+            config[kind] = {**config.get(kind, {}), "enabled": True}
+        else:
+            config.pop(kind, None)
+    # DeepSpeed has not tested the project's optimizer. The key accepts that and has no other effect.
+    config.setdefault("zero_allow_untested_optimizer", True)
+    config.setdefault("steps_per_print", 2**31)  # never: the trainer prints these numbers
+    return EngineConfig(
+        json=config,
+        precision=chosen,
+        train_batch_size=batch,
+        micro_batch_size=micro,
+        accumulation_steps=accumulation,
+        world_size=world_size,
+        device=hardware.name,
+        optimizer=config["optimizer"]["type"],
+        learning_rate=float(config["optimizer"]["params"]["lr"]),
+        notes=tuple(filter(None, (note, derived if asked not in (None, accumulation) else None))),
+    )
+
+
+def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]:
+    """(train batch, micro-batch, accumulation steps) for `world_size` ranks.
+
+    batch <= micro-batch * accumulation steps * ranks. What the product exceeds the batch by are empty rows. A batch can
+    be trained on any number of ranks: the JSON's micro-batch is an upper bound, which decides the accumulation steps,
+    and the micro-batch is as small as these allow. So the rows are spread evenly, and almost none are empty.
+
+    The sizes that the JSON leaves out are derived; the accumulation steps are 1 if nothing determines them.
+
+    Raises:
+        UserError: the JSON gives neither batch nor micro-batch, or its sizes fit no number of ranks.
+    """
+    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    for name in names:
+        value = config.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_BATCH):
+            raise UserError(f"{name} is {value!r:.40}; it must be a whole number of at least 1 and at most {MAX_BATCH}")
+    batch, micro, accumulation = (config.get(name) for name in names)
+    if batch is None:
+        if micro is None:
+            raise UserError(f"give {names[0]} or {names[1]} in the DeepSpeed JSON: it has neither")
+        accumulation = accumulation or 1
+        return micro * accumulation * world_size, micro, accumulation
+    if micro and accumulation and batch % (micro * accumulation):
+        raise UserError(
+            f"gradient_accumulation_steps {accumulation} contradicts train_batch_size {batch} with micro-batch {micro} "
+            "on any number of ranks; remove the key to have it derived"
+        )
+    rows = -(-batch // world_size)  # of the rank that has most
+    steps = min(accumulation or 1, rows) if micro is None else -(-rows // micro)
+    micro = -(-rows // steps)
+    return batch, micro, -(-rows // micro)
+
+
+def choose_precision(config: dict[str, Any], hardware: Hardware, choice: str = "auto") -> tuple[Precision, str | None]:
+    """The precision to train in, and a note for the user if it differs from the JSON's; None if it does not.
+
+    Args:
+        choice: as the `precision` of `fit`.
+    Raises:
+        UserError: the JSON enables two precisions, or the hardware lacks the precision.
+    """
+    enabled: list[Precision] = [kind for kind in ("fp16", "bf16") if config.get(kind, {}).get("enabled", False)]
+    if len(enabled) == 2:
+        raise UserError("fp16 and bf16 are both enabled in the DeepSpeed JSON; enable one")
+    wanted: Precision = enabled[0] if enabled else "fp32"
+    native: dict[str, bool] = {"fp16": hardware.fp16, "bf16": hardware.bf16, "fp32": True}
+    if choice in ("config", "auto"):
+        if native[wanted]:
+            return wanted, None
+        if choice == "config":
+            raise UserError(
+                f"the DeepSpeed JSON asks for {wanted}, which {hardware.name} does not have; use --precision auto"
+            )
+        fallback: Precision = "bf16" if native["bf16"] else "fp32"
+        return fallback, f"{hardware.name} has no native {wanted}: training in {fallback} instead"
+    if choice == "fp16" and not native["fp16"]:
+        raise UserError(f"--precision fp16: {hardware.name} does not have it; use --precision auto")
+    explicit: Precision = choice  # type: ignore[assignment]
+    return (
+        explicit,
+        None if explicit == wanted else f"training in {explicit}, not in {wanted} as the JSON says",
+    )

@@ -1,0 +1,50 @@
+"""Finds this process's rank and world size: from DeepSpeed's launcher, from torchrun, from MPI, or as the only rank."""
+
+import os
+import socket
+
+from common.environment import whole_number
+from common.errors import UserError
+from data_prep.mpi.executor import launched_rank, launched_size
+from pipeline.distributed import elastic
+
+
+def find_rank() -> None:
+    """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT unless a launcher has set them.
+
+    `deepspeed --launcher openmpi` does not set them. The ranks then find each other through MPI, and meet on port
+    29500 of rank 0's host.
+
+    Raises:
+        UserError: a variable of the launcher is missing, no number or out of range; or see `elastic.check`.
+    """
+    if "RANK" not in os.environ and launched_size() > 1:
+        launched_rank()
+        from deepspeed.comm import mpi_discovery
+
+        mpi_discovery(verbose=False)
+    else:
+        become_single_rank()
+    check_variables()
+    elastic.check()
+
+
+def check_variables() -> None:
+    """Raises UserError unless the variables of the rendezvous are set and can be true."""
+    world_size = whole_number("WORLD_SIZE", low=1)
+    for name in ("RANK", "LOCAL_RANK"):
+        whole_number(name, high=world_size - 1)
+    whole_number("MASTER_PORT", low=1, high=65535)
+    if not os.environ.get("MASTER_ADDR"):
+        raise UserError("the environment variable MASTER_ADDR is not set; start the ranks by a launcher, or one alone")
+
+
+def become_single_rank() -> None:
+    """Makes this process the only rank if no launcher started it, as with `python -m pipeline.pretrain`."""
+    if "RANK" in os.environ:
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

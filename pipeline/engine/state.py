@@ -1,0 +1,169 @@
+"""Reads and sets all that a checkpoint holds of an engine: tensors, counters, loss scale, optimizer settings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed import DeepSpeedEngine
+from torch import Tensor
+
+from pipeline.engine import zero_layout
+from pipeline.engine.lamb import Lamb
+from pipeline.engine.protocol import KINDS
+from pipeline.engine.zero_layout import TensorSlice
+
+_SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
+
+
+class TensorState(NamedTuple):
+    """A slice of one tensor and the optimizer's values for it.
+
+    Attributes:
+        slice: which elements of which tensor.
+        values: by kind (`KINDS`), fp32 (slice.length,) views of the engine's buffers. Writing to them sets its state.
+    """
+
+    slice: TensorSlice
+    values: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """An engine's state without its tensors: JSON values, with the field names of a checkpoint's state.json.
+
+    Attributes:
+        step: optimizer steps made, including skipped ones.
+        samples: rows trained on.
+        skipped_steps: steps whose update an fp16 overflow skipped.
+        optimizer: name of the optimizer's class.
+        optimizer_steps: updates that the optimizer has made.
+        groups: settings of each parameter group, without its parameters.
+        loss_scaler: state of fp16's dynamic loss scale; None without one.
+        zero_stage, world_size: of the engine that wrote the state. A load does not need them.
+    """
+
+    step: int
+    samples: int
+    skipped_steps: int
+    optimizer: str
+    optimizer_steps: int
+    groups: list[dict[str, Any]]
+    loss_scaler: dict[str, float] | None
+    zero_stage: int
+    world_size: int
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> "EngineState":
+        """The state in the content of a state.json, which may have other keys as well."""
+        return cls(**{field.name: content[field.name] for field in fields(cls)})
+
+
+def tensor_states(engine: DeepSpeedEngine, slices: Sequence[TensorSlice]) -> list[TensorState]:
+    """The values of each of `slices`. m and v are zeros before the optimizer's first step."""
+    optimizer = engine.basic_optimizer
+    for slice_ in slices:
+        _prepare(optimizer, slice_.flat)
+    return [TensorState(slice_, {kind: _values(optimizer, slice_, kind) for kind in KINDS}) for slice_ in slices]
+
+
+def _prepare(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
+    """Gives `flat` the state that the optimizer's first step would, if it has none."""
+    if isinstance(optimizer, Lamb):
+        optimizer.initialise_state(flat)
+    elif not optimizer.state[flat]:
+        step = _no_steps(optimizer, flat)
+        optimizer.state[flat].update({"step": step, **{kind: torch.zeros_like(flat.detach()) for kind in KINDS[1:]}})
+
+
+def _no_steps(optimizer: torch.optim.Optimizer, flat: Tensor) -> Tensor | int:
+    """The count of steps in the state of a tensor before the first step."""
+    if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+        return 0
+    # torch's fused kernel reads the count on the device of the weights.
+    return torch.zeros((), device=flat.device if optimizer.defaults["fused"] else "cpu")
+
+
+def _values(optimizer: torch.optim.Optimizer, slice_: TensorSlice, kind: str) -> Tensor:
+    return slice_.weight if kind == "weight" else slice_.of(optimizer.state[slice_.flat][kind])
+
+
+def engine_state(engine: DeepSpeedEngine) -> EngineState:
+    """The engine's state without its tensors."""
+    optimizer = engine.basic_optimizer
+    scaler = _dynamic_loss_scaler(engine)
+    return EngineState(
+        step=engine.global_steps,
+        samples=engine.global_samples,
+        skipped_steps=engine.skipped_steps,
+        optimizer=type(optimizer).__name__,
+        optimizer_steps=_optimizer_steps(optimizer),
+        groups=[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups],
+        loss_scaler=None if scaler is None else {name: getattr(scaler, name) for name in _SCALER_STATE},
+        zero_stage=zero_layout.stage(engine),
+        world_size=dist.get_world_size(zero_layout.process_group(engine)),
+    )
+
+
+def restore(engine: DeepSpeedEngine, saved: EngineState, saved_groups: Mapping[str, int]) -> list[str]:
+    """Sets counters, loss scale and learning rates to those of `saved`, after its tensors were loaded. Collective.
+
+    The other settings of the optimizer remain those of the engine.
+
+    Args:
+        saved_groups: by name of the tensor, the index of its parameter group in `saved.groups`.
+    Returns:
+        One line for each setting that differs from the saved one.
+    """
+    zero_layout.refresh_model_weights(engine)
+    optimizer = engine.basic_optimizer
+    engine.global_steps = saved.step
+    engine.global_samples = saved.samples
+    engine.skipped_steps = saved.skipped_steps
+    engine.micro_steps = saved.step * engine.gradient_accumulation_steps()
+    _set_optimizer_steps(optimizer, saved.optimizer_steps)
+    scaler = _dynamic_loss_scaler(engine)
+    if scaler is not None and saved.loss_scaler is not None:
+        for name in _SCALER_STATE:
+            setattr(scaler, name, saved.loss_scaler[name])
+    lines = []
+    if type(optimizer).__name__ != saved.optimizer:
+        lines.append(f"the optimizer was {saved.optimizer} and is {type(optimizer).__name__} from here on")
+    changed = set()
+    for slice_ in zero_layout.slices(engine):
+        now, before = optimizer.param_groups[slice_.group], saved.groups[saved_groups[slice_.name]]
+        now["lr"] = before["lr"]
+        for key in ("weight_decay", "betas", "eps", "trust_ratio"):
+            if key in before and key in now and _as_json(before[key]) != _as_json(now[key]):
+                changed.add(f"{key} was {before[key]} and is {now[key]} from here on")
+    return lines + sorted(changed)
+
+
+def _as_json(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _optimizer_steps(optimizer: torch.optim.Optimizer) -> int:
+    """The updates that the optimizer has made, without skipped ones."""
+    # DeepSpeed's FusedAdam counts in one tensor's state only, the last of a group.
+    return max((int(state["step"]) for state in optimizer.state.values() if state), default=0)
+
+
+def _set_optimizer_steps(optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for state in optimizer.state.values():
+        if torch.is_tensor(state.get("step")):
+            state["step"].fill_(steps)
+        else:
+            state["step"] = steps
+
+
+def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    return scaler if getattr(scaler, "dynamic", False) else None
+
+
+def deepspeed_version() -> str:
+    """The version of DeepSpeed that is installed."""
+    return str(deepspeed.__version__)

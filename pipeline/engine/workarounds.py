@@ -1,0 +1,221 @@
+"""Workarounds for DeepSpeed bugs; rejects unsafe settings.
+
+Written for the version in `DEEPSPEED`; paths below are inside the `deepspeed` package.
+tests/pipeline/engine/test_workarounds.py shows each bug without its workaround. When a new DeepSpeed fixes a bug, that
+test fails and says that the workaround can be removed.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed import DeepSpeedEngine
+from deepspeed.accelerator import get_accelerator
+
+from common.errors import UserError
+from pipeline.engine import optimizers
+from pipeline.engine.lamb import squared_norms
+from pipeline.engine.machine import extensions
+from pipeline.engine.machine.shared_memory import DIRECTORY, buffer_prefix
+
+DEEPSPEED = "0.19.8"
+
+
+def check_version() -> None:
+    """Raises UserError unless the installed DeepSpeed is the version whose buffers `zero_layout` describes."""
+    installed = deepspeed.__version__.split("+")[0]
+    if installed != DEEPSPEED:
+        raise UserError(
+            f"deepspeed {installed} is installed, and LAMB supports the buffers of {DEEPSPEED} only; "
+            f"pip install deepspeed=={DEEPSPEED}"
+        )
+
+
+def init_distributed(backend: str | None = None) -> None:
+    """Calls deepspeed.init_distributed and removes the names of its shared memory. Collective.
+
+    ops/csrc/cpu/comm/shm.cpp creates buffers of 69 MB per rank in /dev/shm and never unlinks them. Without this, each
+    job leaves its buffers there, until the memory is full. After every rank has opened the others' buffers, the names
+    are not needed.
+    """
+    extensions.watch_builds()
+    deepspeed.init_distributed(backend, verbose=False)
+    if get_accelerator().device_name() == "cpu":
+        dist.barrier()
+        shared_memory().unlink(missing_ok=True)
+
+
+def shared_memory() -> Path:
+    """The file of this rank's buffer for sums among the ranks of one host."""
+    return DIRECTORY / f"{buffer_prefix()}{os.environ['RANK']}"
+
+
+def apply(engine: DeepSpeedEngine) -> None:
+    """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.zero_layout.attach` calls it."""
+    undo_first_step(engine)
+    grow_loss_scale_after_step(engine)
+    clip_by_exact_norm(engine)
+    keep_norm_without_clipping(engine)
+
+
+def undo_first_step(engine: DeepSpeedEngine) -> None:
+    """Undoes the optimizer step that stage 0 makes in bf16 before training, with gradients of zero.
+
+    runtime/fp16/unfused_optimizer.py, `initialize_optimizer_states`. The step is harmless without weight decay, but
+    LAMB scales the decay up to a step of lr * |w|. It changed only the fp32 weights, so they are copied from the
+    model again.
+    """
+    if hasattr(engine.optimizer, "fp32_groups") and engine.global_steps == 0:
+        engine.optimizer.refresh_fp32_params()
+        engine.basic_optimizer.state.clear()
+
+
+def grow_loss_scale_after_step(engine: DeepSpeedEngine) -> None:
+    """Doubles the fp16 loss scale only after the step whose gradients carry the old scale.
+
+    runtime/zero/stage_1_and_2.py 3046 and stage3.py 2826 double it before the gradients are unscaled. This halves the
+    gradients of that step.
+    """
+    optimizer = engine.optimizer
+    if engine.zero_optimization_stage() == 0 or not engine.fp16_enabled():
+        return
+    scaler, step = optimizer.loss_scaler, optimizer.step
+    clean = False
+
+    def update_scale(has_overflow: bool = False) -> None:
+        nonlocal clean
+        clean = not has_overflow
+        if has_overflow:
+            scaler.update_scale(True)
+
+    def step_then_grow(closure: Any = None) -> None:
+        nonlocal clean
+        clean = False
+        step(closure)
+        if clean:
+            scaler.update_scale(False)
+
+    optimizer._update_scale = update_scale
+    optimizer.step = step_then_grow
+
+
+def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
+    """Clips fp32 gradients at stage 0 by their exact norm, and makes the engine return that norm.
+
+    runtime/utils.py, `clip_grad_norm_`, sums squares in fp32, where the other stages use float64. On a CPU the norm is
+    7e-5 off for a tensor of 4 million elements and 5e-3 for 67 million. The engine does not keep the norm either.
+    bf16 at stage 0 and `bf16_optimizer.py` have the same inaccuracy, but it is below bf16's own rounding.
+    """
+
+    @torch.no_grad()
+    def clip() -> None:
+        gradients = _gradients(engine)
+        norm = squared_norms(gradients).sum().sqrt()
+        engine._global_grad_norm = norm
+        factor = (engine.gradient_clipping() / (norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, factor.float())
+
+    engine.clip_fp32_gradients = clip
+
+
+def keep_norm_without_clipping(engine: DeepSpeedEngine) -> None:
+    """Makes the engine return the norm of fp32 gradients at stage 0 if the JSON does not clip them.
+
+    runtime/engine.py, `_take_model_step`, has a norm only where it clips.
+    """
+    if engine.zero_optimization_stage() > 0 or engine.fp16_enabled() or engine.bfloat16_enabled():
+        return
+    if engine.gradient_clipping() > 0.0:
+        return
+
+    @torch.no_grad()
+    def keep(*_: Any) -> None:
+        engine._global_grad_norm = squared_norms(_gradients(engine)).sum().sqrt()
+
+    engine.basic_optimizer.register_step_pre_hook(keep)
+
+
+def _gradients(engine: DeepSpeedEngine) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+
+
+def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
+    """Rejects settings of a DeepSpeed JSON under which training or a resume would be wrong.
+
+    Args:
+        config: the JSON as read, before DeepSpeed gets it.
+    Raises:
+        UserError: with the setting and the remedy.
+    """
+    check_version()
+    zero = config.get("zero_optimization") or {}
+    _reject_wrong_gradients(config, zero)
+    _reject_missing_fp32_weights(config, zero)
+    _reject_wrong_optimizer(config, zero)
+
+
+def _reject_wrong_gradients(config: Mapping[str, Any], zero: Mapping[str, Any]) -> None:
+    """Settings under which gradients or trust ratios would be wrong."""
+    if zero.get("round_robin_gradients"):
+        raise UserError(
+            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where "
+            "they lie, so trust ratios would mix tensors; remove it"
+        )
+    if (config.get("fp16") or {}).get("enabled") and zero.get("stage", 0) == 0:
+        raise UserError(
+            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; "
+            'set "zero_optimization": {"stage": 1}, on one GPU as well'
+        )
+    if config.get("activation_checkpointing"):
+        raise UserError(
+            "the activation_checkpointing block means DeepSpeed's reentrant checkpointing, which gives wrong "
+            "gradients for shared layers under ZeRO; remove it and use --activation-checkpointing"
+        )
+
+
+def _reject_missing_fp32_weights(config: Mapping[str, Any], zero: Mapping[str, Any]) -> None:
+    """Settings under which a rank's memory does not hold exactly one fp32 copy of the weights and of m and v."""
+    for block, name in (
+        ("fp16", "fp16_master_weights_and_grads"),
+        ("bf16", "bf16_master_weights_and_grads"),
+        ("bf16", "bf16_optimizer_states"),
+    ):
+        if (config.get(block) or {}).get(name):
+            raise UserError(f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
+    offload_optimizer = zero.get("offload_optimizer") or {}
+    for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients"):
+        if zero.get(name) or offload_optimizer.get(name):
+            raise UserError(f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it")
+    if zero.get("zero_hpz_partition_size", 1) > 1:
+        raise UserError(
+            "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it"
+        )
+    if "nvme" in (offload_optimizer.get("device"), (zero.get("offload_param") or {}).get("device")):
+        raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')
+
+
+def _reject_wrong_optimizer(config: Mapping[str, Any], zero: Mapping[str, Any]) -> None:
+    """Combinations of optimizer and ZeRO stage that DeepSpeed or the checkpoints do not support."""
+    optimizer = config.get("optimizer") or {"type": "Lamb"}
+    optimizers.check(optimizer)
+    is_ours = optimizers.is_own(optimizer)
+    is_fused = not is_ours and not optimizers.is_torch_s(config)
+    level = zero.get("stage", 0)
+    if (config.get("bf16") or {}).get("enabled") and level == 0 and is_fused:
+        raise UserError(
+            f"bf16 with {optimizer['type']} at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
+            'set "zero_optimization": {"stage": 1}, on one GPU as well'
+        )
+    if not is_ours or level == 0:
+        return
+    if not config.get("zero_allow_untested_optimizer"):
+        raise UserError('the project\'s optimizer under ZeRO needs "zero_allow_untested_optimizer": true; add it')
+    offload = (zero.get("offload_optimizer") or {}).get("device", "none")
+    if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
+        raise UserError(
+            'the project\'s optimizer with an offloaded state needs "zero_force_ds_cpu_optimizer": false; add it'
+        )

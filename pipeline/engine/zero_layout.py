@@ -1,0 +1,238 @@
+"""Finds where each tensor's elements lie in DeepSpeed's flat buffers.
+
+Paths below are inside the `deepspeed` package, of the version in `pipeline.engine.workarounds.DEEPSPEED`.
+
+    stage 0 fp32  the model's parameters are the weights; each rank holds all of them
+    stage 0 bf16  runtime/fp16/unfused_optimizer.py: an fp32 copy of each parameter on each rank
+    stage 1, 2    runtime/zero/stage_1_and_2.py (runtime/bf16_optimizer.py for bf16 accumulated in fp32): a flat fp32
+                  buffer for each parameter group. Its tensors follow one another. It is cut into equal parts, one per
+                  rank, regardless of the tensors' borders
+    stage 3       runtime/zero/stage3.py: every tensor is cut into parts of ceil(n / world) elements, one per rank.
+                  A rank's parts follow one another in sub-groups. The padding behind a tensor's last part is
+                  uninitialised memory
+
+`attach` is called once, right after `deepspeed.initialize`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from deepspeed import DeepSpeedEngine
+from torch import Tensor
+
+from common.errors import UserError
+from pipeline.engine import workarounds
+from pipeline.engine.lamb import Lamb
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSlice:
+    """The elements of one tensor that this rank updates, in fp32.
+
+    Attributes:
+        name: of the parameter in the model.
+        shape: of the whole tensor.
+        group: index of its parameter group in the optimizer.
+        start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0.
+        flat: the optimizer's tensor that holds them (a key of `optimizer.state`).
+        offset: where they start in the flattened `flat`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    group: int
+    start: int
+    length: int
+    flat: Tensor
+    offset: int
+
+    @property
+    def weight(self) -> Tensor:
+        """fp32 (length,): a view of the weights that the optimizer updates."""
+        return self.of(self.flat.detach())
+
+    def of(self, buffer: Tensor) -> Tensor:
+        """(length,): a view of the same elements of another buffer, which has the size of `flat`."""
+        return buffer.view(-1).narrow(0, self.offset, self.length)
+
+
+def stage(engine: DeepSpeedEngine) -> int:
+    """The engine's ZeRO stage, 0 to 3."""
+    return int(engine.zero_optimization_stage())
+
+
+def process_group(engine: DeepSpeedEngine) -> dist.ProcessGroup:
+    """The ranks among which the samples (and from stage 1 on the weights) are divided."""
+    return engine.seq_data_parallel_group
+
+
+def slices(engine: DeepSpeedEngine) -> list[TensorSlice]:
+    """This rank's slice of every named parameter, in the model's order, which is the same on all ranks.
+
+    A shared parameter appears once, under its first name. A compiled layer's parameters have the names of the
+    uncompiled layer. At stage 0 each rank has the whole of each tensor.
+
+    Raises:
+        ValueError: a parameter is in no parameter group.
+        UserError: the optimizer updates 16-bit weights.
+    """
+    workarounds.check_version()
+    optimizer = engine.optimizer
+    if stage(engine) == 3:
+        places = _places_at_stage_3(optimizer)
+    elif hasattr(optimizer, "single_partition_of_fp32_groups"):
+        places = _places_in_groups(optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups)
+    elif hasattr(optimizer, "fp32_groups_flat_partition"):
+        places = _places_in_groups(optimizer.bf16_groups, optimizer.fp32_groups_flat_partition)
+    elif hasattr(optimizer, "fp32_groups"):
+        places = _places_of_whole_tensors(optimizer.fp16_groups, optimizer.fp32_groups)
+    else:
+        groups = [group["params"] for group in engine.basic_optimizer.param_groups]
+        places = _places_of_whole_tensors(groups, groups)
+
+    found = []
+    for name, parameter in engine.module.named_parameters():
+        name = name.replace("_orig_mod.", "")  # torch.compile's wrapper
+        if id(parameter) not in places:
+            raise ValueError(f"parameter {name} is in no group of the optimizer; every parameter must be trained")
+        place = places[id(parameter)]
+        if place.flat.dtype != torch.float32:
+            raise UserError(
+                f"the optimizer updates {name} in {place.flat.dtype}, without fp32 weights behind it; "
+                'set "zero_optimization": {"stage": 1}'
+            )
+        found.append(TensorSlice(name, **place._asdict()))
+    return found
+
+
+class _Place(NamedTuple):
+    """The fields of a `TensorSlice` without the name."""
+
+    shape: tuple[int, ...]
+    group: int
+    start: int
+    length: int
+    flat: Tensor
+    offset: int
+
+
+_Places = dict[int, _Place]  # by id of the model's parameter
+
+
+def _places_of_whole_tensors(groups: Sequence[Sequence[Tensor]], masters: Sequence[Sequence[Tensor]]) -> _Places:
+    """Stage 0: each parameter has its own fp32 weights in `masters`."""
+    return {
+        id(parameter): _Place(tuple(parameter.shape), number, 0, parameter.numel(), master, 0)
+        for number, (group, copies) in enumerate(zip(groups, masters))
+        for parameter, master in zip(group, copies)
+    }
+
+
+def _places_in_groups(groups: Sequence[Sequence[Any]], flats: Sequence[Tensor]) -> _Places:
+    """Stages 1 and 2: the mapping of utils/mixed_precision_linkage.py, None for a tensor outside this rank's part."""
+    places: _Places = {}
+    for number, (group, flat) in enumerate(zip(groups, flats)):
+        for parameter in group:
+            mapping = parameter._hp_mapping
+            if mapping is None:
+                start, length, offset = 0, 0, 0
+            else:
+                address = mapping.get_hp_fragment_address()
+                start, length, offset = mapping.lp_fragment_address.start, address.numel, address.start
+            places[id(parameter)] = _Place(tuple(parameter.shape), number, start, length, flat, offset)
+    return places
+
+
+def _places_at_stage_3(optimizer: Any) -> _Places:
+    """Stage 3: `grad_position`. Its lengths include the padding of a tensor's last part, which is left out here."""
+    places: _Places = {}
+    for sub_group, parameters in enumerate(optimizer.fp16_groups):
+        flat = optimizer.fp32_partitioned_groups_flat[sub_group]
+        number = optimizer.sub_group_to_group_id[sub_group]
+        for parameter in parameters:
+            _, offset, part = optimizer.grad_position[optimizer.get_param_id(parameter)]
+            start = min(part * optimizer._get_param_partition_rank(parameter), parameter.ds_numel)
+            length = min(part, parameter.ds_numel - start)
+            places[id(parameter)] = _Place(tuple(parameter.ds_shape), number, start, length, flat, offset)
+    return places
+
+
+def owned_slices(engine: DeepSpeedEngine) -> list[TensorSlice]:
+    """As `slices`, but each element belongs to exactly one rank at stage 0 as well."""
+    found = slices(engine)
+    if stage(engine) > 0:
+        return found
+    group = process_group(engine)
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    return [owned_part(whole, rank, world) for whole in found]
+
+
+def owned_part(whole: TensorSlice, rank: int, world: int) -> TensorSlice:
+    """This rank's part of a slice that every rank holds: ceil(n / world) elements, fewer on the last ranks."""
+    part = math.ceil(whole.length / world)
+    start = min(part * rank, whole.length)
+    length = min(part, whole.length - start)
+    return replace(whole, start=whole.start + start, length=length, offset=whole.offset + start)
+
+
+def check_cover(name: str, elements: int, parts: Sequence[tuple[int, int]]) -> None:
+    """Raises RuntimeError unless `parts` (start, length) cover [0, elements) exactly once."""
+    end = 0
+    for start, length in sorted(part for part in parts if part[1]):
+        if start != end:
+            fault = "are in no rank's buffer" if start > end else "are in the buffers of two ranks"
+            raise RuntimeError(f"elements {min(start, end)} to {max(start, end)} of {name} {fault}")
+        end = start + length
+    if end != elements:
+        raise RuntimeError(f"{name} has {elements} elements, and the ranks' buffers hold {end} of them")
+
+
+def check_all_covered(engine: DeepSpeedEngine) -> None:
+    """Checks that exactly one rank updates each element of each tensor. Collective. Raises RuntimeError."""
+    mine = [(owned.name, owned.start, owned.length) for owned in owned_slices(engine)]
+    group = process_group(engine)
+    gathered: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(gathered, mine, group=group)
+    for index, here in enumerate(slices(engine)):
+        entries = [entries[index] for entries in gathered]
+        if any(name != here.name for name, _, _ in entries):
+            raise RuntimeError(f"the ranks disagree about the order of the tensors at {here.name}")
+        check_cover(here.name, math.prod(here.shape), [(start, length) for _, start, length in entries])
+
+
+def attach(engine: DeepSpeedEngine) -> None:
+    """Applies the workarounds to a new engine, checks its layout and tells its LAMB the layout. Collective, once."""
+    workarounds.apply(engine)
+    check_all_covered(engine)
+    if isinstance(engine.basic_optimizer, Lamb):
+        divided = process_group(engine) if stage(engine) > 0 else None
+        engine.basic_optimizer.attach(slices(engine), divided, engine.device)
+
+
+@torch.no_grad()
+def refresh_model_weights(engine: DeepSpeedEngine) -> None:
+    """Copies the optimizer's fp32 weights into the model on all ranks, after a load changed them. Collective."""
+    optimizer = engine.optimizer
+    if stage(engine) == 3:
+        # The second half of DeepSpeed's step(): each sub-group, then the small tensors that stay whole.
+        optimizer._partition_all_parameters()
+        for sub_group in range(len(optimizer.fp16_groups)):
+            optimizer._reassign_or_swap_out_partitioned_parameters(sub_group)
+        if optimizer.persistent_parameters:
+            optimizer.persistent_parameters[0].all_gather(optimizer.persistent_parameters)
+    elif stage(engine) > 0:
+        optimizer.update_lp_params()
+    elif hasattr(optimizer, "fp32_groups"):
+        for masters, parameters in zip(optimizer.fp32_groups, optimizer.fp16_groups):
+            for master, parameter in zip(masters, parameters):
+                parameter.data.copy_(master.data)
+
+
+def loss_scale(engine: DeepSpeedEngine) -> float:
+    """The factor by which fp16 losses are multiplied at present; 1 in other precisions."""
+    # `engine.loss_scale()` is the JSON's setting, which is 0 for a dynamic scale.
+    return float(getattr(engine.optimizer, "cur_scale", 1.0)) if engine.fp16_enabled() else 1.0

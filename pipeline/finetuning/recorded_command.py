@@ -1,0 +1,60 @@
+"""The command line of a run in its settings.json: `--output RUN` alone resumes it."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common.command_line import Parser
+from common.json_files import check_as
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.run_records import SETTINGS
+
+KEY = "command"
+_NOT_RECORDED = ("output", "local_rank", "help", "version")
+_PLACES = ("data",)
+"""Flags whose value may be a path or a name."""
+
+
+def words_of(args: argparse.Namespace, parser: Parser) -> tuple[str, ...]:
+    """The command line that gives `args`, without --output. Paths are absolute, so that it holds in any directory."""
+    words: list[str] = []
+    for action in parser._actions:
+        value = getattr(args, action.dest, None)
+        if action.dest in _NOT_RECORDED or value == action.default:
+            continue
+        words.append(action.option_strings[0])
+        if action.nargs != 0:
+            words += [_absolute(action.dest, one) for one in (value if isinstance(value, list) else [value])]
+    return tuple(words)
+
+
+def _absolute(name: str, value: Any) -> str:
+    is_path = isinstance(value, Path) or (name in _PLACES and Path(value).exists())
+    return str(Path(value).absolute()) if is_path else str(value)
+
+
+def with_recorded(words: Sequence[str]) -> Sequence[str]:
+    """`words`, behind those of the run in their --output if they name no task.
+
+    Raises UserError if the record of that run is damaged.
+    """
+    if any(word.partition("=")[0] == "--task" for word in words):
+        return words
+    output = _output_of(words)
+    if output is None:
+        return words
+    runs = [output, *sorted(output.glob("seed-*"))]
+    run = next((run for run in runs if (run / SETTINGS).exists()), None)
+    if run is None:
+        return words
+    recorded = run_directory.read_settings(run).get(KEY) or []
+    return [*check_as(recorded, list[str], run / SETTINGS, "give --task and the other flags again"), *words]
+
+
+def _output_of(words: Sequence[str]) -> Path | None:
+    for word, following in zip(words, [*words[1:], ""]):
+        flag, equals, value = word.partition("=")
+        if flag == "--output":
+            return Path(value if equals else following)
+    return None

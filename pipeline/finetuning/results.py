@@ -1,0 +1,158 @@
+"""Writes the results of a fine-tuning run: predictions, submissions, and `results.json`."""
+
+import json
+import os
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from common import atomic
+from common.errors import UserError
+from pipeline.analysis.comparison import estimate_of
+from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, SummaryRecord, read_results
+from pipeline.distributed.control import ControlGroup
+from pipeline.finetuning.prediction import predict
+from pipeline.tasks.features.base import Features
+from pipeline.tasks.own import RECORD, record_of
+from pipeline.tasks.predictions import Predictions, save_predictions
+from pipeline.tasks.scoring import metrics_of
+from pipeline.tasks.task import Task
+
+if TYPE_CHECKING:
+    from pipeline.finetuning.settings import FinetuneSettings
+
+
+def write_results(
+    settings: "FinetuneSettings",
+    model: nn.Module,
+    features: Mapping[str, Features],
+    examples: Mapping[str, int],
+    control: ControlGroup,
+    steps: int,
+    best_step: int,
+    predicted_data: str,
+) -> None:
+    """Predicts every split but "train" and writes logits/, submission/ and results.json. Collective.
+
+    Args:
+        examples: number of examples in each split.
+        steps: all steps of the run.
+        best_step: the step of the weights in `model`.
+        predicted_data: digest of all splits.
+    Raises:
+        UserError: on all ranks, if rank 0 cannot write. The training is kept; the same command writes them again.
+    """
+    device = next(model.parameters()).device
+    metrics: dict[str, dict[str, float]] = {}
+    problem = ""
+    for split in features:
+        if split == "train":
+            continue
+        found = predict(model, features[split], control, torch.device(device))
+        if found is None:
+            continue
+        try:
+            _write_split(settings.task, split, found, settings.output)
+        except (OSError, UserError) as error:
+            problem = problem or str(error)
+            continue
+        if of_split := metrics_of(settings.task, found):
+            metrics[split] = of_split
+            _print_split(settings.task, split, of_split, found)
+    if problem := control.first_problem(problem):
+        raise UserError(
+            f"the predictions of {settings.output} were not written: {problem}; training is done and saved, and the "
+            "same command repeats only this"
+        )
+    if control.rank == 0:
+        results: dict[str, Any] = {
+            "task": settings.task.name,
+            **record_of(settings.task),
+            "model": settings.model.to_dict(),
+            "init": None if settings.random_weights else os.path.abspath(settings.init),
+            "random_weights": settings.random_weights,
+            "seed": settings.seed,
+            "hyperparameters": settings.hyperparameters(),
+            "steps": steps,
+            "best_step": best_step,
+            "examples": dict(examples),
+            "metrics": metrics,
+            "predicted_data": predicted_data,
+        }
+        atomic.write_text(settings.output / RESULTS, json.dumps(results, indent=1) + "\n")
+
+
+def _write_split(task: Task, split: str, found: Predictions, output: Path) -> None:
+    submission = output / "submission"
+    submission.mkdir(exist_ok=True)
+    save_predictions(output / "logits", split, found)
+    if task.submission is not None:
+        task.submission.write(task, split, found, submission)
+
+
+def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Predictions) -> None:
+    print(f"{split}: {', '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
+    if (estimate := estimate_of(task, found)) is not None:
+        low, high = estimate.interval
+        if task.kind == "regression":
+            print(f"  95 % interval of {task.metrics[0]}: {low / 100:.3f} to {high / 100:.3f}")
+            return
+        print(
+            f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}; majority class: {estimate.majority:.1f}"
+        )
+
+
+def is_summed_up(output: Path, members: Sequence[Path]) -> bool:
+    """Whether `output/results.json` summarises these seeds. After a kill it may not, although all seeds are done."""
+    path = output / RESULTS
+    if not path.exists():
+        return False
+    return [seed["directory"] for seed in read_results(path, SummaryRecord)["seeds"]] == [one.name for one in members]
+
+
+def write_summary(output: Path, members: Sequence[Path]) -> None:
+    """Writes `output/results.json` from those of several seeds: the median of every metric, and its spread.
+
+    The spread is the lowest and the highest value.
+    """
+    results = [read_results(member / RESULTS, OneRunRecord) for member in members]
+    for member, result in zip(members, results):
+        if {split: set(of_split) for split, of_split in result["metrics"].items()} != {
+            split: set(of_split) for split, of_split in results[0]["metrics"].items()
+        }:
+            raise UserError(f"{member / RESULTS} has other metrics than that of {members[0]}; run that seed again")
+    values: dict[str, dict[str, list[float]]] = {}
+    for split, of_split in results[0]["metrics"].items():
+        values[split] = {name: [result["metrics"][split][name] for result in results] for name in of_split}
+    median = {
+        split: {name: statistics.median(found) for name, found in of_split.items()}
+        for split, of_split in values.items()
+    }
+    spread = {
+        split: {name: [min(found), max(found)] for name, found in of_split.items()}
+        for split, of_split in values.items()
+    }
+    shared = {
+        name: results[0][name]
+        for name in ("task", RECORD, "model", "init", "random_weights", "hyperparameters", "examples")
+        if name in results[0]
+    }
+    seeds = [
+        {
+            "seed": result["seed"],
+            "directory": member.name,
+            "best_step": result["best_step"],
+            "metrics": result["metrics"],
+        }
+        for member, result in zip(members, results)
+    ]
+    summary = {**shared, "seeds": seeds, "median": median, "spread": spread}
+    atomic.write_text(output / RESULTS, json.dumps(summary, indent=1) + "\n")
+    for split, of_split in median.items():
+        for name, value in of_split.items():
+            low, high = spread[split][name]
+            print(f"{split}: {name} {value:.4g}, the median of {len(seeds)} seeds from {low:.4g} to {high:.4g}")

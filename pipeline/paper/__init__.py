@@ -1,0 +1,10 @@
+"""Reproduces the tables of the ALBERT paper: what they printed, the runs that they need, and what was measured.
+
+printed_tables   the paper's tables, row by row
+scales           the size of the experiments: the paper's, or tiny
+experiments      from a table to the commands that make it
+runner           runs these commands
+costs            what the commands will cost
+tables           the tables with measured values beside the printed ones
+plots            their plots
+"""

@@ -1,0 +1,228 @@
+"""Turns a table of the paper into the commands that make it, by pure functions of its rows, a scale and paths.
+
+A table is a list of rows; a row says what a model is pre-trained with. All sweeps (size, sharing, embedding, sentence
+loss, dropout, data) therefore work in the same way: each distinct row is pre-trained once, and fine-tuned on each of
+the table's tasks. Rows that two tables have in common are run once for both.
+
+    ROOT/corpus                  the sample corpus, if no shards were given
+    ROOT/SLUG/pretrain           a row's pre-training
+    ROOT/SLUG/TASK               its fine-tuning
+    ROOT/random/SLUG/TASK        the same from random weights, with --random-weights
+    ROOT/ensemble-N/TASK         the ensembles of table N
+    ROOT/table-N                 the table
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.paper.printed_tables import PreTraining, Table
+from pipeline.paper.scales import Scale
+from pipeline.tasks.registry import TASKS
+
+CORPUS_LENGTH = 128
+"""Positions of a packed row in the shards of the sample corpus."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The directories and launchers of all commands.
+
+    Attributes:
+        root: directory of everything that is made.
+        data: shards to pre-train on; None to make them from the sample corpus.
+        eval_data: shards of held-out documents.
+        additional_data: shards of the rows with more data.
+        tasks: the directory of each task's files; missing tasks are not run.
+        launcher: the words before the module of a training, such as ("deepspeed", "--hostfile", "hosts", "--module").
+        python: the words before the module of a command with one process.
+    """
+
+    root: Path
+    data: Path | None
+    eval_data: Path | None
+    additional_data: Path | None
+    tasks: Mapping[str, Path]
+    launcher: tuple[str, ...]
+    python: tuple[str, ...]
+
+    @property
+    def corpus(self) -> Path:
+        """The directory of the sample corpus."""
+        return self.root / "corpus"
+
+    def shards(self, additional: bool) -> Path:
+        """The shards to pre-train on."""
+        if additional:
+            return self.additional_data or self.corpus / "shards" / "more"
+        return self.data or self.corpus / "shards" / "train"
+
+    @property
+    def held_out(self) -> Path:
+        """The shards to evaluate pre-training on."""
+        return self.eval_data or self.corpus / "shards" / "held_out"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    Attributes:
+        name: for the log.
+        argv: its words.
+        done: a file that exists once the command has ended; None if the command is always run.
+        pretraining: the row of a pre-training or fine-tuning.
+        task: the name of a fine-tuning's task.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    done: Path | None = None
+    pretraining: PreTraining | None = None
+    task: str | None = None
+
+
+Stage = tuple[Command, ...]
+"""Commands that may run at the same time."""
+
+
+def stages(
+    table: Table, scale: Scale, paths: Paths, max_hours: float | None = None, random_weights: bool = False
+) -> list[Stage]:
+    """All commands that `table` needs, in order; each stage waits for the stage before it.
+
+    Args:
+        max_hours: a limit on every pre-training in addition to the steps, for Table 6 on other hardware than the
+            paper's.
+        random_weights: whether each model is also fine-tuned from random weights, for comparison.
+    """
+    rows = distinct_rows(table)
+    tasks = [task for task in table.tasks if task in paths.tasks]
+    first = [task for task in tasks if not _from_mnli(task, tasks)]
+    later = [task for task in tasks if _from_mnli(task, tasks)]
+    found: list[Stage] = corpus_stages(paths, any(row.additional_data for row in rows)) if paths.data is None else []
+    found.append(tuple(pretraining_command(row, scale, paths, max_hours) for row in rows))
+    for chosen in (first, later):
+        found.append(tuple(finetuning_command(row, task, tasks, scale, paths) for row in rows for task in chosen))
+    if random_weights and tasks:
+        found.append(tuple(finetuning_command(row, task, tasks, scale, paths, True) for row in rows for task in tasks))
+        found.append(tuple(comparison_command(row, scale, paths) for row in rows))
+    if any(row.ensemble for row in table.rows) and tasks:
+        found.append((ensemble_command(table, tasks, scale, paths),))
+    found.append((tables_command(table, rows, paths),))
+    return [stage for stage in found if stage]
+
+
+def distinct_rows(table: Table) -> list[PreTraining]:
+    """The distinct pre-trainings of the table, in the order of its rows."""
+    return list(dict.fromkeys(row.pretraining for row in table.rows if row.pretraining is not None))
+
+
+def _from_mnli(task: str, tasks: Sequence[str]) -> bool:
+    return TASKS[task].starts_from == "mnli" and "mnli" in tasks
+
+
+def corpus_stages(paths: Paths, additional: bool) -> list[Stage]:
+    """The commands that make shards of the sample corpus: Wikipedia, and with `additional` also Shakespeare."""
+    corpus, prepare = paths.corpus, (*paths.python, "data_prep")
+    wikipedia, books = corpus / "documents" / "wikipedia", corpus / "documents" / "books"
+
+    def extract(source: str, out: Path) -> Command:
+        return Command(
+            f"extract {source}",
+            (*prepare, "extract", "--source", source, "--input", str(corpus / "sample" / source), "--out", str(out))
+            + ("--held-out", "0.05"),
+            out / "documents.json",
+        )
+
+    def shards(name: str, split: str, *documents: Path) -> Command:
+        out = corpus / "shards" / name
+        words = (*prepare, "shards", "--documents", *map(str, documents), "--vocab", str(corpus / "vocabulary.model"))
+        words += ("--out", str(out), "--split", split, "--max-seq-length", str(CORPUS_LENGTH))
+        return Command(f"shards {name}", words, out / "manifest.json")
+
+    sample = Command("sample", (*prepare, "sample", "--out", str(corpus / "sample")), wikipedia / "documents.json")
+    vocabulary = Command(
+        "vocabulary",
+        (*prepare, "vocab", "--documents", str(wikipedia), str(books), "--out", str(corpus / "vocabulary.model"))
+        + ("--size", "2000"),
+        corpus / "vocabulary.model",
+    )
+    sets = [shards("train", "train", wikipedia), shards("held_out", "held_out", wikipedia, books)]
+    if additional:
+        sets.append(shards("more", "train", wikipedia, books))
+    return [(sample,), (extract("wikipedia", wikipedia), extract("books", books)), (vocabulary,), tuple(sets)]
+
+
+def pretraining_command(row: PreTraining, scale: Scale, paths: Paths, max_hours: float | None = None) -> Command:
+    """The command that pre-trains a row."""
+    out = paths.root / scale.slug(row) / "pretrain"
+    fields = scale.model_fields(row)
+    steps = scale.steps(row)
+    often = min(1000, max(1, steps // 10))
+    argv = [*paths.launcher, "pipeline.pretrain", "--model", row.model]
+    if fields:
+        argv += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
+    argv += ["--objective", scale.objective(row), "--data", str(paths.shards(row.additional_data))]
+    argv += ["--eval-data", str(paths.held_out), "--deepspeed_config", str(scale.configs[row.model])]
+    argv += ["--output", str(out), "--steps", str(steps), "--log-interval", str(max(1, often // 5))]
+    argv += ["--eval-interval", str(often), "--save-interval", str(min(5000, max(1, steps // 2)))]
+    if max_hours is not None:
+        argv += ["--max-hours", f"{max_hours:g}"]
+    return Command(f"pre-train {scale.slug(row)}", tuple(argv), out / "done", row)
+
+
+def finetuning_command(
+    row: PreTraining, task: str, tasks: Sequence[str], scale: Scale, paths: Paths, random_weights: bool = False
+) -> Command:
+    """The command that fine-tunes a row's model on one task.
+
+    Args:
+        tasks: all tasks that are run; if MNLI is one of them, some others start from its model.
+        random_weights: whether the model starts from random weights, for comparison; one seed.
+    """
+    home, several = paths.root / scale.slug(row), scale.seeds > 1 and not random_weights
+    out = (paths.root / "random" / scale.slug(row) if random_weights else home) / task
+    init = home / "pretrain"
+    if _from_mnli(task, tasks) and not random_weights:
+        init = home / "mnli" / "seed-0" if several else home / "mnli"
+    argv = [*paths.launcher, "pipeline.finetune", "--task", task, "--init", str(init)]
+    argv += ["--data", str(paths.tasks[task]), "--output", str(out)]
+    if several:
+        argv += ["--seeds", str(scale.seeds)]
+    for name, value in scale.finetuning.items():
+        argv += [f"--{name}", value]
+    if random_weights:
+        argv.append("--random-weights")
+    name = f"fine-tune {scale.slug(row)} on {task}" + (" from random weights" if random_weights else "")
+    # With several seeds results.json is their summary, and is written last.
+    return Command(name, tuple(argv), out / ("results.json" if several else "done"), row, task)
+
+
+def comparison_command(row: PreTraining, scale: Scale, paths: Paths) -> Command:
+    """The command that compares a row's fine-tunings with those from random weights."""
+    home = paths.root / scale.slug(row)
+    argv = [*paths.python, "pipeline.evaluate", "compare", "--runs", str(home)]
+    argv += ["--random", str(paths.root / "random" / scale.slug(row)), "--out", str(home / "comparison")]
+    return Command(f"compare {scale.slug(row)}", tuple(argv))
+
+
+def ensemble_command(table: Table, tasks: Sequence[str], scale: Scale, paths: Paths) -> Command:
+    """The command that averages the predictions of all the table's models, task by task."""
+    runs = [paths.root / scale.slug(row) / task for row in distinct_rows(table) for task in tasks]
+    argv = (*paths.python, "pipeline.evaluate", "ensemble", "--runs", *map(str, runs))
+    return Command("ensemble", (*argv, "--out", str(paths.root / f"ensemble-{table.name}")))
+
+
+def tables_command(table: Table, rows: Sequence[PreTraining], paths: Paths) -> Command:
+    """The command that writes the table from all runs."""
+    argv = [*paths.python, "pipeline.evaluate", "tables", "--runs", str(paths.root), "--tables", table.name]
+    argv += ["--out", str(paths.root / f"table-{table.name}")]
+    if any(row.additional_data for row in rows):
+        argv += ["--additional-data", str(paths.shards(True))]
+    return Command("table", tuple(argv))
+
+
+def missing_tasks(table: Table, paths: Paths) -> list[str]:
+    """The table's tasks without data, in the order of Table 14."""
+    return [task for task in TASKS if task in table.tasks and task not in paths.tasks]

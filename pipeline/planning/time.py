@@ -1,0 +1,170 @@
+"""Seconds of a step: computation, and collectives over the ranks."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval
+
+from common.errors import UserError
+from common.json_files import check_as, read_object
+from model import AlbertConfig
+from model.flops import executed_flops, model_flops
+from pipeline.data.collate import BatchShape
+from pipeline.engine.machine.hardware import Cluster, Gpu
+from pipeline.planning.memory import BYTES
+
+BENCHMARK_FORMAT = "train_step 1"
+MAX_BENCHMARK_BYTES = 16 << 20
+NETWORK_EFFICIENCY = 0.8
+"""Part of a link's nominal speed that collectives reach."""
+
+# (hidden size from which it holds, part of the peak that training reaches): wider matrices keep a GPU busier.
+_ASSUMED_EFFICIENCY = ((2048, 0.5), (1024, 0.4), (0, 0.3))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The speed at which a GPU trains.
+
+    Attributes:
+        tflops: sustained TFLOP/s, counting all operations that are executed.
+        source: how the number was found, for people.
+        measured_on: name of the hardware; None if the speed is an assumption.
+    """
+
+    tflops: float
+    source: str
+    measured_on: str | None = None
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of one optimizer step. Computation and collectives are assumed not to overlap."""
+
+    computing: float
+    collectives: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of both together."""
+        return self.computing + self.collectives
+
+
+def assumed_speed(config: AlbertConfig, peak_tflops: float) -> Speed:
+    """The speed without a measurement: a part of the data sheet's peak that depends on the hidden size."""
+    efficiency = next(part for width, part in _ASSUMED_EFFICIENCY if config.hidden_size >= width)
+    return Speed(
+        efficiency * peak_tflops,
+        f"assumed: {100 * efficiency:.0f} % of {peak_tflops:g} TFLOP/s at width {config.hidden_size}",
+    )
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of a result file of benchmarks.train_step; `tflops` is missing where the memory did not suffice."""
+
+    model: str
+    precision: str
+    text: str
+    system: str = ""
+    micro_batch: int | None = None
+    tflops: Annotated[float, Interval(gt=0.0, lt=1e6)] | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredHardware:
+    """Where a benchmark was measured."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The keys of a result file of benchmarks.train_step that are read."""
+
+    device: str
+    hardware: MeasuredHardware
+    date: str
+    measurements: list[Measurement]
+
+
+def load_benchmark(path: Path) -> Benchmark:
+    """The result file of `python -m benchmarks.train_step` on a GPU. Raises UserError for anything else."""
+    remedy = "name a file of benchmarks/results"
+    try:
+        result = read_object(path, remedy, MAX_BENCHMARK_BYTES)
+    except UserError as error:
+        raise UserError(f"--benchmark {error}") from None
+    if result.get("format") != BENCHMARK_FORMAT:
+        raise UserError(f"--benchmark {path} is no result of benchmarks.train_step; {remedy}")
+    found = check_as(result, Benchmark, path, remedy, extra="ignore")
+    if found.device != "cuda":
+        raise UserError(f"--benchmark {path} was measured on {found.hardware.name}, which is no GPU; leave it out")
+    return found
+
+
+def measured_speed(result: Benchmark, model: str, precision: str) -> Speed | None:
+    """The best measured TFLOP/s of this model on full rows in that precision; None if there is none."""
+    rows = [
+        row
+        for row in result.measurements
+        if (row.model, row.precision, row.text) == (model, precision, "full rows") and row.tflops is not None
+    ]
+    if not rows:
+        return None
+    tflops, best = max(((row.tflops or 0.0, row) for row in rows), key=lambda found: found[0])
+    hardware = result.hardware.name
+    how = f"{best.system}, micro-batch {best.micro_batch}"
+    return Speed(tflops, f"measured: {hardware}, {result.date}, {how}", hardware)
+
+
+def is_same_kind(measured_on: str, gpu: Gpu) -> bool:
+    """Whether a CUDA device name ("NVIDIA H100 80GB HBM3") contains the first word of this kind's name."""
+    kind = gpu.name.split()[0].lower()
+    return kind in re.split(r"[^a-z0-9]+", measured_on.lower())
+
+
+def collective_seconds(parameters: int, precision: str, zero_stage: int, accumulation: int, cluster: Cluster) -> float:
+    """Seconds of the collectives in one step, for gradients and weights.
+
+    In one pass of a ring over n GPUs each sends (n - 1) / n of the bytes. The ring uses the GPUs' links inside a node
+    and the network between nodes; the slower one decides.
+    """
+    ranks = cluster.world_size
+    size = passes(zero_stage, accumulation) * parameters * BYTES[precision] * (ranks - 1) / ranks
+    inside = size / cluster.gpu.link_bytes_per_second if cluster.gpus_per_node > 1 else 0.0
+    between = size / (cluster.gpu.network_gbit * 1e9 / 8) if cluster.nodes > 1 else 0.0
+    return max(inside, between) / NETWORK_EFFICIENCY
+
+
+def passes(zero_stage: int, accumulation: int) -> int:
+    """How many times the model's bytes go round the ring in one step.
+
+    A reduce-scatter or an all-gather is one pass, an all-reduce is two. DeepSpeed 0.19.8 all-reduces the gradients at
+    stages 0 to 2 (`use_multi_rank_bucket_allreduce`), although a rank keeps only a slice from stage 1 on. It does so
+    once per step, and at stage 2 in every micro-step. Stages 1 and 2 gather the weights after the update. Stage 3
+    gathers and scatters in every micro-step.
+    """
+    return {0: 2, 1: 3, 2: 2 * accumulation + 1, 3: 2 * accumulation}[zero_stage]
+
+
+def step_time(
+    config: AlbertConfig,
+    shape: BatchShape,
+    checkpointing: str,
+    rows_per_gpu: int,
+    tflops: float,
+    collectives: float,
+) -> StepTime:
+    """The time of a step in which each GPU computes `rows_per_gpu` rows in all micro-steps together."""
+    work = executed_flops(config, shape.sequence_length, shape.predictions, checkpointing)
+    return StepTime(rows_per_gpu * work / (tflops * 1e12), collectives)
+
+
+def model_flops_utilisation(
+    config: AlbertConfig, shape: BatchShape, rows_per_gpu: float, seconds: float, peak_tflops: float
+) -> float:
+    """MFU, from 0 to 1: the operations that the model needs, without recomputation, divided by peak x `seconds`."""
+    return rows_per_gpu * model_flops(config, shape.sequence_length, shape.predictions) / seconds / (peak_tflops * 1e12)

@@ -1,0 +1,54 @@
+"""Predicts with a finished run: labels, numbers, tags, choices or answers for a file, or the words in a [MASK].
+
+    python -m pipeline.predict --run runs/reviews --input new.csv --out predicted.csv
+    cat new.jsonl | python -m pipeline.predict --run runs/reviews --input - --out - > predicted.jsonl
+    python -m pipeline.predict --run runs/base --mask "Paris is the [MASK] of France."
+
+The first two take a fine-tuning run of any task, the last one a pre-training run. The run's own record says which
+columns to read and what the labels are called. The rows are written with further columns for the prediction.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.command_line import Parser
+from common.errors import UserError
+from pipeline.finetuning.own_flags import add_columns
+from pipeline.training.flags import positive
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m pipeline.predict", description=__doc__.splitlines()[0])
+    p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
+    p.add_argument("--input", metavar="FILE", help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for JSON Lines")
+    p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
+    add_columns(p)
+    p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")
+    p.add_argument("--mask", nargs="+", metavar="TEXT", help="texts with [MASK], for a pre-training run")
+    p.add_argument("--top-k", type=positive, default=5, metavar="K", help="pieces for each mask (default: 5)")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+        from pipeline.inference import command  # torch takes seconds to import
+
+        command.run(args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # what reads the output (head, less) has closed it; nothing may be written at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}; choose another place", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

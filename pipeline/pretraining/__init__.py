@@ -1,0 +1,15 @@
+"""Pre-trains ALBERT and BERT on shards.
+
+command             the work of `pipeline.pretrain`: checks the command, trains, exports
+data_checks         held-out documents are not trained on
+evaluation          loss and accuracy on held-out rows
+metrics             metrics from sums over batches
+sample_predictions  masked sentences with the model's predictions, to read
+settings            the settings of a run, from command line, JSON and data
+architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
+corpora             the corpora on the command line, and whether they fit together
+earlier_start       what an earlier start left in the run's directory; the initial model
+run_length          the length of a run, and how a later start may change it
+masking_flags       the masking settings on the command line
+task                pre-training as a `TrainingTask`
+"""

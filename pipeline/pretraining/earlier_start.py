@@ -1,0 +1,156 @@
+"""What an earlier start left in a run's directory, and whether a new start goes on with it: initial model and data."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from data_prep.format.shards import VOCABULARY, read_manifest
+from data_prep.text.vocabulary import Vocabulary
+from model.config import AlbertConfig
+from pipeline.checkpoint import retention, run_directory
+from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
+from pipeline.checkpoint.run_records import SETTINGS, model_of
+from pipeline.training.schedule import Length
+
+
+@dataclass(frozen=True)
+class EarlierStart:
+    """A run that has begun.
+
+    Attributes:
+        output: its directory.
+        settings: content of settings.json.
+        has_checkpoint: whether weights are there to resume from. They may be damaged, which a load tells.
+        steps_made: before the newest checkpoint.
+    """
+
+    output: Path
+    settings: dict[str, Any]
+    has_checkpoint: bool
+    steps_made: int
+
+    @property
+    def lengths(self) -> tuple[Length, ...]:
+        """The lengths of the run so far."""
+        recorded = self.settings.get("lengths") or [{"from_step": 0, "steps": self.settings["steps"]}]
+        return tuple(Length(**length) for length in recorded)
+
+
+def find_earlier_start(output: Path) -> EarlierStart | None:
+    """What is in `output`; None if no pre-training run has begun there. Raises UserError: settings.json is damaged."""
+    if not (output / SETTINGS).exists():
+        return None
+    settings = run_directory.read_settings(output)
+    if "objective" not in settings:  # a fine-tuning run, which is refused with all that differs
+        return None
+    checkpoints = output / "checkpoints"
+    newest = retention.find_latest(checkpoints)
+    steps_made = 0 if newest is None else retention.step_of(newest)
+    return EarlierStart(output, settings, bool(retention.tags(checkpoints)), steps_made)
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """The trained model of --init.
+
+    Attributes:
+        directory: that the command line names.
+        digest: of the weights.
+        config: architecture.
+        weights: None if the run has a checkpoint: then the directory is not read again.
+    """
+
+    directory: Path
+    digest: str
+    config: AlbertConfig
+    weights: InitialWeights | None
+
+    def record(self) -> dict[str, Any]:
+        """What settings.json holds of it, beside the digest."""
+        return {"init": str(self.directory.resolve()), "init_model": self.config.to_dict()}
+
+
+def find_initial_model(init: Path | None, earlier: EarlierStart | None) -> InitialModel | None:
+    """What a run starts from: the weights in `init`, or the record of an earlier start that read them.
+
+    Raises:
+        UserError: `init` holds no model, or not the one that the run was started from.
+    """
+    recorded = None if earlier is None else earlier.settings.get("init")
+    if earlier is not None and recorded is None and init is not None:
+        raise UserError(
+            f"{earlier.output} was started without --init; leave it out to resume the run, or choose another --output"
+        )
+    if init is None:
+        if recorded is not None:
+            raise UserError(f"{earlier.output} was started with --init {recorded}; give it again to resume the run")  # type: ignore[union-attr]
+        return None
+    if earlier is not None and recorded is not None and earlier.has_checkpoint and Path(recorded) == init.resolve():
+        settings = {"model": earlier.settings["init_model"]}
+        config = model_of(settings, earlier.output / SETTINGS)
+        return InitialModel(init, earlier.settings["init_weights"], config, None)
+    refuse_training(init)
+    weights = read_initial_weights(init)
+    digest = weights.digest()
+    if earlier is not None and digest != earlier.settings["init_weights"]:
+        if Path(str(recorded)) == init.resolve():
+            raise UserError(
+                f"the weights in --init {init} have changed since {earlier.output} was started from them; "
+                "restore them, or choose another --output"
+            )
+        raise UserError(
+            f"{earlier.output} was started with --init {recorded}, and {init} holds other weights; give the former to "
+            "resume the run, or choose another --output"
+        )
+    return InitialModel(init, digest, weights.config, weights)
+
+
+def check_vocabulary(initial: InitialWeights, init: Path, data: Path) -> None:
+    """Raises UserError unless the shards in `data` were made with the vocabulary of the initial model.
+
+    The pieces are compared, id by id, and how text is normalised.
+    """
+    of_data = Vocabulary.load(data / VOCABULARY)
+    normalizations = [one.normalization for one in (initial.vocabulary, of_data)]
+    if of_data.pieces == initial.vocabulary.pieces:
+        if normalizations[0] == normalizations[1]:
+            return
+        here, there = (one.description for one in normalizations)
+        what = f"text is normalised to {here!r} and {there!r}"
+    elif len(of_data) != len(initial.vocabulary):
+        what = f"{len(initial.vocabulary):,} and {len(of_data):,} pieces"
+    else:
+        pairs = zip(initial.vocabulary.pieces, of_data.pieces)
+        number, (here, there) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+        what = f"piece {number} is {here!r} and {there!r}"
+    raise UserError(
+        f"--init {init} and --data {data} have different vocabularies, {initial.vocabulary_file} and "
+        f"{data / VOCABULARY}: {what}; make the shards with --vocab {initial.vocabulary_file}"
+    )
+
+
+def check_data(earlier: EarlierStart, directories: Sequence[Path], digests: Any) -> None:
+    """Raises UserError if the shards are not those that the run was started with; the line names the directories.
+
+    Args:
+        earlier: the run.
+        directories: of the shards.
+        digests: as in the identity of the run's settings.
+    """
+    if earlier.settings["data"] == digests:
+        return
+    before = " ".join(earlier.settings.get("data_directories", ())) or "other shards"
+    now = " ".join(map(str, directories))
+    vocabulary = earlier.output / VOCABULARY
+    for directory in directories:
+        if vocabulary.exists() and Vocabulary.load(vocabulary).sha256 != read_manifest(directory).vocabulary_sha256:
+            raise UserError(
+                f"{earlier.output} and --data {directory} have different vocabularies, {vocabulary} and "
+                f"{directory / VOCABULARY}; make the shards with --vocab {vocabulary}, or choose another --output"
+            )
+    raise UserError(
+        f"{earlier.output} was trained on {before}, and --data {now} holds other rows or weights; give the former to "
+        f"resume the run, or start another run with --init {earlier.output}"
+    )

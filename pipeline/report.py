@@ -1,0 +1,64 @@
+"""Compares runs on one HTML page: figures, settings that differ, speed, cost, and curves.
+
+    python -m pipeline.report --runs runs --out report.html [--price-per-gpu-hour 2.5]
+
+--runs names directories that are searched for runs of pipeline.pretrain and pipeline.finetune, finished or not. The
+page holds everything that it shows, so it can be sent to others and opened without a network.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import atomic
+from common.command_line import Parser
+from common.errors import UserError
+from common.json_files import read_bytes
+from pipeline.analysis import compared_runs, finished_runs
+from pipeline.analysis.html_report import MARK, page
+from pipeline.sharing.markdown import quantity
+from pipeline.training.flags import price
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m pipeline.report", description=__doc__.splitlines()[0])
+    p.add_argument("--runs", nargs="+", required=True, type=Path, metavar="DIR", help="directories to search for runs")
+    p.add_argument("--out", required=True, type=Path, metavar="FILE", help="the page to write, such as report.html")
+    p.add_argument(
+        "--price-per-gpu-hour", type=price, metavar="P", help="price of a GPU for an hour; adds the cost of each run"
+    )
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+        check_replaceable(args.out)
+        runs = compared_runs.find(args.runs)
+        text = page(runs, finished_runs.find_runs(args.runs), args.price_per_gpu_hour)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(args.out, text)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename}: {error.strerror}; choose another place", file=sys.stderr)
+        return 2
+    print(f"{args.out} compares {quantity(len(runs), 'run')}: {', '.join(run.name for run in runs)}")
+    return 0
+
+
+def check_replaceable(out: Path) -> None:
+    """Raises UserError if `out` is there and no page of this command."""
+    if out.is_dir():
+        raise UserError(f"--out {out} is a directory; name a file in it, such as {out / 'report.html'}")
+    if (out.exists() or out.is_symlink()) and not read_bytes(out, "choose another --out").startswith(
+        f"<!DOCTYPE html>\n{MARK}".encode()
+    ):
+        raise UserError(f"--out {out} exists and pipeline.report did not write it; choose another name")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,179 @@
+"""Exports checkpoints as directories: the model, its vocabulary, a model card and, if wanted, an ONNX graph."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from common import atomic, owned
+from common.errors import UserError
+from model import checkpoint, huggingface
+from model.albert import ModelWithHead
+from model.onnx_export import missing_packages, output_names, save_onnx
+from model.tokenizer import read_normalization, read_vocabulary
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.model_export import HEAD_FILE, load_pretrained
+from pipeline.checkpoint.retention import step_of
+from pipeline.sharing import selection
+from pipeline.sharing.card import CARD, CardOptions, Exported, model_card
+from pipeline.tasks.task import Task
+
+ONNX_FILE = "model.onnx"
+FILES = (
+    *(huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, huggingface.VOCABULARY_FILE),
+    *("tokenizer.json", "tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
+    *(CARD, ONNX_FILE),
+)
+"""The names of all files that an export of one checkpoint may have."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run as the source of exports.
+
+    Attributes:
+        run: its directory.
+        load: loads the model of a checkpoint, in fp32 on the CPU and in evaluation mode.
+        usual: the checkpoint that is exported unless another one is asked for.
+        best: the one with the best evaluation; raises UserError if there is none.
+        head: the fields of config.json for a fine-tuning head; None after pre-training. Without "architectures",
+            `transformers` has no such head.
+        task: of a fine-tuning run.
+    """
+
+    run: Path
+    load: Callable[[Path], ModelWithHead]
+    usual: Callable[[], Path]
+    best: Callable[[], Path]
+    head: Mapping[str, Any] | None = None
+    task: Task | None = None
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is exported beside the model.
+
+    Attributes:
+        card: what a person says of the model.
+        onnx: whether to write an ONNX graph.
+        repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
+    """
+
+    card: CardOptions = field(default_factory=CardOptions)
+    onnx: bool = False
+    repository: str | None = None
+
+    def check(self) -> None:
+        """Raises UserError if a package for ONNX is missing."""
+        if self.onnx and (missing := missing_packages()):
+            raise UserError(
+                f"--onnx needs the package {' and '.join(missing)}; "
+                "pip install 'albert-pretraining[onnx]', or leave the flag out"
+            )
+
+
+def pretrained(run: Path) -> Source:
+    """A pre-training run."""
+    return Source(
+        run,
+        lambda tag: load_pretrained(run, tag),
+        usual=lambda: selection.newest_checkpoint(run),
+        best=lambda: selection.lowest_loss(run),
+    )
+
+
+def export_pretrained(run: Path, out: Path) -> str:
+    """Exports the newest model of a pre-training run to `out`. See `export_one`."""
+    source = pretrained(run)
+    return export_one(source, source.usual(), out)
+
+
+def export_one(source: Source, tag: Path, out: Path, options: ExportOptions | None = None) -> str:
+    """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
+
+    Returns:
+        The format, for people: the Hugging Face layout, or the project's own if `transformers` has no such model.
+    Raises:
+        UserError: `out` cannot be written, or a record of the run is damaged.
+    """
+    with _directory(out) as temporary:
+        return _write(source, tag, temporary, _name(source, out), options or ExportOptions())
+
+
+def export_each(source: Source, tags: Sequence[Path], out: Path, options: ExportOptions | None = None) -> str:
+    """Writes each checkpoint to a directory of its own below `out`, such as step-1000. See `export_one`."""
+    options = options or ExportOptions()
+    form = ""
+    with _directory(out) as temporary:
+        for tag in tags:
+            revision = selection.revision_of(tag)
+            (temporary / revision).mkdir()
+            name = f"{_name(source, out)}, step {step_of(tag):,}"
+            form = _write(source, tag, temporary / revision, name, options, revision)
+    return form
+
+
+def _name(source: Source, out: Path) -> str:
+    """The title of the card. The directory "export" of a run has the run's name."""
+    place = out.resolve()
+    return source.run.resolve().name if place.parent == source.run.resolve() else place.name
+
+
+@contextmanager
+def _directory(out: Path) -> Iterator[Path]:
+    """`owned.replacing_directory`, whose I/O errors are UserErrors."""
+    try:
+        with owned.replacing_directory(out, run_directory.EXPORT_TOOL) as temporary:
+            yield temporary
+    except UserError:
+        raise
+    except ValueError as error:  # the vocabulary is damaged, or another one
+        raise UserError(str(error)) from None
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}; choose another place") from None
+    except SafetensorError as error:
+        raise UserError(f"cannot write {out}: {error}; choose another place") from None
+
+
+def _write(
+    source: Source, tag: Path, directory: Path, name: str, options: ExportOptions, revision: str | None = None
+) -> str:
+    """Writes the files of one export into `directory`. Returns the format, for people."""
+    model, head, vocabulary = source.load(tag), source.head, source.run / "spiece.model"
+    if options.onnx:
+        output_names(model)  # raises before anything is written
+    shares_alike = model.config.num_attention_blocks == model.config.num_ffn_blocks
+    in_layout = shares_alike and (head is None or "architectures" in head)
+    if in_layout:
+        huggingface.save(model, directory, vocabulary, head)
+        form = "in the Hugging Face layout"
+    else:
+        if head is not None:
+            atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
+        checkpoint.save(model, directory)
+        shutil.copyfile(vocabulary, directory / huggingface.VOCABULARY_FILE)
+        lacking = "has no such head" if shares_alike else f"cannot share {model.config.parameter_sharing!r} alone"
+        form = f"in the project's own format: transformers {lacking}"
+    if options.onnx:
+        save_onnx(model, directory / ONNX_FILE)
+    exported = Exported(
+        run=source.run,
+        step=step_of(tag),
+        name=name,
+        config=model.config,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        normalization=read_normalization(read_vocabulary(vocabulary)),
+        head=head,
+        task=source.task,
+        in_layout=in_layout,
+        has_onnx=options.onnx,
+        repository=options.repository,
+        revision=revision,
+    )
+    atomic.write_text(directory / CARD, model_card(exported, options.card))
+    return form

@@ -1,0 +1,90 @@
+"""Packs sequences into rows of about equal length, so that almost no padding is computed.
+
+As in pre-training, a row holds several sequences, and attention stays inside each. But here a batch has a fixed number
+of samples, not of rows. The samples are spread evenly over as few rows as possible.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.data.row_layout import PackedRows, blank_rows, lay_out, sequence_length
+
+MIN_ROW_LENGTH = 128
+"""The smallest length of a row in tokens; a longer sequence in the batch makes the rows as long as itself. Longer rows
+would make attention slower, because its cost grows with the square of the length. Shorter rows cannot be filled well.
+"""
+
+Tokens = NDArray[np.uint16]  # (n,)
+SegmentPair = tuple[Tokens, Tokens | None]
+"""Segments A and B of a sequence, without special tokens; B may be missing."""
+
+
+class Placement(NamedTuple):
+    """The place of each of the N sequences of a batch in its rows, int64."""
+
+    row: NDArray[np.int64]  # (N,)
+    number: NDArray[np.int64]  # (N,) the number of the sequence in its row
+    start: NDArray[np.int64]  # (N,) position of its [CLS] in the row
+    length: NDArray[np.int64]  # (N,) tokens, special tokens included
+
+
+def distribute(lengths: Sequence[int], row_length: int) -> list[list[int]]:
+    """Distributes sequences over rows; returns the numbers of the sequences in each row.
+
+    Sequences are placed from the longest to the shortest, each into the emptiest row. The number of rows is the
+    smallest for which all fit.
+
+    Args:
+        lengths: of the sequences, at most `row_length` each.
+        row_length: tokens of a row.
+    """
+    order = np.argsort(lengths, kind="stable")[::-1].tolist()
+    count = max(1, -(-sum(lengths) // row_length))
+    while True:
+        rows: list[list[int]] = [[] for _ in range(count)]
+        fill = [0] * count
+        for index in order:
+            emptiest = fill.index(min(fill))
+            rows[emptiest].append(index)
+            fill[emptiest] += lengths[index]
+        if max(fill) <= row_length:
+            return rows
+        count += 1
+
+
+def pack(sequences: Sequence[SegmentPair]) -> tuple[PackedRows, Placement]:
+    """Packs the sequences [CLS] A [SEP] B [SEP] into rows; without sequences, the result is one row of padding."""
+    lengths = [sequence_length(*segments) for segments in sequences]
+    rows = distribute(lengths, max(MIN_ROW_LENGTH, *lengths, 0))
+    longest = max(sum(lengths[index] for index in row) for row in rows)
+    packed = blank_rows(len(rows), max(8, -(-longest // 8) * 8))  # GPUs multiply matrices fastest in multiples of 8
+    row_of, number_of, start_of = (np.zeros(len(sequences), dtype=np.int64) for _ in range(3))
+    for row, members in enumerate(rows):
+        start = 0
+        for number, index in enumerate(members):
+            row_of[index], number_of[index], start_of[index] = row, number, start
+            start = lay_out(packed, row, start, number, *sequences[index])
+    return packed, Placement(row_of, number_of, start_of, np.array(lengths, dtype=np.int64))
+
+
+def cls_grid(placement: Placement, rows: int) -> NDArray[np.int64]:
+    """(B, P): the positions of each row's [CLS] tokens, 0 where unused; P is at least 1."""
+    grid = np.zeros((rows, 1 + int(placement.number.max(initial=0))), dtype=np.int64)
+    grid[placement.row, placement.number] = placement.start
+    return grid
+
+
+def truncate_pair(first: Tokens, second: Tokens, room: int) -> tuple[Tokens, Tokens]:
+    """Cuts two texts to `room` tokens in all: one token at a time is removed from the end of the longer text.
+
+    If both are equally long, the second text loses a token first.
+    """
+    excess = len(first) + len(second) - room
+    if excess <= 0:
+        return first, second
+    # The longer text shrinks to the length of the shorter one; then both lose tokens in turn.
+    keep_first = min(len(first), max(room - len(second), (room + 1) // 2))
+    return first[:keep_first], second[: room - keep_first]

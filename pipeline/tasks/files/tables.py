@@ -1,0 +1,220 @@
+"""Reads tables of any task: CSV, TSV, JSON Lines, Parquet, CoNLL, and data sets of the library `datasets`.
+
+    .csv, .tsv               a header, then a row for each example; cells may be quoted as spreadsheet programs do
+    .jsonl, .ndjson, .json   an object in each line, or one list of objects
+    .parquet                 any columns
+    .conll                   a token and its tag in each line, an empty line between sentences: columns tokens and tags
+
+A missing value is None; CSV and TSV have none.
+"""
+
+import csv
+import io
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError, one_line
+from common.json_files import read_bytes
+from pipeline.tasks.examples import MAX_FILE_BYTES, load_json, read_text
+
+Row = Mapping[str, Any]
+
+_MAX_CELL = 1 << 30
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one split.
+
+    Attributes:
+        source: the file or data set, for messages.
+        columns: their names.
+        rows: by column; a row of JSON may lack columns.
+        numbers: of each row in its source: the line of a file, or the row of a data set from 0.
+        unit: what `numbers` count: "line" or "row".
+        class_names: by column, the names of its classes in their order, where the source gives them.
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    numbers: Sequence[int]
+    unit: str = "line"
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def place(self, index: int) -> str:
+        """The place of a row, for messages."""
+        return f"{self.source}, {self.unit} {self.numbers[index]}"
+
+
+def read_table(path: Path, quoted: bool = True) -> Table:
+    """Reads a file by the ending of its name.
+
+    Args:
+        quoted: whether a TSV may have quoted cells; those of GLUE have none.
+    Raises:
+        UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
+    """
+    ending = path.suffix.lower()
+    if ending not in READERS:
+        raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
+    table = _tsv(path, quoted) if ending == ".tsv" else READERS[ending](path)
+    if not table.rows:
+        raise UserError(f"{path} holds no row; name another file")
+    return table
+
+
+def parse_json_lines(text: str, source: Path) -> Table:
+    """The table in `text`: an object in each line, or one list of objects. Raises UserError for anything else."""
+    rows: list[Row] = []
+    numbers: list[int] = []
+    if text.lstrip().startswith("["):
+        rows = load_json(text, source)
+        numbers, unit = list(range(len(rows))), "entry"
+    else:
+        unit = "line"
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                rows.append(load_json(line, source, number))
+                numbers.append(number)
+    for number, row in zip(numbers, rows):
+        if not isinstance(row, dict):
+            raise UserError(f"{source}, {unit} {number}: no JSON object; write one for each example")
+    return Table(str(source), tuple(dict.fromkeys(itertools.chain.from_iterable(rows))), rows, numbers, unit)
+
+
+def _json_lines(path: Path) -> Table:
+    return parse_json_lines(read_text(path), path)
+
+
+def _csv(path: Path) -> Table:
+    return _separated(path, ",", quoted=True)
+
+
+def _tsv(path: Path, quoted: bool = True) -> Table:
+    return _separated(path, "\t", quoted)
+
+
+def _separated(path: Path, separator: str, quoted: bool) -> Table:
+    csv.field_size_limit(_MAX_CELL)
+    text = read_text(path)
+    cells = _quoted_rows(path, text, separator) if quoted else _plain_rows(text, separator)
+    header = next(cells, None)
+    if header is None:
+        raise UserError(f"{path} is empty; its first line must name the columns")
+    columns = header[1]
+    if twice := next((name for number, name in enumerate(columns) if name in columns[:number]), None):
+        raise UserError(f"{path}, line 1: two columns are called {twice!r}; rename one")
+    rows: list[Row] = []
+    numbers: list[int] = []
+    for number, row in cells:
+        if len(row) != len(columns):
+            raise UserError(
+                f"{path}, line {number}: {len(row)} cells instead of the {len(columns)} of the header "
+                f"({', '.join(columns)}); correct the line, or quote cells with separators in them"
+            )
+        rows.append(dict(zip(columns, row)))
+        numbers.append(number)
+    return Table(str(path), tuple(columns), rows, numbers)
+
+
+def _quoted_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The line in which each row begins, and its cells. Empty lines are left out."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    while True:
+        begins = reader.line_num + 1
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise UserError(
+                f"{path}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
+            ) from None
+        if row is None:
+            return
+        if row:
+            yield begins, row
+
+
+def _plain_rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line := line.rstrip("\r"):
+            yield number, line.split(separator)
+
+
+def _parquet(path: Path) -> Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = read_bytes(path, "check the name", MAX_FILE_BYTES)
+    try:
+        found = pq.read_table(pa.BufferReader(content))
+        rows = found.to_pylist()
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
+        raise UserError(f"{path} is no readable Parquet file ({one_line(error)}); write it again") from None
+    return Table(str(path), tuple(found.column_names), rows, range(len(rows)), "row")
+
+
+def _conll(path: Path) -> Table:
+    """The first word of a line is the token, and the last one its tag. Lines with -DOCSTART- are left out."""
+    rows: list[Row] = []
+    numbers: list[int] = []
+    open_row: list[list[str]] = []
+    width = 0
+    for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
+        words = line.split()
+        if not words:
+            if open_row:
+                rows.append(_sentence(open_row))
+                open_row = []
+            continue
+        if words[0] == "-DOCSTART-":
+            continue
+        width = width or len(words)
+        if len(words) != width:
+            raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
+        if not open_row:
+            numbers.append(number)
+        open_row.append(words)
+    return Table(str(path), ("tokens", "tags") if width > 1 else ("tokens",), rows, numbers)
+
+
+def _sentence(lines: list[list[str]]) -> Row:
+    tokens = {"tokens": [words[0] for words in lines]}
+    return tokens if len(lines[0]) == 1 else tokens | {"tags": [words[-1] for words in lines]}
+
+
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": _csv,
+    ".tsv": _tsv,
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json_lines,
+    ".parquet": _parquet,
+    ".conll": _conll,
+}
+"""By the ending of a file's name."""
+
+
+def from_dataset(rows: Any, source: str) -> Table:
+    """The rows of a `datasets.Dataset`, with the names of classes in the place of their numbers."""
+    class_names = {}
+    for name, feature in rows.features.items():
+        names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
+        if names:
+            class_names[name] = tuple(names)
+    named = [{name: _named(value, class_names.get(name)) for name, value in row.items()} for row in rows]
+    return Table(source, tuple(rows.column_names), named, range(len(named)), "row", class_names)
+
+
+def _named(value: Any, names: tuple[str, ...] | None) -> Any:
+    """`value` with class numbers replaced; -1, by which data sets hide a label, becomes None."""
+    if names is None:
+        return value
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    if not isinstance(value, int):
+        return value
+    return names[value] if 0 <= value < len(names) else None

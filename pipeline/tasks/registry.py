@@ -1,0 +1,155 @@
+"""All tasks by name: the paper's (sections 4.2 and A.4), each with the hyperparameters of Table 14."""
+
+from common.errors import UserError
+from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
+from pipeline.tasks.files.hub import HubChoices, HubQuestions, HubTexts
+from pipeline.tasks.files.race import RaceFiles
+from pipeline.tasks.files.squad import SquadFiles
+from pipeline.tasks.submissions import GlueSubmission, RaceSubmission, SquadSubmission
+from pipeline.tasks.task import Hyperparameters, Task
+
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_PAIR = ("sentence1", "sentence2")
+_QUESTIONS = ("question1", "question2")
+
+PAPER_TASKS = (
+    Task(
+        "cola",
+        "classification",
+        Hyperparameters(1e-5, 16, 0.0, 5336, 320),
+        labels=_BINARY,
+        metrics=("matthews", "accuracy"),
+        files=GlueFiles("CoLA", ("sentence",), columns=("source", "label", "mark", "sentence")),
+        hub=HubTexts(("sentence",)),
+        submission=GlueSubmission({"test": "CoLA.tsv"}),
+    ),
+    Task(
+        "stsb",
+        "regression",
+        Hyperparameters(2e-5, 16, 0.0, 3598, 214),
+        labels=("similarity",),
+        metrics=("pearson", "spearman"),
+        value_range=(0.0, 5.0),
+        files=GlueFiles("STS-B", _PAIR, label="score"),
+        hub=HubTexts(_PAIR),
+        submission=GlueSubmission({"test": "STS-B.tsv"}),
+        starts_from="mnli",
+    ),
+    Task(
+        "sst2",
+        "classification",
+        Hyperparameters(1e-5, 32, 0.0, 20935, 1256),
+        labels=_BINARY,
+        files=GlueFiles("SST-2", ("sentence",)),
+        hub=HubTexts(("sentence",)),
+        submission=GlueSubmission({"test": "SST-2.tsv"}),
+    ),
+    Task(
+        "mnli",
+        "classification",
+        Hyperparameters(3e-5, 128, 0.0, 10000, 1000),
+        labels=("contradiction", "entailment", "neutral"),
+        dev_splits=("dev_matched", "dev_mismatched"),
+        files=GlueFiles("MNLI", _PAIR, label="gold_label", extra_splits={"diagnostic": DIAGNOSTIC}),
+        hub=HubTexts(
+            ("premise", "hypothesis"),
+            label_order=("entailment", "neutral", "contradiction"),
+            extra_subsets={"ax": "diagnostic"},
+        ),
+        submission=GlueSubmission(
+            {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"}
+        ),
+    ),
+    Task(
+        "qnli",
+        "classification",
+        Hyperparameters(1e-5, 32, 0.0, 33112, 1986),
+        labels=_ENTAILMENT,
+        files=GlueFiles("QNLI", ("question", "sentence")),
+        hub=HubTexts(("question", "sentence")),
+        submission=GlueSubmission({"test": "QNLI.tsv"}),
+    ),
+    Task(
+        "qqp",
+        "classification",
+        Hyperparameters(5e-5, 128, 0.1, 14000, 1000),
+        labels=_BINARY,
+        metrics=("accuracy", "f1"),
+        files=GlueFiles("QQP", _QUESTIONS, label="is_duplicate", index="id", may_lack_columns=True),
+        hub=HubTexts(_QUESTIONS),
+        submission=GlueSubmission({"test": "QQP.tsv"}),
+    ),
+    Task(
+        "rte",
+        "classification",
+        Hyperparameters(3e-5, 32, 0.1, 800, 200),
+        labels=_ENTAILMENT,
+        files=GlueFiles("RTE", _PAIR),
+        hub=HubTexts(_PAIR),
+        submission=GlueSubmission({"test": "RTE.tsv"}),
+        starts_from="mnli",
+    ),
+    Task(
+        "mrpc",
+        "classification",
+        Hyperparameters(2e-5, 32, 0.0, 800, 200),
+        labels=_BINARY,
+        metrics=("accuracy", "f1"),
+        files=GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality"),
+        hub=HubTexts(_PAIR),
+        submission=GlueSubmission({"test": "MRPC.tsv"}),
+        starts_from="mnli",
+    ),
+    Task(
+        "wnli",
+        "classification",
+        Hyperparameters(2e-5, 16, 0.1, 2000, 250),
+        labels=_BINARY,
+        files=GlueFiles("WNLI", _PAIR),
+        hub=HubTexts(_PAIR),
+        submission=GlueSubmission({"test": "WNLI.tsv"}),
+    ),
+    Task(
+        "squad1",
+        "spans",
+        Hyperparameters(5e-5, 48, 0.0, 3649, 365, max_length=384),
+        metrics=("f1", "exact"),
+        files=SquadFiles("v1.1"),
+        hub=HubQuestions(),
+        submission=SquadSubmission(),
+    ),
+    Task(
+        "squad2",
+        "conditioned_spans",
+        Hyperparameters(3e-5, 48, 0.0, 8144, 814),
+        metrics=("f1", "exact"),
+        best_by="best_f1",  # with the best threshold, as the paper's code reports it
+        files=SquadFiles("v2.0"),
+        hub=HubQuestions(),
+        submission=SquadSubmission(),
+    ),
+    Task(
+        "race",
+        "choice",
+        Hyperparameters(2e-5, 32, 0.1, 12000, 1000),
+        labels=("A", "B", "C", "D"),
+        files=RaceFiles(),
+        hub=HubChoices(),
+        submission=RaceSubmission(),
+    ),
+)
+"""The tasks of Table 14, in its order."""
+
+OWN_TASKS = ("classification", "regression", "pairs", "tagging", "multiple-choice")
+"""What --task calls tasks on files of the user (`pipeline.tasks.own`)."""
+
+TASKS: dict[str, Task] = {task.name: task for task in PAPER_TASKS}
+"""All tasks by name."""
+
+
+def find_task(name: str) -> Task:
+    """The task called `name`. Raises UserError for an unknown name."""
+    if name not in TASKS:
+        raise UserError(f"there is no task {name!r}; choose one of {', '.join(TASKS)}")
+    return TASKS[name]

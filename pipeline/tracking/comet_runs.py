@@ -1,0 +1,53 @@
+"""Comet. COMET_API_KEY has the key; with `"online": false` the experiment is written to a file."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.tracking.tracker import Figures, TrackedRun, flat, without_secrets
+
+PROJECT = "albert-pretraining"
+
+
+class CometRun:
+    """Logs to one Comet experiment, which a resumed run continues. A `Tracker`.
+
+    Args:
+        block: the `comet` block of the DeepSpeed JSON.
+    """
+
+    def __init__(self, run: TrackedRun, block: Mapping[str, Any]) -> None:
+        import comet_ml
+
+        known = run.id_of("comet") or block.get("experiment_key")
+        self._experiment: Any = comet_ml.start(
+            project=block.get("project") or PROJECT,
+            workspace=block.get("workspace"),
+            experiment_key=known,
+            mode=block.get("mode"),
+            online=block.get("online"),
+            # Figures and settings only: Comet would also send the source code, git's differences and the output.
+            experiment_config=comet_ml.ExperimentConfig(
+                log_code=False,
+                log_git_metadata=False,
+                log_git_patch=False,
+                log_graph=False,
+                auto_metric_logging=False,
+                auto_param_logging=False,
+                auto_output_logging=False,
+                log_env_details=False,
+                display_summary_level=0,
+            ),
+        )
+        self._experiment.set_name(block.get("experiment_name") or run.name)
+        if run.id_of("comet") is None:
+            run.remember("comet", self._experiment.get_key())
+        self._experiment.log_parameters(dict(flat(without_secrets(run.settings))))
+
+    def log(self, figures: Figures) -> None:
+        """Logs the figures of one record."""
+        epoch = None if figures.epochs is None else int(figures.epochs)
+        self._experiment.log_metrics(dict(figures.values), step=figures.step, epoch=epoch)
+
+    def close(self, finished: bool) -> None:
+        """Ends the experiment."""
+        self._experiment.end()

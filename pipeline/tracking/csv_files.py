@@ -1,0 +1,50 @@
+"""One CSV file for each figure: `step` and the figure's name, as DeepSpeed's csv_monitor writes them."""
+
+import os
+import re
+from pathlib import Path
+
+from common import atomic
+from pipeline.tracking.tracker import Figures, TrackedRun
+
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+class CsvFiles:
+    """Appends figures to `directory/train_loss.csv` and so on. A `Tracker`.
+
+    Args:
+        run: rows of later steps than its are dropped.
+    Raises:
+        FileExistsError: the directory holds the figures of another run.
+    """
+
+    def __init__(self, directory: Path, run: TrackedRun) -> None:
+        place = os.path.abspath(directory)
+        there = sorted(directory.glob("*.csv"))
+        if run.id_of("csv") != place:
+            if there:
+                raise FileExistsError(f"{directory} holds CSV files of another run; choose another output_path")
+            run.remember("csv", place)
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in there:
+            _keep_until(path, run.step or -1)  # a start from step 0 writes the points of step 0 again
+        self._directory = directory
+
+    def log(self, figures: Figures) -> None:
+        """Appends a row to the file of each figure."""
+        for tag, value in figures.values.items():
+            path = self._directory / f"{_UNSAFE.sub('_', tag)}.csv"
+            header = "" if path.exists() else f"step,{_UNSAFE.sub('_', tag.rpartition('/')[2])}\n"
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{header}{figures.step},{value!r}\n")
+
+    def close(self, finished: bool) -> None:
+        """Nothing waits: every row is in its file."""
+
+
+def _keep_until(path: Path, step: int) -> None:
+    """Drops the rows of later steps, and a last row that a kill cut short."""
+    header, *rows = path.read_text(encoding="utf-8").splitlines(keepends=True) or [""]
+    kept = [row for row in rows if row.endswith("\n") and row.partition(",")[0].isdigit()]
+    atomic.write_text(path, header + "".join(row for row in kept if int(row.partition(",")[0]) <= step))

@@ -1,0 +1,55 @@
+"""Weights & Biases, also its offline mode (WANDB_MODE=offline)."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from pipeline.tracking.tracker import Figures, TrackedRun, without_secrets
+
+PROJECT = "albert-pretraining"
+LOGIN_SECONDS = 10
+"""How long a person at a terminal is asked for an API key. A run must not wait for an answer that never comes."""
+
+
+class WandbRun:
+    """Logs to one W&B run, which a resumed run continues. A `Tracker`.
+
+    The x axis is the figure `step`, because W&B's own step cannot go back after a resume.
+
+    Args:
+        block: the `wandb` block of the DeepSpeed JSON: project, group and team.
+    """
+
+    def __init__(self, run: TrackedRun, block: Mapping[str, Any]) -> None:
+        import wandb
+
+        identifier = run.id_of("wandb") or secrets.token_hex(8)
+        self._run: Any = wandb.init(
+            project=block.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
+            group=block.get("group"),
+            entity=block.get("team"),
+            name=run.name,
+            id=identifier,
+            resume="allow",
+            dir=os.environ.get("WANDB_DIR") or str(run.directory),
+            config=without_secrets(run.settings),
+            allow_val_change=True,
+            settings=wandb.Settings(
+                silent=True, console="off", login_timeout=LOGIN_SECONDS, disable_git=True, disable_code=True
+            ),
+        )
+        run.remember("wandb", identifier)
+        for axis in ("step", "tokens", "epochs"):
+            self._run.define_metric(axis, hidden=True)
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, figures: Figures) -> None:
+        """Logs the figures of one record."""
+        consumed = {"tokens": figures.tokens, "epochs": figures.epochs}
+        given = {name: value for name, value in consumed.items() if value is not None}
+        self._run.log({**figures.values, **given, "step": figures.step})
+
+    def close(self, finished: bool) -> None:
+        """Ends the W&B run; one that may be resumed is marked as failed until then."""
+        self._run.finish(exit_code=0 if finished else 1)

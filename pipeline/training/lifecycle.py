@@ -1,0 +1,246 @@
+"""The life of a run, common to pre-training and fine-tuning: check, open, introduce, train, finish.
+
+Prepared(settings) -> open_run -> introduce -> train -> finish
+"""
+
+import contextlib
+import json
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from common import atomic
+from common.errors import UserError
+from common.json_files import check_as
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint import run_directory, save_load
+from pipeline.distributed import collectives
+from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
+from pipeline.distributed.hangs import compilation, progress
+from pipeline.engine import workarounds
+from pipeline.engine.build import initialise
+from pipeline.engine.protocol import Engine
+from pipeline.tracking import choice
+from pipeline.training.divergence import TrainingFailed
+from pipeline.training.reporting.metrics_log import MetricsLog
+from pipeline.training.reporting.throughput import Throughput
+from pipeline.training.settings import RunSettings
+from pipeline.training.state import TrainState
+from pipeline.training.trainer import Trainer
+from pipeline.training.training_task import TrainingTask
+
+S = TypeVar("S", bound=RunSettings)
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[S]):
+    """A checked command line. It is a `pipeline.training.launch.Checked`.
+
+    Attributes:
+        output: the --output of the command.
+        runs: the settings of each run: one run, or one for each seed.
+        done: for each run, whether nothing is left to do.
+        finished: message if nothing is left to do for the whole command; "" if something is.
+    """
+
+    output: Path
+    runs: Sequence[S]
+    done: Sequence[bool]
+    finished: str
+    _on_disk: tuple[tuple[bool, bool], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_on_disk", self._look())
+
+    def _look(self) -> tuple[tuple[bool, bool], ...]:
+        """For each run, whether it was begun, and whether it has ended."""
+        return tuple(((run.output / "settings.json").exists(), is_done(run)) for run in self.runs)
+
+    def check_unchanged(self) -> None:
+        """Raises UserError if another command has begun or ended one of the runs since this command line was checked.
+
+        Called with the lock of the run, so that it stays true.
+        """
+        if self._look() != self._on_disk:
+            raise UserError(f"another command has trained in {self.output} meanwhile; give this command again")
+
+    @property
+    def host_timeout(self) -> float:
+        """Seconds without an answer after which a host counts as lost."""
+        return self.runs[0].host_timeout
+
+    @property
+    def hang_timeout(self) -> float:
+        """Seconds without progress after which a rank counts as hanging, at least; 0 for never."""
+        return self.runs[0].hang_timeout
+
+    def facts(self) -> dict[str, str]:
+        """What all ranks must agree on: the settings, the state of the runs on disk, and the precision."""
+        first = self.runs[0]
+        facts = {f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in first.identity().items()}
+        states = ", ".join(map(_state_on_disk, self.runs, self.done))
+        return facts | {f"the run in {self.output}": states, "the precision": first.engine.precision}
+
+
+def _state_on_disk(settings: RunSettings, done: bool) -> str:
+    if done:
+        return "finished"
+    return "begun" if (settings.output / "settings.json").exists() else "not there"
+
+
+def is_done(settings: RunSettings) -> bool:
+    """Whether the run is marked as done: trained and exported."""
+    return (settings.output / "done").exists()
+
+
+def check(
+    settings: RunSettings,
+    same: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    reopens: bool = False,
+) -> None:
+    """Checks the DeepSpeed JSON and the run's directory. Writes nothing.
+
+    Args:
+        same, defaults: see `run_directory.check_same_settings`.
+        reopens: whether a run that is done will go on.
+    Raises:
+        UserError: training would be wrong, or the directory holds a run with other settings or files that no run wrote.
+    """
+    workarounds.reject_unsafe_settings(settings.engine.json)
+    choice.check(settings.track, settings.engine.json)
+    run_directory.check_same_settings(settings.output, settings.identity(), same, defaults)
+    run_directory.check_output(settings.output, reopens)
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run whose engine is ready to train.
+
+    Attributes:
+        state: restored from the newest checkpoint, or that of a new run.
+        description: of the optimizer's parameter groups, one line each.
+    """
+
+    settings: RunSettings
+    control: ControlGroup
+    engine: Engine
+    state: TrainState
+    description: str
+
+
+def open_run(
+    settings: RunSettings, make_model: Callable[[], nn.Module], vocabulary: Vocabulary, control: ControlGroup
+) -> OpenRun:
+    """Writes the run's settings, makes the model and the engine, and loads the newest checkpoint. Collective.
+
+    Args:
+        make_model: makes the model with its initial weights; torch's random numbers are seeded before.
+        vocabulary: written into the run's directory.
+    """
+    progress.of_this_process().begin()
+    if control.rank == 0:
+        run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary)
+    control.barrier()
+    torch.manual_seed(settings.seed)
+    engine, description = initialise(make_model(), settings.engine)
+    saved = save_load.load_latest(engine, settings.output / "checkpoints")
+    state = TrainState()
+    if saved is not None:
+        state = check_as(saved, TrainState, settings.output / "checkpoints", "restore a whole checkpoint")
+        # Without a time limit and without patience a run ends at its last step only. So it has become longer since.
+        may_end_early = settings.max_hours is not None or settings.patience is not None
+        state.finished = state.finished and (may_end_early or state.step >= settings.steps)
+    return OpenRun(settings, control, engine, state, description)
+
+
+def introduce(run: OpenRun, subject: Sequence[str], rows: int, noun: str, details: Sequence[str]) -> None:
+    """Prints what the run will do, on rank 0.
+
+    Args:
+        subject: the first lines: model, task and data.
+        rows: number of rows or samples in the training data.
+        noun: "rows" or "samples".
+        details: further lines.
+    """
+    if run.control.rank != 0:
+        return
+    settings, engine = run.settings, run.settings.engine
+    print(
+        *subject,
+        run.description,
+        f"batch: {engine.describe_batch(noun)}; {settings.steps:,} steps = "
+        f"{settings.steps * engine.train_batch_size / rows:.2f} epochs of {rows:,} {noun}",
+        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        *details,
+        *(f"note: {note}" for note in engine.notes),
+        *([f"resuming from step {run.state.step}"] if run.state.step else []),
+        sep="\n",
+        flush=True,
+    )
+
+
+def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None) -> int:
+    """Trains to the end of the run. Collective.
+
+    Args:
+        signals: stop-signal handlers, already installed.
+        throughput: see `Trainer`.
+    Returns:
+        The exit status: 0; 1 if training failed; 75 if a signal ended it early. Rank 0 has printed why.
+    """
+    control, state = run.control, run.state
+    settings, json = run.settings, run.settings.engine.json
+    metrics_log = MetricsLog(
+        settings.output,
+        state.step,
+        enabled=control.rank == 0,
+        settings=settings.to_dict(),
+        on_gpu=run.engine.device.type != "cpu",
+        all_curves=settings.all_curves,
+        open_trackers=lambda tracked: choice.open_all(settings.track, json, tracked),
+        evaluation_due=state.evaluation_due is not None,
+    )
+    collectives.note()
+    hosts = control.gather(socket.gethostname()) or ()
+    trainer = Trainer(run.settings, run.engine, task, control, metrics_log, state, signals, throughput, hosts)
+    status = 0
+    try:
+        with compilation.recorded() if run.settings.execution.compile else contextlib.nullcontext():
+            stop_signal = trainer.train()
+        if stop_signal is not None:
+            status = EXIT_STOPPED
+            if control.rank == 0:
+                say_stopped(stop_signal, state.step)
+    except TrainingFailed as error:  # raised on all ranks together
+        status = 1
+        if control.rank == 0:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+    finally:
+        metrics_log.close(state.finished)
+        progress.of_this_process().enter("end")
+    if status:
+        control.barrier()  # the launcher ends all ranks as soon as one exits
+    return status
+
+
+def finish(run: OpenRun, export: Callable[[Path, Path], str], model: str = "the model") -> None:
+    """Exports the model and marks the run as done, on rank 0. Collective.
+
+    Args:
+        export: writes the model of the run in the first directory to the second, and returns the format for people.
+        model: which model is exported.
+    """
+    if run.control.rank == 0:
+        output, steps = run.settings.output, run.state.step
+        form = export(output, output / "export")
+        atomic.write_text(output / "done", f"{steps}\n")
+        print(f"finished after {steps} steps: {output / 'export'} holds {model} {form}")
+    run.control.barrier()

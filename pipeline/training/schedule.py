@@ -1,0 +1,151 @@
+"""The learning rate of every step, as pure functions of the step.
+
+Steps count from 0: the update of step `s` uses `rate(s)`. The functions keep no state, so a run that resumes at step
+`s` has no scheduler state to restore.
+"""
+
+import bisect
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from common.errors import UserError
+
+Schedule = Callable[[int], float]
+
+
+class Length(NamedTuple):
+    """The length of a run, in steps, which holds from `from_step` on."""
+
+    from_step: int
+    steps: int
+
+
+def albert(step: int, peak: float, warmup_steps: int, total_steps: int) -> float:
+    """The schedule of the paper's code (`create_optimizer`): a linear warm-up, then a linear decay to 0.
+
+    The decay line starts at step 0, not at the end of the warm-up. So the rate *drops* when the warm-up ends:
+    0.00176 * 3124/3125 at step 3124, then 0.00176 * (1 - 3125/125000) at step 3125.
+    """
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    return peak * max(0.0, 1.0 - step / total_steps)
+
+
+def warmup(step: int, steps: int, shape: str) -> float:
+    """Progress of a warm-up of `steps` steps, 0 to 1: "linear", or "log" (DeepSpeed's default)."""
+    if step >= steps:
+        return 1.0
+    return step / steps if shape == "linear" else math.log(step + 1) / math.log(max(2, steps))
+
+
+def constant(step: int, floor: float, peak: float, warmup_steps: int, shape: str) -> float:
+    """Warm-up from `floor` to `peak`, then constant at `peak` (DeepSpeed's WarmupLR)."""
+    return floor + (peak - floor) * warmup(step, warmup_steps, shape)
+
+
+def linear(step: int, floor: float, peak: float, warmup_steps: int, shape: str, total_steps: int) -> float:
+    """Warm-up from `floor` to `peak`, then linear decay to `floor` (DeepSpeed's WarmupDecayLR)."""
+    if step < warmup_steps:
+        return constant(step, floor, peak, warmup_steps, shape)
+    return floor + (peak - floor) * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+
+
+def cosine(
+    step: int,
+    peak: float,
+    warmup_ratio: float,
+    floor_ratio: float,
+    warmup_steps: int,
+    shape: str,
+    total_steps: int,
+) -> float:
+    """Warm-up from `warmup_ratio * peak`, then half a cosine to `floor_ratio * peak` (DeepSpeed's WarmupCosineLR)."""
+    if step < warmup_steps:
+        return peak * (warmup_ratio + (1.0 - warmup_ratio) * warmup(step, warmup_steps, shape))
+    progress = min(1.0, (step - warmup_steps + 1) / max(1, total_steps - warmup_steps))
+    return peak * (floor_ratio + (1.0 - floor_ratio) * (1.0 + math.cos(math.pi * progress)) / 2.0)
+
+
+def warmup_length(block: Mapping[str, Any] | None, warmup_steps: int | None, total_steps: int) -> int:
+    """The steps of the warm-up. See `from_config`."""
+    if warmup_steps is not None:
+        return warmup_steps
+    from_block = (block or {}).get("params", {}).get("warmup_num_steps")
+    return round(0.025 * total_steps) if from_block is None else int(from_block)
+
+
+def of_lengths(
+    block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, lengths: Sequence[Length]
+) -> Schedule:
+    """The schedule of a run whose length has changed: from each change on, that of a run of the new length.
+
+    The warm-up keeps its steps, those of the first length. So a run that is past its warm-up does not warm up again.
+
+    Args:
+        block, peak, warmup_steps: see `from_config`.
+        lengths: in ascending order; the first one from step 0 on.
+    Raises:
+        UserError: see `from_config`.
+    """
+    warmup_steps = warmup_length(block, warmup_steps, lengths[0].steps)
+    schedules = [from_config(block, peak, warmup_steps, length.steps) for length in lengths]
+
+    def rate(step: int) -> float:
+        number = max(0, bisect.bisect_right(lengths, step, key=lambda length: length.from_step) - 1)
+        return schedules[number](step)
+
+    return rate
+
+
+def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, total_steps: int) -> Schedule:
+    """The schedule of a DeepSpeed JSON's `scheduler` block; the paper's schedule without a block.
+
+    Args:
+        block: `{"type": WarmupLR | WarmupDecayLR | WarmupCosineLR, "params": {...}}` with DeepSpeed's names.
+        peak: learning rate of the optimizer block.
+        warmup_steps: of the command line; None for the block's, or 2.5 % of the steps (the paper's) without one.
+        total_steps: length of the run; the block's `total_num_steps` is ignored.
+    Raises:
+        UserError: an unknown type or parameter, or a warm-up that is longer than the run.
+    """
+    params = dict((block or {}).get("params", {}))
+    kind = (block or {}).get("type")
+    params.pop("total_num_steps", None)
+    shape = params.pop("warmup_type", "log")
+    if shape not in ("linear", "log"):
+        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear" or "log"')
+    warmup_steps = warmup_length(block, warmup_steps, total_steps)
+    params.pop("warmup_num_steps", None)
+    if not 0 <= warmup_steps <= total_steps:
+        raise UserError(f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lower --warmup-steps")
+    schedule: Schedule
+    if kind is None:
+        schedule = functools.partial(albert, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
+    elif kind in ("WarmupLR", "WarmupDecayLR"):
+        floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
+        if kind == "WarmupLR":
+            schedule = functools.partial(constant, floor=floor, peak=peak, warmup_steps=warmup_steps, shape=shape)
+        else:
+            schedule = functools.partial(
+                linear, floor=floor, peak=peak, warmup_steps=warmup_steps, shape=shape, total_steps=total_steps
+            )
+    elif kind == "WarmupCosineLR":
+        schedule = functools.partial(
+            cosine,
+            peak=peak,
+            warmup_ratio=float(params.pop("warmup_min_ratio", 0.0)),
+            floor_ratio=float(params.pop("cos_min_ratio", 0.0001)),
+            warmup_steps=warmup_steps,
+            shape=shape,
+            total_steps=total_steps,
+        )
+    else:
+        raise UserError(
+            f"scheduler.type {kind!r} is not known; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
+            "or no scheduler block for the paper's schedule"
+        )
+    if params:
+        raise UserError(f"scheduler.params.{min(params)} is not a parameter of {kind}; remove it")
+    return schedule

@@ -1,0 +1,349 @@
+"""The training loop. DeepSpeed's engine computes; the trainer decides when to log, evaluate, save and stop."""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from common.progress import Progress
+from pipeline.checkpoint import save_load
+from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
+from pipeline.data import rng
+from pipeline.data.prefetch import prefetch, to_device
+from pipeline.distributed import collective_times
+from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.exits import StopSignals
+from pipeline.distributed.hangs import progress
+from pipeline.engine import step as engine_step
+from pipeline.engine import zero_layout
+from pipeline.engine.protocol import Engine
+from pipeline.training import divergence
+from pipeline.training.deadline import SLOWEST_SAVE, Deadline, schedule_step
+from pipeline.training.divergence import NonFiniteLossCounter, TrainingFailed
+from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
+from pipeline.training.reporting.clock import Clock
+from pipeline.training.reporting.console import Console, evaluation_line
+from pipeline.training.reporting.metrics import Meter, sum_over_ranks
+from pipeline.training.reporting.metrics_log import MetricsLog
+from pipeline.training.reporting.stragglers import Stragglers
+from pipeline.training.reporting.throughput import Throughput, peak_memory_gb
+from pipeline.training.settings import RunSettings
+from pipeline.training.state import TrainState
+from pipeline.training.training_task import TrainingTask
+
+
+class Agreement(NamedTuple):
+    """What all ranks agree on before a step.
+
+    Attributes:
+        stop_signal: the signal that ends training; None to continue.
+        progress: of the run, 0 to 1, by the clock of rank 0; at 1 the next step is the last.
+        label_counts: of the global batch, see `TrainingTask.label_counts`.
+    """
+
+    stop_signal: int | None
+    progress: float
+    label_counts: Any
+
+
+@dataclass
+class Trainer:
+    """Trains `engine` on the batches of `task`, starting from `state`.
+
+    Attributes:
+        signals: stop-signal handlers; signals received before training count.
+        throughput: computes speeds; None leaves out TFLOP/s.
+        hosts: host name of each rank, on rank 0.
+    """
+
+    settings: RunSettings
+    engine: Engine
+    task: TrainingTask
+    control: ControlGroup
+    metrics_log: MetricsLog
+    state: TrainState
+    signals: StopSignals
+    throughput: Throughput | None = None
+    hosts: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        settings, state, is_rank_0 = self.settings, self.state, self.control.rank == 0
+        self.schedule = settings.schedule()
+        self.clock = Clock(state.seconds)
+        self.console = Console(settings.steps, state.step, on_gpu=self.engine.device.type != "cpu")
+        saved_bytes = BYTES_A_PARAMETER * engine_step.parameter_count(self.engine)
+        self.deadline = Deadline(settings.steps, settings.max_hours, saved_bytes)
+        self.progress = progress.of_this_process()
+        self.progress.took_save(saved_bytes / SLOWEST_SAVE)
+        self.loss_counter = NonFiniteLossCounter(self.engine.device)
+        self.meter = Meter(self.task.sums_kind, self.engine.device)
+        if state.meter is not None:
+            self.meter.load(state.meter)  # on all ranks, so that all of them refuse sums that do not fit
+            if not is_rank_0:
+                self.meter.reset()  # the sums are already those of all ranks
+        self.bar = Progress(self.task.name, settings.steps - state.step, "steps", enabled=is_rank_0, plain_lines=False)
+        self._pace = EvaluationPace(self.control, self.signals)
+        self._collective_times = collective_times.of_this_process()
+        self._stragglers = Stragglers(self.control.rank, self.control.world_size, self.hosts)
+        self._throughput = self.throughput or Throughput(None, self.control.world_size, None)
+        self._overflow_explained = self.engine.skipped_steps > 0
+        self._saved_step = state.step or None  # a resumed run starts at a checkpoint
+        self._scores: dict[int, float] = {}  # by evaluated step: each checkpoint is saved with the score of its step
+
+    def train(self) -> int | None:
+        """Trains to the end of the run. Collective.
+
+        Returns:
+            None if the final step was completed and saved. Otherwise the number of the signal that ended training
+            early, after a save.
+        Raises:
+            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, or the last save failed.
+        """
+        settings, state, task = self.settings, self.state, self.task
+        if state.finished:
+            return None
+        if task.evaluates:
+            with self.progress.during("evaluation"):
+                self._try_evaluation()
+
+        with self.bar:
+            if state.evaluation_due is not None:
+                stop_signal = self._after_step(state.evaluation_due == "last", evaluate=True, save=True)
+                if stop_signal is not None or state.finished:
+                    return stop_signal
+            for micro_batches in self._fetched(prefetch(task.steps(state.step))):
+                began = time.perf_counter()
+                agreed = self._agree(micro_batches)
+                if agreed.stop_signal is not None:
+                    if state.step != self._saved_step:  # saving again would discard this step's score
+                        self._save(must_succeed=True)
+                    return agreed.stop_signal
+                rate = self._set_learning_rate(agreed.progress)
+                self._step(micro_batches, agreed.label_counts)
+                state.step += 1
+                last = state.step == settings.steps or agreed.progress >= 1.0
+                self.deadline.took("step", time.perf_counter() - began)
+                self.progress.took_step(time.perf_counter() - began)
+
+                if state.step % settings.log_interval == 0 or last:
+                    self._report(rate, last)
+                self.bar.update(1)
+                evaluate = task.evaluates and (state.step % settings.eval_interval == 0 or last)
+                stop_signal = self._after_step(last, evaluate, save=state.step % settings.save_interval == 0)
+                if stop_signal is not None or state.finished:
+                    return stop_signal
+        return None
+
+    def _after_step(self, last: bool, evaluate: bool, save: bool) -> int | None:
+        """Evaluates and saves after a step, as far as it is due. Sets `state.finished`.
+
+        Args:
+            last: whether the step is the last one; a run that is out of patience ends as well.
+        Returns:
+            The number of the signal that ended the evaluation early. The checkpoint then says that it is due.
+        """
+        if evaluate:
+            try:
+                self._evaluate()
+            except EvaluationLeft as error:
+                self.engine.train()
+                self.state.evaluation_due = "last" if last else "earlier"
+                self._save(must_succeed=True)
+                return error.stop_signal
+            last = last or self._is_out_of_patience()
+        self.state.evaluation_due = None
+        self.state.finished = last
+        if save or last:
+            self._save(must_succeed=last)
+        return None
+
+    def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """Waits for the micro-batches of each step."""
+        waiting = self.clock.waiting(steps)
+        while True:
+            self.progress.step = self.state.step + 1
+            self.progress.enter("data")
+            try:
+                micro_batches = next(waiting)
+            except StopIteration:
+                return
+            yield micro_batches
+
+    def _agree(self, micro_batches: Sequence[Any]) -> Agreement:
+        """Agrees with the other ranks on the next step. Collective, on the host."""
+        self.progress.enter("agreement")
+        progress = self.deadline.progress(self.state.step, self.clock.seconds())
+        times = self._collective_times.end_step()
+        stops, (progress,), work, label_counts = sum_over_ranks(
+            self.control,
+            self.signals.flags(),
+            [progress if self.control.rank == 0 else 0.0],  # the ranks' clocks differ
+            self._stragglers.own_work(times),
+            self.task.label_counts(micro_batches),
+        )
+        self._stragglers.add(work, times)
+        return Agreement(self.signals.first(stops), progress, label_counts)
+
+    def _set_learning_rate(self, progress: float) -> float:
+        """Sets and returns the learning rate of the next step."""
+        step = self.state.step
+        if self.settings.max_hours is not None:
+            step = schedule_step(progress, step, self.settings.steps)
+        rate = self.schedule(step)
+        engine_step.set_learning_rate(self.engine, rate)
+        return rate
+
+    def _step(self, micro_batches: Sequence[Any], label_counts: Any) -> None:
+        """Makes one optimizer step; DeepSpeed updates the weights in the last of its micro-steps."""
+        torch.manual_seed(dropout_seed(self.settings.seed, self.state.step, self.control.rank))
+        micro_batches_per_step = self.settings.engine.world_size * self.settings.engine.accumulation_steps
+        for number, batch in enumerate(micro_batches, 1):
+            self.progress.enter("forward", number)
+            tensors = to_device(batch, self.engine.device)
+            output = self.engine(**tensors)
+            loss = self.task.loss(output, label_counts, micro_batches_per_step)  # ()
+            self.progress.enter("backward", number)
+            self.engine.backward(loss)
+            self.progress.enter("optimizer", number)
+            self._update()
+            self.meter.add(self.task.sums(output, tensors))
+            self.loss_counter.add(loss)
+        self.loss_counter.end_step()
+
+    def _update(self) -> None:
+        try:
+            engine_step.step(self.engine)
+        except engine_step.LossScaleAtFloor as error:
+            raise TrainingFailed(
+                f"gradients overflow at step {self.state.step} with the fp16 loss scale at its floor, "
+                f"{error.loss_scale:g}; {divergence.REMEDY}"
+            ) from None
+
+    def _last_loss_is_finite(self) -> bool:
+        """Whether the loss of the last step was finite on every rank. Waits for the device; collective.
+
+        Raises:
+            TrainingFailed: the loss has been non-finite for too many consecutive steps.
+        """
+        steps = self.loss_counter.consecutive_steps()
+        ranks_now, ranks_too_long = self.control.sum([steps > 0, steps >= divergence.NON_FINITE_STEPS])
+        if ranks_too_long:
+            raise TrainingFailed(
+                f"the loss has been infinite or no number for {divergence.NON_FINITE_STEPS} steps or more at step "
+                f"{self.state.step}, on {ranks_too_long:.0f} of {self.control.world_size} ranks; {divergence.REMEDY}"
+            )
+        return not ranks_now
+
+    def _report(self, rate: float, last: bool) -> None:
+        """Logs the metrics of the steps since the last report. Apart from evaluations and saves, only this waits for
+        the device."""
+        self.progress.enter("logging")
+        self._last_loss_is_finite()
+        (totals,) = sum_over_ranks(self.control, self.meter.totals())
+        self.meter.reset()
+        lap = self.clock.lap()
+        self.state.tokens += int(totals.tokens)
+        samples = self.state.step * self.settings.engine.train_batch_size
+        metrics = self.task.summarise(totals) | self.task.data_progress(samples)
+        metrics |= {
+            "samples": samples,
+            "tokens": self.state.tokens,
+            "learning_rate": rate,
+            "grad_norm": engine_step.gradient_norm(self.engine),
+            "loss_scale": zero_layout.loss_scale(self.engine),
+            "overflow_steps": int(self.engine.skipped_steps),
+            **self._throughput.metrics(totals.tokens, totals.rows, lap),
+            **self._stragglers.metrics(),
+            "peak_memory_gb": peak_memory_gb(self.engine.device),
+            "seconds": self.clock.seconds(),
+        }
+        if (ratios := engine_step.trust_ratios(self.engine)) is not None:
+            metrics["trust_ratios"] = ratios
+        self.metrics_log.log(self.state.step, metrics)
+        hours = self.settings.max_hours
+        seconds_left = math.inf if hours is None else max(0.0, 3600 * hours - metrics["seconds"])
+        if (line := self.console.training_line(self.state.step, metrics, last, seconds_left)) is not None:
+            self.bar.say(line)
+        if line := self._stragglers.line(metrics):
+            self.bar.say(line)
+        if metrics["overflow_steps"] and not self._overflow_explained:
+            self._overflow_explained = True
+            skipped, scale = metrics["overflow_steps"], metrics["loss_scale"]
+            self.bar.say(divergence.explain_overflow(skipped, self.state.step, scale))
+
+    def _try_evaluation(self) -> None:
+        """Evaluates on a few batches, so that a broken evaluation shows before the first step."""
+        began = time.perf_counter()
+        evaluation, fraction = self.task.try_evaluation(self.engine)
+        self.deadline.took("evaluation", (time.perf_counter() - began) / fraction)
+        if evaluation is None:
+            return
+        value = evaluation.metrics[evaluation.shown]
+        if not math.isfinite(value):
+            raise TrainingFailed(
+                f"the held-out {evaluation.shown} is {value} after {self.state.step} steps; check the data, the "
+                "checkpoint and the precision"
+            )
+        if self.state.step == 0:
+            self.metrics_log.log(0, evaluation.metrics, "eval", recorded=False)
+        self.bar.say(evaluation_line(self.state.step, evaluation.metrics, evaluation.shown, evaluation.tasks, fraction))
+
+    def _evaluate(self) -> None:
+        began = time.perf_counter()
+        self._collective_times.leave_out()
+        with self.clock.paused(), self.progress.during("evaluation"):
+            evaluation = self.task.evaluate(self.engine, self._pace)
+        self.deadline.took("evaluation", time.perf_counter() - began)
+        state = self.state
+        self._scores[state.step] = evaluation.score
+        if state.best_score is None or evaluation.score > state.best_score:
+            state.best_score, state.best_step = evaluation.score, state.step
+        samples = state.step * self.settings.engine.train_batch_size
+        self.metrics_log.log(state.step, evaluation.metrics | {"samples": samples}, "eval")
+        self.bar.say(evaluation_line(state.step, evaluation.metrics, evaluation.shown, evaluation.tasks))
+
+    def _is_out_of_patience(self) -> bool:
+        state, patience = self.state, self.settings.patience
+        if patience is None or state.best_score is None:
+            return False
+        return state.step - state.best_step >= patience
+
+    def _save(self, must_succeed: bool) -> None:
+        """Saves a checkpoint. Weights whose last loss is not finite are not saved.
+
+        The last save of a run must succeed. Training goes on after any other save that fails: it costs time only if
+        the run is killed before the next save.
+        """
+        step = self.state.step
+        self.progress.enter("save")
+        self._collective_times.leave_out()
+        if not self._last_loss_is_finite():
+            if must_succeed:
+                raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {divergence.REMEDY}")
+            self.bar.say(f"no checkpoint of step {step}: its loss is infinite or no number")
+            return
+        began = time.perf_counter()
+        self.state.seconds = self.clock.seconds()
+        self.state.meter = self.control.sum(self.meter.totals())
+        directory, keep = self.settings.output / "checkpoints", self.settings.kept_checkpoints
+        with self.clock.paused():
+            try:
+                save_load.save(self.engine, directory, asdict(self.state), keep=keep, score=self._scores.get(step))
+            except save_load.SaveFailed as error:
+                if must_succeed:
+                    raise TrainingFailed(f"the checkpoint of step {step} failed: {error}") from None
+                self.bar.say(f"checkpoint of step {step} failed, training goes on: {error}")
+                return
+        self._saved_step = step
+        seconds = time.perf_counter() - began
+        self.deadline.took("save", seconds)
+        self.progress.took_save(seconds)
+        self.metrics_log.log(step, {"checkpoint_seconds": seconds}, "save")
+
+
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of a rank's dropout in a step. It depends on nothing else, so a resumed run draws the same values."""
+    return int(rng.random_uint64(seed, rng.Purpose.DROPOUT, step, rank, 1)[0] >> 1)

@@ -1,0 +1,97 @@
+"""What a `Trainer` trains on. Pre-training and fine-tuning are each a `TrainingTask`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from torch import Tensor
+
+from pipeline.engine.protocol import Engine
+from pipeline.training.evaluation_pace import Pace
+
+
+class Evaluation(NamedTuple):
+    """The result of an evaluation.
+
+    Attributes:
+        metrics: for metrics.jsonl and TensorBoard.
+        score: higher is better; the checkpoint with the highest score is kept.
+        shown: name of the metric that the console shows.
+        tasks: "mlm", "sop" and "nsp", as far as the run trains them; the console shows their accuracies.
+    """
+
+    metrics: dict[str, Any]
+    score: float
+    shown: str
+    tasks: tuple[str, ...] = ()
+
+
+class TrainingTask(Protocol):
+    """The batches of a run, their loss and their metrics.
+
+    A batch is a NamedTuple of numpy arrays, whose fields are the arguments of the model.
+
+    Attributes:
+        name: shown on the progress bar.
+        sums_kind: NamedTuple class of `sums`. Its fields are the task's; `tokens` and `rows` are among them.
+        evaluates: whether there is data to evaluate on.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sums_kind(self) -> type[Any]: ...
+    @property
+    def evaluates(self) -> bool: ...
+
+    def steps(self, first: int) -> Iterator[list[Any]]:
+        """This rank's micro-batches of each step, from step `first` to the last step of the run."""
+        ...
+
+    def label_counts(self, micro_batches: Sequence[Any]) -> Any:
+        """The number of labels of each kind in this rank's micro-batches of a step, a NamedTuple of floats.
+
+        Summed over all ranks, they are the denominators of `loss`.
+        """
+        ...
+
+    def loss(self, output: Any, label_counts: Any, micro_batches_per_step: int) -> Tensor:
+        """What one micro-batch adds to the mean loss of the global batch, a scalar ().
+
+        The mean is over all labels of the global batch. It does not depend on how the global batch is divided into
+        ranks and micro-steps. DeepSpeed averages the gradients over all micro-batches of a step; the factor
+        `micro_batches_per_step` turns that average into a sum.
+
+        Args:
+            output: of the model.
+            label_counts: of the global batch.
+            micro_batches_per_step: ranks x micro-steps.
+        """
+        ...
+
+    def sums(self, output: Any, tensors: dict[str, Tensor]) -> Any:
+        """The sums of one batch, a NamedTuple of class `sums_kind` of scalars () on the device."""
+        ...
+
+    def summarise(self, totals: Any) -> dict[str, Any]:
+        """The metrics of summed-up `sums`; "loss" is one of them."""
+        ...
+
+    def data_progress(self, samples: int) -> dict[str, Any]:
+        """Metrics of how much of the data a run has consumed after `samples` samples; {} if there are none."""
+        ...
+
+    def try_evaluation(self, engine: Engine) -> tuple[Evaluation | None, float]:
+        """Evaluates on a few batches before the first step, so that a broken evaluation shows at once. Collective.
+
+        Returns:
+            The evaluation, or None if so few batches mean nothing; and its size as a fraction of a whole evaluation.
+        """
+        ...
+
+    def evaluate(self, engine: Engine, pace: Pace) -> Evaluation:
+        """Evaluates, on the same data every time. Leaves the engine in training mode. Collective.
+
+        Args:
+            pace: every batch passes through it; it may raise EvaluationLeft.
+        """
+        ...

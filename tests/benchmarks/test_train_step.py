@@ -1,0 +1,122 @@
+"""The measurement beside `transformers`: the same work for both, and a result that says what it was measured on."""
+
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.autograd import DeviceType
+
+from benchmarks import train_step
+from benchmarks.examples import draw, open_collator
+from benchmarks.systems import make_systems
+from benchmarks.time_shares import sum_by_kind
+from model import AlbertConfig, ExecutionOptions
+from pipeline.planning import time as plan_time
+
+pytestmark = pytest.mark.slow
+
+CPU = torch.device("cpu")
+SMALL = AlbertConfig(
+    vocab_size=200,
+    hidden_size=32,
+    num_attention_heads=4,
+    num_hidden_layers=2,
+    intermediate_size=64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=64,
+)
+
+
+def test_both_forms_hold_the_same_pairs(corpus):
+    examples = draw(open_collator(corpus.train), 0, rows=3, device=CPU)
+    packed = examples.packed
+    rows = {name: torch.cat([batch[name] for batch in examples.padded]) for name in examples.padded[0]}
+    assert rows["input_ids"].shape == (examples.pairs, 64)
+    mask = rows["attention_mask"].bool()
+    # Sequences follow each other in both, so their tokens do, too.
+    assert rows["input_ids"][mask].tolist() == packed["input_ids"][packed["sequence_ids"] >= 0].tolist()
+    assert rows["token_type_ids"][mask].tolist() == packed["token_type_ids"][packed["sequence_ids"] >= 0].tolist()
+    assert examples.tokens == int(mask.sum())
+    used = packed["masked_labels"] != -100
+    assert sorted(rows["labels"][rows["labels"] != -100].tolist()) == sorted(packed["masked_labels"][used].tolist())
+    assert rows["sentence_order_label"].numel() == examples.pairs
+
+
+def test_both_systems_start_from_the_same_weights_and_losses(corpus):
+    this, compiled, reference = make_systems(SMALL, torch.float32, CPU, compiled=True)
+    assert [system.name for system in (this, compiled, reference)] == ["this", "this, compiled", "transformers"]
+    for one, other in zip(this.model.parameters(), compiled.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+    examples = draw(open_collator(corpus.train), 0, rows=2, device=CPU)
+    assert train_step.loss_difference(this, reference, examples) < 1e-6
+    assert len(this.optimizer.weights) == len(reference.optimizer.weights)
+    before = [weight.detach().clone() for weight in this.optimizer.weights]
+    this.step(examples)
+    assert any(not torch.equal(one, other) for one, other in zip(before, this.optimizer.weights))
+    assert all(weight.grad is None for weight in this.optimizer.weights)
+
+
+def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
+    out = tmp_path / "result"
+    words = ["--data", str(corpus.train), "--model", "albert-tiny", "--precision", "fp32", "--rounds", "1"]
+    assert train_step.main([*words, "--device", "cpu", "--micro-batch", "2", "--threads", "1", "--out", str(out)]) == 0
+    result = json.loads(out.with_suffix(".json").read_text())
+    assert result["format"] == plan_time.BENCHMARK_FORMAT
+    assert {"date", "device", "hardware", "versions"} <= result.keys()
+    this, reference = result["measurements"]
+    assert (this["system"], reference["system"]) == ("this", "transformers")
+    assert this["speedup"] == pytest.approx(reference["step_seconds"] / this["step_seconds"])
+    assert this["memory_ratio"] == this["memory_bytes"] / reference["memory_bytes"]
+    assert this["loss_difference"] < 1e-5
+    assert "tflops" in this
+    assert "tflops" not in reference  # what it computes is another sum
+    assert sum(this["time_shares"].values()) == pytest.approx(1.0)
+    table = out.with_suffix(".md").read_text()
+    assert table.endswith(capsys.readouterr().out)
+    assert f"| {this['speedup']:.2f} |" in table
+
+
+def test_a_kernel_of_a_gpu_counts_once_under_the_name_of_its_operator():
+    def event(key, device, microseconds):
+        return SimpleNamespace(key=key, device_type=device, self_device_time_total=microseconds, self_cpu_time_total=1)
+
+    on_both = [event("aten::mm", DeviceType.CPU, 60), event("nvjet_hsh_128x256_64x4_2x1", DeviceType.CUDA, 60)]
+    on_both += [event("triton_poi_fused_gelu_0", DeviceType.CPU, 40), event("triton_poi_fused_0", DeviceType.CUDA, 40)]
+    assert sum_by_kind(on_both, on_gpu=True) == {"linear layers": 60, "fused kernels": 40}
+    assert sum_by_kind(on_both, on_gpu=False) == {"linear layers": 1, "fused kernels": 1}
+
+
+def test_every_micro_batch_has_a_compiled_graph_of_its_own(corpus, monkeypatch):
+    """torch.compile gives a second size a graph of unknown sizes, which is slower, and after eight graphs gives up."""
+    compiled = partial(ExecutionOptions, compile_backend="aot_eager")
+    monkeypatch.setattr("benchmarks.systems.ExecutionOptions", compiled)
+    systems = make_systems(SMALL, torch.float32, CPU, compiled=True)
+    collator = open_collator(corpus.train)
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for micro_batch in (1, 2, 3):
+            rows = train_step._compare(systems, collator, micro_batch, rounds=1, device=CPU)
+            assert [row["system"] for row in rows] == ["this", "this, compiled", "transformers"]
+
+
+def test_a_step_that_memory_does_not_suffice_for_leaves_nothing_behind(corpus, monkeypatch):
+    this, reference = make_systems(SMALL, torch.bfloat16, CPU, compiled=False)
+    collator = open_collator(corpus.train)
+
+    def run_out():
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(this.optimizer.lamb, "step", run_out)
+    (row,) = train_step._compare([this, reference], collator, 1, rounds=1, device=CPU)
+    assert row["system"] == "transformers"
+    assert all(weight.grad is None for weight in (*this.optimizer.weights, *this.optimizer.masters))
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    for words in (["--data", str(tmp_path)], ["--data", str(tmp_path), "--device", "cuda"]):
+        if "cuda" in words and torch.cuda.is_available():
+            continue
+        assert train_step.main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1

@@ -1,0 +1,89 @@
+"""Atomic writing: a file is either absent, the old one, or the complete new one."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common import atomic
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """What os.fsync and os.replace were called with, in order: ("fsync" or "rename", whether it is a directory)."""
+    calls: list[tuple[str, bool]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(descriptor: int) -> None:
+        calls.append(("fsync", os.path.isdir(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def record_replace(source: Path, target: Path) -> None:
+        calls.append(("rename", Path(source).is_dir()))
+        replace(source, target)
+
+    monkeypatch.setattr(atomic.os, "fsync", record_fsync)
+    monkeypatch.setattr(atomic.os, "replace", record_replace)
+    return calls
+
+
+def write_half(path: Path) -> None:
+    """Begins to write a file, and fails."""
+    with atomic.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise ZeroDivisionError
+
+
+def test_a_file_is_synced_before_its_rename_and_its_directory_after_it(
+    tmp_path: Path, synced: list[tuple[str, bool]]
+) -> None:
+    atomic.write_text(tmp_path / "file", "content")
+    assert synced == [("fsync", False), ("rename", False), ("fsync", True)]
+    assert (tmp_path / "file").read_text() == "content"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, exists: bool) -> None:
+    target = tmp_path / "file"
+    if exists:
+        target.write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        write_half(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"] * exists
+    assert not exists or target.read_text() == "old"
+
+
+def test_a_kill_between_writing_and_renaming_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("old")
+    # The process kills itself in the place of the rename: the new content is written and synced by then.
+    script = """
+import os, signal, sys
+from pathlib import Path
+from common import atomic
+atomic.os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+atomic.write_text(Path(sys.argv[1]), "new")
+"""
+    result = subprocess.run([sys.executable, "-c", script, str(target)], cwd=Path(__file__).parents[2], check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert target.read_text() == "old"
+    (leftover,) = (path for path in tmp_path.iterdir() if path != target)
+    assert leftover.name.startswith(".file.")
+    assert leftover.name.endswith(".tmp")
+    assert leftover.read_text() == "new"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o002])
+def test_a_file_that_only_its_owner_may_read_gets_the_mode_of_the_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "file"
+    path.touch(0o600)
+    before = os.umask(umask)
+    try:
+        atomic.set_default_mode(path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

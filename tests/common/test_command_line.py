@@ -1,0 +1,58 @@
+"""Mistakes on a command line, and errors of files, are one line and status 2."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from common.command_line import Parser, in_one_line
+from common.errors import UserError
+
+
+def parser() -> Parser:
+    made = Parser(prog="tool")
+    made.add_argument("--out", type=Path, metavar="DIR")
+    made.add_argument("--data", nargs="+", metavar="DIR[:WEIGHT]")
+    made.add_argument("--name", metavar="TEXT")
+    made.add_argument("file", nargs="?", type=Path)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["--out", ""], "of --out"),
+        (["--out= "], "of --out"),
+        (["--data", "a", ""], "of --data"),
+        ([""], "after tool"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_directory(words: list[str], where: str) -> None:
+    for parse in (parser().parse_all, parser().parse_args):
+        with pytest.raises(UserError, match=f"the argument {where} is empty, as from an unset variable of the shell"):
+            parse(words)
+
+
+def test_another_value_may_be_empty() -> None:
+    assert parser().parse_all(["--name", "", "--out", "."]).name == ""
+
+
+def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def read() -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/a/b")
+
+    def refuse() -> None:
+        raise UserError("no; do this")
+
+    assert in_one_line(lambda: 75) == 75
+    assert in_one_line(lambda: None) == 0
+    assert [in_one_line(read), in_one_line(refuse)] == [2, 2]
+    said = capsys.readouterr().err
+    assert said == "error: /a/b: Permission denied; make it accessible, or choose another place\nerror: no; do this\n"
+
+    def fail() -> None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        in_one_line(fail)

@@ -1,0 +1,83 @@
+"""Numbers in the environment that a launcher, or a person, has set."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.environment import whole_number
+from common.errors import UserError
+from data_prep.mpi.executor import launched_rank, launched_size
+
+WRONG = ("", "x", "-1", "1.5", "1e3", " 1", "²", "9" * 5000, str(2**31))
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_number_is_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("RANK", text)
+    with pytest.raises(UserError, match=r"RANK is .* no whole number from 0 to 2147483647") as raised:
+        whole_number("RANK")
+    assert len(str(raised.value)) < 300
+
+
+def test_a_number_in_its_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    assert whole_number("MASTER_PORT", 1, 65535) == 29500
+    monkeypatch.setenv("MASTER_PORT", "99999")
+    with pytest.raises(UserError, match="'99999', which is no whole number from 1 to 65535"):
+        whole_number("MASTER_PORT", 1, 65535)
+    monkeypatch.delenv("MASTER_PORT")
+    assert whole_number("MASTER_PORT", default=7) == 7
+    with pytest.raises(UserError, match="is not set"):
+        whole_number("MASTER_PORT")
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"])
+def test_sizes_of_launchers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "many")
+    with pytest.raises(UserError, match=f"{name} is 'many'"):
+        launched_size()
+
+
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"])
+def test_ranks_of_launchers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "first")
+    with pytest.raises(UserError, match=f"{name} is 'first'"):
+        launched_rank()
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "message"),
+    [
+        (["data_prep", "verify", "x"], {"SLURM_PROCID": "x"}, "SLURM_PROCID is 'x'"),
+        (
+            ["data_prep", "verify", "x"],
+            {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "x"},
+            "SLURM_STEP_NUM_TASKS",
+        ),
+        (["pipeline.pretrain"], {"RANK": "x"}, "WORLD_SIZE is not set"),
+        (["pipeline.pretrain"], {"RANK": "2", "WORLD_SIZE": "2"}, "RANK is '2'"),
+        (
+            ["pipeline.finetune"],
+            {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "99999"},
+            "MASTER_PORT is '99999'",
+        ),
+        (["pipeline.pretrain"], {"OMPI_COMM_WORLD_SIZE": "two"}, "OMPI_COMM_WORLD_SIZE is 'two'"),
+    ],
+)
+def test_commands_print_one_line(words: list[str], variables: dict[str, str], message: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "DS_ACCELERATOR": "cpu", **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("error: the environment variable ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1

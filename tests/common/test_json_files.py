@@ -1,0 +1,158 @@
+"""Files that are read as JSON: what may lie in their place, and what a value may be."""
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import UserError
+from common.json_files import (
+    Count,
+    Finite,
+    Probability,
+    check_as,
+    parse_object,
+    read_as,
+    read_bytes,
+    read_object,
+    read_text,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    bytes: Count
+    shape: tuple[int, ...] = ()
+
+
+@dataclass
+class Manifest:
+    parts: list[Part]
+    fill: Probability = 0.0
+    score: Finite | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_a_file_becomes_the_type_and_missing_keys_their_defaults(tmp_path: Path) -> None:
+    path = written(tmp_path / "m.json", '{"parts": [{"name": "a", "bytes": 3, "shape": [2, 3]}], "fill": 1}')
+    assert read_as(path, Manifest, "") == Manifest([Part("a", 3, (2, 3))], 1.0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"parts": [{"name": "a"}]}', "lacks the key parts.0.bytes"),
+        ('{"parts": [], "zeal": 1}', "has the unknown key zeal"),
+        ('{"parts": [{"name": "a", "bytes": -1}]}', "has parts.0.bytes = -1, which should be greater"),
+        ('{"parts": [{"name": "a", "bytes": 9223372036854775808}]}', "has parts.0.bytes = 9223372036854775808"),
+        ('{"parts": [{"name": "a", "bytes": true}]}', "has parts.0.bytes = True, which should be a valid integer"),
+        ('{"parts": [{"name": "a", "bytes": 1.0}]}', "has parts.0.bytes = 1.0"),
+        ('{"parts": [{"name": "a", "bytes": "1"}]}', "has parts.0.bytes = '1'"),
+        ('{"parts": [], "fill": 1.5}', "has fill = 1.5"),
+        ('{"parts": [], "score": 1e999}', "has score = inf"),
+        ('{"parts": [], "score": NaN}', "is no valid JSON"),
+        ('{"parts": {}}', "has parts = {}"),
+        ("[1]", "holds no JSON object"),
+        ("", "is no valid JSON"),
+        ('{"parts": []', "is no valid JSON"),
+        ("[" * 100_000, "is no valid JSON .*recursion limit"),
+        ('{"a": ' * 100_000, "is no valid JSON .*recursion limit"),
+        ('{"parts": ' + "9" * 4301 + "}", "is no valid JSON .*out of range"),
+        (b'{"parts": "\xff"}', "is no valid JSON"),
+        ('{"parts": "\\ud800"}', "is no valid JSON"),
+        ('{"parts": [], "a\\nb": 1}', r"has the unknown key a\\nb"),
+    ],
+)
+def test_what_cannot_be_is_one_line_with_the_key(tmp_path: Path, content: str | bytes, message: str) -> None:
+    path = written(tmp_path / "m.json", content)
+    with pytest.raises(UserError, match=message) as raised:
+        read_as(path, Manifest, "make it again")
+    assert str(raised.value).startswith(f"{path} ")
+    assert str(raised.value).endswith("; make it again")
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 1000
+
+
+def test_other_keys_may_be_left_out() -> None:
+    assert check_as({"parts": [], "zeal": 1}, Manifest, "m", "", extra="ignore") == Manifest([])
+
+
+def test_several_faults_are_counted(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"parts\.0\.name.*\(and 2 more faults\)"):
+        check_as({"parts": [{"name": 1, "bytes": ""}], "fill": 7}, Manifest, "m", "")
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    began = time.monotonic()
+    for path, message in (
+        (tmp_path / "fifo", "is a FIFO instead of a file"),
+        (tmp_path / "directory", "is a directory instead of a file"),
+        (Path("/dev/zero"), "is a device instead of a file"),
+        (tmp_path / "link", "does not exist"),
+        (tmp_path / "loop", "cannot be read"),
+        (tmp_path / "missing", "does not exist"),
+        (tmp_path / ("n" * 300), "cannot be read .*too long"),
+        (tmp_path / "nul\0", "is no file name"),
+    ):
+        with pytest.raises(UserError, match=message):
+            read_bytes(path, "name another")
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(written(tmp_path / "m.json", "{}"))
+    assert read_object(tmp_path / "link", "") == {}
+
+
+def test_a_large_file_is_refused_without_being_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UserError, match="more than 1,000 bytes"):
+        read_bytes(path, "", max_bytes=1000)
+
+
+def test_text_that_is_not_utf_8(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"not UTF-8 text \(byte 2\)"):
+        read_text(written(tmp_path / "text", b"ab\xff"), "")
+
+
+def test_nan_where_it_is_allowed() -> None:
+    assert str(parse_object(b'{"a": NaN}', "m", "", allow_nan=True)["a"]) == "nan"
+
+
+def test_a_manifest_of_ten_thousand_files_is_read_in_a_second(tmp_path: Path) -> None:
+    parts = [{"name": f"shard-{number:05d}.arrow", "bytes": 10**9 + number} for number in range(10_000)]
+    path = written(tmp_path / "m.json", json.dumps({"parts": parts}))
+    read_as(path, Manifest, "")
+    began = time.process_time()
+    assert len(read_as(path, Manifest, "").parts) == 10_000
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"c": {"a": 1, "b": 2, "a": 3}}]}'])
+def test_a_key_that_an_object_has_twice_is_named(text: str) -> None:
+    with pytest.raises(UserError, match=r"^m has the key 'a' twice; restore it$"):
+        parse_object(text.encode(), "m", "restore it")
+
+
+def test_a_repeated_key_among_many_is_found_in_linear_time() -> None:
+    keys = ", ".join(f'"{number}": 0' for number in range(300_000))
+    began = time.process_time()
+    with pytest.raises(UserError, match="has the key '7' twice"):
+        parse_object(f'{{{keys}, "7": 1}}'.encode(), "m", "")
+    assert time.process_time() - began < 5.0

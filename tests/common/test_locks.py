@@ -1,0 +1,122 @@
+"""One command at a time on one output: the second waits, or says who works there."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from common import locks
+from common.errors import UserError
+
+OTHER_PROCESS = """
+import sys
+from pathlib import Path
+from common.locks import holding
+with holding(Path(sys.argv[1]), Path("out")):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def other(tmp_path: Path):  # type: ignore[no-untyped-def]
+    """A process that holds the lock tmp_path/dir/.lock until its stdin has a line."""
+    words = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "dir" / ".lock")]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_the_second_says_who_holds_it(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    lock = tmp_path / "dir" / ".lock"
+    expected = rf"writing to out \(process {other.pid} on host {socket.gethostname()}\); wait for it"
+    with pytest.raises(UserError, match=expected), locks.holding(lock, Path("out")):
+        pytest.fail("two at once")
+    assert lock.exists()
+
+
+def test_a_killed_holder_is_in_nobodys_way(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    other.kill()
+    other.wait()
+    lock = tmp_path / "dir" / ".lock"
+    assert lock.exists()
+    with locks.holding(lock, Path("out")):
+        assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"
+    assert not lock.exists()
+
+
+def test_a_holder_that_ends_while_it_is_looked_for_leaves_the_lock(
+    tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_it(path: Path) -> None:
+        other.kill()
+        other.wait()
+
+    monkeypatch.setattr(locks, "_holder", end_it)
+    lock = tmp_path / "dir" / ".lock"
+    with locks.holding(lock, Path("out")):
+        assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"
+
+
+def test_one_that_waits_comes_next(tmp_path: Path, other: subprocess.Popen[str]) -> None:
+    held = threading.Event()
+
+    def wait() -> None:
+        with locks.holding(tmp_path / "dir" / ".lock", Path("out"), seconds=60):
+            held.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not held.is_set()
+    assert other.stdin is not None
+    other.stdin.write("\n")
+    other.stdin.flush()
+    thread.join()
+    assert held.is_set()
+
+
+def test_a_directory_that_was_made_for_the_lock_goes_with_it(tmp_path: Path) -> None:
+    with locks.holding(tmp_path / "made" / ".lock", tmp_path / "made"):
+        pass
+    assert not (tmp_path / "made").exists()
+    with locks.holding(tmp_path / "made" / ".lock", tmp_path / "made"):
+        (tmp_path / "made" / "result").touch()
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["result"]
+    (tmp_path / "there").mkdir()
+    with locks.holding(tmp_path / "there" / ".lock", tmp_path / "there"):
+        pass
+    assert (tmp_path / "there").is_dir()
+
+
+@pytest.mark.parametrize("kind", ["text", "directory", "link", "fifo"])
+def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    lock = tmp_path / ".lock"
+    if kind == "text":
+        lock.write_text("a person's notes\n")
+    elif kind == "directory":
+        lock.mkdir()
+    elif kind == "link":
+        (tmp_path / "target").write_text("node1 5\n")
+        lock.symlink_to(tmp_path / "target")
+    else:
+        os.mkfifo(lock)
+    with pytest.raises(UserError, match="is not a lock of this project; move it away"):
+        locks.take(lock, tmp_path)
+    assert not locks.is_lock(lock)
+    if kind == "text":
+        assert lock.read_text() == "a person's notes\n"
+    if kind == "link":
+        assert (tmp_path / "target").read_text() == "node1 5\n"
+
+
+def test_a_place_without_files(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write to .*below: Not a directory; choose another --out"):
+        locks.holding(tmp_path / "file" / "below" / ".lock", tmp_path / "file" / "below").__enter__()

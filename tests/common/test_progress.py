@@ -1,0 +1,94 @@
+import sys
+
+import pytest
+
+from common import progress
+from common.progress import Progress, format_duration
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (61, "1:01"), (3600 * 30 + 62, "30:01:02")])
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_a_log_gets_a_line_every_half_minute_and_one_at_the_end(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL", 0.01)
+    said = []
+    with Progress("shards", 4_000_000, "B") as shown:
+        clock[0] = 31
+        shown.update(3_000_000, documents=31)
+        while len(said) < 20:  # also while a unit takes long
+            said += capsys.readouterr().err.splitlines()
+        clock[0] = 40
+        shown.update(1_000_000, documents=40)
+    assert "shards: 3.0 of 4.0 MB (75 %), 0.1 MB/s, 0:31 elapsed, 0:10 to go, documents 31" in said
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "shards: 4.0 of 4.0 MB (100 %), 0.1 MB/s, 0:40 elapsed, documents 40"
+    )
+
+
+def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = Progress("shards", 10_000_000, "B")
+    shown.resume(6_000_000, documents=6)
+    shown.update(1_000_000, documents=7)
+    expected = "shards: 7.0 of 10.0 MB (70 %), 0.1 MB/s, 0:10 elapsed, 0:30 to go, documents 7"
+    assert shown.line(10.0) == expected
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("shards", 1000, "rows") as shown:
+        shown.resume(900)
+        assert shown._bar is not None
+        assert (shown._bar.n, shown._bar.initial) == (900, 900)
+    assert "900/1000" in capsys.readouterr().err
+
+
+def test_other_units_and_unknown_totals(clock: list[float]) -> None:
+    shown = Progress("steps", None, "steps")
+    shown.update(30)
+    assert shown.line(10.0) == "steps: 30 steps, 3.0 steps/s, 0:10 elapsed"
+
+
+def test_other_ranks_are_silent(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("shards", 10, "B", enabled=False) as shown:
+        clock[0] = 100
+        shown.update(10)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress("shards", 10, "rows") as shown:
+        shown.update(10, loss=1.5)
+    bar = capsys.readouterr().err
+    assert "10/10" in bar
+    assert "loss=1.5" in bar
+
+
+def test_lines_of_one_s_own_stand_alone(capsys):
+    for enabled in (True, False):
+        with Progress("pretrain", 2, "steps", enabled=enabled, plain_lines=False) as shown:
+            shown.update(1)
+            shown.say(f"step 1 {enabled}")
+    written = capsys.readouterr()
+    assert (written.out, written.err) == ("step 1 True\n", "")
+
+
+def test_a_short_step_may_be_silent(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seconds, lines in ((4.9, 0), (5.0, 1)):
+        clock[0] = 0
+        with Progress("plan", 2, "files", quiet_seconds=5.0) as shown:
+            shown.update(2)
+            clock[0] = seconds
+        assert len(capsys.readouterr().err.splitlines()) == lines

@@ -1,0 +1,317 @@
+"""`shards --dedup` keeps the right document of each group, across directories, splits, ranks and interruptions."""
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.corpus import dedup, fingerprints, work_units
+from data_prep.corpus.documents import (
+    HELD_OUT,
+    TRAIN,
+    Document,
+    DocumentCounts,
+    DocumentsManifest,
+    part_name,
+    read_documents,
+    write_manifest,
+)
+from data_prep.format import shards
+from data_prep.jobs import make_shards
+from data_prep.text.sentences import split_sentences
+from tests.data_prep import corpora
+from tests.data_prep.corpus.editions import edit
+
+pytestmark = pytest.mark.slow
+
+
+def text_of(seed: int, sentences: int = 12) -> str:
+    return " ".join(corpora.make_sentences(sentences, seed))
+
+
+def write(directory: Path, train: list[Document], held_out: list[Document]) -> Path:
+    """Writes a directory of documents with both splits, the train split in two files."""
+    directory.mkdir(parents=True)
+    counts: dict[str, DocumentCounts] = {}
+    files = []
+    for split, documents in ((TRAIN, train), (HELD_OUT, held_out)):
+        counts[split] = DocumentCounts()
+        for document in documents:
+            counts[split].add(document)
+        for index, part in enumerate((documents[::2], documents[1::2])):
+            files.append(corpora.write_part(directory / part_name(split, index), part))
+    write_manifest(directory, DocumentsManifest("generated", [], {}, counts, 0, {}, files))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two directories of 60 different documents each, to which duplicates were added.
+
+    Names say what they are: "copy-of-3" has the text of "a-3" with other white space, "edition-of-3" is edited.
+    """
+    root = tmp_path_factory.mktemp("documents")
+    first = [Document(f"a-{n}", "", text_of(n, 160 if n < 10 else 12)) for n in range(60)]
+    second = [Document(f"b-{n}", "", text_of(1000 + n)) for n in range(60)]
+    second += [Document(f"copy-of-{n}", "", first[n].text.upper().replace(" ", "  ")) for n in (3, 20, 41)]
+    second += [Document(f"edition-of-{n}", "", edit(first[n].text, n, 0.03)) for n in (3, 4, 5)]
+    first += [Document("copy-of-b-7", "", second[7].text)]
+    first += [Document(f"edition-of-{n}", "", edit(first[n].text, 50 + n, 0.03)) for n in (5, 6)]
+    held_out = [Document("held-0", "", text_of(9000)), Document("held-edition-of-6", "", edit(first[6].text, 9, 0.03))]
+    held_out += [
+        Document("held-copy-of-held-0", "", held_out[0].text),
+        Document("held-copy-of-b-9", "", second[9].text),
+    ]
+    return write(root / "first", first, []), write(root / "second", second, held_out)
+
+
+def command(directories: tuple[Path, ...], vocabulary: Path, out: Path, *options: str) -> list[str]:
+    job = ["shards", "--documents", *map(str, directories), "--vocab", str(vocabulary), "--out", str(out)]
+    return [*job, "--max-seq-length", "64", *options]
+
+
+def removed_of(out: Path) -> dict[str, str]:
+    """Maps the id of each document that was left out to that of the kept one."""
+    lines = [json.loads(line) for line in (out / "duplicates.jsonl").read_text(encoding="utf-8").splitlines()]
+    return {line["removed"][1]: line["kept"][1] for line in lines}
+
+
+EXACT_TRAIN = {"copy-of-3": "a-3", "copy-of-20": "a-20", "copy-of-41": "a-41", "b-7": "copy-of-b-7"}
+EXACT_TRAIN |= {"b-9": "held-copy-of-b-9"}
+NEAR_TRAIN = EXACT_TRAIN | {"edition-of-3": "a-3", "edition-of-4": "a-4", "a-6": "held-edition-of-6"}
+NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
+
+
+@pytest.mark.parametrize(("method", "expected"), [("exact", EXACT_TRAIN), ("near", NEAR_TRAIN)])
+def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
+    directories: tuple[Path, Path],
+    vocabulary_file: Path,
+    tmp_path: Path,
+    method: str,
+    expected: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "set"
+    main(command(directories, vocabulary_file, out, "--dedup", method))
+    assert removed_of(out) == expected
+    manifest = shards.open_shards(out).manifest
+    # Of 5 there is an edition in each directory.
+    count = len(expected) + (method == "near")
+    assert manifest.counts.duplicates_left_out == count
+    assert manifest.counts.documents == 129
+    lines = (out / "duplicates.jsonl").read_text(encoding="utf-8").splitlines()
+    assert manifest.duplicates == [json.loads(line) for line in lines]
+    plain = tmp_path / "plain"
+    main(command(directories, vocabulary_file, plain))
+    left_out = 129 - manifest.counts.documents_left_out - count
+    documents = np.unique(np.concatenate([row.documents for row in shards.open_shards(out)]))
+    assert len(documents) == left_out
+    # The others have the pairs that they have without --dedup.
+    assert pairs_of(out, documents) == pairs_of(plain, documents)
+    main(["verify", str(out)])
+    assert not (out / ".dedup").exists()
+    # Of a duplicate nothing is counted but that it is one.
+    capsys.readouterr()
+    main(["stats", str(out), "--out", str(tmp_path / "stats")])
+    kept = [document for document in read_documents(directories) if document.id not in expected]
+    mean = sum(len(split_sentences(document.text)) for document in kept) / len(kept)
+    assert f"  sentences a document  {mean:,.1f}\n" in capsys.readouterr().out
+
+
+def pairs_of(out: Path, documents: np.ndarray) -> set[tuple[int, tuple[int, ...]]]:
+    found = set()
+    for row in shards.open_shards(out):
+        stops = np.cumsum(row.parts.total())
+        for document, start, stop in zip(row.documents.tolist(), stops - row.parts.total(), stops):
+            if document in documents:
+                found.add((document, tuple(row.tokens[start:stop].tolist())))
+    return found
+
+
+def test_of_a_work_and_its_parts_the_work_stays(vocabulary_file: Path, tmp_path: Path) -> None:
+    """A half is a duplicate of the whole, in any order; a fifth is not."""
+    sentences = corpora.make_sentences(600, 77)
+    first, second, fifth = (
+        Document(name, "", " ".join(sentences[start:stop]))
+        for name, start, stop in (("first-half", 0, 300), ("second-half", 300, 600), ("fifth", 240, 360))
+    )
+    whole = Document("whole", "", " ".join(sentences))
+    same_length = Document("edition", "", edit(whole.text, 1, 0.03))
+    parts = write(tmp_path / "parts", [first, second, whole, fifth, same_length], [])
+    main(command((parts,), vocabulary_file, tmp_path / "set", "--dedup", "near"))
+    assert removed_of(tmp_path / "set") == dict.fromkeys(("first-half", "second-half", "edition"), "whole")
+    # What is held out is not trained on, were it a part.
+    guarded = write(tmp_path / "guarded", [whole, second, fifth], [first])
+    main(command((guarded,), vocabulary_file, tmp_path / "guarded_set", "--dedup", "near"))
+    assert removed_of(tmp_path / "guarded_set") == {"whole": "first-half", "second-half": "first-half"}
+    nothing = write(tmp_path / "nothing", [whole], [first])
+    with pytest.raises(UserError, match="of 1 documents 0 have fewer than 16 tokens and 1 are duplicates"):
+        main(command((nothing,), vocabulary_file, tmp_path / "no_set", "--dedup", "near"))
+    assert not (tmp_path / "no_set").exists()
+
+
+def test_which_of_a_group_stays() -> None:
+    documents = np.array([3, 4, 7, 8, 11, 12, 20])
+    groups = np.array([0, 1, 0, 1, 0, 2, 2])
+    kinds = np.array([1, 2, 1, 1, 2, 1, 1])
+    sizes = np.array([70, 9, 100, 1, 500, 80, 100])
+    # 3 is less than 0.8 of 7, and 11 of a later kind; 8 is of an earlier kind than 4; 12 is long enough.
+    assert dedup.choose_kept(documents, groups, kinds, sizes).tolist() == [7, 8, 12]
+    nothing = np.zeros(0, np.int64)
+    assert len(dedup.choose_kept(nothing, nothing, nothing, nothing)) == 0
+
+
+def test_held_out_documents_lose_only_duplicates_among_themselves(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "set"
+    main(command(directories, vocabulary_file, out, "--dedup", "near", "--split", "held_out"))
+    assert removed_of(out) == {"held-copy-of-held-0": "held-0"}
+
+
+def test_duplicates_of_other_shards_documents_go(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "set"
+    first, second = directories
+    main(command((second,), vocabulary_file, out, "--dedup", "near", "--against", str(first)))
+    expected = {removed: kept for removed, kept in NEAR_TRAIN.items() if removed not in ("a-6", "edition-of-6")}
+    assert removed_of(out) == expected
+    # What the other corpus trains on cannot be held out here.
+    held_out = tmp_path / "held_out"
+    main(
+        command((second,), vocabulary_file, held_out, "--dedup", "near", "--against", str(first), "--split", "held_out")
+    )
+    assert removed_of(held_out) == {"held-copy-of-held-0": "held-0", "held-edition-of-6": "a-6"}
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+def test_ranks_parts_and_interruptions_do_not_show(
+    directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 30_000)
+    alone = tmp_path / "alone"
+    main(command(directories, vocabulary_file, alone, "--dedup", "near"))
+    job = command(directories, vocabulary_file, tmp_path / "three", "--dedup", "near")
+    result = corpora.run(["-m", "tests.data_prep.small_units", *job], ranks=3)
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "three") == contents(alone)
+
+    # Interrupted in each of its steps, and in many small parts.
+    monkeypatch.setattr(dedup, "MAX_PART_DOCUMENTS", 50)
+    monkeypatch.setattr(dedup, "MAX_PAIRS_IN_MEMORY", 3)
+    again = command(directories, vocabulary_file, tmp_path / "again", "--dedup", "near")
+    for module, name, calls in ((dedup, "write_array", 2), (dedup, "write_array", 60), (make_shards, "make_shard", 3)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted(getattr(module, name), calls))
+            with pytest.raises(KeyboardInterrupt):
+                main(again)
+    monkeypatch.setattr(dedup, "write_array", interrupted(dedup.write_array, 0))  # what was done is not done again
+    for module, name in ((shards, "write_manifest"), (make_shards, "_clear")):  # the last steps
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted(getattr(module, name), 0))
+            with pytest.raises(KeyboardInterrupt):
+                main(again)
+    main(again)
+    assert contents(tmp_path / "again") == contents(alone)
+
+
+def test_a_full_disk_is_one_line(directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path) -> None:
+    job = command(directories, vocabulary_file, tmp_path / "set", "--dedup", "near")
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)); "
+    result = corpora.run(["-c", f"{limit}from data_prep.__main__ import entry; sys.exit(entry())", *job])
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: the disk is full")
+    assert result.stderr.count("\n") == 1
+
+
+def interrupted(function: Any, after: int) -> Any:
+    """Wraps `function`, which raises after `after` calls."""
+    left = [after]
+
+    def wrapper(*arguments: Any) -> Any:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return function(*arguments)
+
+    return wrapper
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60))
+def test_groups_are_connected_components(edges: list[tuple[int, int]]) -> None:
+    pairs = np.array([(min(edge), max(edge)) for edge in edges if edge[0] != edge[1]], np.int64).reshape(-1, 2)
+    parents = np.arange(31)
+    for block in np.array_split(pairs, 3):
+        dedup.join(parents, block)
+    expected = list(range(31))
+    for _ in range(31):
+        for first, second in pairs.tolist():
+            expected[first] = expected[second] = min(expected[first], expected[second])
+    assert dedup.roots(parents, np.arange(31)).tolist() == expected
+
+
+def test_a_long_chain_is_one_group() -> None:
+    parents = np.arange(300_000)
+    chain = np.stack([parents[:-1], parents[1:]], axis=1)
+    dedup.join(parents, chain)
+    assert (dedup.roots(parents, np.arange(300_000)) == 0).all()
+
+
+def test_duplicates_in_a_crowd_of_like_texts_are_found(tmp_path: Path) -> None:
+    """Thousands of texts with one pattern share keys; two duplicates are far apart among them."""
+    generator = np.random.default_rng(0)
+    words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("rk", "lst", "mp", "ng", "st", "x")]
+    texts = []
+    for number in range(3000):
+        name, star, year = *generator.choice(words, 2), 1900 + number % 100
+        texts.append(
+            f"{name} is a {year} American silent Western short film directed by B. Reeves Eason, produced by the "
+            f"American Film Manufacturing Company, released by Mutual Film, and starring {star} as the stranger."
+        )
+    texts += texts[100:110]
+    taken = fingerprints.Fingerprinter("near").of(texts)
+    for name, array in taken._replace(keys=taken.keys.T)._asdict().items():
+        np.save(tmp_path / f"000000.{name}.npy", np.ascontiguousarray(array))
+    bands = range(fingerprints.BANDS)
+    found = np.concatenate([dedup.equal_pairs(tmp_path, [0, len(texts)], band, 0, 1, "near") for band in bands])
+    parents = np.arange(len(texts))
+    dedup.join(parents, found)
+    assert (dedup.roots(parents, np.arange(3000, 3010)) == dedup.roots(parents, np.arange(100, 110))).all()
+
+
+def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
+    """Compares the result of three units and four parts with that of comparing all documents with each other."""
+    texts = [text_of(n // 3) if n % 3 else edit(text_of(n // 3), n, 0.0) for n in range(60)]
+    taken = fingerprints.Fingerprinter("exact").of(texts)
+    firsts = [0, 25, 25, 60]
+    for index, (first, stop) in enumerate(itertools.pairwise(firsts)):
+        part = fingerprints.Fingerprints(*(field[first:stop] for field in taken))
+        for name, array in part._replace(keys=part.keys.T)._asdict().items():
+            np.save(tmp_path / f"{index:06d}.{name}.npy", np.ascontiguousarray(array))
+    found = np.concatenate([dedup.equal_pairs(tmp_path, firsts, 0, part, 4, "exact") for part in range(4)])
+    expected = {(i, j) for j in range(60) for i in range(j) if texts[i] == texts[j]}
+    assert set(map(tuple, found.tolist())) == expected
+
+
+def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "set"
+    with pytest.raises(UserError, match="--dedup is none; add"):
+        main(command(directories, vocabulary_file, out, "--against", str(directories[0])))
+    with pytest.raises(UserError, match="is in --documents and in --against; name it once"):
+        main(command(directories, vocabulary_file, out, "--dedup", "near", "--against", str(directories[0])))
+    assert not out.exists()
+    main(command(directories, vocabulary_file, out, "--dedup", "exact"))
+    with pytest.raises(UserError, match="dedup is 'exact' there, 'near' was asked for"):
+        main(command(directories, vocabulary_file, out, "--dedup", "near"))

@@ -1,0 +1,133 @@
+"""Fingerprints: equal for equal texts, partly equal for texts with a common part."""
+
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.corpus import fingerprints
+from data_prep.corpus.fingerprints import BANDS, ROWS, Fingerprinter, same, skeleton
+from data_prep.sources.books import Books
+from tests.data_prep import corpora
+from tests.data_prep.corpus.editions import edit
+
+
+def jaccard(first: str, second: str) -> float:
+    """Computes the similarity by its definition, from sets of tuples of words."""
+    shingles = []
+    for text in (first, second):
+        words = [bones for word in text.split() if (bones := skeleton(word))]
+        shingles.append({tuple(words[i : i + 4]) for i in range(max(1, len(words) - 3))})
+    return len(shingles[0] & shingles[1]) / len(shingles[0] | shingles[1])
+
+
+def similarity(taken: fingerprints.Fingerprints, first: int, second: int) -> float:
+    return float((taken.values[first] == taken.values[second]).mean())
+
+
+def are_same(taken: fingerprints.Fingerprints, first: int, second: int) -> bool:
+    places = ([first], [second])
+    return bool(same(*(taken.values[place] for place in places), *(taken.sizes[place] for place in places))[0])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("honour", "Honor,"), ("vpon", "upon"), ("publick", "public"), ("loue", "“love”"), ("realise", "realize")),
+        *(("to-day", "today"), ("connexion", "conexion"), ("naïve", "naive"), ("giue", "give;"), ("shew'd", "showed")),
+    ],
+)
+def test_spellings_of_a_word_have_one_skeleton(one: str, other: str) -> None:
+    assert skeleton(one) == skeleton(other) != ""
+
+
+def test_other_words_and_numbers_have_other_skeletons() -> None:
+    words = ["1900", "1990", "1099", "house", "mouse", "garden", "king", "queen", "north", "south", "прости", "東京"]
+    assert len({skeleton(word) for word in words}) == len(words)
+    assert skeleton("—") == skeleton("a") == skeleton("...") == ""
+
+
+def test_the_similarity_is_that_of_the_sets_of_shingles() -> None:
+    texts = [" ".join(corpora.make_sentences(120, seed)) for seed in range(2)]
+    words = texts[0].split()
+    for share in (0.2, 0.5, 0.8, 0.95):
+        cut = int(share * len(words))
+        texts.append(" ".join(words[:cut] + texts[1].split()[cut:]))
+    taken = Fingerprinter("near").of(texts)
+    for first, second in itertools.combinations(range(len(texts)), 2):
+        expected = jaccard(texts[first], texts[second])
+        # Four standard errors of a share of 126, and what 16 bits agree by chance.
+        assert abs(similarity(taken, first, second) - expected) < 4 * (max(expected, 0.02) / 126) ** 0.5
+
+
+def test_keys_agree_where_all_values_of_a_band_do() -> None:
+    base = " ".join(corpora.make_sentences(60, 1))
+    texts = [edit(base, seed, 0.05) for seed in range(12)]
+    taken = Fingerprinter("near").of(texts)
+    assert taken.keys.shape == (12, BANDS)
+    agreements = set()
+    for first, second in itertools.combinations(range(12), 2):
+        bands = (taken.values[first] == taken.values[second]).reshape(BANDS, ROWS).all(axis=1)
+        np.testing.assert_array_equal(taken.keys[first] == taken.keys[second], bands)
+        agreements.add(int(bands.sum()))
+    assert len(agreements) > 3
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=5))
+def test_any_text_has_fingerprints_that_do_not_depend_on_company(texts: list[str]) -> None:
+    for method in ("exact", "near"):
+        together = Fingerprinter(method).of(texts)
+        for number, text in enumerate(texts):
+            alone = Fingerprinter(method).of([text])
+            for field in range(3):
+                np.testing.assert_array_equal(together[field][number], alone[field][0])
+
+
+def test_batches_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = corpora.make_sentences(10, 0)
+    whole = Fingerprinter("near").of(texts)
+    monkeypatch.setattr(fingerprints, "MAX_DOCUMENTS_IN_MEMORY", 3)
+    for one, other in zip(whole, Fingerprinter("near").of(iter(texts))):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_exact_means_the_normalised_text() -> None:
+    texts = ["The  Café\nis open.", "the cafe is open.", "the cafe is open", "the café is  OPEN."]
+    taken = Fingerprinter("exact").of(texts)
+    assert [are_same(taken, 0, other) for other in (1, 2, 3)] == [True, False, True]
+
+
+def test_short_texts_after_one_pattern_stay_apart() -> None:
+    texts = [
+        f"{name} is a 1921 American silent Western film directed by B. Reeves Eason and starring {star}."
+        for name, star in (("The Four-Bit Man", "Tom Tyler"), ("The Tell Tale Wire", "Hoot Gibson"))
+    ]
+    taken = Fingerprinter("near").of([*texts, texts[0].upper()])
+    assert not are_same(taken, 0, 1)
+    assert are_same(taken, 0, 2)
+
+
+def test_an_edition_of_a_play_is_found_and_no_other_play(sample_corpus: Path) -> None:
+    plays = sorted((sample_corpus / "books").iterdir())[:12]
+    texts = [play.read_text(encoding="latin-1") for play in plays]
+    taken = Fingerprinter("near").of([*texts, *(edit(text, number, 0.03) for number, text in enumerate(texts))])
+    for first, second in itertools.combinations(range(24), 2):
+        duplicates = second == first + 12
+        assert are_same(taken, first, second) == duplicates
+        assert (taken.keys[first] == taken.keys[second]).any() or not duplicates
+
+
+@pytest.mark.skipif("ALBERT_BOOKS" not in os.environ, reason="ALBERT_BOOKS names no directory of novels")
+def test_editions_of_real_novels_are_found_and_nothing_else() -> None:
+    source = Books([Path(os.environ["ALBERT_BOOKS"])], 16 << 20)
+    texts = [item.text for unit in source.units for item in source.read(unit) if hasattr(item, "text")]
+    texts = [text for text in texts if len(text) > 50_000]
+    taken = Fingerprinter("near").of([*texts, *(edit(text, number, 0.05) for number, text in enumerate(texts))])
+    count = len(texts)
+    assert count > 5
+    for first, second in itertools.combinations(range(2 * count), 2):
+        assert are_same(taken, first, second) == (second == first + count)

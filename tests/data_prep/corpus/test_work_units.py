@@ -1,0 +1,90 @@
+"""Work units: how a corpus is cut into them."""
+
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import UserError
+from data_prep.corpus import work_units
+from data_prep.corpus.documents import Document
+from tests.data_prep import corpora
+
+
+@pytest.mark.parametrize("least", [10_000, 100_000, 1 << 30])
+def test_units_hold_every_document_once_in_order(
+    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", least)
+    copy = shutil.copytree(documents_directory, tmp_path / "copy")
+    corpus = work_units.open_corpus([documents_directory, copy], "train")
+    texts = [document.text for document in corpora.make_documents(120)]
+    assert [text for unit in corpus.units for text in work_units.read_texts(unit)] == texts + texts
+    first = 0
+    for unit in corpus.units:
+        assert unit.first_document == first
+        first += unit.documents
+    assert first == 240
+    assert [source["documents"] for source in corpus.sources] == [120, 120]
+
+
+def test_units_are_about_equal(documents_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_units, "MIN_UNIT_BYTES", 40_000)
+    corpus = work_units.open_corpus([documents_directory], "train")
+    sizes = [sum(len(text.encode()) for text in work_units.read_texts(unit)) for unit in corpus.units]
+    assert len(sizes) > 5
+    assert max(sizes) < 2 * 40_000
+    assert min(sizes[:-1]) > 40_000 / 2  # the last one is what was left
+
+
+def test_the_digest_follows_the_content_not_the_place(documents_directory: Path, tmp_path: Path) -> None:
+    original = work_units.open_corpus([documents_directory], "train").digest
+    same = corpora.write_documents(tmp_path / "same", corpora.make_documents(120))
+    other = corpora.write_documents(tmp_path / "other", corpora.make_documents(119))
+    assert work_units.open_corpus([same], "train").digest == original
+    assert work_units.open_corpus([other], "train").digest != original
+
+
+def test_missing_empty_and_damaged_corpora(tmp_path: Path) -> None:
+    documents = corpora.write_documents(tmp_path / "documents", corpora.make_documents(3))
+    (tmp_path / "linked").symlink_to(documents)
+    for other in (documents, tmp_path / "linked", tmp_path / "." / "linked"):
+        with pytest.raises(UserError, match="is given twice, and its documents would count double"):
+            work_units.open_corpus([documents, other], "train")
+    with pytest.raises(UserError, match="not a directory"):
+        work_units.open_corpus([tmp_path / "none"], "train")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"no documents\.json"):
+        work_units.open_corpus([tmp_path / "empty"], "train")
+    nothing = corpora.write_documents(tmp_path / "nothing", [], parts=1)
+    with pytest.raises(UserError, match="no documents in the train split"):
+        work_units.open_corpus([nothing], "train")
+    damaged = corpora.write_documents(tmp_path / "damaged", [Document("1", "", "Text. " * 500)], parts=1)
+    part = damaged / "train-00000.parquet"
+    content = bytearray(part.read_bytes())
+    corpus = work_units.open_corpus([damaged], "train")
+    content[4:200] = b"\xff" * 196  # damaged while the job runs; the footer stays readable
+    part.write_bytes(content)
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has changed"):
+        work_units.open_corpus([damaged], "train")
+    with pytest.raises(UserError, match=r"train-00000\.parquet cannot be read"):
+        list(work_units.read_texts(corpus.units[0]))
+    content[-8:] = b"\xff" * 8
+    part.write_bytes(content)
+    with pytest.raises(UserError, match=r"train-00000\.parquet"):
+        work_units.open_corpus([damaged], "train")
+
+
+def test_the_text_column_is_what_is_measured(documents_directory: Path) -> None:
+    corpus = work_units.open_corpus([documents_directory], "train")
+    parts = [pq.ParquetFile(path) for path in sorted(documents_directory.glob("*.parquet"))]
+    text = sum(len(t.encode()) for part in parts for t in part.read(["text"]).column("text").to_pylist())
+    assert abs(corpus.text_bytes - text) < 0.1 * text
+
+
+def test_texts_that_repeat_count_as_often_as_they_stand_there(tmp_path: Path) -> None:
+    """Dictionary encoding would hide repeated texts, and units would be a hundred times too large."""
+    documents = [Document(str(number), "Same", "It is one text. " * 100) for number in range(100)]
+    corpus = work_units.open_corpus([corpora.write_documents(tmp_path / "same", documents)], "train")
+    assert abs(corpus.text_bytes - 160_000) < 0.1 * 160_000

@@ -1,0 +1,263 @@
+"""Small wikis in ten languages, as MediaWiki exports them. The pages were written for these tests."""
+
+import html
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wiki:
+    """One wiki. namespaces: (media, special, user, file, template, category); page: wikitext of an article."""
+
+    language: str
+    namespaces: tuple[str, str, str, str, str, str]
+    page: str
+    redirect: str
+    meanings: str
+    sentences: tuple[str, ...]
+
+
+WIKIS = [
+    Wiki(
+        "de",
+        ("Medium", "Spezial", "Benutzer", "Datei", "Vorlage", "Kategorie"),
+        """[[Datei:Mühle.jpg|mini|hochkant=1.2|Die Mühle [[1900]] im Schnee.]]
+Die '''Mühle''' ({{lang-en|mill}}) steht seit dem 3. Mai 1890 am [[Fluss|Flusse]]. Sie mahlt z. B. Korn und hat
+{{Zahl|1234567}} Euro gekostet. [[Bild:Alt.png|thumb|links|Alt]]
+
+Dr. Müller besaß sie bis {{FormatNum|1923}}. Größe: über {{formatnum:12500.5}} Quadratmeter.
+
+== Siehe auch ==
+Dieser Satz gehört zu einer Liste und fehlt.
+[[Kategorie:Mühle]]""",
+        "#WEITERLEITUNG [[Mühle]]",
+        "Bank steht für vieles.\n{{Begriffsklärung}}",
+        (
+            "Die Mühle (mill) steht seit dem 3. Mai 1890 am Flusse.",
+            "Sie mahlt z. B. Korn und hat 1.234.567 Euro gekostet.",
+            "Dr. Müller besaß sie bis 1923.",
+            "Größe: über 12.500,5 Quadratmeter.",
+        ),
+    ),
+    Wiki(
+        "fr",
+        ("Média", "Spécial", "Utilisateur", "Fichier", "Modèle", "Catégorie"),
+        """[[Fichier:Pont.jpg|vignette|droite|Le pont, avant sa chute.]]
+Le '''pont''' fut bâti au {{s|XIX|e}} par M. Dupont. Il mesure {{unité|1234.5|m}} et pèse {{nombre|25000|tonnes}}.
+
+Est-il solide ? Personne n'en sait rien ! Le {{1er}} mars, {{Mme}} Élise l'a traversé avec {{nobr|deux
+amis}}{{Référence nécessaire|date=mars 2010}}.
+
+== Notes et références ==
+Cette phrase ne reste pas.
+[[Catégorie:Pont]]""",
+        "#REDIRECTION [[Pont]]",
+        "Le mot désigne plusieurs choses.\n{{Homonymie}}",
+        (
+            "Le pont fut bâti au XIXe siècle par M. Dupont.",
+            "Il mesure 1 234,5 m et pèse 25 000 tonnes.",
+            "Est-il solide ?",
+            "Personne n'en sait rien !",
+            "Le 1er mars, Mme Élise l'a traversé avec deux amis.",
+        ),
+    ),
+    Wiki(
+        "es",
+        ("Medio", "Especial", "Usuario", "Archivo", "Plantilla", "Categoría"),
+        """[[Archivo:Río.jpg|miniaturadeimagen|El río en verano.]]
+El '''río''' nace en el norte y mide {{unidad|12500|km}} de largo.
+El Sr. Pérez lo cruzó en 1850. ¿Quién lo siguió? ¡Nadie!
+
+El niño contó {{formatnum:1234567.8}} peces. [[Imagen:Pez.png|thumb|Un pez.]]
+
+== Véase también ==
+Esta frase no queda.
+[[Categoría:Río]]""",
+        "#REDIRECCIÓN [[Río]]",
+        "El nombre tiene varios significados.\n{{desambiguación}}",
+        (
+            "El río nace en el norte y mide 12 500 km de largo.",
+            "El Sr. Pérez lo cruzó en 1850.",
+            "¿Quién lo siguió?",
+            "¡Nadie!",
+            "El niño contó 1 234 567,8 peces.",
+        ),
+    ),
+    Wiki(
+        "ru",
+        ("Медиа", "Служебная", "Участник", "Файл", "Шаблон", "Категория"),
+        """[[Файл:Дом.jpg|мини|справа|Дом у реки, вид с юга.]]
+'''Дом''' ({{lang-de|Haus}}) построен в 1890 г. на берегу реки. В нём живёт
+{{число|1234567}} муравьёв и {{num|12500|ежей}}.
+
+Его хозяин, А. С. Петров, пишет книги. Кто их читает? Никто, кроме {{нп5|Йозеф Краус|Крауса|de|Josef Kraus}}.
+
+== Примечания ==
+Эта фраза не остаётся.
+[[Категория:Дом]]""",
+        "#ПЕРЕНАПРАВЛЕНИЕ [[Дом]]",
+        "У слова много значений.\n{{Неоднозначность}}",
+        (
+            "Дом (Haus) построен в 1890 г. на берегу реки.",
+            "В нём живёт 1 234 567 муравьёв и 12 500 ежей.",
+            "Его хозяин, А. С. Петров, пишет книги.",
+            "Кто их читает?",
+            "Никто, кроме Крауса.",
+        ),
+    ),
+    Wiki(
+        "pl",
+        ("Media", "Specjalna", "Wikipedysta", "Plik", "Szablon", "Kategoria"),
+        """[[Plik:Most.jpg|mały|Most nad rzeką, widok z łodzi.]]
+'''Most''' ma {{formatnum:12500}} śrub i stoi od 1990 r. nad rzeką. Prof. Nowak badał go przez rok. Czy jest bezpieczny?
+
+Żółta łódź płynie pod mostem. Ładny widok!
+
+== Zobacz też ==
+To zdanie nie zostaje.
+[[Kategoria:Most]]""",
+        "#PATRZ [[Most]]",
+        "Nazwa ma kilka znaczeń.\n{{Ujednoznacznienie}}",
+        (
+            "Most ma 12 500 śrub i stoi od 1990 r. nad rzeką.",
+            "Prof. Nowak badał go przez rok.",
+            "Czy jest bezpieczny?",
+            "Żółta łódź płynie pod mostem.",
+            "Ładny widok!",
+        ),
+    ),
+    Wiki(
+        "tr",
+        ("Medya", "Özel", "Kullanıcı", "Dosya", "Şablon", "Kategori"),
+        """[[Dosya:Köprü.jpg|küçükresim|sağ|Köprünün kuzeyden görünüşü.]]
+'''Köprü''', İstanbul'da ırmağın üstündedir. Prof. Dr. Ahmet Işık {{formatnum:1234567.5}} taş saydı. Şimdi ne olacak?
+
+Çocuklar orada oynar. Akşam eve dönerler!
+
+== Kaynakça ==
+Bu cümle kalmaz.
+[[Kategori:Köprü]]""",
+        "#YÖNLENDİRME [[Köprü]]",
+        "Bu ad birkaç anlama gelir.\n{{anlam ayrımı}}",
+        (
+            "Köprü, İstanbul'da ırmağın üstündedir.",
+            "Prof. Dr. Ahmet Işık 1.234.567,5 taş saydı.",
+            "Şimdi ne olacak?",
+            "Çocuklar orada oynar.",
+            "Akşam eve dönerler!",
+        ),
+    ),
+    Wiki(
+        "hi",
+        ("मीडिया", "विशेष", "सदस्य", "चित्र", "साँचा", "श्रेणी"),
+        """[[चित्र:नदी.jpg|अंगूठाकार|नदी का एक दृश्य।]]
+'''नदी''' पहाड़ से निकलती है। इसकी लम्बाई {{formatnum:1234567}} मीटर है। क्या यह सूख जाएगी?
+
+बच्चे यहाँ खेलते हैं। शाम को वे घर लौटते हैं।
+
+== इन्हें भी देखें ==
+यह वाक्य नहीं रहता।
+[[श्रेणी:नदी]]""",
+        "#अनुप्रेषित [[नदी]]",
+        "इस शब्द के कई अर्थ हैं।\n{{बहुविकल्पी}}",
+        (
+            "नदी पहाड़ से निकलती है।",
+            "इसकी लम्बाई 12,34,567 मीटर है।",
+            "क्या यह सूख जाएगी?",
+            "बच्चे यहाँ खेलते हैं।",
+            "शाम को वे घर लौटते हैं।",
+        ),
+    ),
+    Wiki(
+        "ar",
+        ("ميديا", "خاص", "مستخدم", "ملف", "قالب", "تصنيف"),
+        """[[ملف:نهر.jpg|تصغير|يسار|صورة النهر في الشتاء.]]
+'''النهر''' ({{lang-en|river}}) يجري من الشمال. طوله {{formatnum:1234567}} متر. هل يجف في الصيف؟
+
+يلعب الأطفال قرب الماء. ثم يعودون إلى البيت!
+
+== انظر أيضًا ==
+هذه الجملة لا تبقى.
+[[تصنيف:نهر]]""",
+        "#تحويل [[نهر]]",
+        "للكلمة معان كثيرة.\n{{توضيح}}",
+        (
+            "النهر (river) يجري من الشمال.",
+            "طوله 1,234,567 متر.",
+            "هل يجف في الصيف؟",
+            "يلعب الأطفال قرب الماء.",
+            "ثم يعودون إلى البيت!",
+        ),
+    ),
+    Wiki(
+        "ja",
+        ("メディア", "特別", "利用者", "ファイル", "Template", "カテゴリ"),
+        """[[ファイル:川.jpg|サムネイル|冬の川。]]
+'''川'''（{{lang-en|river}}）は山から流れる。長さは{{formatnum:1234567}}メートルである。
+夏には水が少ない！ どうしてだろうか？
+
+子供たちはここで遊ぶ。夕方には家に帰る。{{仮リンク|田中一郎|en|Ichiro Tanaka}}がそう書いた。
+
+== 関連項目 ==
+この文は残らない。
+[[Category:川]]""",
+        "#転送 [[川]]",
+        "この言葉には多くの意味がある。\n{{曖昧さ回避}}",
+        (
+            "川（river）は山から流れる。",
+            "長さは1,234,567メートルである。",
+            "夏には水が少ない！",
+            "どうしてだろうか？",
+            "子供たちはここで遊ぶ。",
+            "夕方には家に帰る。",
+            "田中一郎がそう書いた。",
+        ),
+    ),
+    Wiki(
+        "zh",
+        ("Media", "Special", "User", "File", "Template", "Category"),
+        """[[File:河.jpg|缩略图|右|冬天的河。]][[文件:旧.png|thumb|旧的图。]]
+'''河'''（{{lang-en|river}}）从山上流下来。它长{{formatnum:1234567}}米，是-{zh-hans:计算机;zh-hant:電腦}-算出来的。夏天会干吗？
+
+孩子们在-{这里}-玩！傍晚他们回家。{{link-en|王先生|Mr. Wang}}这样写道。-{H|zh-cn:河;zh-tw:溪}-
+
+== 參見 ==
+这句话不留下。
+[[Category:河]]""",
+        "#重定向 [[河]]",
+        "这个词有很多意思。\n{{消歧义}}",
+        (
+            "河（river）从山上流下来。",
+            "它长1,234,567米，是计算机算出来的。",
+            "夏天会干吗？",
+            "孩子们在这里玩！",
+            "傍晚他们回家。",
+            "王先生这样写道。",
+        ),
+    ),
+]
+
+
+def header(wiki: Wiki) -> str:
+    """Returns the beginning of an export as MediaWiki writes it."""
+    keys = (-2, -1, 2, 6, 10, 14)
+    listed = "".join(
+        f'      <namespace key="{key}" case="first-letter">{name}</namespace>\n'
+        for key, name in zip(keys, wiki.namespaces)
+    )
+    return (
+        '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" '
+        f'xml:lang="{wiki.language}">\n  <siteinfo>\n    <sitename>Wiki</sitename>\n'
+        f"    <dbname>{wiki.language}wiki</dbname>\n    <generator>MediaWiki 1.44.0</generator>\n    <namespaces>\n"
+        f'{listed}      <namespace key="0" case="first-letter" />\n    </namespaces>\n  </siteinfo>\n'
+    )
+
+
+def export(wiki: Wiki, copies: int = 1) -> str:
+    """Returns an export: an article, as often as asked, a redirect, and a list of meanings."""
+    texts = [wiki.page] * copies + [wiki.redirect, wiki.meanings]
+    pages = "".join(
+        f"  <page><title>Page {number}</title><ns>0</ns><id>{number}</id><revision><id>{number}</id>"
+        f"<model>wikitext</model><text>{html.escape(text, quote=False)}</text></revision></page>\n"
+        for number, text in enumerate(texts)
+    )
+    return f"{header(wiki)}{pages}</mediawiki>\n"

@@ -1,0 +1,63 @@
+"""Manifests and records that name files elsewhere are refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.checksums import content_checksum
+from common.errors import UserError
+from data_prep.corpus import documents
+from data_prep.format import shards
+from data_prep.mpi.ledger import Ledger
+
+PATHS = ("../victim", "/etc/passwd", "README.md", "manifest.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((name, f"names {name!r}, which is no file name that belongs there") for name in PATHS),
+        *(
+            (path, f"names '{path}', which is no file name that belongs there")
+            for path in ("README.md", "manifest.json")
+        ),
+        (3, r"has files\.0\.name = 3, which should be a valid string"),
+        (None, r"has files\.0\.name = None, which should be a valid string"),
+    ],
+)
+def test_manifests_that_name_other_files_are_refused(
+    shard_directory: Path, documents_directory: Path, tmp_path: Path, name: object, message: str
+) -> None:
+    for source, manifest, read in (
+        (shard_directory, shards.MANIFEST, shards.read_manifest),
+        (documents_directory, documents.MANIFEST, documents.read_manifest),
+    ):
+        directory = tmp_path / source.name
+        directory.mkdir()
+        content = json.loads((source / manifest).read_text())
+        content.pop("xxh3_128")
+        content["files"][0]["name"] = name
+        (directory / manifest).write_text(json.dumps(content | {"xxh3_128": content_checksum(content)}))
+        with pytest.raises(UserError, match=message):
+            read(directory)
+
+
+def test_a_listed_file_that_is_a_link_is_refused(shard_directory: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "set"
+    directory.mkdir()
+    for path in shard_directory.iterdir():
+        if path.is_file():
+            (directory / path.name).symlink_to(path)
+    with pytest.raises(UserError, match="is a symbolic link"):
+        shards.open_shards(directory)
+
+
+def test_a_record_that_names_a_path_is_work_to_be_done_again(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("x")
+    ledger = Ledger(tmp_path / "out")
+    ledger.begin({})
+    ledger.write(0, {"files": [{"name": "../victim", "bytes": 1}]})
+    assert ledger.finished(0) is None
+    ledger.discard_files(["../victim"])
+    assert (tmp_path / "victim").exists()

@@ -1,0 +1,179 @@
+"""The shard format: writing, reading, and messages for damaged sets."""
+
+import json
+import os
+import pickle
+import shutil
+import threading
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from common.errors import UserError
+from data_prep.format import shards
+from data_prep.format.pairs import Parts
+
+SECOND_ROW = {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0]}
+SECOND_ROW |= {"documents": [70_000]}
+
+
+def write_two_rows(path: Path) -> shards.ShardFile:
+    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70000 (0, 1, 1, 0)."""
+    return shards.write_shard(
+        path,
+        tokens=np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16),
+        tokens_per_row=np.array([6, 2]),
+        parts=Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0])),
+        documents=np.array([7, 8, 70_000]),
+        pairs_per_row=np.array([2, 1]),
+    )
+
+
+def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) -> None:
+    file = write_two_rows(tmp_path / "shard-00000.arrow")
+    assert (file.name, file.rows, file.bytes) == ("shard-00000.arrow", 2, (tmp_path / file.name).stat().st_size)
+    table = pa.ipc.open_stream(tmp_path / file.name).read_all()
+    assert {field.name: str(field.type.value_type) for field in table.schema} == {
+        "tokens": "uint16",
+        "leads": "uint16",
+        "a_lengths": "uint16",
+        "b_lengths": "uint16",
+        "trails": "uint16",
+        "documents": "uint32",
+    }
+    assert table.to_pylist() == [
+        {"tokens": [10, 11, 12, 20, 21, 22], "leads": [1, 0], "a_lengths": [1, 3], "b_lengths": [1, 0]}
+        | {"trails": [0, 0], "documents": [7, 8]},
+        SECOND_ROW,
+    ]
+    again = write_two_rows(tmp_path / "again.arrow")
+    assert again.xxh3_128 == file.xxh3_128
+
+
+def test_datasets_opens_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_two_rows(tmp_path / "shard-00000.arrow")
+    dataset = datasets.Dataset.from_file(str(tmp_path / "shard-00000.arrow"))
+    assert len(dataset) == 2
+    assert dataset[1] == SECOND_ROW
+
+
+def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
+    rows = shards.open_shards(shard_directory)
+    expected = [
+        row
+        for file in rows.manifest.shards()
+        for row in pa.ipc.open_stream(shard_directory / file.name).read_all().to_pylist()
+    ]
+    assert len(rows.manifest.shards()) >= 3
+    assert len(rows) == len(expected) == rows.manifest.counts.rows
+    for index in (*range(len(rows)), 0, len(rows) - 1):
+        row = rows.row(index)
+        found = [row.tokens, *row.parts, row.documents]
+        assert dict(zip(shards.SCHEMA.names, (values.tolist() for values in found))) == expected[index]
+        assert [values.dtype for values in found] == [np.uint16] + [np.int64] * 5
+    for outside in (-1, len(rows)):
+        with pytest.raises(IndexError):
+            rows.row(outside)
+    assert rows[-1].tokens.tolist() == expected[-1]["tokens"]
+    assert [row.tokens.tolist() for row in rows[1:3]] == [row["tokens"] for row in expected[1:3]]
+
+
+def test_tokens_are_views_of_the_mapped_file(shard_directory: Path) -> None:
+    rows = shards.open_shards(shard_directory)
+    tokens = rows.row(0).tokens
+    assert not tokens.flags.writeable
+    assert not tokens.flags.owndata
+    assert np.shares_memory(tokens, rows.row(0).tokens)
+
+
+def test_no_file_stays_open(shard_directory: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    rows = shards.open_shards(shard_directory)
+    kept = [rows.row(index) for index in range(len(rows))]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert kept[-1].tokens.sum() > 0  # the mapping is alive
+
+
+def test_threads_and_copies_read_the_same(shard_directory: Path) -> None:
+    rows = shards.open_shards(shard_directory)
+    expected = [row.tokens.sum() for row in rows]
+    fresh = shards.open_shards(shard_directory)
+    found: list[list[int]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append([fresh.row(i).tokens.sum() for i in range(len(fresh))]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
+    copied = pickle.loads(pickle.dumps(rows))
+    assert [row.tokens.sum() for row in copied] == expected
+    assert len(pickle.dumps(rows)) < 10_000  # not the rows themselves
+
+
+@pytest.fixture
+def copy(shard_directory: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shard_directory, tmp_path / "copy"))
+
+
+def test_what_is_no_shard_set(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is not a directory"):
+        shards.open_shards(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"no manifest\.json; name a directory"):
+        shards.open_shards(tmp_path)
+    (tmp_path / ".units").mkdir()
+    with pytest.raises(UserError, match="run the same `shards` command again to finish"):
+        shards.open_shards(tmp_path)
+
+
+def test_missing_and_truncated_files_are_named(copy: Path) -> None:
+    with (copy / "shard-00001.arrow").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(UserError, match=r"shard-00001\.arrow has 100 bytes instead of \d+"):
+        shards.open_shards(copy)
+    (copy / "shard-00001.arrow").unlink()
+    with pytest.raises(UserError, match=r"shard-00001\.arrow is missing"):
+        shards.open_shards(copy)
+
+
+def test_a_changed_manifest_is_found(copy: Path) -> None:
+    path = copy / "manifest.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"max_seq_length": 128}))
+    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
+        shards.open_shards(copy)
+    path.write_text(json.dumps(content | {"format_version": 2}))
+    with pytest.raises(UserError, match="format version 2"):
+        shards.open_shards(copy)
+    for damage, message in (
+        ("", r"manifest\.json is no valid JSON"),
+        ('{"xxh3_128": 1', r"manifest\.json is no valid JSON"),
+        ("[]", r"manifest\.json holds no JSON object"),
+        ("{}", "format version None"),
+    ):
+        path.write_text(damage)
+        with pytest.raises(UserError, match=message):
+            shards.open_shards(copy)
+
+
+def test_a_file_of_the_right_size_that_is_no_shard(copy: Path) -> None:
+    path = copy / "shard-00001.arrow"
+    path.write_bytes(b"\0" * path.stat().st_size)
+    rows = shards.open_shards(copy)
+    first = rows.manifest.shards()[0].rows
+    rows.row(0)
+    with pytest.raises(UserError, match=r"shard-00001\.arrow cannot be read as a shard .*verify"):
+        rows.row(first)
+
+
+def test_a_stream_of_other_columns(copy: Path) -> None:
+    table = pa.table({"text": ["a"]})
+    with pa.ipc.new_stream(str(copy / "shard-00000.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(UserError, match="other columns"):
+        shards.map_shard(copy / "shard-00000.arrow", 1)

@@ -1,0 +1,307 @@
+"""`extract`: equal bytes on any number of ranks and after a kill, the split, and mistakes in one line."""
+
+import argparse
+import gzip
+import itertools
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.corpus.documents import read_documents, read_manifest
+from data_prep.jobs import extract
+from data_prep.mpi.ledger import Ledger
+from tests.data_prep import corpora
+
+pytestmark = pytest.mark.slow
+
+PEAK = """
+import resource, sys
+from data_prep.__main__ import main
+main(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
+    main(["extract", "--source", source, "--input", *map(str, inputs), "--out", str(out), *flags])
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """Writes 7 MB of records: seven work units of one megabyte."""
+    path = tmp_path / "records.jsonl"
+    with path.open("w") as file:
+        for index in range(7000):
+            file.write(json.dumps({"id": f"r{index}", "text": f"It is record {index}. " + "word " * 195}) + "\n")
+    return path
+
+
+SMALL_UNITS = ("--id-field", "id", "--held-out", "0.1", "--unit-megabytes", "1")
+
+
+def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) -> None:
+    run("jsonl", [lines], tmp_path / "alone", *SMALL_UNITS)
+    command = ["-m", "data_prep", "extract", "--source", "jsonl", "--input", lines, "--out", tmp_path / "three"]
+    result = corpora.run([*command, *SMALL_UNITS], ranks=3)
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "three") == contents(tmp_path / "alone")
+    assert len(contents(tmp_path / "alone")) == 7 * 2 + 2  # README.md and documents.json
+    read = [d.id for split in ("train", "held_out") for d in read_documents([tmp_path / "alone"], split)]
+    assert sorted(read) == sorted(f"r{index}" for index in range(7000))
+
+
+def test_a_killed_job_goes_on(
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("jsonl", [lines], tmp_path / "whole", *SMALL_UNITS)
+    work, done = extract.extract_unit, []
+
+    def until_killed(source: object, unit: object, index: int, *rest: object) -> object:
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        done.append(index)
+        return work(source, unit, index, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(extract, "extract_unit", until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
+    assert not (tmp_path / "killed" / "documents.json").exists()
+    with pytest.raises(UserError, match="unfinished run of other options"):
+        run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS[:2])
+    again: list[int] = []
+    monkeypatch.setattr(
+        extract, "extract_unit", lambda s, u, index, *r: (again.append(index), work(s, u, index, *r))[1]
+    )
+    run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
+    assert sorted(done + again) == list(range(7))
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    capsys.readouterr()
+    run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_the_sample_is_split_sensibly(sample_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for source, documents in (("wikipedia", 97), ("books", 37)):
+        out = tmp_path / source
+        run(source, [sample_corpus / source], out, "--held-out", "0.05")
+        counts = read_manifest(out).counts
+        total = sum(count.text_bytes for count in counts.values())
+        assert 0.03 < counts["held_out"].text_bytes / total < 0.08
+        assert sum(count.documents for count in counts.values()) == documents
+        printed = capsys.readouterr().out
+        assert re.fullmatch(
+            rf"extract: {documents} documents \(\d held out\), [\d,]+ words, [\d.]+ MB of text from [\d.]+ MB "
+            r"in [\d.]+ s \([\d.]+ MB/s\); .*skipped.*\n",
+            printed,
+        )
+    skipped = read_manifest(tmp_path / "wikipedia").skipped
+    assert {reason: entry["count"] for reason, entry in skipped.items()} == {
+        "disambiguation page": 8,
+        "no prose": 1,
+        "not an article": 1,
+        "redirect": 99,
+    }
+    assert skipped["no prose"]["examples"] == ["List of anthropologists"]
+
+
+def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.txt").write_text(f"It is {name}.")
+    out = tmp_path / "out"
+    run("books", [tmp_path / "a"], out)
+    before = contents(out)
+    with pytest.raises(UserError, match=r"held_out is 0\.0 there, 0\.5 was asked for.*give another --out"):
+        run("books", [tmp_path / "a"], out, "--held-out", "0.5")
+    with pytest.raises(UserError, match=r"inputs is 'a\.txt \(8 bytes, xxh3 \w+\)' there, 'b\.txt"):
+        run("books", [tmp_path / "b"], out)
+    (tmp_path / "c.jsonl").write_text('{"text": "It is c."}')
+    with pytest.raises(UserError, match="source is 'books' there"):
+        run("jsonl", [tmp_path / "c.jsonl"], out)
+    assert contents(out) == before
+    (out / "train-00000.parquet").unlink()
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing"):
+        run("books", [tmp_path / "a"], out)
+
+
+def test_another_content_of_the_same_name_and_size_is_another_input(tmp_path: Path) -> None:
+    book, out = tmp_path / "a.txt", tmp_path / "out"
+    book.write_text("It is a text.")
+    run("books", [book], out)
+    book.write_text("It is a test.")
+    with pytest.raises(UserError, match=r"holds other documents \(inputs is 'a\.txt \(13 bytes, xxh3"):
+        run("books", [book], out)
+
+
+def test_a_part_that_was_cut_off_is_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("It is a text.")
+    run("books", [tmp_path / "a.txt"], tmp_path / "out")
+    part = tmp_path / "out" / "train-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has another size"):
+        run("books", [tmp_path / "a.txt"], tmp_path / "out")
+
+
+def test_a_name_that_is_not_utf_8_is_spelt_so(tmp_path: Path) -> None:
+    """Names that are not UTF-8, as in old archives."""
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / f"{name}.txt").write_text("It is a text.")
+    (tmp_path / f"{name}.jsonl").write_text('{"text": "It is a text."}')
+    run("jsonl", [tmp_path / f"{name}.jsonl"], tmp_path / "records")
+    run("books", [tmp_path / "books"], tmp_path / "out")
+    assert [document.id for document in read_documents([tmp_path / "records"])] == [r"caf\xe9.jsonl:0"]
+    (document,) = read_documents([tmp_path / "out"])
+    assert (document.id, document.title) == (r"caf\xe9.txt", r"caf\xe9")
+    assert read_manifest(tmp_path / "out").inputs[0]["name"] == r"caf\xe9.txt"
+
+
+def test_a_kill_behind_the_manifest_leaves_nothing_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("It is a text.")
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "remove", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run("books", [tmp_path / "a.txt"], tmp_path / "out")
+    assert (tmp_path / "out" / ".units").exists()
+    run("books", [tmp_path / "a.txt"], tmp_path / "out")
+    left = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert left == ["README.md", "documents.json", "train-00000.parquet"]
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_no_input_counts_double(tmp_path: Path) -> None:
+    for directory in ("x", "y"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "a.txt").write_text("It is a text.")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "x" / "a.txt")
+    for inputs, message in [
+        (["x", "x"], "is given twice"),
+        (["x", "link.txt"], "is given twice"),
+        (["x", "y"], r"two files are called a\.txt; give one directory above both"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            run("books", [tmp_path / name for name in inputs], tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_mistake_in_the_first_unit_leaves_nothing_that_is_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("no JSON\n")
+    with pytest.raises(UserError, match="line 1 is not JSON"):
+        run("jsonl", [tmp_path / "a.jsonl"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_memory_of_a_unit_does_not_grow_with_it(tmp_path: Path) -> None:
+    """A compressed file is one work unit of any size."""
+    line = json.dumps({"text": "It is one of many words. " * 400}) + "\n"
+    peaks = []
+    for lines_count in (2_000, 20_000):
+        path, out = tmp_path / f"{lines_count}.jsonl.gz", tmp_path / f"out-{lines_count}"
+        with gzip.open(path, "wt", compresslevel=1) as file:
+            file.writelines(itertools.repeat(line, lines_count))
+        result = corpora.run(["-c", PEAK, "extract", "--source", "jsonl", "--input", path, "--out", out])
+        peaks.append(int(result.stdout.splitlines()[-1]))
+    assert peaks[1] < peaks[0] + 50 * 1024  # kB; ten times the text, 180 MB more of it
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--source", "books", "--input", "nothing"], "nothing does not exist"),
+        (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is not a MediaWiki export"),
+        (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1 is not JSON"),
+        (["--source", "books", "--input", "noise.txt"], r"noise\.txt: no document found \(skipped 1 not a text file\)"),
+        (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out 1.0 is not a fraction"),
+        (["--source", "books", "--input", "a.txt", "--unit-megabytes", "0"], "--unit-megabytes 0 is not a size"),
+        (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
+        (["--source", "books", "--input", "large.txt"], r"large\.txt has 65 MB, more than one book; split it"),
+        (["--source", "jsonl", "--input", "a.txt", "--records-per-document", "0"], "--records-per-document 0 is no"),
+        (["--source", "papers", "--input", "a.txt"], "papers"),
+    ],
+)
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("It is a text.")
+    (tmp_path / "noise.txt").write_bytes(bytes(100))
+    with (tmp_path / "large.txt").open("wb") as file:
+        file.truncate(65 << 20)
+    with pytest.raises(UserError, match=message):
+        main(["extract", *flags, "--out", "out"])
+    assert not (tmp_path / "out" / "documents.json").exists()
+
+
+def test_a_flag_of_a_new_source_is_refused_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(extract.SOURCES, "letters", (extract.SOURCES["books"][0], ("alphabet",)))
+    names = {flag for _, flags in extract.SOURCES.values() for flag in flags}
+    args = argparse.Namespace(held_out=0, unit_megabytes=16, **dict.fromkeys(names))
+    args.alphabet = "greek"
+    args.source = "letters"
+    assert extract.check_flags(args)[1] == ("alphabet",)
+    args.source = "books"
+    with pytest.raises(UserError, match="--alphabet means nothing to --source books"):
+        extract.check_flags(args)
+
+
+def test_nothing_is_left_where_nothing_was_found(tmp_path: Path) -> None:
+    (tmp_path / "noise.txt").write_bytes(bytes(100))
+    with pytest.raises(UserError, match="no document found"):
+        run("books", [tmp_path / "noise.txt"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("It is a text.")
+    with pytest.raises(UserError, match=r"cannot write to .*; choose another --out"):
+        run("books", [tmp_path / "a.txt"], tmp_path / "a.txt" / "out")
+
+
+def test_a_mistake_is_one_line_and_status_2(tmp_path: Path) -> None:
+    command = [
+        "-m",
+        "data_prep",
+        "extract",
+        "--source",
+        "wikipedia",
+        "--input",
+        tmp_path / "no.xml",
+        "--out",
+        tmp_path / "o",
+    ]
+    result = corpora.run(command)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert "no.xml does not exist" in result.stderr
+
+
+@pytest.mark.parametrize("held_out", [None, "0.1", "0.0001"])
+def test_datasets_opens_the_directory_with_its_splits(
+    held_out: str | None, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In several work units, each with a file of each split; of the smallest fraction some or all files are empty."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    out = tmp_path / "documents"
+    flags = ("--id-field", "id", "--unit-megabytes", "1", *(("--held-out", held_out) if held_out else ()))
+    run("jsonl", [lines], out, *flags)
+    opened = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
+    assert set(opened) == ({"train", "held_out"} if held_out else {"train"})
+    for split, found in opened.items():
+        expected = [(document.id, document.text) for document in read_documents([out], split)]
+        assert list(zip(found["id"], found["text"])) == expected
+        assert len(expected) == read_manifest(out).counts[split].documents
+    run("jsonl", [lines], out, *flags)  # nothing to do, with the card in the directory

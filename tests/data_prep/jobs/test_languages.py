@@ -1,0 +1,129 @@
+"""From an export to shards and ids, in ten languages: each job hands the language and the normalisation on."""
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.format.shards import open_shards
+from data_prep.text.normalization import normalize
+from data_prep.text.vocabulary import UNK_ID, Vocabulary
+from model import AlbertForPreTraining, huggingface
+from tests.data_prep import foreign_pages
+from tests.data_prep.foreign_pages import WIKIS, Wiki
+from tests.model.examples import tiny_config
+
+COPIES = 20
+ENGLISH = Wiki("en", ("Media", "Special", "User", "File", "Template", "Category"), "It is one. It is two.", "", "", ())
+
+
+def extract(wiki: Wiki, directory: Path, *flags: str) -> Path:
+    path = directory / f"{wiki.language}.xml"
+    path.write_text(foreign_pages.export(wiki, COPIES), encoding="utf-8")
+    out = directory / f"{wiki.language}-documents"
+    main(["extract", "--source", "wikipedia", "--input", str(path), "--out", str(out), *flags])
+    return out
+
+
+def make_vocabulary(out: Path, *documents: Path, size: int, flags: tuple[str, ...] = ()) -> Path:
+    main(["vocab", "--documents", *map(str, documents), "--out", str(out), "--size", str(size), *flags])
+    return out
+
+
+def largest_size(tmp_path: Path, documents: Path, flags: tuple[str, ...]) -> int:
+    """Returns the largest vocabulary that a tiny text allows, as the error message says it."""
+    with pytest.raises(UserError) as refused:
+        make_vocabulary(tmp_path / "large.model", documents, size=30_000, flags=flags)
+    return int(str(refused.value).rpartition("use --size ")[2].split()[0])
+
+
+@pytest.mark.parametrize("wiki", WIKIS, ids=[wiki.language for wiki in WIKIS])
+def test_from_an_export_to_ids(wiki: Wiki, tmp_path: Path) -> None:
+    documents = extract(wiki, tmp_path)
+    flags = ("--keep-case", "--keep-accents")
+    size = largest_size(tmp_path, documents, flags)
+    model = make_vocabulary(tmp_path / "a.model", documents, size=size, flags=flags)
+    record = json.loads(model.with_suffix(".json").read_text())
+    assert record["options"]["language"] == wiki.language
+    assert record["options"]["normalization"] == "nfkc, single spaces"
+    assert record["sample"]["sentences"] == COPIES * len(wiki.sentences)
+
+    shards = tmp_path / "shards"
+    main(
+        ["shards", "--documents", str(documents), "--vocab", str(model), "--out", str(shards), "--short-seq-prob", "0"]
+    )
+    rows = open_shards(shards)
+    assert (rows.manifest.language, rows.manifest.normalization) == (wiki.language, "nfkc, single spaces")
+    assert rows.manifest.counts.sentences == COPIES * len(wiki.sentences)
+    assert rows.manifest.counts.unknown_tokens == 0
+    assert f"language: {wiki.language}\n" in (shards / "README.md").read_text()
+
+    # A document is one pair; the words come back, capitals and accents too.
+    vocabulary = Vocabulary.load(shards / "spiece.model")
+    normalised = [normalize(sentence, vocabulary.normalization) for sentence in wiki.sentences]
+    encoded = vocabulary.encode(normalised)
+    expected = [token for ids in encoded for token in ids]
+    assert rows.row(0).tokens[: len(expected)].tolist() == expected
+    assert [vocabulary.decode(ids) for ids in encoded] == normalised
+
+    export = tmp_path / "export"
+    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=len(vocabulary))), export, shards / "spiece.model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
+    found = tokenizer(list(wiki.sentences), add_special_tokens=False)["input_ids"]
+    assert [token for ids in found for token in ids] == expected
+    assert UNK_ID not in expected
+
+
+def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    japanese = extract(next(wiki for wiki in WIKIS if wiki.language == "ja"), tmp_path)
+    english = extract(ENGLISH, tmp_path)
+    assert "language" not in json.loads((english / "documents.json").read_text())["options"]
+    model = make_vocabulary(tmp_path / "a.model", english, japanese, size=78)
+    assert Vocabulary.load(model).language == "en,ja"
+    command = ["shards", "--documents", str(english), "--vocab", str(model), "--min-tokens", "1"]
+    main([*command, "--out", str(tmp_path / "english")])
+    assert "language" not in json.loads((tmp_path / "english" / "manifest.json").read_text())
+    main([*command, "--out", str(tmp_path / "german"), "--language", "de"])
+    assert open_shards(tmp_path / "german").manifest.language == "de"
+    main([*command, "--out", str(tmp_path / "german"), "--language", "de"])
+    assert "is complete; nothing to do" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"holds shards of other options .*language"):
+        main([*command, "--out", str(tmp_path / "german")])
+    main([*command[:3], str(japanese), *command[3:], "--out", str(tmp_path / "both")])
+    assert open_shards(tmp_path / "both").manifest.language == "en,ja"
+    assert "language: [en, ja]\n" in (tmp_path / "both" / "README.md").read_text()
+
+
+def test_the_language_of_the_header_can_be_replaced(tmp_path: Path) -> None:
+    german = extract(WIKIS[0], tmp_path)
+    assert json.loads((german / "documents.json").read_text())["options"]["language"] == "de"
+    with pytest.raises(UserError, match=r"holds other documents .*language"):
+        extract(WIKIS[0], tmp_path, "--language", "nl")
+    book = tmp_path / "book.txt"
+    book.write_text("Das ist ein langer Satz, der hier steht. " * 20, encoding="utf-8")
+    out = tmp_path / "book"
+    main(["extract", "--source", "books", "--input", str(book), "--out", str(out), "--language", "de"])
+    assert json.loads((out / "documents.json").read_text())["options"]["language"] == "de"
+
+
+@pytest.mark.parametrize("code", ["German", "d", "de_DE", "../x", ""])
+@pytest.mark.parametrize("job", ["extract", "vocab", "shards"])
+def test_what_is_no_code_of_a_language(job: str, code: str, documents_directory: Path, vocabulary_file: Path) -> None:
+    out = documents_directory.parent / "nothing.model"
+    own = {
+        "extract": ["--source", "books", "--input", str(vocabulary_file)],
+        "vocab": ["--documents", str(documents_directory)],
+        "shards": ["--documents", str(documents_directory), "--vocab", str(vocabulary_file)],
+    }
+    with pytest.raises(UserError, match=r"--language .* is not the code of a language; give one such as de, ru or zh"):
+        main([job, *own[job], "--out", str(out), "--language", code])
+    assert not out.exists()
+
+
+def test_other_normalisation_is_another_vocabulary(documents_directory: Path, tmp_path: Path) -> None:
+    model = make_vocabulary(tmp_path / "a.model", documents_directory, size=200)
+    with pytest.raises(UserError, match=r"is another vocabulary .*normalization"):
+        make_vocabulary(model, documents_directory, size=200, flags=("--keep-case",))

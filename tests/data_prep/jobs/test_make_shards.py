@@ -1,0 +1,293 @@
+"""`shards` as a whole: every token once, equal bytes on any ranks, and its messages for mistakes."""
+
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentencepiece import sentencepiece_model_pb2 as model_proto
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.corpus.documents import Document
+from data_prep.format import shards
+from data_prep.format.packing import max_pairs
+from data_prep.text.normalization import normalize
+from data_prep.text.sentences import split_sentences
+from data_prep.text.vocabulary import Vocabulary
+from tests.data_prep import corpora
+
+pytestmark = pytest.mark.slow
+
+
+def make(documents: Path, vocabulary: Path, out: Path, *options: str) -> shards.ShardSet:
+    main(["shards", "--documents", str(documents), "--vocab", str(vocabulary), "--out", str(out), *options])
+    return shards.open_shards(out)
+
+
+def command(documents: Path, vocabulary: Path, out: Path) -> list[str | Path]:
+    """The command of `shard_directory`, with smaller units."""
+    job = ["-m", "tests.data_prep.small_units", "shards", "--documents", documents, "--vocab", vocabulary]
+    return [*job, "--out", out, "--max-seq-length", "64"]
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def small_units_set(documents_directory: Path, vocabulary_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shards that one uninterrupted process makes of the corpus in small units."""
+    out = tmp_path_factory.mktemp("alone") / "set"
+    result = corpora.run(command(documents_directory, vocabulary_file, out))
+    assert result.returncode == 0, result.stderr
+    assert len(list(out.glob("shard-*"))) > 8
+    return out
+
+
+@pytest.mark.parametrize(("length", "options"), [(64, ()), (512, ()), (128, ("--no-pack",))])
+def test_the_pairs_of_a_document_are_its_text(
+    documents_directory: Path,
+    vocabulary_file: Path,
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    length: int,
+    options: tuple,
+) -> None:
+    rows = make(documents_directory, vocabulary_file, tmp_path / "set", "--max-seq-length", str(length), *options)
+    pairs = defaultdict(list)
+    most = max_pairs(length) if not options else 1
+    used = 0
+    for row in rows:
+        lengths = sum(row.parts)
+        positions = int((lengths + 2 + (row.parts.b > 0)).sum())
+        assert 0 < positions <= length
+        assert 1 <= len(lengths) <= most
+        assert len(row.tokens) == lengths.sum()
+        used += positions
+        start = 0
+        for n, document in zip(lengths.tolist(), row.documents.tolist()):
+            pairs[document].append(row.tokens[start : start + n].tolist())
+            start += n
+    left_out = 0
+    for ordinal, document in enumerate(corpora.make_documents(120)):
+        sentences = vocabulary.encode([normalize(s) for s in split_sentences(document.text)])
+        tokens = [token for sentence in sentences for token in sentence]
+        if len(tokens) < 16:
+            assert ordinal not in pairs
+            left_out += 1
+            continue
+        # Pairs lie in rows in no particular order: lay them along the text like dominoes.
+        start, waiting = 0, pairs.pop(ordinal)
+        while waiting:
+            fitting = [pair for pair in waiting if tokens[start : start + len(pair)] == pair]
+            assert fitting, f"no pair goes on at token {start} of document {ordinal}"
+            longest = max(fitting, key=len)
+            waiting.remove(longest)
+            start += len(longest)
+        assert start == len(tokens)
+    assert not pairs
+    counts = rows.manifest.counts
+    assert counts.documents == 120
+    assert counts.documents_left_out == left_out
+    assert counts.rows == len(rows)
+    assert counts.tokens == sum(len(row.tokens) for row in rows)
+    assert counts.pairs == sum(len(row.documents) for row in rows)
+    assert counts.max_pairs_in_row == max(len(row.documents) for row in rows)
+    assert counts.fill == pytest.approx(used / (len(rows) * length))
+    assert sum(counts.sentences_per_document) == 120
+    if not options:
+        assert counts.fill > 0.97  # of a corpus of 180 kB; large ones are nearer to 1
+
+
+def test_the_manifest_says_what_it_was_made_of(shard_directory: Path, vocabulary: Vocabulary) -> None:
+    manifest = shards.read_manifest(shard_directory)
+    assert manifest.vocabulary_sha256 == vocabulary.sha256
+    assert manifest.vocabulary_size == 400
+    assert manifest.max_seq_length == 64
+    assert manifest.sources[0]["documents"] == 120
+    assert Vocabulary.load(shard_directory / "spiece.model").sha256 == vocabulary.sha256
+    assert {file.name for file in manifest.files} | {"manifest.json", "README.md"} == set(os.listdir(shard_directory))
+    card = (shard_directory / "README.md").read_text()
+    assert card.startswith("---\nlanguage: en\n")
+    assert f"{manifest.counts.tokens:,}" in card
+
+
+def test_sentences_per_document_are_counted_in_doubling_bins(vocabulary_file: Path, tmp_path: Path) -> None:
+    texts = ["One two three four five six. " * n for n in (1, 2, 3, 4, 7, 8)] + [" "]
+    documents = corpora.write_documents(tmp_path / "documents", [Document(str(i), "", t) for i, t in enumerate(texts)])
+    counts = make(documents, vocabulary_file, tmp_path / "set", "--min-tokens", "1").manifest.counts
+    assert counts.sentences_per_document == [1, 1, 2, 2, 1]
+    assert counts.sentences == 25
+    assert counts.documents_left_out == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_any_number_of_ranks_writes_the_same_bytes(
+    documents_directory: Path, vocabulary_file: Path, small_units_set: Path, tmp_path: Path, ranks: int
+) -> None:
+    result = corpora.run(command(documents_directory, vocabulary_file, tmp_path / "set"), ranks=ranks)
+    assert result.returncode == 0, result.stderr
+    assert contents(tmp_path / "set") == contents(small_units_set)
+
+
+def kill_when_some_are_done(process: subprocess.Popen, out: Path, units: int) -> None:
+    """Sends SIGKILL to a process and its ranks as soon as there are `units` records in `out`."""
+    deadline = time.monotonic() + 60
+    while len(list((out / ".units").glob("0*.json"))) < units:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    corpora.kill(process)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_run_goes_on_where_it_was(
+    documents_directory: Path, vocabulary_file: Path, small_units_set: Path, tmp_path: Path, ranks: int
+) -> None:
+    out = tmp_path / "set"
+    process = corpora.start(command(documents_directory, vocabulary_file, out), ranks, SECONDS_A_UNIT="0.15")
+    kill_when_some_are_done(process, out, 3)
+    assert not (out / "manifest.json").exists()
+    recorded = [path.stem for path in (out / ".units").glob("0*.json")]
+    kept = {n: (out / shards.shard_name(int(n))).stat().st_ino for n in recorded}
+    unrecorded = [path for path in out.glob("shard-*") if path.name[6:11] not in {n[1:] for n in recorded}]
+    assert len(unrecorded) <= ranks  # at most the unit that each rank was at is lost
+    result = corpora.run(command(documents_directory, vocabulary_file, out), ranks)
+    assert result.returncode == 0, result.stderr
+    assert contents(out) == contents(small_units_set)
+    assert kept == {n: (out / shards.shard_name(int(n))).stat().st_ino for n in recorded}  # not written again
+
+
+def test_a_complete_set_is_recognised(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(documents_directory, vocabulary_file, tmp_path / "set")
+    before = contents(tmp_path / "set")
+    capsys.readouterr()
+    make(documents_directory, vocabulary_file, tmp_path / "set")
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(UserError, match="seed is 0 there, 1 was asked for"):
+        make(documents_directory, vocabulary_file, tmp_path / "set", "--seed", "1")
+    assert contents(tmp_path / "set") == before
+
+
+def test_another_seed_gives_other_pairs_of_the_same_tokens(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
+) -> None:
+    first, second = (
+        make(documents_directory, vocabulary_file, tmp_path / seed, "--seed", seed).manifest for seed in ("0", "1")
+    )
+    assert first.counts.tokens == second.counts.tokens
+    assert first.files[0].xxh3_128 != second.files[0].xxh3_128
+
+
+def test_several_directories_are_one_corpus(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
+    extra = corpora.write_documents(tmp_path / "extra", corpora.make_documents(5, seed=2), parts=1)
+    out = tmp_path / "set"
+    arguments = ["shards", "--documents", documents_directory, extra, "--vocab", vocabulary_file, "--out", out]
+    main([str(argument) for argument in arguments])
+    rows = shards.open_shards(out)
+    assert rows.manifest.counts.documents == 125
+    assert max(int(row.documents.max()) for row in rows) == 124
+    assert [source["directory"] for source in rows.manifest.sources] == ["documents", "extra"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-seq-length", "15"], "--max-seq-length is 15"),
+        (["--max-seq-length", "65536"], "--max-seq-length is 65536"),
+        (["--short-seq-prob", "1.5"], "--short-seq-prob is 1.5"),
+        (["--seed", "-1"], "--seed is -1"),
+        (["--min-tokens", "0"], "--min-tokens is 0"),
+        (["--documents", "nowhere"], "nowhere is not a directory"),
+        (["--vocab", "nowhere.model"], r"cannot read the vocabulary: nowhere\.model does not exist"),
+        (["--split", "held_out"], "no held_out split"),
+        (["--max-seq-length", "many"], "invalid int value: 'many'"),
+        (["--split", "test"], "invalid choice: 'test'"),
+    ],
+)
+def test_mistakes(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        make(documents_directory, vocabulary_file, tmp_path / "set", *options)
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_vocabulary_of_more_pieces_than_uint16_holds(
+    documents_directory: Path, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
+    for number in range(len(vocabulary), 65_537):
+        proto.pieces.add(piece=f"▁{number}x", score=-20.0)
+    (tmp_path / "huge.model").write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match="has 65537 pieces and shards hold at most 65536"):
+        make(documents_directory, tmp_path / "huge.model", tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+def test_no_document_is_long_enough(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="lower --min-tokens"):
+        make(documents_directory, vocabulary_file, tmp_path / "set", "--min-tokens", "100000")
+    assert not (tmp_path / "set").exists()
+    assert len(make(documents_directory, vocabulary_file, tmp_path / "set", "--min-tokens", "16")) > 0
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_done(
+    documents_directory: Path, vocabulary_file: Path, small_units_set: Path, tmp_path: Path
+) -> None:
+    # A limit on the size of a file stands for the disk: writes fail in the same place, with EFBIG.
+    sizes = sorted(path.stat().st_size for path in small_units_set.glob("shard-*"))
+    limit = sizes[len(sizes) // 2]
+    arguments = [str(argument) for argument in command(documents_directory, vocabulary_file, tmp_path / "set")]
+    result = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=corpora.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert result.returncode == 2
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("error: the disk is full")
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.rglob("*.tmp"))
+    finished = corpora.run(arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert contents(tmp_path / "set") == contents(small_units_set)
+
+
+def test_records_hold_no_place_or_time(small_units_set: Path) -> None:
+    text = (small_units_set / "manifest.json").read_text()
+    assert str(small_units_set.parent) not in text
+    assert str(corpora.ROOT) not in text
+    assert set(json.loads(text)) == {*vars(shards.read_manifest(small_units_set)), "xxh3_128"} - {"language"}  # English
+
+
+def test_memory_does_not_grow_with_the_corpus(
+    vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory holds the tokens of one unit at a time: each is written before the next is read."""
+    monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 20_000)
+    documents = corpora.write_documents(tmp_path / "documents", corpora.make_documents(40))
+    seen: list[int] = []
+    write_shard = shards.write_shard
+
+    def watched(path: Path, tokens: np.ndarray, *rest: np.ndarray) -> shards.ShardFile:
+        seen.append(len(tokens))
+        return write_shard(path, tokens, *rest)
+
+    monkeypatch.setattr(shards, "write_shard", watched)
+    rows = make(documents, vocabulary_file, tmp_path / "set")
+    assert len(seen) == len(rows.manifest.shards()) > 3
+    assert max(seen) < rows.manifest.counts.tokens / 2

@@ -1,0 +1,69 @@
+"""`show` prints rows as they are stored."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.format.pairs import Parts
+from data_prep.format.shards import ShardRow
+from data_prep.jobs.show import chosen_rows, describe_row
+from data_prep.text.normalization import normalize
+from data_prep.text.vocabulary import Vocabulary
+from tests.data_prep import corpora
+
+
+def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
+    first, second, third = corpora.make_sentences(3, seed=8)
+    a, b, lonely = vocabulary.encode([normalize(s)[:40].strip() for s in (first, second, third)])
+    row = ShardRow(
+        np.array(a + b + lonely, np.uint16),
+        Parts(np.array([2, 0]), np.array([len(a) - 2, len(lonely)]), np.array([len(b) - 1, 0]), np.array([1, 0])),
+        np.array([4, 17]),
+    )
+    used = len(a) + len(b) + 3 + len(lonely) + 2
+    lines = [line for text in describe_row(9, row, 128, vocabulary) for line in text.split("\n")]
+    assert lines[0] == f"row 9: 2 pairs, {used} of 128 positions"
+    assert lines[1] == f"  pair 0, document 4: A {len(a)} tokens, B {len(b)} tokens"
+    for name, ids in (("lead ", a[:2]), ("A    ", a[2:]), ("B    ", b[:-1]), ("trail", b[-1:])):
+        place = lines.index(f"    {name} {vocabulary.decode(ids)}")
+        assert lines[place + 1].split() == [vocabulary.pieces[i] for i in ids]
+    assert f"  pair 1, document 17: A {len(lonely)} tokens, no B" in lines
+
+
+@pytest.mark.parametrize(
+    ("count", "wanted", "first", "rows"),
+    [(10, 2, None, [0, 5]), (2, 5, None, [0, 1]), (10, 3, 8, [8, 9]), (10, 2, 0, [0, 1])],
+)
+def test_which_rows(count: int, wanted: int, first: int | None, rows: list[int]) -> None:
+    assert chosen_rows(count, wanted, first) == rows
+
+
+def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["show", str(shard_directory), "-n", "2", "--row", "1"])
+    out = capsys.readouterr().out
+    assert [line.split(":")[0] for line in out.splitlines() if line.startswith("row")] == ["row 1", "row 2"]
+    assert max(map(len, out.splitlines())) <= 110
+
+
+@pytest.mark.parametrize("options", [["-n", "0"], ["--row", "-1"], ["--row", "1000000"]])
+def test_mistakes(shard_directory: Path, options: list[str]) -> None:
+    with pytest.raises(UserError, match=options[0]):
+        main(["show", str(shard_directory), *options])
+
+
+def test_a_reader_that_stops_early_is_no_error(shard_directory: Path) -> None:
+    program = f"python -m data_prep show {shard_directory} -n 100000 | head -1"
+    shell = f"import subprocess; print(subprocess.run(['bash', '-o', 'pipefail', '-c', {program!r}]).returncode)"
+    result = corpora.run(["-c", shell])
+    assert result.stdout.splitlines()[-1] == "0"
+    assert result.stderr == ""
+
+
+def test_several_ranks_show_it_once_on_a_terminal_without_unicode(shard_directory: Path) -> None:
+    result = corpora.run(["-m", "data_prep", "show", shard_directory, "-n", "1"], ranks=2, PYTHONIOENCODING="ascii")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("row 0:") == 1
+    assert "\\u2581" in result.stdout  # the mark of a word's start

@@ -1,0 +1,200 @@
+"""`vocab`: its sample, its files, and its messages for mistakes."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.jobs import train_vocabulary
+from data_prep.jobs.train_vocabulary import choose, quotas
+from tests.data_prep import corpora
+
+
+@given(counts=st.lists(st.integers(0, 10_000), min_size=1, max_size=30), most=st.integers(1, 50_000))
+def test_quotas_add_up_and_are_proportional(counts: list[int], most: int) -> None:
+    taken = quotas(counts, most)
+    total = sum(counts)
+    assert sum(taken) == min(total, most)
+    for count, quota in zip(counts, taken):
+        assert 0 <= quota <= count
+        if total > most:
+            assert abs(quota - count * most / total) < 1
+
+
+def test_each_sentence_is_as_likely_as_another() -> None:
+    drawn = np.zeros(100)
+    for seed in range(2000):
+        chosen = choose(100, 20, seed, unit=3)
+        assert (np.diff(chosen) > 0).all()
+        drawn[chosen] += 1
+    # 2000 draws of probability 0.2: mean 400, deviation 18.
+    assert abs(drawn - 400).max() < 5 * 18
+
+
+def vocab(documents: Path, out: Path, *options: str) -> None:
+    main(["vocab", "--documents", str(documents), "--out", str(out), "--size", "300", *options])
+
+
+def test_a_sample_is_reproducible_and_described(
+    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 50_000)
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
+        vocab(documents_directory, tmp_path / f"{name}.model", "--sentences", "1000", "--seed", seed)
+    assert "training 300 pieces on 1,000 of 3," in capsys.readouterr().out
+    a, b, c = ((tmp_path / f"{name}.model").read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+    record = json.loads((tmp_path / "a.json").read_text())
+    assert record["sample"]["sampled"] == 1000
+    assert "the same share" in record["sample"]["method"]
+    assert record["model_sha256"] == hashlib.sha256(a).hexdigest()
+    listing = (tmp_path / "a.vocab").read_text().splitlines()
+    assert len(listing) == 300
+    assert listing[2] == "[CLS]\t0"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"{n}.{e}" for n in "abc" for e in ENDINGS)
+
+
+ENDINGS = ("model", "vocab", "json")
+
+
+def interrupt(*arguments: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritten(
+    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "v.model"
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "data_prep.jobs.train_vocabulary.owned.remove_workplace", interrupt
+        )  # killed when all but this was done
+        with pytest.raises(KeyboardInterrupt):
+            vocab(documents_directory, out)
+    before = out.read_bytes()
+    vocab(documents_directory, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(f"v.{ending}" for ending in ENDINGS)
+    assert "nothing to do" in capsys.readouterr().out
+    with pytest.raises(UserError, match="size is 300 there, 299 was asked for"):
+        main(["vocab", "--documents", str(documents_directory), "--out", str(out), "--size", "299"])
+    assert out.read_bytes() == before
+    out.write_bytes(before + b"x")
+    with pytest.raises(UserError, match="not what was recorded"):
+        vocab(documents_directory, out)
+    for damaged in ("", "{", "{}", "[]", '{"options": 1, "model_sha256": ""}'):
+        out.with_suffix(".json").write_text(damaged)
+        with pytest.raises(UserError, match=r"v\.json [^;]+; it should say how .*v\.model was made"):
+            vocab(documents_directory, out)
+
+
+def test_several_ranks_train_the_same_vocabulary(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "v.model"
+    command = ["-m", "tests.data_prep.small_units", "vocab", "--documents", documents_directory, "--out", out]
+    result = corpora.run([*command, "--size", "400"], ranks=2)
+    assert result.returncode == 0, result.stderr
+    assert out.read_bytes() == vocabulary_file.read_bytes()
+
+
+def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="use --size"):
+        vocab(documents_directory, tmp_path / "v.model", "--size", "200000")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--size", "5"], "--size is 5"),
+        (["--out", "v.bin"], "ends in .model"),
+        (["--sentences", "0"], "--sentences"),
+        (["--seed", "-1"], "--seed"),
+        (["--documents", "nowhere"], "nowhere is not a directory"),
+    ],
+)
+def test_mistakes(documents_directory: Path, tmp_path: Path, options: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        vocab(documents_directory, tmp_path / "v.model", *options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_no_vocabulary(documents_directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is a directory; give a file in it, such as .*vocabulary\.model"):
+        vocab(documents_directory, tmp_path)
+
+
+def test_a_long_training_shows_how_far_it_has_read(
+    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train_vocabulary, "QUIET_SECONDS", 0.0)
+    vocab(documents_directory, tmp_path / "v.model")
+    sampled = json.loads((tmp_path / "v.json").read_text())["sample"]["sampled"]
+    last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vocab: training: ")][-1]
+    assert last.startswith(f"vocab: training: {sampled:,} of {sampled:,} sentences read (100 %)")
+
+
+@pytest.mark.parametrize("damage", [{"sampled": None}, {"files": []}, {"files": None}])
+def test_a_damaged_record_of_a_sample_is_done_again(
+    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: dict[str, object]
+) -> None:
+    out = tmp_path / "v.model"
+    words = ["vocab", "--documents", str(documents_directory), "--out", str(out), "--size", "300"]
+    main(words)
+    expected = out.read_bytes()
+    for path in tmp_path.iterdir():
+        path.unlink()
+
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train_vocabulary, "train", stop)
+        with pytest.raises(KeyboardInterrupt):
+            main(words)
+    record = tmp_path / ".v.model.sample" / "sentences" / ".units" / "000000.json"
+    content = json.loads(record.read_text()) | damage
+    record.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+    main(words)
+    assert out.read_bytes() == expected
+
+
+def test_too_little_memory_is_said_before_the_training(
+    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("common.memory.available_bytes", lambda: 1_000_000)
+    with pytest.raises(
+        UserError,
+        match=r"training on 3,\d+ sentences needs up to 0\.0 GB of memory and 0\.0 GB are free; use --sentences (\d+)",
+    ) as told:
+        vocab(documents_directory, tmp_path / "v.model")
+    assert "it needs up to 0.0 GB of memory" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    fitting = str(told.value).split()[-3]
+    vocab(documents_directory, tmp_path / "v.model", "--sentences", fitting)  # what the message says works
+
+
+def test_the_training_stays_within_the_memory_that_was_said(tmp_path: Path) -> None:
+    """The figure of `BYTES_PER_CHARACTER`, on sentences of random words."""
+    script = """
+import random, resource, sys
+from data_prep.jobs.train_vocabulary import BYTES_PER_CHARACTER, train
+random.seed(0)
+words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=random.randint(2, 9))) for _ in range(20_000)]
+sentences = [" ".join(random.choices(words, k=25)) for _ in range(15_000)]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+train(iter(sentences), 2000)
+grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+print(grown / sum(map(len, sentences)) / BYTES_PER_CHARACTER)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 1

@@ -1,0 +1,174 @@
+"""`verify` finds any damage to a file, and names the file."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from common.checksums import file_checksum
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.format import shards
+from tests.data_prep import corpora
+
+
+@pytest.fixture
+def copy(shard_directory: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shard_directory, tmp_path / "copy"))
+
+
+def test_a_whole_set(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / "stats").mkdir()
+    (copy / "README.md").write_text("a card that somebody has written into")
+    main(["verify", str(copy)])
+    out = capsys.readouterr().out
+    checked = [copy / "spiece.model", *copy.glob("*.arrow")]
+    total = sum(path.stat().st_size for path in checked)
+    assert out.startswith(f"verify: {copy} is whole: ")
+    assert f"{total:,} bytes" in out
+
+
+def flip(path: Path, offset: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def flip_in_shard(copy: Path) -> None:
+    flip(copy / "shard-00001.arrow", -100, bit=5)
+
+
+def flip_in_vocabulary(copy: Path) -> None:
+    flip(copy / "spiece.model", 1000)
+
+
+def truncate(copy: Path) -> None:
+    with (copy / "shard-00000.arrow").open("r+b") as file:
+        file.truncate(500)
+
+
+def remove(copy: Path) -> None:
+    (copy / "shard-00002.arrow").unlink()
+
+
+def add(copy: Path) -> None:
+    shutil.copy(copy / "shard-00000.arrow", copy / "shard-00099.arrow")
+
+
+def swap(copy: Path) -> None:
+    os.rename(copy / "shard-00000.arrow", copy / "aside")
+    os.rename(copy / "shard-00001.arrow", copy / "shard-00000.arrow")
+    os.rename(copy / "aside", copy / "shard-00001.arrow")
+
+
+def other_vocabulary(copy: Path) -> None:
+    """If vocabulary and manifest entry are both replaced, only the recorded sha256 shows it."""
+    flip(copy / "spiece.model", 1000)
+    manifest = shards.read_manifest(copy)
+    entry = shards.describe_file(copy / "spiece.model")
+    manifest.files = [entry if file.name == entry.name else file for file in manifest.files]
+    shards.write_manifest(copy, replace(manifest))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip_in_shard, r"the content of shard-00001\.arrow has changed"),
+        (flip_in_vocabulary, r"the content of spiece\.model has changed"),
+        (truncate, r"shard-00000\.arrow has 500 bytes instead of \d+"),
+        (remove, r"shard-00002\.arrow is missing"),
+        (add, r"shard-00099\.arrow does not belong to it"),
+        (
+            swap,
+            r"shard-00000\.arrow holds the content of shard-00001\.arrow; "
+            r"shard-00001\.arrow holds the content of shard-00000",
+        ),
+        (other_vocabulary, r"spiece\.model is not the vocabulary that the shards were made with"),
+    ],
+)
+def test_damage_is_named(copy: Path, damage: Callable[[Path], None], message: str) -> None:
+    damage(copy)
+    with pytest.raises(UserError, match=message) as caught:
+        main(["verify", str(copy)])
+    assert "Copy it again" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_sector_is_named(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(path: Path) -> str:
+        if path.name == "shard-00001.arrow":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return file_checksum(path)
+
+    monkeypatch.setattr("data_prep.jobs.verify.file_checksum", read)
+    with pytest.raises(UserError, match=r"shard-00001\.arrow cannot be read \(Input/output error\).*Copy it again"):
+        main(["verify", str(copy)])
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    return corpora.write_documents(tmp_path / "documents", corpora.make_documents(30), parts=3)
+
+
+def test_documents_are_checked_as_well(documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["verify", str(documents)])
+    assert re.fullmatch(rf"verify: {documents} is whole: 3 files, [\d,]+ bytes\n", capsys.readouterr().out)
+    first, second, third = sorted(documents.glob("train-*"))
+    flip(first, first.stat().st_size // 2)
+    second.write_bytes(third.read_bytes())
+    third.unlink()
+    shutil.copy(first, documents / "train-00007.parquet")
+    message = (
+        r"the content of train-00000\.parquet has changed; "
+        r"train-00001\.parquet holds the content of train-00002\.parquet; train-00002\.parquet is missing; "
+        r"train-00007\.parquet does not belong to it\. .*run `extract` again"
+    )
+    with pytest.raises(UserError, match=message):
+        main(["verify", str(documents)])
+
+
+@pytest.mark.parametrize("kind", ["shards", "documents"])
+def test_every_bit_of_the_manifest_counts(copy: Path, documents: Path, kind: str) -> None:
+    directory, name = (copy, "manifest.json") if kind == "shards" else (documents, "documents.json")
+    manifest = directory / name
+    whole = manifest.read_bytes()
+    missed = []
+    for offset in range(0, len(whole), 7):
+        flip(manifest, offset)
+        try:
+            main(["verify", str(directory)])
+            missed.append(whole[offset : offset + 1])
+        except UserError:
+            pass
+        manifest.write_bytes(whole)
+    assert set(missed) <= {b" ", b"\n"}  # only white space between the values may differ
+
+
+def test_much_damage_stays_one_line(copy: Path) -> None:
+    for number in range(20):
+        (copy / f"extra-{number}").touch()
+    with pytest.raises(UserError, match="and 15 more"):
+        main(["verify", str(copy)])
+
+
+def test_ranks_share_the_files_and_agree(copy: Path) -> None:
+    flip_in_shard(copy)
+    result = corpora.run(["-m", "data_prep", "verify", copy], ranks=2)
+    assert result.returncode == 2
+    assert result.stderr.count("error: ") == 1
+    assert "the content of shard-00001.arrow has changed" in result.stderr
+
+
+def test_what_is_no_set_or_unfinished(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"has neither manifest\.json nor documents\.json; name what"):
+        main(["verify", str(tmp_path)])
+    (tmp_path / ".units").mkdir()
+    with pytest.raises(UserError, match="run the same command again to finish it"):
+        main(["verify", str(tmp_path)])
+    with pytest.raises(UserError, match="is not a directory"):
+        main(["verify", str(tmp_path / "nothing")])

@@ -1,0 +1,211 @@
+"""The executor: in one process and under a real mpirun."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from data_prep.mpi import executor
+from data_prep.mpi.ledger import Ledger
+from tests.data_prep import corpora
+
+LAUNCHER_VARIABLES = (
+    *("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "MPI_LOCALNRANKS", "PMIX_RANK"),
+    *("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+@pytest.fixture
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("environment", "size", "rank"),
+    [
+        ({}, 1, 0),
+        ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "3", "PMIX_RANK": "3"}, 4, 3),
+        ({"PMI_SIZE": "2", "PMI_RANK": "1"}, 2, 1),
+        ({"PMIX_RANK": "5", "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8"}, 8, 5),
+        ({"PMIX_RANK": "0"}, 2, 0),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, 1, 0),
+    ],
+)
+def test_the_launcher_is_known_from_its_environment(
+    environment: dict[str, str], size: int, rank: int, no_launcher: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        no_launcher.setenv(name, value)
+    assert (executor.launched_size(), executor.launched_rank()) == (size, rank)
+
+
+def test_slurm_tasks_without_mpi_are_refused(no_launcher: pytest.MonkeyPatch) -> None:
+    no_launcher.setenv("SLURM_PROCID", "1")
+    no_launcher.setenv("SLURM_STEP_NUM_TASKS", "8")
+    with pytest.raises(UserError, match="--mpi=pmix"):
+        executor.launched_size()
+
+
+def test_alone_the_largest_unit_goes_first_and_records_come_in_order(tmp_path: Path) -> None:
+    done = []
+
+    def work(index: int, unit: str) -> dict[str, str]:
+        done.append(unit)
+        return {"unit": unit}
+
+    ledger = Ledger(tmp_path)
+    ledger.begin({})
+    records = executor.Ranks().run(["a", "b", "c"], work, ledger, sizes=[1, 3, 2], description="test")
+    assert done == ["b", "c", "a"]
+    assert records == [{"unit": "a"}, {"unit": "b"}, {"unit": "c"}]
+
+
+def test_finished_units_are_not_done_again_unless_a_file_is_gone(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def work(index: int, unit: int) -> dict[str, object]:
+        done.append(unit)
+        (tmp_path / f"{unit}.txt").write_text("x" * unit)
+        return {"files": [{"name": f"{unit}.txt", "bytes": unit}]}
+
+    def go() -> list[int]:
+        done.clear()
+        ledger = Ledger(tmp_path)
+        ledger.begin({"seed": 1})
+        executor.Ranks().run([1, 2, 3], work, ledger, sizes=[1, 1, 1], description="test")
+        return done
+
+    assert go() == [1, 2, 3]
+    assert go() == []
+    (tmp_path / "2.txt").unlink()
+    (tmp_path / "3.txt").write_text("truncated"[:1])
+    assert go() == [2, 3]
+
+
+def test_without_a_launcher_no_mpi_library_is_needed(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['mpi4py'] = None\n"  # importing it fails from here on
+        "from tests.data_prep.mpi_job import job; from pathlib import Path\n"
+        f"job(Path({str(tmp_path)!r}), 'plain')"
+    )
+    result = corpora.run(["-c", program])
+    assert result.returncode == 0, result.stderr
+    assert [record["square"] for record in json.loads(result.stdout)] == [n * n for n in range(20)]
+
+
+def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
+    result = corpora.run(["-m", "tests.data_prep.mpi_job", directory, kind], ranks=ranks)
+    return result.returncode, result.stdout, result.stderr
+
+
+def test_ranks_share_the_units_and_a_slow_one_holds_up_nobody(tmp_path: Path) -> None:
+    status, out, err = mpi_job(tmp_path, "slow", 3)
+    assert status == 0, err
+    records = json.loads(out)
+    assert [record["square"] for record in records] == [n * n for n in range(20)]
+    ranks = Counter(record["rank"] for record in records)
+    assert set(ranks) == {0, 1, 2}  # rank 0 works too
+    assert ranks[records[0]["rank"]] == 1  # meanwhile the others did all the rest
+    assert "0:0" in err  # progress, from rank 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason"),
+    [
+        ("error", 1, "RuntimeError: the seventh seal"),
+        ("mistake", 2, "unit seven is no good; leave it out"),
+        ("disk", 2, "the disk is full at /data/shard (No space left on device); free some space"),
+    ],
+)
+def test_a_rank_that_fails_ends_the_job_with_its_reason(tmp_path: Path, kind: str, status: int, reason: str) -> None:
+    got, _, err = mpi_job(tmp_path, kind, 2)
+    assert got == status
+    assert reason in err
+    assert ("Traceback" in err) == (kind == "error")
+
+
+def test_a_mistake_that_rank_0_finds_is_said_once(tmp_path: Path) -> None:
+    status, out, err = mpi_job(tmp_path, "root", 3)
+    assert status == 2
+    assert err.count("error: nothing to work on; bring something") == 1
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_units_done_alone_are_known_to_several_ranks(tmp_path: Path) -> None:
+    first = json.loads(corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, "plain"]).stdout)
+    (tmp_path / ".units" / "000004.json").unlink()
+    status, out, err = mpi_job(tmp_path, "plain", 2)
+    assert status == 0, err
+    second = json.loads(out)
+    assert [n for n in range(20) if first[n]["pid"] != second[n]["pid"]] == [4]
+
+
+def test_control_c_at_mpirun_says_how_to_go_on(tmp_path: Path) -> None:
+    """mpirun sends the ranks SIGTERM, forwards none of their output, and decides the status."""
+    master, slave = os.openpty()
+    command = ["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", sys.executable]
+    with subprocess.Popen(
+        [*command, "-m", "tests.data_prep.mpi_job", str(tmp_path), "slow"],
+        cwd=corpora.ROOT,
+        env=os.environ | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0),  # makes it the terminal of the new session
+    ) as process:
+        os.close(slave)
+        wait_for_a_unit(process, tmp_path)
+        os.write(master, b"\x03")
+        said = b""
+        with contextlib.suppress(OSError):  # the last process has closed the terminal
+            while content := os.read(master, 4096):
+                said += content
+        assert process.wait(60) == 1
+    os.close(master)
+    assert said.decode().count("interrupted; give the same command to go on") == 1
+    assert "Traceback" not in said.decode()
+    status, out, err = mpi_job(tmp_path, "slow", 2)
+    assert status == 0, err
+    assert [record["square"] for record in json.loads(out)] == [n * n for n in range(20)]
+
+
+def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:
+    process = corpora.start(["-m", "tests.data_prep.mpi_job", tmp_path, "slow"], ranks=2)
+    pid = json.loads(wait_for_a_unit(process, tmp_path).read_text())["pid"]
+    os.kill(pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def wait_for_a_unit(process: subprocess.Popen, directory: Path) -> Path:
+    """Waits until the job has finished a unit, and returns the unit's record."""
+    deadline = time.monotonic() + 60
+    while not (records := sorted((directory / ".units").glob("[0-9]*.json"))):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return records[0]
+
+
+def test_errors_leave_the_thread_of_a_lone_process(tmp_path: Path) -> None:
+    def work(index: int, unit: int) -> dict[str, object]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), executor.launch() as ranks:
+        ranks.run([1], work, None, sizes=[1], description="test")
+    assert "mpi4py" not in sys.modules

@@ -1,0 +1,293 @@
+"""Text files of books: every encoding and layout gives the same paragraphs and nothing else."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.corpus.documents import Document
+from data_prep.sources import Skipped
+from data_prep.sources.book_text import book_to_prose, is_heading
+from data_prep.sources.books import Books, decode
+
+PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PROSE.encode("utf-8"),
+        PROSE.encode("utf-8-sig"),
+        PROSE.encode("utf-16"),
+        PROSE.encode("cp1252"),
+        PROSE.replace("\n", "\r\n").encode("cp1252"),
+        PROSE.replace("\n", "\r").encode("utf-8"),
+    ],
+)
+def test_encodings(content: bytes) -> None:
+    assert decode(content) == PROSE
+
+
+def test_utf_8_with_a_few_bytes_of_another_encoding() -> None:
+    text = PROSE * 5
+    content = text.encode()
+    for stray, meant in ((b"\xe9", "é"), (b"\x93so\x94", "“so”"), (b"\x81", "\x81")):
+        assert decode(content[:-9] + stray + content[-9:]) == text[:-9] + meant + text[-9:]
+    # A text in Windows-1252 that is UTF-8 in one place by chance.
+    assert decode("é à ü Ã© ö".encode("cp1252")) == "é à ü Ã© ö"
+
+
+def test_latin_1_and_what_is_no_text() -> None:
+    assert decode(b"caf\xe9 \x81") == "café \x81"  # 0x81 means nothing in Windows-1252
+    assert decode(b"\x7fELF\x00\x01") is None
+    assert decode(bytes(range(1, 8)) * 10) is None
+
+
+MODERN = """The Project Gutenberg eBook of A Tale
+
+This eBook is for the use of anyone anywhere.
+
+*** START OF THE PROJECT GUTENBERG EBOOK A TALE ***
+
+Produced by A. Volunteer and
+the Team
+
+A TALE
+
+By Jane Q. Writer
+
+CONTENTS
+
+   CHAPTER I. The Start ........ 1
+   CHAPTER II. The Close ....... 20
+
+CHAPTER I.
+
+THE START
+
+It was the _best_ of times,
+  it was the worst of times.
+
+[Illustration: A street]
+
+"Well?" said he.
+
+* * * * *
+
+II
+
+He went away.
+
+THE END
+
+*** END OF THE PROJECT GUTENBERG EBOOK A TALE ***
+
+Updated editions will replace the previous one.
+"""
+SMALL_PRINT = """**The Project Gutenberg Etext of A Play**
+
+*** START**THE SMALL PRINT!**FOR PUBLIC DOMAIN ETEXTS**START***
+Why is this "Small Print!" statement here? You know: lawyers.
+*END*THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04.29.93*END*
+
+A PLAY
+
+by William Writer
+
+DRAMATIS PERSONAE
+
+A KING, of somewhere.
+A QUEEN, his wife.
+
+SCENE: A castle.
+
+ACT I.
+
+SCENE I. A room in the castle.
+
+KING.
+Who goes there,
+at this hour?
+
+[Exeunt.]
+
+End of the Project Gutenberg Etext of A Play
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraphs"),
+    [
+        (MODERN, ["It was the best of times, it was the worst of times.", '"Well?" said he.', "He went away."]),
+        (SMALL_PRINT, ["KING. Who goes there, at this hour?", "[Exeunt.]"]),
+        ("One line is\none paragraph.\n\n\n\nAnd two.\n", ["One line is one paragraph.", "And two."]),
+        ("", []),
+        ("\n \n", []),
+    ],
+)
+def test_only_the_prose_is_left(text: str, paragraphs: list[str]) -> None:
+    assert book_to_prose(text).split("\n") == (paragraphs or [""])
+
+
+def test_paragraphs_without_empty_lines_between() -> None:
+    wide = "and the words went on to fill the whole of the line up to its end"
+    text = "\n".join(["CHAPTER I", wide, wide, "until it stopped.", wide, "- twice.", "CHAPTER II", wide, "So."])
+    assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
+
+
+WORDS = st.sampled_from(
+    [
+        "went",
+        "civil",
+        "did",
+        "mill",
+        "house",
+        "café",
+        "of",
+        "a",
+        "i",
+        "mix",
+        "dim",
+        "third",
+        "night",
+        "vivid",
+        "chapter",
+    ]
+)
+PARAGRAPHS = st.lists(st.lists(WORDS, min_size=6, max_size=60), min_size=2, max_size=8)
+
+
+@given(
+    PARAGRAPHS, st.integers(40, 90), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from(["utf-8-sig", "latin-1"])
+)
+def test_no_word_of_wrapped_text_is_lost(paragraphs: list, width: int, newline: str, encoding: str) -> None:
+    expected = [f"{' '.join(words).capitalize()}." for words in paragraphs]
+    wrapped = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in expected)
+    text = decode(wrapped.replace("\n", newline).encode(encoding))
+    assert text is not None
+    assert book_to_prose(text).split("\n") == expected
+
+
+def test_long_lines_are_paragraphs() -> None:
+    line = "It is a sentence of a paragraph on one line. " * 8
+    assert book_to_prose(f"{line}\n{line}\n").split("\n") == [line.strip(), line.strip()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("CHAPTER XII", "Chapter the First", "IV.", "xii.", "12", "ACT II. A wood.", "* * *", "The End", "FINIS."),
+        *("BOOK THE FIRST - SOWING", "Part Two", "Chapter twenty-one: The Start", "THE BEGINNING OF A LONG JOURNEY"),
+        *("Chapter 4.the Seventy-eighth.", "Volume the Second", "Letter 5. A Visit"),
+    ],
+)
+def test_headings(text: str) -> None:
+    assert is_heading([text])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("I went.", "He read chapter 5 to me.", "NO!", "By the sea it was cold, and he went in."),
+        *("did.", "Civil.", "mill", "the end.", "third volume of Porteus.", "Second part of it, he said."),
+        *("Letter 5, which I sent, was lost.", "Part of it is gone.", "Book me a room.", "Act as you will."),
+        *("MY DEAR SIR,", "DEAREST MADAM,--", '"CAROLINE BINGLEY"', "'MADAM,", "HERE LIES,", "Mild."),
+        *("Chapter and verse, he knew them.", "Section by section it fell.", "Scene after scene went by."),
+    ],
+)
+def test_no_headings(text: str) -> None:
+    assert not is_heading([text])
+
+
+@pytest.mark.parametrize("text", ["by Jane Austen", "The Tenant of Wildfell Hall", "A LONG TITLE, WITH ITS STOP."])
+def test_titles_follow_headings(text: str) -> None:
+    assert is_heading([text], after_heading=True)
+    assert not is_heading(["He went to the hall and"], after_heading=True)
+    assert not is_heading(["Come!"], after_heading=True)
+
+
+def test_a_line_within_a_sentence_is_no_heading() -> None:
+    wide = "and the words went on to fill the whole of the line up to its end"
+    lines = ["CHAPTER I", "I AM BORN, AND", "WHAT CAME OF IT", wide, "third act of my play.", wide, "125", f"{wide}."]
+    assert book_to_prose("\n".join(lines)).split("\n") == [f"{wide} third act of my play.", f"{wide} 125 {wide}."]
+    stone = ["It read so:", "HERE LIES,", "THE BODY OF", "A GOOD MAN.", "LONDON", "SAW HIS BIRTH, AND", "HIS END."]
+    paragraphs = [" ".join([wide, wide, *stone[:4]]), " ".join(stone[4:]), wide]
+    assert book_to_prose("\n".join([wide, wide, *stone, "CHAPTER II", wide])).split("\n") == paragraphs
+
+
+@pytest.mark.parametrize(
+    ("table", "first"),
+    [
+        (
+            "CONTENTS\n\nCHAPTER I. Start .... 1\nCHAPTER II. In which many things happen to many people ... 9\n",
+            "CHAPTER I.",
+        ),
+        ("Contents.\n\nThe Start\nThe Close of a Very Long Story, with All Its Ends\n", "The Start"),
+        ("Table of Contents\n\nI. The Start ... 1\nII. The Close ... 20\n", "I. The Start"),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_contents_end_where_their_first_entry_stands_again(table: str, first: str, newline: str) -> None:
+    text = f'{table}\n\n{first}\n\n"Well?" said he.\n\nIt was so, and it\nstayed so.\n'.replace("\n", newline)
+    for content in (text.encode("utf-8-sig"), text.encode("latin-1")):
+        decoded = decode(content)
+        assert decoded is not None
+        assert book_to_prose(decoded).split("\n") == ['"Well?" said he.', "It was so, and it stayed so."]
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("*** START OF THIS PROJECT GUTENBERG EBOOK A TALE ***", "*** END OF THIS PROJECT GUTENBERG EBOOK A TALE ***"),
+        ("***START OF THE PROJECT GUTENBERG EBOOK A\nTALE***", "End of the Project Gutenberg EBook of A Tale, by X"),
+        ("*END THE SMALL PRINT! FOR PUBLIC DOMAIN ETEXTS*Ver.04*END*", "End of this Project Gutenberg Etext of A Tale"),
+    ],
+)
+def test_project_gutenbergs_frames(start: str, end: str) -> None:
+    prose = " ".join(["It was so."] * 50)
+    text = f"A Tale\n\nLicence of it.\n\n{start}\n\nE-text prepared by X\n\n\n{prose}\n\n{end}\n\nMore.\n"
+    assert book_to_prose(text) == prose
+
+
+def test_a_tree_of_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "two.TXT").write_text("It is two.")
+    (tmp_path / "a.txt").write_text("It is one.")
+    (tmp_path / "c.txt").write_bytes(b"\0\1\2")
+    (tmp_path / "d.txt").write_text("CHAPTER I\n")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    source = Books([tmp_path], unit_bytes=1)
+    assert len(source.units) == 4
+    assert [item for unit in source.units for item in source.read(unit)] == [
+        Document("a.txt", "a", "It is one."),
+        Document("b/two.TXT", "two", "It is two."),
+        Skipped("c.txt", "not a text file"),
+        Skipped("d.txt", "no prose"),
+    ]
+    assert source.consumed == sum(source.sizes) == 10 + 10 + 3 + 10
+    assert [len(unit) for unit in Books([tmp_path], unit_bytes=20).units] == [2, 2]
+
+
+def test_one_file_and_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"holds no \.txt file"):
+        Books([tmp_path], 1 << 20)
+    with pytest.raises(UserError, match="does not exist"):
+        Books([tmp_path / "none"], 1 << 20)
+    (tmp_path / "novel").write_text("It is told.")
+    assert next(Books([tmp_path / "novel"], 1 << 20).read(Books([tmp_path / "novel"], 1 << 20).units[0])) == Document(
+        "novel", "novel", "It is told."
+    )
+
+
+def test_the_plays_keep_their_text(sample_corpus: Path) -> None:
+    source = Books([sample_corpus / "books"], 16 << 20)
+    plays = {item.id: item.text for unit in source.units for item in source.read(unit) if isinstance(item, Document)}
+    assert len(plays) == 37
+    assert sum(map(len, plays.values())) > 0.95 * sum(source.sizes)
+    hamlet = plays["hamlet.txt"]
+    assert hamlet.startswith("[Francisco at his post. Enter to him Bernardo.]\nBer. Who's there?\nFran. Nay, answer me")
+    assert "To be, or not to be,--that is the question:-- Whether 'tis nobler in the mind to suffer" in hamlet
+    assert not any("Dramatis Person" in text or "PERSONS REPRESENTED" in text for text in plays.values())

@@ -1,0 +1,238 @@
+"""Records: every format gives the same documents, with any work units, and a bad line loses only itself."""
+
+import bz2
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.corpus.documents import Document
+from data_prep.sources import Skipped
+from data_prep.sources.jsonl import Fields, Records
+
+FIELDS = Fields(text="body", id="key", title="name")
+RECORDS: list[dict[str, Any]] = [
+    {"key": 1, "name": "A", "body": "It is one.\r\n\r\n  Two  words. "},
+    {"key": "b", "name": None, "body": "Ünïcode \u2028 breaks.", "more": [1]},
+    {"key": "c", "name": "C", "body": None},
+    {"key": "d", "name": "D", "body": " \n "},
+]
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def read(path: Path, fields: Fields = FIELDS, unit_bytes: int = 1 << 20) -> list[Document | Skipped]:
+    source = Records([path], fields, unit_bytes)
+    return [item for unit in source.units for item in source.read(unit)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstd), (".bz2", bz2.compress)]
+)
+def test_lines_in_every_wrapping(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    lines = [json.dumps(record) + "\n" for record in RECORDS]
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(pack(("\n" + "".join(lines)).encode()))
+    third = 1 + len(lines[0]) + len(lines[1])
+    assert read(path) == [
+        Document("1", "A", "It is one.\nTwo words."),
+        Document("b", "", "Ünïcode\nbreaks."),
+        Skipped(f"a.jsonl{suffix}:{third}", "no text"),
+        Skipped(f"a.jsonl{suffix}:{third + len(lines[2])}", "no text"),
+    ]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    rows = [{"key": str(i), "name": f"T{i}", "body": f"It is {i}."} for i in range(1000)]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=300)
+    expected = [Document(row["key"], row["name"], row["body"]) for row in rows]
+    assert read(path) == expected
+    assert len(Records([path], FIELDS, unit_bytes=1).units) == 4
+    assert read(path, unit_bytes=1) == expected
+    without_id = read(path, Fields("body"), 1)
+    assert without_id[0] == Document("a.parquet:0:0", "", "It is 0.")
+    assert len({item.id for item in without_id if isinstance(item, Document)}) == 1000
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(st.text(min_size=1), max_size=12), unit_bytes=st.integers(1, 200), newline=st.booleans())
+def test_every_line_belongs_to_one_unit(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], unit_bytes: int, newline: bool
+) -> None:
+    path = tmp_path_factory.mktemp("lines") / "a.jsonl"
+    lines = [json.dumps({"text": f"{text} end"}, ensure_ascii=len(text) % 2 == 0) for text in texts]
+    path.write_text("\n".join(lines) + ("\n" if newline else ""), encoding="utf-8", errors="surrogatepass")
+    assert read(path, Fields(), unit_bytes) == read(path, Fields(), 1 << 20)
+    assert len(read(path, Fields(), unit_bytes)) == len(texts)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_sentence_a_record(tmp_path: Path, kind: str) -> None:
+    """One sentence in each record, like the hub's bookcorpus."""
+    path = tmp_path / f"a.{kind}"
+    rows = [{"text": f"It is {n}." if n != 3 else None} for n in range(8)]
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    items = read(path, Fields(per_document=3))
+    assert [item.text for item in items if isinstance(item, Document)] == [
+        "It is 0.\nIt is 1.\nIt is 2.",
+        "It is 4.\nIt is 5.\nIt is 6.",
+        "It is 7.",
+    ]
+    assert len([item for item in items if isinstance(item, Skipped)]) == 1
+    ids = [item.id for item in items if isinstance(item, Document)]
+    alone = [item.id for item in read(path, Fields()) if isinstance(item, Document)]
+    assert ids == [alone[0], alone[3], alone[6]]
+
+
+def test_a_tree(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.json").write_text('{"text": "It is b."}\n')
+    (tmp_path / "a.ndjson").write_text('{"text": "It is a."}')
+    (tmp_path / "notes.txt").write_text("not a record")
+    assert read(tmp_path, Fields()) == [
+        Document("a.ndjson:0", "", "It is a."),
+        Document("sub/b.json:0", "", "It is b."),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("line", "reason", "message"),
+    [
+        ('{"text": "cut', "not JSON", "is not JSON"),
+        ("plain words", "not JSON", "is not JSON"),
+        ("[" * 100_000, "not JSON", "is not JSON"),
+        ('{"body": "other"}', "no text", "has no text in 'text'; check --text-field"),
+        ('["a list"]', "no text", "has no text in 'text'"),
+        ('{"text": 5}', "no text", "has no text in .*int, not a string"),
+    ],
+)
+def test_a_bad_line_is_skipped_but_for_the_first(
+    tmp_path: Path, suffix: str, line: str, reason: str, message: str
+) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+
+    def write(*lines: str) -> None:
+        content = "".join(f"{line}\n" for line in lines).encode()
+        path.write_bytes(gzip.compress(content) if suffix else content)
+
+    write('{"text": "é"}', line, '{"text": "It is so."}')
+    for unit_bytes in (8, 1 << 20):
+        assert read(path, Fields(), unit_bytes) == [
+            Document(f"a.jsonl{suffix}:0", "", "é"),
+            Skipped(f"a.jsonl{suffix}:15", reason),
+            Document(f"a.jsonl{suffix}:{16 + len(line)}", "", "It is so."),
+        ]
+    write("", line, '{"text": "é"}')
+    with pytest.raises(UserError, match=rf"a\.jsonl{suffix}, line 2 {message}"):
+        Records([path], Fields(), 1 << 20)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstd), (".bz2", bz2.compress)])
+def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / f"a.jsonl{suffix}"
+    lines = b"".join(b'{"text": "It is %d."}\n' % n**3 for n in range(30_000))
+    path.write_bytes(pack(lines)[:-9])
+    *documents, last = read(path, Fields())
+    assert [item.text for item in documents if isinstance(item, Document)] == [
+        f"It is {n**3}." for n in range(len(documents))
+    ]
+    assert last == Skipped(last.name, "damaged")
+    assert re.fullmatch(rf"a\.jsonl{suffix}:\d+", last.name)
+    path.write_bytes(pack(lines)[:9])
+    with pytest.raises(UserError, match=rf"a\.jsonl{suffix} is damaged or cut off"):
+        Records([path], Fields(), 1 << 20)
+
+
+def test_an_error_of_the_disk_is_no_damage(tmp_path: Path) -> None:
+    """An error of the system may be temporary, so it ends the job and skips no record."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "It is so."}\n')
+    source = Records([path], Fields(), 1 << 20)
+    path.unlink()
+    path.symlink_to("/proc/self/mem")  # whose first byte cannot be read
+    with pytest.raises(OSError, match="Input/output error"):
+        list(source.read(source.units[0]))
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        Records([tmp_path / "none.jsonl"], Fields(), 1)
+    with pytest.raises(UserError, match=r"holds no \.jsonl"):
+        Records([tmp_path], Fields(), 1)
+    (tmp_path / "a.parquet").write_bytes(b"PAR0")
+    with pytest.raises(UserError, match=r"a\.parquet is not a Parquet file \([^\\]*\); check --input$"):
+        Records([tmp_path], Fields(), 1)
+    pq.write_table(pa.table({"words": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet has no column 'text'; choose --text-field among words"):
+        Records([tmp_path], Fields(), 1)
+
+
+def test_a_column_without_text_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: column 'text' holds int64, not text"):
+        Records([tmp_path], Fields(), 1)
+    for kind in (pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())):
+        pq.write_table(pa.table({"text": pa.array(["It is so.", None]).cast(kind)}), tmp_path / "a.parquet")
+        assert read(tmp_path, Fields()) == [
+            Document("a.parquet:0:0", "", "It is so."),
+            Skipped("a.parquet:0:1", "no text"),
+        ]
+
+
+def test_a_damaged_page_costs_its_row_group(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": [f"It is {n}." for n in range(3000)]})
+    pq.write_table(table, path, compression="zstd", row_group_size=1000)
+    column = pq.read_metadata(path).row_group(1).column(0)
+    content = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + 300] = bytes(300)
+    path.write_bytes(content)
+    items = read(path, Fields())
+    assert [item for item in items if isinstance(item, Skipped)] == [Skipped("a.parquet:1:0", "damaged")]
+    assert [item.text for item in items if isinstance(item, Document)] == [
+        f"It is {n}." for n in [*range(1000), *range(2000, 3000)]
+    ]
+
+
+def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(r'{"text": "\ud83d\ude00 and \ud83d alone", "id": "\udc00"}')
+    assert read(path, Fields(id="id")) == [Document("\ufffd", "", "\U0001f600 and \ufffd alone")]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_record_without_end_is_skipped_and_never_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr("data_prep.sources.jsonl.MAX_LINE_BYTES", 1000)
+    short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(gzip.compress(short + long + short) if suffix else short + long + short)
+    for unit_bytes in (1 << 20, 1 << 24):
+        source = Records([path], Fields(), unit_bytes)
+        found = [item for unit in source.units for item in source.read(unit)]
+        assert [type(item) for item in found] == [Document, Skipped, Document]
+        assert found[1] == Skipped(f"a.jsonl{suffix}:{len(short)}", "too long")
+    path.write_bytes(gzip.compress(long) if suffix else long)
+    with pytest.raises(UserError, match="line 1 has more than 1,000 bytes"):
+        Records([path], Fields(), 1 << 24)

@@ -1,0 +1,234 @@
+"""Exports: which pages become documents, with any work units, and messages for files that are no exports."""
+
+import bz2
+import os
+import random
+import re
+from pathlib import Path
+from xml.parsers import expat
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.corpus.documents import Document
+from data_prep.sources import Skipped
+from data_prep.sources.wikipedia import Wikipedia, parse_page
+
+HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11">\n  <siteinfo></siteinfo>\n'
+TAIL = "</mediawiki>\n"
+
+
+def page(number: int, title: str, text: str, namespace: int = 0, redirect: str = "", model: str = "wikitext") -> str:
+    """Returns one page as MediaWiki writes it; `text` is XML already."""
+    target = f'    <redirect title="{redirect}" />\n' if redirect else ""
+    return (
+        f"  <page>\n    <title>{title}</title>\n    <ns>{namespace}</ns>\n    <id>{number}</id>\n{target}"
+        f"    <revision>\n      <id>9{number}</id>\n      <contributor><id>7</id></contributor>\n"
+        f'      <model>{model}</model>\n      <text xml:space="preserve">{text}</text>\n    </revision>\n  </page>\n'
+    )
+
+
+def export(*pages: str) -> str:
+    return HEAD + "".join(pages) + TAIL
+
+
+def read(path: Path, unit_bytes: int = 16 << 20) -> list[Document | Skipped]:
+    source = Wikipedia([path], unit_bytes)
+    return [item for unit in source.units for item in source.read(unit)]
+
+
+def test_articles_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    path.write_text(
+        export(
+            page(1, "A &amp; B", "'''A''' &lt;b&gt;is&lt;/b&gt; a &amp;amp; b."),
+            page(2, "Moved", "#REDIRECT [[A]]", redirect="A"),
+            page(3, "Talk:A", "It is talk.", namespace=1),
+            page(4, "C", "C may be one of these things.\n{{disambiguation}}"),
+            page(5, "D (disambiguation)", "D may refer to many of these things."),
+            page(6, "Data", "{}", model="json"),
+            page(7, "Boxes", "{{Infobox|a=b}}"),
+            page(8, "Broken &nbsp; page", "It is text."),
+            page(9, "Broken too", "It is <b>text."),
+            page(10, "Last", "It is last."),
+            page(11, "Old", "#redirect [[A]]"),
+        )
+    )
+    items = read(path)
+    assert [item for item in items if isinstance(item, Document)] == [
+        Document("1", "A & B", "A is a & b."),
+        Document("10", "Last", "It is last."),
+    ]
+    assert {item.name: item.reason for item in items if isinstance(item, Skipped)} == {
+        "Moved": "redirect",
+        "Old": "redirect",
+        "Talk:A": "not an article",
+        "C": "disambiguation page",
+        "D (disambiguation)": "disambiguation page",
+        "Data": "not wikitext",
+        "Boxes": "no prose",
+        "Broken &nbsp; page": "broken (ExpatError)",
+        "Broken too": "broken (ExpatError)",
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(0, 400), min_size=1, max_size=12), unit_bytes=st.integers(1, 3000))
+def test_every_page_belongs_to_one_unit(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], unit_bytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("export") / "wiki.xml"
+    path.write_text(export(*(page(i, f"T{i}", "It is a word. " * size + "It is.") for i, size in enumerate(sizes))))
+    assert [item.id for item in read(path, unit_bytes) if isinstance(item, Document)] == [
+        str(i) for i in range(len(sizes))
+    ]
+
+
+@pytest.mark.parametrize("streams", [1, 7])
+def test_compressed_exports_cut_anywhere(tmp_path: Path, streams: int) -> None:
+    pages = [page(i, f"T{i}", " ".join(f"It is the number {i * k}." for k in range(900))) for i in range(60)]
+    text = export(*pages).encode()
+    step = -(-len(text) // streams)
+    compressed = b"".join(bz2.compress(text[at : at + step], 1) for at in range(0, len(text), step))
+    path = tmp_path / "wiki-multistream.xml.bz2"
+    path.write_bytes(compressed)
+    whole = read(path)
+    assert len(whole) == 60
+    for unit_bytes in (4, 40_000, 200_000):
+        assert read(path, max(unit_bytes, len(compressed) // 50)) == whole
+
+
+def test_a_page_without_its_end_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    broken = page(2, "Broken", "It is cut").partition("</text>")[0]
+    path.write_text(export(page(1, "A", "It is one."), broken, page(3, "C", "It is three."), broken, broken))
+    for unit_bytes in (1 << 20, 200, 1):
+        assert read(path, unit_bytes) == [
+            Document("1", "A", "It is one."),
+            Skipped("Broken", "broken (ExpatError)"),
+            Document("3", "C", "It is three."),
+            Skipped("Broken", "broken (ExpatError)"),
+            Skipped("Broken", "broken (ExpatError)"),
+        ]
+
+
+@pytest.mark.parametrize("zeros", [1, 60_000])
+def test_a_damaged_block_costs_the_pages_in_it_and_is_named(tmp_path: Path, zeros: int) -> None:
+    words = random.Random(0)
+    pages = [
+        page(i, f"T{i}", " ".join(f"It is {words.getrandbits(60)}." for _ in range(1500))) for i in range(24)
+    ]  # about 40 kB each, in blocks of 100 kB
+    path = tmp_path / "wiki.xml.bz2"
+    content = bytearray(bz2.compress(export(*pages).encode(), 1))
+    whole = read_all(path, content)
+    middle = len(content) // 2
+    content[middle : middle + zeros] = bytes(byte ^ 0x5A for byte in content[middle : middle + zeros])
+    items = read_all(path, content)
+    kept = [item for item in items if isinstance(item, Document)]
+    assert 24 - 5 - zeros // 10_000 < len(kept) < 24
+    assert kept == [item for item in whole if item in kept]
+    assert kept[0].id == "0"
+    assert kept[-1].id == "23"
+    skipped = [item for item in items if isinstance(item, Skipped)]
+    assert [item.reason for item in skipped][:2] == ["broken (ExpatError)", "damaged block"]  # the page that it cut
+    assert skipped[0].name == f"T{kept.index(next(d for n, d in enumerate(kept) if d.id != str(n)))}"
+    place = re.fullmatch(r"wiki\.xml\.bz2 near byte (\d+)", skipped[1].name)
+    assert place
+    assert abs(int(place[1]) - middle) < 100_000
+    assert read(path, len(content) // 5) == items
+
+
+@pytest.mark.parametrize("place", [4, 40, 100])
+def test_a_damaged_first_block_is_called_damage(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "wiki.xml.bz2"
+    pages = [page(i, f"T{i}", " ".join(f"It is {random.Random(i).random()}." for _ in range(1000))) for i in range(24)]
+    content = bytearray(bz2.compress(export(*pages).encode(), 1))
+    content[place] ^= 0x5A  # at 4: the mark of the block
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"wiki\.xml\.bz2 is damaged: its bzip2 block at byte 4 cannot be read"):
+        Wikipedia([path], 1 << 20)
+    # In a multistream export the header is a stream of its own. Damage behind it costs pages only.
+    header = bz2.compress(HEAD.encode())
+    path.write_bytes(header + content + bz2.compress(b"</mediawiki>"))
+    items = read(path)
+    assert 0 < sum(isinstance(item, Document) for item in items) < len(pages)
+    if place != 4:  # a block without its mark is not seen
+        assert "damaged block" in {item.reason for item in items if isinstance(item, Skipped)}
+
+
+def read_all(path: Path, content: bytes) -> list[Document | Skipped]:
+    path.write_bytes(content)
+    return read(path)
+
+
+def test_directories_and_indexes(tmp_path: Path) -> None:
+    for name, number in (("b.xml", 2), ("a.xml.bz2", 1)):
+        text = export(page(number, f"T{number}", "It is one page.")).encode()
+        (tmp_path / name).write_bytes(bz2.compress(text) if name.endswith("bz2") else text)
+    (tmp_path / "a-multistream-index.txt.bz2").write_bytes(bz2.compress(b"600:1:T1\n"))
+    index = tmp_path / "a-multistream-index.txt.bz2"
+    one_by_one = Wikipedia([index, tmp_path / "a.xml.bz2", tmp_path / "b.xml"], 1 << 20)  # as a shell's * gives them
+    source = Wikipedia([tmp_path], 1 << 20)
+    assert source.inputs == one_by_one.inputs
+    assert [entry["name"] for entry in source.inputs] == ["a.xml.bz2", "b.xml"]
+    with pytest.raises(UserError, match="is the index of an export, which is not needed"):
+        Wikipedia([index], 1 << 20)
+    assert [item.id for unit in source.units for item in source.read(unit) if isinstance(item, Document)] == ["1", "2"]
+
+
+BOMB = '<!DOCTYPE a [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.xml", (BOMB + export(page(1, "&b;", "&b;"))).encode(), "declares a document type"),
+        ("a.xml", b"<html><body>It is a page.</body></html>", "is not a MediaWiki export"),
+        ("a.xml", b"", "is not a MediaWiki export"),
+        ("a.xml", (HEAD + page(1, "A", "It is.")).encode(), "is cut off"),
+        ("a.xml.bz2", bz2.compress(export(page(1, "A", "It is.")).encode())[:-5], "is cut off"),
+        ("a.xml.bz2", bz2.compress((HEAD + page(1, "A", "It is.")).encode()), "is cut off"),
+        ("a.xml.bz2", export(page(1, "A", "It is.")).encode(), "is not a bzip2 file"),
+        ("a.xml.bz2", b"", "is not a bzip2 file"),
+    ],
+)
+def test_what_is_no_export_is_named(tmp_path: Path, name: str, content: bytes, reason: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"{re.escape(name)} {reason}"):
+        read(path)
+
+
+def test_a_document_type_inside_a_page_is_an_error_of_that_page(tmp_path: Path) -> None:
+    with pytest.raises(expat.ExpatError):
+        parse_page(f"<page>{BOMB}<title>&b;</title></page>".encode())
+    path = tmp_path / "wiki.xml"
+    bombs = [page(1, "First", f"It is {BOMB} &b;."), page(3, "Third", "It is &b;.").replace("<page>", f"<page>{BOMB}")]
+    path.write_text(export(bombs[0], page(2, "Second", "It is text."), bombs[1]))
+    assert read(path) == [
+        Skipped("First", "broken (ExpatError)"),
+        Document("2", "Second", "It is text."),
+        Skipped("Third", "broken (ExpatError)"),
+    ]
+
+
+def test_a_document_type_between_pages_declares_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    path.write_text(export(page(1, "First", "It is text."), BOMB, page(2, "Second", "It is &b;.")))
+    assert read(path) == [Document("1", "First", "It is text."), Skipped("Second", "broken (ExpatError)")]
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.xml")
+    for path in (tmp_path / "fifo.xml", Path("/dev/zero")):
+        with pytest.raises(UserError, match=rf"{path} is not a regular file"):
+            Wikipedia([path], 1 << 20)
+
+
+def test_missing_and_empty_inputs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        Wikipedia([tmp_path / "none.xml"], 1 << 20)
+    with pytest.raises(UserError, match="holds no MediaWiki export"):
+        Wikipedia([tmp_path], 1 << 20)

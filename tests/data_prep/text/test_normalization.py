@@ -1,0 +1,84 @@
+"""Compares normalisation with a plain transcription of its definition."""
+
+import random
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.normalization import Normalization
+from data_prep.text.normalization import normalize
+
+
+def reference(text: str) -> str:
+    """Normalises by the definition, character by character and without shortcuts."""
+    text = text.replace("``", '"').replace("''", '"')
+    decomposed = unicodedata.normalize("NFKD", text)
+    return " ".join("".join(c for c in decomposed if not unicodedata.combining(c)).lower().split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Čeština  déjà\tVU\n", "cestina deja vu"),
+        ("``quoted''", '"quoted"'),
+        ("ﬁne ½ Ⅷ ２", "fine 1⁄2 viii 2"),
+        ("Straße İstanbul", "straße istanbul"),
+        ("a\u00a0b\u3000c", "a b c"),
+        ("don't O'Neil", "don't o'neil"),
+        ("", ""),
+        (" \n ", ""),
+    ],
+)
+def test_normalize_examples(text: str, expected: str) -> None:
+    assert normalize(text) == expected
+
+
+@given(st.text())
+def test_normalize_is_its_definition(text: str) -> None:
+    assert normalize(text) == reference(text)
+
+
+@given(st.text(alphabet="ae\u0301\u0323\u00e9 \u1e69'`A\u0130\uac01", max_size=30))
+def test_normalize_with_accents_that_change_places(text: str) -> None:
+    assert normalize(text) == reference(text)
+
+
+def test_long_runs_of_marks_take_linear_time() -> None:
+    """NFKD sorts the marks behind a letter in quadratic time: two million of them took hours."""
+    marks = "a" + "\u0301\u0323" * 500_000 + "b"
+    began = time.process_time()
+    assert normalize(marks) == "ab"
+    assert time.process_time() - began < 20.0
+
+
+def test_long_runs_are_decomposed_as_a_whole_is() -> None:
+    generator = random.Random(0)
+    characters = [chr(code) for code in (*range(0x80, 0x3000), *range(0xA000, 0xD7FF), *range(0xF900, 0x10000))]
+    for _ in range(20):
+        text = "".join(generator.choices(characters, k=3000))
+        whole = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+        assert normalize(text) == " ".join(whole.lower().split())
+
+
+@pytest.mark.parametrize(
+    ("case", "accents", "expected"),
+    [
+        (False, False, "elise и かな क्या".replace("क्या", "कया")),
+        (True, False, "Elise и かな कया"),
+        (False, True, "élise й がな क्या"),
+        (True, True, "Élise й がな क्या"),
+    ],
+)
+def test_what_is_kept(case: bool, accents: bool, expected: str) -> None:
+    assert normalize("E\u0301lise  й か\u3099な\tक्या", Normalization(case, accents)) == expected
+
+
+@given(st.text(st.sampled_from("aE\u0301\u0323\u00e9'`A\u0130\uac01\u3099か \u2003") | st.characters(), max_size=20))
+def test_kept_accents_are_composed(text: str) -> None:
+    quoted = text.replace("``", '"').replace("''", '"')
+    composed = " ".join(unicodedata.normalize("NFKC", quoted).split())
+    assert normalize(text, Normalization(True, True)) == composed
+    assert normalize(text, Normalization(False, True)) == " ".join(composed.lower().split())

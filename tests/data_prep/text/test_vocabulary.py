@@ -1,0 +1,193 @@
+"""The vocabulary: training, the digit-comma rule, and ids that no text produces."""
+
+import hashlib
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_proto
+
+from common.errors import UserError
+from data_prep.jobs.train_vocabulary import train
+from data_prep.text.normalization import normalize
+from data_prep.text.sentences import split_sentences
+from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
+from tests.data_prep import corpora
+
+# The published vocabulary (30k-clean.model) and a text file: where both are named, the ids are compared on that text.
+PUBLISHED = os.environ.get("ALBERT_PUBLISHED_VOCABULARY")
+TEXT = os.environ.get("ALBERT_TEXT")
+
+
+def reference_ids(processor: sentencepiece.SentencePieceProcessor, sentence: str) -> list[int]:
+    """Encodes as ALBERT's reference code does: first SentencePiece, then pieces that end in digit + comma are split."""
+    pieces: list[str] = []
+    for piece in processor.encode(sentence, out_type=str):
+        if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+            pieces.append(piece)
+            continue
+        parts = processor.encode(piece[:-1].replace("▁", ""), out_type=str)
+        if not piece.startswith("▁") and parts[0].startswith("▁"):
+            parts[0] = parts[0][1:]  # the encoder put a space in front that was not there
+            parts = parts if parts[0] else parts[1:]
+        pieces += [*parts, ","]
+    return [processor.piece_to_id(piece) for piece in pieces]
+
+
+def share_of_other_ids(raw: bytes, sentences: list[str]) -> float:
+    """Returns the fraction of sentences for which `Vocabulary` gives other ids than the reference."""
+    reference = sentencepiece.SentencePieceProcessor(model_proto=raw)
+    vocabulary = Vocabulary(raw)
+    differ = sum(
+        ids != reference_ids(reference, sentence) for sentence, ids in zip(sentences, vocabulary.encode(sentences))
+    )
+    return differ / len(sentences)
+
+
+@pytest.fixture(scope="module")
+def unruly(vocabulary: Vocabulary) -> bytes:
+    """Returns a model that prefers pieces ending in digit + comma, like the published one.
+
+    Other pieces of several characters with a digit are made so unlikely that the rest of a number is never divided
+    otherwise once such a piece is gone: the two ways to the ids then agree without exception.
+    """
+    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
+    for piece in proto.pieces:
+        if len(piece.piece) > 1 and any(character.isdigit() for character in piece.piece):
+            piece.score = -50.0
+    present = {piece.piece: piece for piece in proto.pieces}
+    for digit in "0123456789":
+        for text, score in ((digit, -6.0), (f"{digit},", -7.0)):
+            piece = present.get(text) or proto.pieces.add(piece=text)
+            piece.score = score
+    return proto.SerializeToString()
+
+
+def numbers_and_words(count: int) -> list[str]:
+    generator = random.Random(0)
+    return [
+        normalize(f"{sentence} {generator.randrange(10_000):,} {generator.randrange(3000)}, {sentence[:20]}")
+        for sentence in corpora.make_sentences(count, seed=5)
+    ]
+
+
+def test_ids_are_the_references_on_generated_text(unruly: bytes) -> None:
+    sentences = numbers_and_words(3000)
+    plain = sentencepiece.SentencePieceProcessor(model_proto=unruly)
+    needing = sum(plain.encode(s) != reference_ids(plain, s) for s in sentences)
+    assert needing > 2000  # the rule is at work here
+    assert share_of_other_ids(unruly, sentences) == 0
+
+
+@pytest.mark.skipif(not (PUBLISHED and TEXT), reason="ALBERT_PUBLISHED_VOCABULARY and ALBERT_TEXT name no files")
+def test_ids_are_the_references_on_real_text_with_the_published_vocabulary() -> None:
+    assert PUBLISHED
+    assert TEXT
+    text = Path(TEXT).read_text(encoding="utf-8", errors="replace")
+    sentences = [normalize(sentence) for sentence in split_sentences(text)]
+    assert share_of_other_ids(Path(PUBLISHED).read_bytes(), sentences) <= 1e-4
+
+
+def test_no_piece_that_ends_in_digit_and_comma_is_ever_produced(unruly: bytes) -> None:
+    vocabulary = Vocabulary(unruly)
+    pieces = {vocabulary.pieces[i] for ids in vocabulary.encode(numbers_and_words(500)) for i in ids}
+    assert not [piece for piece in pieces if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()]
+
+
+def test_baking_the_rule_twice_changes_nothing(unruly: bytes, tmp_path: Path) -> None:
+    once = Vocabulary(unruly)
+    assert once.serialized != unruly
+    (tmp_path / "baked.model").write_bytes(once.serialized)
+    again = Vocabulary.load(tmp_path / "baked.model")
+    assert again.serialized == once.serialized
+    assert again.sha256 == once.sha256 == hashlib.sha256(once.serialized).hexdigest()
+
+
+def test_special_pieces_stand_first(vocabulary: Vocabulary) -> None:
+    assert (PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID) == (0, 1, 2, 3, 4)
+    assert vocabulary.pieces[:5] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert vocabulary.pieces[5:13] == ["(", ")", '"', "-", ".", "–", "£", "€"]
+    assert len(vocabulary) == 400
+
+
+def test_text_cannot_produce_special_ids(vocabulary: Vocabulary) -> None:
+    written = " ".join(SPECIAL_PIECES)
+    sentences = [written, normalize(written), *SPECIAL_PIECES, "a[MASK]b", "[CLS][SEP]"]
+    ids = {i for sentence in vocabulary.encode(sentences) for i in sentence}
+    assert not ids & {PAD_ID, CLS_ID, SEP_ID, MASK_ID}
+
+
+def test_characters_that_were_never_seen_are_unknown(vocabulary: Vocabulary) -> None:
+    assert UNK_ID in vocabulary.encode(["ба 漢"])[0]
+
+
+def test_decoding_gives_the_normalised_text_back(vocabulary: Vocabulary) -> None:
+    sentences = [normalize(sentence) for sentence in corpora.make_sentences(50, seed=9)]
+    assert [vocabulary.decode(ids) for ids in vocabulary.encode(sentences)] == sentences
+
+
+def test_insides_of_words(vocabulary: Vocabulary) -> None:
+    assert vocabulary.continues_word.dtype == bool
+    assert vocabulary.continues_word.shape == (400,)
+    for piece, inside in zip(vocabulary.pieces, vocabulary.continues_word):
+        assert inside == (piece[0] != "▁" and all("a" <= c <= "z" or "A" <= c <= "Z" for c in piece)), piece
+    assert vocabulary.continues_word.any()
+
+
+def test_flat_encoding_is_the_same_encoding(vocabulary: Vocabulary) -> None:
+    sentences = [normalize(sentence) for sentence in corpora.make_sentences(20)]
+    ids, lengths = vocabulary.encode_flat(sentences)
+    assert ids.dtype == np.uint16
+    assert [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] == vocabulary.encode(sentences)
+    assert vocabulary.encode_flat([])[0].shape == (0,)
+
+
+def test_training_gives_the_same_bytes_every_time() -> None:
+    sentences = [normalize(sentence) for sentence in corpora.make_sentences(1500)]
+    first, second = (train(iter(sentences), 200).serialized for _ in range(2))
+    assert first == second
+
+
+def test_training_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    train(iter(map(normalize, corpora.make_sentences(500))), 150)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_size_that_the_text_cannot_fill_is_answered_with_the_largest_that_works() -> None:
+    sentences = [normalize(sentence) for sentence in corpora.make_sentences(300)]
+    with pytest.raises(UserError, match=r"--size 20000 is more .* use --size \d+ or less") as caught:
+        train(iter(sentences), 20_000)
+    largest = int(str(caught.value).split("use --size ")[1].split()[0])
+    assert len(train(iter(sentences), largest)) == largest
+    with pytest.raises(UserError):
+        train(iter(sentences), largest + 1)
+
+
+def test_a_size_below_the_characters_is_answered_with_the_least() -> None:
+    with pytest.raises(UserError, match=r"use --size \d+ or more"):
+        train(iter(map(normalize, corpora.make_sentences(300))), 20)
+
+
+def test_no_text_is_a_mistake() -> None:
+    with pytest.raises(UserError, match="more text"):
+        train(iter([]), 100)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not a model at all", b"\x00" * 100])
+def test_files_that_are_no_vocabulary(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "some.model"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=r"some\.model"):
+        Vocabulary.load(path)
+
+
+def test_a_vocabulary_with_other_special_pieces(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
+    proto.pieces[4].piece = "<mask>"
+    (tmp_path / "t5.model").write_bytes(proto.SerializeToString())
+    with pytest.raises(UserError, match=r"starts with the pieces .*<mask>"):
+        Vocabulary.load(tmp_path / "t5.model")

@@ -1,0 +1,143 @@
+"""Pages of wikis in ten languages become prose as English ones do."""
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from data_prep.corpus.documents import Document
+from data_prep.sources import Skipped
+from data_prep.sources.site_header import read_site
+from data_prep.sources.wikipedia import Wikipedia
+from data_prep.wikitext import to_prose
+from data_prep.wikitext.site import known_languages, site_of
+from data_prep.wikitext.variants import choose_variants
+from tests.data_prep import foreign_pages
+from tests.data_prep.foreign_pages import WIKIS, Wiki
+
+IDS = [wiki.language for wiki in WIKIS]
+
+
+def joined(sentences: tuple[str, ...]) -> str:
+    return "".join("".join(sentences).split())
+
+
+@pytest.mark.parametrize("wiki", WIKIS, ids=IDS)
+def test_an_export_gives_its_article_and_nothing_else(wiki: Wiki, tmp_path: Path) -> None:
+    path = tmp_path / "wiki.xml"
+    path.write_text(foreign_pages.export(wiki), encoding="utf-8")
+    source = Wikipedia([path], 16 << 20)
+    assert source.language == wiki.language
+    article, *others = [item for unit in source.units for item in source.read(unit)]
+    assert isinstance(article, Document)
+    assert joined((article.text,)) == joined(wiki.sentences)
+    assert others == [Skipped("Page 1", "redirect"), Skipped("Page 2", "disambiguation page")]
+
+
+@pytest.mark.parametrize("wiki", WIKIS, ids=IDS)
+def test_the_table_knows_what_the_header_says(wiki: Wiki) -> None:
+    """A header may lack its namespaces. Then the table has them."""
+    assert joined((to_prose(wiki.page, site=site_of(wiki.language)),)) == joined(wiki.sentences)
+
+
+def test_the_header_names_namespaces_that_no_table_knows() -> None:
+    head = (
+        '<mediawiki version="0.11" xml:lang="fi"><siteinfo><dbname>fiwiki</dbname><namespaces>'
+        '<namespace key="6" case="first-letter">Tiedosto</namespace>'
+        '<namespace key="14" case="first-letter">Luokka</namespace>'
+        '<namespace key="4" case="first-letter">Wikipedia</namespace></namespaces></siteinfo>'
+    )
+    site = read_site(head.encode())
+    assert site.language == "fi"
+    page = "[[Tiedosto:A|pienoiskuva|Tämä [[B|ei]] näy.]] Tämä [[Wikipedia:C|sana]] näkyy kyllä. [[Luokka:D]]"
+    assert to_prose(page, site=site) == "Tämä sana näkyy kyllä."
+
+
+def test_a_file_is_one_by_its_ending_too() -> None:
+    page = "[[Skrá:Hús.JPG|thumb|right|Hús við á.]] Húsið stendur við ána."
+    assert to_prose(page, site=site_of("is")) == "Húsið stendur við ána."
+
+
+@pytest.mark.parametrize(
+    ("head", "language"),
+    [
+        ("<mediawiki><siteinfo><dbname>ruwiki</dbname></siteinfo>", "ru"),
+        ("<mediawiki><siteinfo><dbname>frwikisource</dbname></siteinfo>", "fr"),
+        ("<mediawiki><siteinfo><dbname>simplewiki</dbname></siteinfo>", "en"),
+        ('<mediawiki xml:lang="zh-Hant"><siteinfo></siteinfo>', "zh"),
+        ("<mediawiki><siteinfo></siteinfo>", "en"),
+    ],
+)
+def test_the_header_names_the_language(head: str, language: str) -> None:
+    assert read_site(head.encode()).language == language
+    assert read_site(head.encode(), "pl").language == "pl"
+
+
+def test_ten_languages_and_english_have_tables() -> None:
+    assert known_languages() == sorted(["en", *IDS])
+
+
+def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
+    for wiki in WIKIS[:2]:
+        (tmp_path / f"{wiki.language}.xml").write_text(foreign_pages.export(wiki), encoding="utf-8")
+    with pytest.raises(UserError, match=r"de\.xml \(de\) and fr\.xml \(fr\) are of different languages"):
+        Wikipedia([tmp_path], 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("language", "markup", "words"),
+    [
+        ("ru", "{{lang-de|Haus|Haus|дом}}", "Haus"),
+        ("ru", "{{langx|de|Haus}}", "Haus"),
+        ("ru", "{{convert|1300|km|mi}}", "1300 km"),
+        ("ru", "{{convert|13000|km|mi}}", "13 000 km"),
+        ("ru", "{{val|12345.5|u=m}}", "12 345,5 m"),
+        ("de", "{{formatnum:1234}}", "1234"),
+        ("de", "{{formatnum:-1234567.25}}", "-1.234.567,25"),
+        ("de", "{{Zahl|1234567,25}}", "1.234.567,25"),
+        ("fr", "{{unité|5|m|2}}", "5 m²"),
+        ("fr", "{{unité|30|km||/h}}", "30 km/h"),
+        ("fr", "{{nombre|1 234,5|kg}}", "1 234,5 kg"),
+        ("fr", "{{date|3|mai|1990}}", "3 mai 1990"),
+        ("fr", "{{sap|V|e}}", "Ve siècle av. J.-C."),
+        ("fr", "{{lien|langue=en|trad=Title|fr=Titre}}", "Titre"),
+        ("es", "{{nts|12345}}", "12 345"),
+        ("tr", "{{biçimnum:1234.5}}", "1.234,5"),
+        ("hi", "{{formatnum:123456789}}", "12,34,56,789"),
+        ("zh", "{{lang|en|river}}", "river"),
+        ("zh", "{{zh|s=河|t=河|p=hé}}", "河"),
+        ("ja", "{{仮リンク|川|en|River}}", "川"),
+    ],
+)
+def test_templates(language: str, markup: str, words: str) -> None:
+    assert to_prose(f"Abc def ghi {markup} jkl mno.", site=site_of(language)) == f"Abc def ghi {words} jkl mno."
+
+
+def test_templates_without_words_leave_nothing() -> None:
+    page = "Il vit à {{Référence nécessaire|Paris|date=mai}} et {{as of|2014}} va à Lyon."
+    assert to_prose(page, site=site_of("fr")) == "Il vit à et va à Lyon."
+
+
+@pytest.mark.parametrize(
+    ("markup", "words"),
+    [
+        ("-{zh-hans:计算机;zh-hant:電腦}-", "计算机"),
+        ("-{zh-hant:電腦;zh-hans:计算机;}-", "计算机"),
+        ("-{zh-tw:電腦; zh-hk:電腦 B}-", "電腦"),
+        ("-{zh-cn:甲;zh-tw:乙}-", "甲"),
+        ("-{A|zh-hans:甲;zh-hant:乙}-", "甲"),
+        ("-{H|zh-hans:甲;zh-hant:乙}-", ""),
+        ("-{T|zh-hans:甲;zh-hant:乙}-", ""),
+        ("-{R|甲：乙;丙}-", "甲：乙;丙"),
+        ("-{甲}-", "甲"),
+        ("-{zh-hans:a-{甲}-b;zh-hant:乙}-", "a甲b"),
+        ("-{open", "-{open"),
+    ],
+)
+def test_variants(markup: str, words: str) -> None:
+    assert choose_variants(f"x{markup}y", site_of("zh").variants) == f"x{words}y"
+    assert choose_variants(f"[[A|{markup}]]", site_of("zh").variants) == f"[[A|{words}]]"
+
+
+def test_a_joiner_stays_where_it_is_part_of_a_word() -> None:
+    assert "क्‍ष" in to_prose("यह क्‍ष का एक रूप है।", site=site_of("hi"))

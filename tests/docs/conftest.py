@@ -1,0 +1,5 @@
+"""The small corpus of the tests of pipeline/, for pages whose commands are run on it."""
+
+from tests.pipeline.conftest import corpus
+
+__all__ = ["corpus"]

@@ -1,0 +1,93 @@
+"""Each command in the pages that starts one of the project's modules has arguments that the module takes."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from data_prep.__main__ import parse as parse_job
+from pipeline import evaluate, plan, predict, report, reproduce, show
+from pipeline.finetuning import settings as finetuning_settings
+from pipeline.pretraining import settings as pretraining_settings
+from pipeline.sharing import command as export_command
+from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
+
+PARSERS: dict[str, Callable[[list[str]], object]] = {
+    "data_prep": parse_job,
+    "pipeline.export": lambda words: export_command.parser("").parse_all(words),
+    "pipeline.evaluate": lambda words: evaluate.parser().parse_args(words),
+    "pipeline.finetune": lambda words: finetuning_settings.parser().parse_all(words),
+    "pipeline.predict": lambda words: predict.parser().parse_all(words),
+    "pipeline.plan": lambda words: plan.parser().parse_all(words),
+    "pipeline.pretrain": pretraining_settings.parse,
+    "pipeline.report": lambda words: report.parser().parse_all(words),
+    "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
+    "pipeline.show": lambda words: show.parser().parse_all(words),
+}
+"""Of the modules whose parser can be had without running them; of the others the flags are looked for in the source."""
+
+
+def found() -> list[tuple[str, str]]:
+    """(page, command) of every command that starts a module."""
+    return [(page.name, command) for page in PAGES for _, command in commands_of(page) if module_command(command)]
+
+
+@pytest.mark.parametrize(("page", "command"), found())
+def test_its_arguments_are_those_of_the_module(page, command):
+    module, words = module_command(command)
+    is_synopsis = re.search(r"\[|\.\.\.", " ".join(words))
+    if module in PARSERS and not is_synopsis:
+        PARSERS[module](words)
+    else:
+        source = source_of(module)
+        for flag in (word for word in re.findall(r"--[a-z][\w-]*", " ".join(words))):
+            assert f'"{flag}"' in source, f"{module} has no {flag}"
+    for config in (Path(word) for word in words if word.startswith("ds_configs/")):
+        assert (REPOSITORY / config).is_file()
+
+
+def source_of(module: str) -> str:
+    """The source of a module, or of all of a package."""
+    path = REPOSITORY / module.replace(".", "/")
+    files = path.rglob("*.py") if path.is_dir() else [path.with_suffix(".py")]
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def test_there_are_commands_of_every_kind():
+    modules = {module_command(command)[0] for _, command in found()}
+    assert set(PARSERS) <= modules
+    assert {"pipeline.export", "pipeline.preflight", "benchmarks.kills", "benchmarks.train_step"} & modules
+
+
+def test_a_flag_that_does_not_exist_is_seen():
+    with pytest.raises(UserError):
+        test_its_arguments_are_those_of_the_module("", "python -m data_prep verify --nothing DIR")
+    with pytest.raises(AssertionError):
+        test_its_arguments_are_those_of_the_module("", "python -m pipeline.similarity --nothing DIR")
+
+
+def test_the_page_of_the_plan_has_every_flag():
+    page = (REPOSITORY / "docs" / "plan.md").read_text(encoding="utf-8")
+    flags = {flag for action in plan.parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    assert not {flag for flag in flags - {"--help", "--version"} if f"{flag}`" not in page and f"{flag} " not in page}
+
+
+def test_the_plan_prints_what_its_page_shows(capsys):
+    page = REPOSITORY / "docs" / "plan.md"
+    command = next(command for _, command in commands_of(page) if "pipeline.plan" in command)
+    shown = re.search(r"```text\n(.*?)\n```", page.read_text(encoding="utf-8"), re.DOTALL).group(1)
+    words = shlex.split(command)
+    words[words.index("--deepspeed_config") + 1] = str(REPOSITORY / "ds_configs" / "xxlarge.json")
+    assert plan.main(words[words.index("pipeline.plan") + 1 :]) == 0
+    assert capsys.readouterr().out.strip() == shown
+
+
+def test_the_parameter_counts_are_those_that_model_prints():
+    from model.parameter_counts import table
+
+    page = (REPOSITORY / "docs" / "model.md").read_text(encoding="utf-8")
+    for line in table().splitlines():
+        assert line.rstrip() in page, line

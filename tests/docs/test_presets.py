@@ -1,0 +1,44 @@
+"""docs/presets.md lists every file of ds_configs/, with the batches, memory and hours that the plan computes."""
+
+import re
+
+import pytest
+
+from pipeline import plan
+from tests.docs.pages import REPOSITORY, blocks_of
+
+PAGE = REPOSITORY / "docs" / "presets.md"
+FILES = sorted(path.name for path in (REPOSITORY / "ds_configs").glob("*.json"))
+KINDS = {"A10": "a10", "T4": "t4", "H100 SXM 80 GB": "h100"}
+
+
+def rows():
+    """The cells of the table of files, one list a file."""
+    lines = [line for block in blocks_of(PAGE) if block.kind == "table" for line in block.lines]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [row for row in cells if len(row) == 7 and row[0].endswith(".json")]
+
+
+def test_every_file_is_on_the_page():
+    assert sorted([row[0] for row in rows()] + ["demo.json", "tiny.json"]) == FILES
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_the_figures_are_those_of_the_plan(row):
+    name, micro_batch, gpus, *per_number, kind, hours = row
+    accumulation, memory = ([part.strip() for part in cell.split("/")] for cell in per_number)
+    hours = [part.strip() for part in hours.split("/")]
+    numbers = [int(number) for number in gpus.split("/")]
+    assert len(numbers) == len(accumulation) == len(memory) == len(hours)
+    model = "albert-" + re.match(r"[a-z]+", name).group()
+    for index, number in enumerate(numbers):
+        nodes = max(1, number // 8)
+        words = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / name), "--nodes", str(nodes)]
+        words += ["--gpus-per-node", str(number // nodes), "--gpu", KINDS[kind]]
+        planned = plan.make_plan(plan.resolve(plan.parser().parse_all(words)))
+        engine = planned.request.engine
+        found = [str(engine.micro_batch_size), str(engine.accumulation_steps), f"{planned.memory.total / 1e9:.1f}"]
+        assert found == [micro_batch, accumulation[index], memory[index]], f"{name} on {number} GPUs"
+        assert f"{24 * planned.days:,.0f}" == hours[index], f"{name} on {number} GPUs"
+        assert engine.train_batch_size == 4096
+        assert planned.fits

@@ -1,0 +1,187 @@
+"""docs/quickstart.md does what it says: its commands run one after the other, on a small corpus and with few steps.
+
+The commands and files are taken from the page. They run in a directory that looks like a checkout, so no path in them
+changes. Only what decides the size is replaced, by the table SMALLER; each of its entries must occur on the page.
+Launchers get a free port, because another job may use DeepSpeed's default one.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.docs.pages import REPOSITORY, blocks_of, commands_of
+from tests.pipeline.conftest import sentences
+from tests.pipeline.workers.processes import free_port
+
+pytestmark = pytest.mark.slow
+
+PAGE = REPOSITORY / "docs" / "quickstart.md"
+
+SMALLER = {
+    "make environment": "make --old-file=requirements.txt environment",  # it is there; it must not be made anew
+    "deepspeed --module": f"deepspeed --master_port {free_port()} --module",
+    "--model albert-base": "--model albert-tiny",
+    "--held-out 0.02": "--held-out 0.15",
+    "--size 30000": "--size 200",
+    "--vocab vocabulary.model": "--vocab vocabulary.model --max-seq-length 64",
+    "--steps 20000": "--steps 4 --log-interval 1 --eval-interval 2",
+    "--save-interval 1000": "--save-interval 2",
+    "--steps 2000": "--steps 4",
+}
+SMALLER_BATCH = {"train_batch_size": 16, "train_micro_batch_size_per_gpu": 8}
+
+COMMANDS = [command for _, command in commands_of(PAGE)]
+SETUP = [command for command in COMMANDS if command.startswith(("source ", "export "))]
+
+
+def smaller(command: str) -> str:
+    """A command of the page, as it is run here."""
+    if "pipeline.plan" in command:
+        return command
+    for theirs, ours in SMALLER.items():
+        command = re.sub(rf"(?<!\S){re.escape(theirs)}(?!\S)", ours, command)
+    return re.sub(r"^deepspeed ", f"deepspeed --master_port {free_port()} ", command)
+
+
+def code(language: str) -> str:
+    """The one block of a language on the page."""
+    (block,) = (block for block in blocks_of(PAGE) if block.language == language)
+    return "\n".join(block.lines)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the repository's files in it, the reader's own texts, and the file that the page has saved."""
+    directory = tmp_path_factory.mktemp("quickstart")
+    for name in ("Makefile", "requirements.txt", "common", "data_prep", "model", "pipeline", "ds_configs"):
+        (directory / name).symlink_to(REPOSITORY / name)
+    (directory / ".venv").symlink_to(sys.prefix)
+    rng = np.random.default_rng(0)
+    (directory / "text").mkdir()
+    for number in range(30):
+        paragraphs = [" ".join(sentences(rng, 12)) for _ in range(6)]
+        (directory / "text" / f"{number}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
+    records = [{"text": "\n".join(" ".join(sentences(rng, 12)) for _ in range(6))} for _ in range(30)]
+    (directory / "articles.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (directory / "SST-2").mkdir()
+    for split, count in (("train", 64), ("dev", 20)):
+        rows = [f"{sentence}\t{number % 2}\n" for number, sentence in enumerate(sentences(rng, count))]
+        (directory / "SST-2" / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    (directory / "one-gpu.json").write_text(code("json"))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def printed(checkout: Path) -> dict[str, str]:
+    """Runs the page from its first command to its last, and gives what each printed."""
+    output = {}
+    for command in COMMANDS:
+        if command in SETUP:
+            continue
+        if "pipeline.pretrain" in command:
+            (checkout / "one-gpu.json").write_text(json.dumps(json.loads(code("json")) | SMALLER_BATCH))
+        run = _look if command.startswith("tensorboard") else _run
+        output[command] = run(checkout, smaller(command))
+    return output
+
+
+def _shell(checkout: Path, command: str) -> list[str]:
+    """The words that run a command in a shell that has made the page's settings."""
+    return ["bash", "-euo", "pipefail", "-c", "\n".join([*SETUP, f"cd {shlex.quote(str(checkout))}", command])]
+
+
+def _environment() -> dict[str, str]:
+    """As a reader's: without what tests set."""
+    return {
+        name: value for name, value in os.environ.items() if name not in ("DS_ACCELERATOR", "MAKEFLAGS", "MAKELEVEL")
+    }
+
+
+def _run(checkout: Path, command: str) -> str:
+    result = subprocess.run(
+        _shell(checkout, command),
+        cwd=checkout,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
+def _look(checkout: Path, command: str) -> str:
+    """Starts TensorBoard, asks it for the names of the runs' curves, and ends it."""
+    port = free_port()
+    words = _shell(checkout, f"exec {command} --port {port}")
+    server = subprocess.Popen(
+        words, cwd=checkout, env=_environment(), stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            time.sleep(0.5)
+            try:
+                with urllib.request.urlopen(f"http://localhost:{port}/data/plugin/scalars/tags", timeout=5) as answer:
+                    tags = answer.read().decode()
+            except OSError:
+                continue
+            if "loss" in tags:
+                return tags
+        raise AssertionError("no curves within 120 s")
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(30)
+
+
+def test_every_replacement_is_of_something_on_the_page():
+    text = "\n".join(COMMANDS)
+    for theirs in SMALLER:
+        assert re.search(rf"(?<!\S){re.escape(theirs)}(?!\S)", text), theirs
+    assert set(SMALLER_BATCH) <= set(json.loads(code("json")))
+
+
+def test_each_command_prints_what_the_page_says(printed, checkout):
+    def of(part: str) -> str:
+        (found,) = (output for command, output in printed.items() if part in command)
+        return found
+
+    assert "12.01 GB" in of("pipeline.plan")
+    assert "20,000 steps: 0.5 days, 11 GPU-hours" in of("pipeline.plan")
+    assert "rows" in of("data_prep stats")
+    assert "[MASK]" in of("pipeline.show")
+    assert "epochs of" in of("pipeline.pretrain")
+    assert "mlm_loss" in of("tensorboard")
+    assert "held-out MLM loss" in of("evaluate summary")
+    assert "unigram entropy" in of("evaluate summary")
+    assert "Hugging Face" in of("pipeline.export")
+    assert "sst2" in of("evaluate compare")
+    assert (checkout / "runs" / "mine-sst2" / "export" / "config.json").is_file()
+
+
+def test_the_run_is_finished_and_says_so_when_started_again(printed, checkout):
+    (command,) = (command for command in printed if "pipeline.pretrain" in command)
+    assert "nothing to do" in _run(checkout, smaller(command))
+
+
+def test_the_plan_says_one_hour_on_an_h100(checkout):
+    (command,) = (command for command in COMMANDS if "pipeline.plan" in command)
+    (checkout / "page.json").write_text(code("json"))
+    command = command.replace("--gpu a10", "--gpu h100").replace("one-gpu.json", "page.json")
+    assert ", 1 GPU-hours" in _run(checkout, command)
+
+
+def test_the_exported_model_fills_a_mask(printed, checkout):
+    (checkout / "fill.py").write_text(code("python"))
+    assert _run(checkout, "python fill.py").strip()

@@ -1,0 +1,45 @@
+"""The files that a repository is taken over with: licence, citation, hooks before a commit."""
+
+import re
+
+import pytest
+import yaml
+
+from common.version import __version__
+from tests.docs.pages import REPOSITORY
+
+
+def test_the_licence_is_whole():
+    text = (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
+    assert re.search(r"Apache License\s+Version 2.0, January 2004", text)
+    assert [f"{number}." in text for number in range(1, 10)] == [True] * 9
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert "limitations under the License." in text
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)  # what the format demands
+    assert citation["license"] == "Apache-2.0"
+    assert citation["version"] == __version__
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    config = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    (repository,) = config["repos"]
+    assert repository["repo"] == "local"
+    return repository["hooks"]
+
+
+def test_the_hooks_check_what_make_lint_checks(hooks):
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE).group(1)
+    assert [hook["entry"] for hook in hooks] == [line.strip() for line in recipe.splitlines()]
+
+
+def test_the_hooks_use_the_programs_of_the_environment(hooks):
+    needed = (REPOSITORY / "requirements-dev.txt").read_text(encoding="utf-8")
+    for hook in hooks:
+        assert hook["language"] == "system"
+        assert re.search(rf"^{hook['entry'].split()[0]}==", needed, re.MULTILINE)

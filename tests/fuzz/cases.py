@@ -1,0 +1,152 @@
+"""Cases: a command, and what is done to one of its files or around it, all from one seed."""
+
+import contextlib
+import gc
+import importlib
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.fuzz import surroundings
+from tests.fuzz.commands import COMMANDS, Command
+from tests.fuzz.mutations import mutate
+from tests.fuzz.oracle import Place, Verdict, imported, judge
+
+ROUNDS = 5
+"""A slow command is in one round of so many."""
+
+
+class Result(NamedTuple):
+    """What came of one case."""
+
+    case: str
+    verdict: Verdict
+
+
+class Change(NamedTuple):
+    """What was done.
+
+    Attributes:
+        name: for messages.
+        persons: files that a person has put into the output.
+        variables: for the environment.
+        read_only: whether nothing below the root can be written.
+    """
+
+    name: str
+    persons: Sequence[Path] = ()
+    variables: Mapping[str, str] = {}
+    read_only: bool = False
+
+
+def change(command: Command, root: Path, rng: random.Random, wanted: str = "") -> Change:
+    """Changes one file that `command` reads, its environment, or the place that it writes to.
+
+    Args:
+        wanted: the name of what to do; "" chooses.
+    """
+    draw, output = rng.random(), root / command.output
+    kind = wanted or ("variables" if draw < 0.04 else "read_only" if draw < 0.07 else "place" if draw < 0.12 else "")
+    if kind == "variables":
+        variables = surroundings.wrong_variables(rng)
+        shown = {name: value[:20] for name, value in variables.items()}
+        return Change(f"variables {shown}", variables=variables)
+    if kind == "read_only" and surroundings.can_mount():
+        return Change("read_only", read_only=True)
+    if kind == "place" and not os.path.lexists(output):
+        place = rng.choice(surroundings.PLACES)
+        persons = place(output, rng)
+        names = [str(path.relative_to(output)) for path in persons]
+        return Change(f"place: {place.__name__} {' '.join(names)[:100]}", persons=persons)
+    there = sorted(path for pattern in command.reads for path in root.glob(pattern) if path.is_file())
+    path = rng.choice(there)
+    done = mutate(path, rng, "" if kind in ("read_only", "place") else kind)
+    return Change(f"{done} of {path.relative_to(root)}")
+
+
+def try_case(
+    command: Command, valid: Path, scratch: Path, seed: int, wanted: str = "", tree: Path | None = None
+) -> Result:
+    """Runs `command` on a copy of the inputs `valid` in `scratch`, after one change.
+
+    Args:
+        wanted: see `change`.
+        tree: another checkout of the project, whose code is run.
+    """
+    rng = random.Random(f"{command.name} {seed}")
+    root = _copied(command, valid, scratch)
+    done = change(command, root, rng, wanted)
+    work = _work(command, root, tree)
+
+    def run() -> int | None:
+        if done.read_only:
+            surroundings.make_read_only(root)
+        return work()
+
+    place = Place(root, root / command.output, scratch, done.persons)
+    return Result(f"{command.name} {seed}: {done.name}", judge(run, place, done.variables))
+
+
+def try_valid(command: Command, valid: Path, scratch: Path, tree: Path | None = None) -> Verdict:
+    """Runs `command` on an unchanged copy of the inputs."""
+    root = _copied(command, valid, scratch)
+    return judge(_work(command, root, tree), Place(root, root / command.output, scratch), refusal=command.refuses)
+
+
+def _copied(command: Command, valid: Path, scratch: Path) -> Path:
+    """Copies what `command` reads, and a person's directory, and returns their root."""
+    root = scratch / "inputs"
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    for name in sorted({"victim", *command.inputs()}):
+        if (valid / name).exists():
+            shutil.copytree(valid / name, root / name, symlinks=True)
+    return root
+
+
+def _work(command: Command, root: Path, tree: Path | None) -> Callable[[], int | None]:
+    if tree is None:
+        return lambda: command.run(command.arguments(root))
+
+    def start() -> int:
+        os.chdir(tree)
+        words = [sys.executable, "-m", command.module, *command.arguments(root)]
+        os.execve(sys.executable, words, {**os.environ, "PYTHONPATH": str(tree)})
+        return 1
+
+    return start
+
+
+def try_many(
+    commands: Sequence[Command],
+    valid: Path,
+    scratch: Path,
+    cases: range,
+    seed: int,
+    wanted: str = "",
+    tree: Path | None = None,
+) -> Iterator[Result]:
+    """Runs the cases of these numbers: round after round of all commands. Slow ones are in some rounds only."""
+    quick = [command for command in commands if not command.slow]
+    turns = [command for number in range(ROUNDS) for command in (quick if number and quick else commands)]
+    for number in cases:
+        command = turns[number % len(turns)]
+        yield try_case(command, valid, scratch, seed * 1_000_000 + number, wanted, tree)
+
+
+def warm_up(scratch: Path) -> None:
+    """Imports what the last command imported, so that later children need not."""
+    for name in imported(scratch):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # otherwise the children's collections would copy every page
+
+
+def find(names: Sequence[str]) -> list[Command]:
+    """The commands of these names; all of them without names."""
+    return [command for command in COMMANDS if not names or command.name in names]

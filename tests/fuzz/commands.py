@@ -1,0 +1,382 @@
+"""The commands that are tried, and the files that each of them reads."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from common.command_line import in_one_line
+from common.errors import UserError
+from data_prep import __main__ as data_prep
+from pipeline import evaluate, export, finetune, plan, predict, pretrain, report, reproduce, show, similarity
+from pipeline.checkpoint import files, retention
+from pipeline.checkpoint.manifest import DamagedCheckpoint
+from pipeline.distributed.hostfile import read_hostfile
+from pipeline.finetuning import command as finetuning
+from pipeline.finetuning import settings as finetuning_settings
+from pipeline.paper.experiments import Stage
+from pipeline.pretraining import command as pretraining
+from pipeline.pretraining import settings as pretraining_settings
+from tests.fuzz.inputs import TINY_MODEL
+from tests.pipeline.tasks.own_files import DIRECTORIES
+
+OUT = "out"
+"""Where most commands write, below the root of the inputs."""
+Run = Callable[[Sequence[str]], int | None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line.
+
+    Attributes:
+        name: for messages.
+        module: what `python -m` starts.
+        run: the same in this process; or the part of it that reads files.
+        words: the arguments; "@" stands for the root of the inputs.
+        reads: patterns of the files that it reads, below that root.
+        output: where it writes, below that root.
+        refuses: whether it refuses valid inputs: those of a run with other settings.
+        slow: whether it takes seconds, because it makes an engine or plots.
+    """
+
+    name: str
+    module: str
+    run: Run
+    words: str
+    reads: tuple[str, ...]
+    output: str = OUT
+    refuses: bool = False
+    slow: bool = False
+
+    def inputs(self) -> set[str]:
+        """The directories below the root that hold its inputs."""
+        named = (word.partition("@/")[2] for word in self.words.split())
+        return {Path(name).parts[0] for name in (*named, *self.reads) if name}
+
+    def arguments(self, root: Path) -> list[str]:
+        """The arguments with the root in its places."""
+        return [word.replace("@", str(root)) for word in self.words.split()]
+
+
+def _data_prep(words: Sequence[str]) -> int:
+    sys.argv = ["data_prep", *words]
+    return data_prep.entry()
+
+
+def _load_checkpoint(words: Sequence[str]) -> None:
+    """What a resumed run reads of a checkpoint before it has an engine."""
+    tag = Path(words[0])
+    try:
+        verified = files.verify_share(tag, 0, 1)
+        with files.CheckpointReader(tag, verified.manifest) as reader:
+            for name, tensor in verified.manifest.tensors.items():
+                for _, start, length in tensor.pieces:
+                    for kind in ("weight", "exp_avg"):
+                        list(reader.read(name, kind, start, length))
+    except DamagedCheckpoint as error:
+        raise UserError(str(error)) from None
+    retention.name_in_latest(tag.parent)
+
+
+def _read_hosts(words: Sequence[str]) -> None:
+    read_hostfile(Path(words[1]))
+
+
+def _prepare_pretraining(words: Sequence[str]) -> None:
+    """What `pipeline.pretrain` does on each rank before training."""
+    pretraining.prepare(pretraining_settings.parse(words), 1)
+
+
+def _prepare_finetuning(words: Sequence[str]) -> None:
+    """What `pipeline.finetune` does on each rank before training."""
+    finetuning.prepare(finetuning_settings.parse(words), 1)
+
+
+def _reproduce(words: Sequence[str]) -> int:
+    """`pipeline.reproduce`, whose commands do nothing: they are commands of this list, or take hours."""
+    stages = reproduce.stages
+
+    def idle(*arguments: Any) -> list[Stage]:
+        return [tuple(replace(command, argv=("true",)) for command in stage) for stage in stages(*arguments)]
+
+    with mock.patch("pipeline.reproduce.stages", idle):
+        return reproduce.main(words)
+
+
+def _in_one_line(work: Callable[[Sequence[str]], None]) -> Run:
+    return lambda words: in_one_line(lambda: work(words))
+
+
+_DOCUMENTS = ("documents/documents.json", "documents/*.parquet")
+_SHARDS = ("shards/manifest.json", "shards/*.arrow", "shards/spiece.model")
+_CONFIG = "configs/deepspeed.json"
+_RUN = (
+    *("run/settings.json", "run/spiece.model", "run/checkpoints/*/manifest.json", "run/checkpoints/*/state.json"),
+    *("run/checkpoints/*/*.safetensors", "run/checkpoints/latest"),
+)
+_FINETUNED = ("finetuned/*.json", "finetuned/logits/*", "finetuned/checkpoints/*/*", "run/settings.json")
+_TUNED = ("tuned/*/results.json", "tuned/*/logits/*", "run/settings.json", "run/metrics.jsonl")
+
+_OF_DATA = (
+    Command(
+        "extract",
+        "data_prep",
+        _data_prep,
+        "extract --source jsonl --input @/records --out @/out",
+        ("records/*",),
+    ),
+    Command(
+        "extract goes on",
+        "data_prep",
+        _data_prep,
+        "extract --source jsonl --input @/records --out @/unfinished/documents",
+        ("unfinished/documents/.units/*", "unfinished/documents/*"),
+        output="unfinished/documents",
+    ),
+    Command(
+        "vocab",
+        "data_prep",
+        _data_prep,
+        "vocab --documents @/documents --out @/out/v.model --size 300",
+        _DOCUMENTS,
+    ),
+    Command(
+        "vocab again",
+        "data_prep",
+        _data_prep,
+        "vocab --documents @/documents --out @/vocabulary/small.model --size 300",
+        ("vocabulary/*",),
+        output="vocabulary",
+    ),
+    Command(
+        "vocab goes on",
+        "data_prep",
+        _data_prep,
+        "vocab --documents @/documents --out @/unfinished/vocabulary/v.model --size 300",
+        ("unfinished/vocabulary/.v.model.sample/**/*",),
+        output="unfinished/vocabulary",
+    ),
+    Command(
+        "shards",
+        "data_prep",
+        _data_prep,
+        "shards --documents @/documents --vocab @/vocabulary/small.model --max-seq-length 64 --out @/out",
+        (*_DOCUMENTS, "vocabulary/small.model"),
+    ),
+    Command(
+        "shards go on",
+        "data_prep",
+        _data_prep,
+        "shards --documents @/documents --vocab @/vocabulary/small.model --max-seq-length 64 --dedup near "
+        "--out @/unfinished/shards",
+        ("unfinished/shards/.units/*", "unfinished/shards/.dedup/**/*", "unfinished/shards/*"),
+        output="unfinished/shards",
+    ),
+    Command("verify shards", "data_prep", _data_prep, "verify @/shards", _SHARDS),
+    Command("verify documents", "data_prep", _data_prep, "verify @/documents", _DOCUMENTS),
+    Command("show rows", "data_prep", _data_prep, "show @/shards", _SHARDS),
+    Command("stats", "data_prep", _data_prep, "stats @/shards --out @/out", _SHARDS, slow=True),
+)
+_OF_RUNS = (
+    Command("show", "pipeline.show", show.main, "@/shards -n 5", _SHARDS),
+    Command("show masks", "pipeline.show", show.main, "@/shards --masks 20 --out @/out", _SHARDS),
+    Command(
+        "export",
+        "pipeline.export",
+        export.main,
+        "--run @/run --out @/out --license mit --language en",
+        (*_RUN, "run/metrics.jsonl"),
+    ),
+    Command(
+        "export all",
+        "pipeline.export",
+        export.main,
+        "--run @/run --out @/out --all",
+        (*_RUN, "run/metrics.jsonl"),
+    ),
+    Command(
+        "export best",
+        "pipeline.export",
+        export.main,
+        "--run @/run --out @/out --best",
+        (*_RUN, "run/metrics.jsonl"),
+    ),
+    Command("export step", "pipeline.export", export.main, "--run @/run --out @/out --step 1", _RUN),
+    Command("export a task", "pipeline.export", export.main, "--run @/finetuned --out @/out", _FINETUNED),
+    Command(
+        "checkpoint",
+        "pipeline.export",
+        _in_one_line(_load_checkpoint),
+        "@/run/checkpoints/step-00000001",
+        _RUN[2:],
+    ),
+    Command(
+        "summary",
+        "pipeline.evaluate",
+        evaluate.main,
+        "summary --run @/run",
+        ("run/settings.json", "run/metrics.jsonl"),
+    ),
+    Command(
+        "report",
+        "pipeline.report",
+        report.main,
+        "--runs @/run @/tuned --out @/out/report.html",
+        ("tuned/*/results.json", "run/settings.json", "run/metrics.jsonl"),
+    ),
+    Command(
+        "tables",
+        "pipeline.evaluate",
+        evaluate.main,
+        "tables --runs @/tuned --out @/out --tables 2",
+        _TUNED,
+    ),
+    Command("ensemble", "pipeline.evaluate", evaluate.main, "ensemble --runs @/tuned --out @/out", _TUNED),
+    Command(
+        "compare",
+        "pipeline.evaluate",
+        evaluate.main,
+        "compare --runs @/tuned --random @/tuned --out @/out",
+        _TUNED,
+    ),
+    Command(
+        "plan",
+        "pipeline.plan",
+        plan.main,
+        f"--model albert-tiny --deepspeed_config @/{_CONFIG} --gpu h100 --gpus-per-node 1 "
+        "--benchmark @/configs/benchmark.json",
+        (_CONFIG, "configs/benchmark.json"),
+    ),
+    Command(
+        "similarity",
+        "pipeline.similarity",
+        similarity.main,
+        "--model @/export --text @/configs/text.txt --out @/out",
+        ("export/*", "configs/text.txt"),
+        slow=True,
+    ),
+    Command(
+        "similarity of our form",
+        "pipeline.similarity",
+        similarity.main,
+        "--model @/own --text @/configs/text.txt --out @/out",
+        ("own/*",),
+    ),
+    Command(
+        "hostfile",
+        "pipeline.preflight",
+        _in_one_line(_read_hosts),
+        "--hostfile @/configs/hostfile",
+        ("configs/hostfile",),
+    ),
+    Command(
+        "reproduce",
+        "pipeline.reproduce",
+        reproduce.main,
+        "7 --dry-run --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/tasks --out @/out",
+        ("shards/manifest.json", "tasks/**/*"),
+    ),
+    Command(
+        "reproduce goes on",
+        "pipeline.reproduce",
+        _reproduce,
+        "7 --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/no-tasks "
+        "--out @/reproduction",
+        ("reproduction/tiny/logs/*", "reproduction/tiny/*/pretrain/done"),
+        output="reproduction",
+    ),
+)
+_OF_TRAINING = (
+    Command(
+        "pretrain prepares",
+        "pipeline.pretrain",
+        _in_one_line(_prepare_pretraining),
+        f"--model albert-tiny --data @/shards --eval-data @/held_out --deepspeed_config @/{_CONFIG} "
+        "--steps 2 --output @/out",
+        (*_SHARDS, "held_out/manifest.json", "held_out/*.arrow", _CONFIG),
+    ),
+    Command(
+        "pretrain with other settings",
+        "pipeline.pretrain",
+        _in_one_line(_prepare_pretraining),
+        f"--model albert-tiny --data @/shards --deepspeed_config @/{_CONFIG} --steps 2 --output @/run",
+        ("run/settings.json", "run/metrics.jsonl"),
+        output="run",
+        refuses=True,
+    ),
+    Command(
+        "pretrain",
+        "pipeline.pretrain",
+        pretrain.main,
+        f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-data @/held_out "
+        f"--deepspeed_config @/{_CONFIG} --steps 2 --eval-interval 2 --output @/out",
+        (*_SHARDS, _CONFIG),
+        slow=True,
+    ),
+    Command(
+        "pretrain goes on",
+        "pipeline.pretrain",
+        pretrain.main,
+        f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-data @/held_out "
+        f"--deepspeed_config @/{_CONFIG} --steps 2 --output @/trained",
+        ("trained/*", "trained/.lock", "trained/checkpoints/**/*", "trained/checkpoints/*/*", "trained/settings.json"),
+        output="trained",
+        slow=True,
+    ),
+    Command(
+        "finetune prepares",
+        "pipeline.finetune",
+        _in_one_line(_prepare_finetuning),
+        "--task rte --init @/export --data @/tasks/glue/RTE --steps 2 --output @/out",
+        ("tasks/glue/RTE/*", "export/config.json", "export/model.safetensors", "export/spiece.model"),
+    ),
+    Command(
+        "finetune from a run",
+        "pipeline.finetune",
+        _in_one_line(_prepare_finetuning),
+        "--task rte --init @/run --data @/tasks/glue/RTE --steps 2 --output @/out",
+        _RUN,
+    ),
+    Command(
+        "finetune",
+        "pipeline.finetune",
+        finetune.main,
+        "--task rte --init @/export --data @/tasks/glue/RTE --steps 2 --batch-size 4 --output @/out",
+        ("tasks/glue/RTE/*", "export/*"),
+        slow=True,
+    ),
+    *(
+        Command(
+            f"finetune on own {task}",
+            "pipeline.finetune",
+            _in_one_line(_prepare_finetuning),
+            f"--task {task} --init @/export --data @/users/{DIRECTORIES[task]} --steps 2 --output @/out {columns}",
+            (f"users/{DIRECTORIES[task]}/*",),
+        )
+        for task, columns in (
+            ("classification", ""),
+            ("tagging", ""),
+            ("multiple-choice", "--text-column story --choice-columns a b c d --label-column answer"),
+        )
+    ),
+    *(
+        Command(
+            f"predict {name}",
+            "pipeline.predict",
+            predict.main,
+            f"--run @/reviews --input @/users/new.{name} --out @/out.jsonl",
+            reads,
+            "out.jsonl",
+        )
+        for name, reads in (
+            ("csv", (*(name.replace("run/", "reviews/") for name in _RUN), "users/new.csv")),
+            ("jsonl", ("users/new.jsonl",)),
+            ("parquet", ("users/new.parquet",)),
+        )
+    ),
+    Command("predict masks", "pipeline.predict", predict.main, "--run @/run --mask [MASK].", _RUN),
+)
+COMMANDS = (*_OF_DATA, *_OF_RUNS, *_OF_TRAINING)

@@ -1,0 +1,206 @@
+"""One small valid set of everything that commands read, made once and copied for each case."""
+
+import json
+import os
+import shutil
+import traceback
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from common.checksums import content_checksum
+from data_prep.__main__ import main as data_prep
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.files import piece_key
+from pipeline.checkpoint.manifest import CheckpointManifest, File, StoredTensor
+from pipeline.checkpoint.retention import publish, tag_name
+from pipeline.engine.protocol import KINDS
+from pipeline.finetuning.heads import make_model
+from pipeline.tasks.own import OwnRecord, make_task, record_of
+from pipeline.tasks.task import Columns
+from tests.data_prep import corpora
+from tests.fuzz import unfinished
+from tests.pipeline.analysis import made_runs
+from tests.pipeline.sharing import runs
+from tests.pipeline.tasks import own_files, task_files
+
+STATE = {
+    "step": 1,
+    "samples": 4,
+    "skipped_steps": 0,
+    "optimizer": "Lamb",
+    "optimizer_steps": 1,
+    "groups": [{"lr": 0.001, "weight_decay": 0.01, "betas": [0.9, 0.999], "eps": 1e-6}],
+    "loss_scaler": None,
+    "zero_stage": 0,
+    "world_size": 1,
+    "versions": {"python": "3", "torch": "2", "deepspeed": "0"},
+    "client_state": {"step": 1, "seconds": 1.5, "tokens": 100, "meter": None, "best_score": None, "best_step": 0},
+}
+METRICS = (
+    {"step": 1, "split": "train", "loss": 3.0, "tokens": 100, "tokens_per_second": 50.0, "seconds": 2.0},
+    {
+        "step": 1,
+        "split": "eval",
+        "loss": 5.7,
+        "mlm_loss": 5.0,
+        "mlm_unigram_entropy": 6.0,
+        "mlm_accuracy": 0.1,
+        "predictions": 40,
+        "sop_accuracy": 0.5,
+        "sop_accuracy_low": 0.4,
+        "sop_accuracy_high": 0.6,
+        "pairs": 20,
+    },
+)
+DEEPSPEED = {
+    "train_batch_size": 8,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.001, "weight_decay": 0.01}},
+    "gradient_clipping": 1.0,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 1},
+}
+BENCHMARK = {
+    "format": "train_step 1",
+    "date": "2026-01-01",
+    "device": "cuda",
+    "hardware": {"name": "NVIDIA H100 80GB"},
+    "measurements": [
+        {
+            "model": "albert-tiny",
+            "precision": "bf16",
+            "text": "full rows",
+            "system": "this",
+            "micro_batch": 8,
+            "tflops": 100.0,
+        }
+    ],
+}
+
+
+TINY_MODEL = "num_hidden_layers=1 hidden_size=8 num_attention_heads=2 intermediate_size=16 embedding_size=4"
+"""--model-args of the runs that train."""
+
+
+def make(root: Path) -> None:
+    """Makes all inputs below `root`.
+
+    Finished: documents/, vocabulary/, shards/, held_out/, run/, export/, own/ (an export of our own form), tuned/,
+    finetuned/, users/ (files of own tasks), reviews/ (a run on such files) and configs/.
+    Unfinished: unfinished/, trained/ and reproduction/. A person's, which no command reads: victim/.
+    """
+    documents = corpora.write_documents(root / "documents", corpora.make_documents(30))
+    (root / "vocabulary").mkdir()
+    vocabulary = root / "vocabulary" / "small.model"
+    data_prep(["vocab", "--documents", str(documents), "--out", str(vocabulary), "--size", "300"])
+    words = ("--documents", str(documents), "--vocab", str(vocabulary), "--max-seq-length", "64")
+    data_prep(["shards", *words, "--out", str(root / "shards")])
+    others = corpora.write_documents(root / "others", corpora.make_documents(10))
+    words = ("--documents", str(others), *words[2:])
+    data_prep(["shards", *words, "--out", str(root / "held_out")])
+    config = _run(root / "run", vocabulary)
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(config)
+    huggingface.save(model, root / "export", vocabulary)
+    checkpoint.save(model, root / "own")
+    shutil.copyfile(vocabulary, root / "own" / "spiece.model")
+    for number in range(2):
+        metrics = {"dev": {"accuracy": 0.5}}
+        tuned = made_runs.finetuning(root / "tuned" / f"rte-{number}", "rte", root / "run", metrics)
+        made_runs.logits(tuned, "dev", 15, 5)
+        answered = made_runs.finetuning(
+            root / "tuned" / f"squad-{number}", "squad2", root / "run", {"dev": {"f1": 5.0}}
+        )
+        made_runs.answers(answered, "dev", 6, 3, null_score=0.5)
+    runs.finetuning(root / "finetuned", vocabulary, config=runs.config_of(vocab_size=300), init=str(root / "run"))
+    task_files.write_all(root / "tasks")
+    own_files.write_all(root / "users")
+    (root / "users" / "dev.conll").replace(root / "users" / "names" / "dev.conll")
+    (root / "users" / "names" / "dev.jsonl").unlink()
+    for ending in ("csv", "jsonl", "parquet"):
+        own_files.write(
+            root / "users" / f"new.{ending}", {"text": [f"Text {n}." for n in range(9)], "more": list(range(9))}
+        )
+    _reviews(root / "reviews", config, vocabulary)
+    (root / "configs").mkdir()
+    (root / "configs" / "deepspeed.json").write_text(json.dumps(DEEPSPEED))
+    (root / "configs" / "benchmark.json").write_text(json.dumps(BENCHMARK))
+    (root / "configs" / "hostfile").write_text("node1 slots=8\nnode2 slots=8\n")
+    (root / "configs" / "text.txt").write_text("Some sentences. And one more.\n" * 20)
+    (root / "records").mkdir()
+    lines = [json.dumps({"id": str(n), "text": f"A text about number {n}. It has two sentences."}) for n in range(40)]
+    (root / "records" / "records.jsonl").write_text("\n".join(lines) + "\n")
+    for name in ("notes.txt", "logits/dev.npz", "checkpoints/step-00000001/state.json"):
+        (root / "victim" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "victim" / name).write_text("of a person")
+    unfinished.make(root)
+
+
+def make_in_child(root: Path) -> None:
+    """As `make`, in a child process: the threads of libraries that it starts would be lost in later forks."""
+    child = os.fork()
+    if not child:
+        try:
+            make(root)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise RuntimeError("the inputs could not be made")
+
+
+def _run(directory: Path, vocabulary: Path) -> AlbertConfig:
+    """A pre-training run after one step, with a checkpoint."""
+    fields = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    config = AlbertConfig.preset("albert-tiny", **fields, embedding_size=4, vocab_size=300, max_position_embeddings=64)
+    settings = {
+        "model": config.to_dict(),
+        "objective": "sop",
+        "seed": 0,
+        "steps": 2,
+        "train_batch_size": 8,
+        "data": content_checksum({}),
+        "precision": "fp32",
+        "world_size": 1,
+        **{name: runs.RECORDED[name] for name in ("corpora", "device", "optimizer", "deepspeed")},
+    }
+    run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
+    torch.manual_seed(0)
+    _save(directory, AlbertForPreTraining(config))
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in METRICS))
+    return config
+
+
+def _reviews(directory: Path, config: AlbertConfig, vocabulary: Path) -> None:
+    """A fine-tuning run on own files after one step, with a checkpoint."""
+    task = make_task("reviews", OwnRecord("classification", ("bad", "good"), ("accuracy",), Columns("text")))
+    hyperparameters = {"max_length": 32, "learning_rate": 0.001}
+    settings = {"task": "reviews", **record_of(task), "model": config.to_dict(), "hyperparameters": hyperparameters}
+    run_directory.write_settings_and_vocabulary(
+        directory, settings | {"precision": "fp32"}, Vocabulary.load(vocabulary)
+    )
+    torch.manual_seed(0)
+    _save(directory, make_model(task, config))
+
+
+def _save(directory: Path, model: nn.Module) -> None:
+    """Writes the checkpoint of step 1."""
+    tensors = model.state_dict()
+    temporary = directory / "checkpoints" / f".{tag_name(1)}.tmp"
+    temporary.mkdir(parents=True)
+    rank = temporary / "rank-00000.safetensors"
+    pieces = {piece_key(kind, name, 0): tensor.flatten() for kind in KINDS for name, tensor in tensors.items()}
+    save_file({key: tensor.clone() for key, tensor in pieces.items()}, rank)
+    (temporary / "state.json").write_text(json.dumps(STATE))
+    stored = {
+        name: StoredTensor(tuple(tensor.shape), 0, ((rank.name, 0, tensor.numel()),))
+        for name, tensor in tensors.items()
+    }
+    files = {path.name: File.of(path) for path in temporary.iterdir()}
+    publish(temporary, directory / "checkpoints" / tag_name(1), CheckpointManifest(1, None, files, stored))

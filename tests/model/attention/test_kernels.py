@@ -1,0 +1,244 @@
+"""The choice of an attention kernel, and the kernels for GPUs as far as a CPU can run them."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from model import AlbertModel, ExecutionOptions
+from model.attention.kernels import (
+    MAX_ROWS_MEASURED,
+    REPEATS,
+    AttentionCase,
+    candidates,
+    choose_kernel,
+    fastest,
+    measured_kernel,
+)
+from model.attention.self_attention import AttentionLayout, attend
+from model.attention.variable_length import attend_variable_length, cumulative_lengths
+from tests.model.examples import Synchronisations, few_examples, tiny_config
+
+IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
+
+
+def case(**fields: object) -> AttentionCase:
+    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "length": 512, "max_sequences": 33}
+    return AttentionCase(**{**usual, "heads": 12, "head_dim": 64, "dropout": 0.0, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        ({}, ["masked", "cudnn", "flash", "flex"]),
+        ({"dropout": 0.1}, ["masked", "cudnn", "flash"]),
+        ({"dtype": torch.float32}, ["masked", "flex"]),
+        ({"dtype": torch.float32, "dropout": 0.1}, ["masked"]),
+        ({"head_dim": 20}, ["masked", "cudnn", "flex"]),
+        ({"max_sequences": None}, ["masked", "cudnn", "flex"]),
+    ],
+)
+def test_candidates_of_a_gpu_can_do_what_is_asked(fields: dict[str, object], names: list[str]) -> None:
+    assert candidates(case(**fields)) == names
+
+
+@pytest.mark.parametrize(
+    ("device", "execution", "length", "kernel"),
+    [
+        ("cpu", ExecutionOptions(), 512, "sequences"),
+        ("cpu", ExecutionOptions(), 128, "masked"),
+        ("cpu", ExecutionOptions(compile=True), 512, "masked"),
+        ("meta", ExecutionOptions(), 512, "masked"),
+        ("cpu", ExecutionOptions(attention="flex"), 512, "flex"),
+    ],
+)
+def test_without_a_gpu_a_rule_decides(device: str, execution: ExecutionOptions, length: int, kernel: str) -> None:
+    assert choose_kernel(execution, case(device=torch.device(device), length=length), IDS) == kernel
+
+
+def unavailable() -> tuple[Tensor, Tensor]:
+    raise RuntimeError("No available kernel")
+
+
+def test_the_fastest_of_those_that_agree_is_taken() -> None:
+    right = (torch.tensor([1.0, 2.0]), torch.tensor([3.0]))
+    close = (torch.tensor([1.01, 2.0]), torch.tensor([3.01]))
+    wrong = (right[0], torch.tensor([3.5]))
+    seconds = {"masked": 5.0, "close": 3.0, "slow": 4.0, "wrong": 1.0, "broken": 1.0, "missing": 1.0}
+    results = {"masked": right, "slow": right, "close": close, "broken": (right[0], torch.tensor([torch.nan]))}
+    found = {name: lambda result=result: result for name, result in results.items()} | {"missing": unavailable}
+    with pytest.warns(UserWarning, match="'broken' gives wrong results"):
+        assert fastest(found, seconds.__getitem__) == "close"
+    with pytest.warns(UserWarning, match="'wrong' gives wrong results"):
+        assert fastest({"masked": lambda: right, "wrong": lambda: wrong}, seconds.__getitem__) == "masked"
+
+    def out_of_memory(name: str) -> float:
+        if name == "close":
+            raise torch.OutOfMemoryError
+        return seconds[name]
+
+    assert fastest({"masked": lambda: right, "close": lambda: right}, out_of_memory) == "masked"
+    assert fastest({"masked": lambda: right, "missing": unavailable}, seconds.__getitem__) == "masked"
+
+
+def test_the_choice_is_told_what_it_depends_on_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    monkeypatch.setattr("model.albert.choose_kernel", lambda _, case, __: told.append(case) or "masked")
+    model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25))
+    inputs = {"position_ids": torch.zeros_like(IDS), "sequence_ids": IDS, "cls_positions": torch.zeros_like(IDS[:, :2])}
+    model(torch.zeros_like(IDS), **inputs)
+    model.eval()(torch.zeros_like(IDS), **inputs)
+    fields = {"length": 12, "max_sequences": 3, "heads": 3, "head_dim": 8}
+    here = {"device": torch.device("cpu"), "dtype": torch.float32}
+    assert told == [case(**fields, **here, dropout=dropout) for dropout in (0.25, 0.0)]
+
+    measured = []
+    monkeypatch.setattr("model.attention.kernels._chosen", {})
+    monkeypatch.setattr("model.attention.kernels.measured_kernel", lambda *of: measured.append(of) or "flash")
+    for _ in range(2):
+        assert choose_kernel(ExecutionOptions(), case(), IDS.repeat(6, 1)) == "flash"
+    ((of_case, rows),) = measured
+    assert of_case == case()
+    assert rows.shape == (MAX_ROWS_MEASURED, 12)
+
+
+def test_measuring_draws_nothing_from_the_random_numbers_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, FlexAttention has no backward pass, and there is no FlashAttention."""
+    tried = []
+
+    def attend_and_note(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+        tried.append(dropout)
+        return attend(projected, layout, dropout)
+
+    monkeypatch.setattr("model.attention.kernels.attend", attend_and_note)
+    monkeypatch.setattr("model.attention.kernels.candidates", lambda _: ["masked", "flash", "flex", "sequences"])
+    state = torch.get_rng_state()
+    here = case(device=torch.device("cpu"), length=12, max_sequences=3, heads=4, head_dim=8, dropout=0.1)
+    with torch.no_grad():  # an evaluation may come first
+        assert measured_kernel(here, IDS) in ("masked", "sequences")
+    assert torch.equal(torch.get_rng_state(), state)
+    assert tried.count(0.0) == 4  # each compared without dropout, those that agree timed with it
+    assert tried.count(0.1) == 2 * (1 + REPEATS)
+
+
+def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
+    with pytest.raises(ValueError, match="unknown attention 'flashh'; did you mean 'flash'"):
+        ExecutionOptions(attention="flashh")
+    with pytest.raises(ValueError, match="'flex' has no dropout"):
+        AlbertModel(tiny_config(attention_probs_dropout_prob=0.1), ExecutionOptions(attention="flex"))
+    AlbertModel(tiny_config(hidden_dropout_prob=0.1), ExecutionOptions(attention="flex"))
+    with pytest.raises(ValueError, match="'flash' does not support a head_dim of 4"):
+        AlbertModel(tiny_config(num_attention_heads=6), ExecutionOptions(attention="flash"))
+    with pytest.raises(ValueError, match="'sequences' reads lengths"):
+        ExecutionOptions(attention="sequences", compile=True)
+    model = AlbertModel(tiny_config(), ExecutionOptions(attention="flash"))
+    with pytest.raises(ValueError, match="give cls_positions"):
+        model(torch.zeros_like(IDS), position_ids=torch.zeros_like(IDS), sequence_ids=IDS)
+
+
+@few_examples
+@given(
+    rows=st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=1, max_size=4),
+    spare=st.integers(0, 3),
+)
+def test_cumulative_lengths_are_those_of_the_sequences(rows: list[list[int]], spare: int) -> None:
+    length = max(1, *map(sum, rows))
+    ids = torch.full((len(rows), length), -1)
+    expected = [0]
+    for row, sizes in enumerate(rows):
+        ids[row, : sum(sizes)] = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.int64))
+        padding = [length - sum(sizes)] if length > sum(sizes) else []
+        for size in [*sizes, *padding]:
+            expected.append(expected[-1] + size)
+    most = max(map(len, rows)) + 1 + spare
+    found = cumulative_lengths(ids, most)
+    assert found.dtype == torch.int32
+    assert found.tolist() == expected + [ids.numel()] * (len(rows) * most + 1 - len(expected))
+
+
+def by_products(query, key, value, starts, ends, longest, _, dropout, causal, debug, scale):
+    """FlashAttention's operator as documented: it computes each sequence alone, and nothing for empty ones."""
+    assert torch.equal(starts, ends)
+    assert (causal, debug, dropout) == (False, False, 0.0)
+    assert longest >= int(starts.diff().max())
+    contexts = []
+    for start, end in zip(starts.tolist(), starts.tolist()[1:]):
+        q, k, v = (tensor[start:end].transpose(0, 1) for tensor in (query, key, value))
+        contexts.append((torch.softmax(q @ k.mT * scale, -1) @ v).transpose(0, 1))
+    return torch.cat(contexts), None
+
+
+@pytest.mark.parametrize("kernel", ["flash", "sequences", "cudnn"])
+def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The code of FlashAttention and cuDNN needs a GPU. Equal arithmetic replaces it; inputs and outputs are tested."""
+    if kernel == "flash":
+        monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", by_products)
+    monkeypatch.setattr("model.attention.self_attention.SDPBackend.CUDNN_ATTENTION", torch.nn.attention.SDPBackend.MATH)
+    generator = torch.Generator().manual_seed(0)
+    projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
+    expected = attend(projected, AttentionLayout.for_packed_rows(IDS), 0.0)
+    layout = AttentionLayout.for_packed_rows(IDS, kernel, max_sequences=3)
+    assert layout.cudnn is (kernel == "cudnn")
+    found = attend(projected, layout, 0.0)
+    torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
+    direction = torch.randn(2, 12, 4, 8, generator=generator)
+    (gradient,) = torch.autograd.grad(found, projected, direction)
+    (wanted,) = torch.autograd.grad(expected, projected, direction)
+    torch.testing.assert_close(gradient, wanted, atol=2e-6, rtol=2e-6)
+
+
+def test_a_model_tells_flash_attention_its_dropout_and_how_many_sequences_there_are(monkeypatch) -> None:
+    """With two [CLS] in a row, the model counts three sequences: padding is one."""
+    asked = []
+
+    def note(query, key, value, starts, ends, longest, longest_key, dropout, causal, debug, scale):
+        asked.append((starts.tolist(), longest, longest_key, dropout))
+        return by_products(query, key, value, starts, ends, longest, longest_key, 0.0, causal, debug, scale)
+
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", note)
+    model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25), ExecutionOptions(attention="flash"))
+    ids = torch.tensor([[0] * 3 + [1] * 4 + [-1] * 2, [0] * 4 + [1] * 4 + [-1]])
+    cls = torch.tensor([[0, 3], [0, 4]])
+    positions = torch.zeros_like(ids)
+    found = model(ids.clamp(min=0), position_ids=positions, sequence_ids=ids, cls_positions=cls).last_hidden_state
+    assert asked == [([0, 3, 7, 9, 13, 17, 18], 9, 9, 0.25)] * 3
+    masked = AlbertModel(model.config, ExecutionOptions(attention="masked")).eval()
+    masked.load_state_dict(model.state_dict())
+    expected = masked(ids.clamp(min=0), position_ids=positions, sequence_ids=ids, cls_positions=cls).last_hidden_state
+    torch.testing.assert_close(found, expected)
+
+
+def test_flash_attention_takes_our_arguments_and_differentiates() -> None:
+    """On the meta device: names, dtypes, shapes and the backward formula of this torch version."""
+    projected = torch.empty(24, 3, 4, 8, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    cu_seqlens = cumulative_lengths(IDS, 3).to("meta")
+    context = attend_variable_length(projected, cu_seqlens, 12, dropout=0.1)
+    assert (context.shape, context.dtype) == ((24, 4, 8), torch.bfloat16)
+    context.sum().backward()
+    assert projected.grad is not None
+
+
+def test_compiled_flex_attention_is_one_graph_for_all_texts() -> None:
+    torch.compiler.reset()
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(attend, backend=count, fullgraph=True)
+    projected = torch.randn(2, 12, 3, 4, 8, generator=torch.Generator().manual_seed(0))
+    for ids in (IDS, IDS.flip(0)):
+        with torch.no_grad():  # on a processor FlexAttention has no backward pass
+            found = compiled(projected, AttentionLayout.for_packed_rows(ids, "flex"), 0.0)
+        expected = attend(projected, AttentionLayout.for_packed_rows(ids), 0.0)
+        torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
+    assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("kernel", ["masked", "cudnn", "flash", "flex"])
+def test_a_layout_is_made_without_waiting_for_the_device(kernel: str) -> None:
+    with Synchronisations() as synchronisations:
+        AttentionLayout.for_packed_rows(IDS, kernel, max_sequences=3)
+    assert synchronisations.found == []

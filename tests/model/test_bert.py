@@ -1,0 +1,101 @@
+"""BERT's directories of `transformers`, today's and the oldest, are read as the models that they are."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from model import AlbertConfig, huggingface
+from tests.model.examples import random_ids, randomise, tiny_config
+
+SMALL = {
+    "vocab_size": 50,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 32,
+    "max_position_embeddings": 12,
+}
+
+
+def bert(**fields: Any) -> transformers.BertForPreTraining:
+    model = transformers.BertForPreTraining(transformers.BertConfig(**SMALL | fields)).eval()
+    randomise(model, seed=3)
+    return model
+
+
+def test_every_result_is_that_of_transformers(tmp_path: Path) -> None:
+    reference = bert()
+    reference.save_pretrained(tmp_path)
+    model = huggingface.load(tmp_path).eval()
+    expected_config = AlbertConfig.preset("bert-base", embedding_size=24, hidden_act="gelu", **SMALL)
+    assert model.config == expected_config
+    ids, mask = random_ids(0, 2, 12), torch.ones(2, 12, dtype=torch.int64)
+    mask[1, 8:] = 0
+    types = (torch.arange(12) > 5).long().expand(2, 12)
+    expected = reference(ids, attention_mask=mask, token_type_ids=types)
+    output = model(ids, attention_mask=mask, token_type_ids=types)
+    torch.testing.assert_close(output.mlm_logits, expected.prediction_logits, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(output.sentence_logits, expected.seq_relationship_logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_oldest_files_have_other_names_of_layer_norms_and_second_names(tmp_path: Path) -> None:
+    reference = bert()
+    reference.save_pretrained(tmp_path)
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in reference.state_dict().items()
+    }
+    tensors["bert.embeddings.position_ids"] = torch.arange(12)[None]
+    assert "cls.predictions.decoder.weight" in tensors
+    (tmp_path / "model.safetensors").unlink()
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    ids = random_ids(0, 2, 12)
+    expected = reference(ids).prediction_logits
+    torch.testing.assert_close(huggingface.load(tmp_path).eval()(ids).mlm_logits, expected, rtol=1e-4, atol=1e-4)
+    tensors["cls.predictions.decoder.weight"] = tensors["cls.predictions.decoder.weight"] + 1
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"decoder\.weight differs from bert\.embeddings"):
+        huggingface.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["albert", "bert"])
+def test_an_encoder_that_was_saved_alone_is_read_without_heads(kind: str, tmp_path: Path) -> None:
+    if kind == "bert":
+        encoder: Any = bert().bert
+    else:
+        fields = tiny_config().to_dict()
+        known = {name: fields[name] for name in transformers.AlbertConfig().to_dict() if name in fields}
+        encoder = transformers.AlbertModel(transformers.AlbertConfig(**known))
+    encoder.save_pretrained(tmp_path)
+    config, tensors, fields = huggingface.read(tmp_path)
+    assert fields["model_type"] == kind
+    assert config.sentence_head is not None  # there is a pooler
+    assert all(name.startswith("albert.") for name in tensors)
+    ids = encoder.embeddings.word_embeddings.weight
+    assert torch.equal(tensors["albert.embeddings.word_embeddings.weight"], ids)
+
+
+def test_heads_have_the_names_of_this_project_and_others_their_own(tmp_path: Path) -> None:
+    reference = bert()
+    reference.save_pretrained(tmp_path)
+    _, tensors, _ = huggingface.read(tmp_path)
+    assert torch.equal(tensors["sentence_head.classifier.weight"], reference.cls.seq_relationship.weight)
+    assert torch.equal(tensors["mlm_head.bias"], reference.cls.predictions.bias)
+    classifier = transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL, num_labels=3))
+    classifier.save_pretrained(tmp_path)
+    _, tensors, _ = huggingface.read(tmp_path)
+    assert torch.equal(tensors["classifier.weight"], classifier.classifier.weight)
+    assert "mlm_head.bias" not in tensors
+
+
+@pytest.mark.parametrize("change", [{"is_decoder": True}, {"position_embedding_type": "relative_key"}])
+def test_what_is_not_the_encoder_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(fields | change))
+    with pytest.raises(ValueError, match="only BERT's encoder can be read"):
+        huggingface.read(tmp_path)

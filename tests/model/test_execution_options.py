@@ -1,0 +1,141 @@
+"""Execution options do not change results: activation checkpointing, compiled blocks."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from tests.model.examples import Synchronisations, gradients, kept_bytes, randomise, tiny_config
+from tests.model.test_packing import make_pair, pack
+
+pytestmark = pytest.mark.slow
+
+BATCH = pack([[make_pair(0, 9, 1), make_pair(2, 5, 0)], [make_pair(4, 12, 1)]], length=20)
+OTHER = pack([[make_pair(7, 18, 0)], [make_pair(8, 4, 1), make_pair(9, 4, 1)]], length=20)
+
+
+def losses_and_gradients(execution: ExecutionOptions, dropout: float = 0.0, sharing: str = "ffn") -> dict[str, Tensor]:
+    config = tiny_config(parameter_sharing=sharing, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+    model = AlbertForPreTraining(config, execution)
+    randomise(model, seed=5)
+    torch.manual_seed(11)
+    output = model(**BATCH)
+    (output.mlm_loss_sum + output.sentence_loss_sum).backward()
+    return {"mlm": output.mlm_loss_sum, "sentence": output.sentence_loss_sum} | gradients(model)
+
+
+@pytest.mark.parametrize("what", ["layer", "ffn"])
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_checkpointed_activations_change_nothing(what: str, dropout: float) -> None:
+    plain = losses_and_gradients(ExecutionOptions(), dropout)
+    checkpointed = losses_and_gradients(ExecutionOptions(activation_checkpointing=what), dropout)
+    for name, value in plain.items():
+        assert torch.equal(checkpointed[name], value), name
+
+
+def forward_without_memory(config: AlbertConfig, execution: ExecutionOptions, rows: int, length: int, chosen: int):
+    """Returns a bf16 model on "meta", and its forward pass on packed rows with `chosen` predictions each."""
+    with torch.device("meta"):
+        model = AlbertForPreTraining(config, execution).to(torch.bfloat16)
+        sizes = dict.fromkeys(("input_ids", "token_type_ids", "position_ids", "sequence_ids"), length)
+        sizes |= {"masked_positions": chosen, "masked_labels": chosen, "cls_positions": 4, "sentence_labels": 4}
+        batch = {name: torch.zeros(rows, size, dtype=torch.int64) for name, size in sizes.items()}
+
+    def forward() -> Tensor:
+        output = model(**batch)
+        return output.mlm_loss_sum + output.sentence_loss_sum
+
+    return model, forward
+
+
+def kept_of_rows(rows: int, what: str) -> int:
+    """Returns the bytes that albert-xxlarge saves for the backward pass of `rows` rows of 512 tokens."""
+    execution = ExecutionOptions(activation_checkpointing=what, attention="flash")
+    model, forward = forward_without_memory(AlbertConfig.preset("albert-xxlarge"), execution, rows, 512, 77)
+    return kept_bytes(model, forward)
+
+
+@pytest.mark.parametrize("what", ["none", "layer", "ffn"])
+@pytest.mark.parametrize("kernel", ["flash", "cudnn"])
+def test_the_kernels_of_gpus_are_traced_into_the_compiled_block(kernel: str, what: str) -> None:
+    torch.compiler.reset()
+    execution = ExecutionOptions(what, compile=True, compile_backend="aot_eager", attention=kernel)
+    config = tiny_config(attention_probs_dropout_prob=0.1)
+    model, forward = forward_without_memory(config, execution, rows=2, length=24, chosen=4)
+    forward().backward()
+    assert gradients(model)
+
+
+def test_xxlarge_keeps_little_of_a_row() -> None:
+    everything, without_ffn, inputs = (
+        kept_of_rows(2, what) - kept_of_rows(1, what) for what in ("none", "ffn", "layer")
+    )
+    block = (everything - inputs) / 12  # what one of the 12 layers keeps beside its input, when it is computed again
+    assert 0.8e9 < everything <= 0.85e9
+    assert 0.12e9 < inputs + block <= 0.13e9
+    # The feed-forward keeps 2 * 16384 + 4096 numbers a token; computed again, only its input.
+    assert everything - without_ffn == pytest.approx(12 * 512 * (2 * 16384 + 4096) * 2, rel=0.01)
+
+
+@pytest.mark.parametrize("what", ["none", "layer", "ffn"])
+def test_compiled_blocks_change_nothing(what: str) -> None:
+    torch.compiler.reset()
+    plain = losses_and_gradients(ExecutionOptions())
+    compiled = losses_and_gradients(
+        ExecutionOptions(activation_checkpointing=what, compile=True, compile_backend="aot_eager")
+    )
+    for name, value in plain.items():
+        scale = max(1.0, value.abs().max().item())
+        torch.testing.assert_close(compiled[name] / scale, value / scale, rtol=1e-5, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+def test_the_whole_forward_is_one_graph_that_serves_every_batch(sharing: str) -> None:
+    torch.compiler.reset()
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return graph.forward
+
+    model = AlbertForPreTraining(tiny_config(parameter_sharing=sharing))
+    compiled = torch.compile(model, backend=count, fullgraph=True)
+    for batch in (BATCH, OTHER):
+        torch.testing.assert_close(compiled(**batch).mlm_loss_sum, model(**batch).mlm_loss_sum)
+    assert len(graphs) == 1
+
+
+def test_one_compiled_block_serves_every_layer_and_batch() -> None:
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    model = AlbertForPreTraining(
+        tiny_config(parameter_sharing="none"), ExecutionOptions(compile=True, compile_backend="aot_eager")
+    )
+    for batch in (BATCH, OTHER):
+        output = model(**batch)
+        (output.mlm_loss_sum + output.sentence_loss_sum).backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_inductors_code_computes_what_torch_does() -> None:
+    """Generated and compiled code for a CPU, forward and backward."""
+    torch.compiler.reset()
+    plain = losses_and_gradients(ExecutionOptions(), sharing="all")
+    compiled = losses_and_gradients(ExecutionOptions(compile=True), sharing="all")
+    for name, value in plain.items():
+        scale = max(1.0, value.abs().max().item())
+        torch.testing.assert_close(compiled[name] / scale, value / scale, rtol=1e-5, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("what", ["none", "layer", "ffn"])
+def test_forward_and_backward_never_wait_for_the_device(what: str) -> None:
+    config = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    model = AlbertForPreTraining(config, ExecutionOptions(activation_checkpointing=what))
+    with Synchronisations() as synchronisations:
+        output = model(**BATCH)
+        (output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count).backward()
+    assert synchronisations.found == []
+    with Synchronisations() as synchronisations:
+        output.mlm_count.item()
+    assert synchronisations.found == ["_local_scalar_dense"]

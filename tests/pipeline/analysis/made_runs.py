@@ -1,0 +1,57 @@
+"""Makes up the files of finished runs, with metrics that a test can compute by hand."""
+
+import json
+
+import numpy as np
+
+from pipeline.tasks.predictions import Answers, Logits, Span, save_answers
+
+
+def pretraining(directory, scale, row, data="small", steps=None, **last):
+    """A pre-training run of a row of the paper at some scale; `last` goes into its last evaluation."""
+    directory.mkdir(parents=True)
+    config = scale.config(row).to_dict()
+    settings = {
+        "model": config | {"vocab_size": 50, "max_position_embeddings": 16},
+        "objective": scale.objective(row),
+        "steps": steps or scale.steps(row),
+        "train_batch_size": scale.batch,
+        "data": data,
+        "world_size": 2,
+    }
+    (directory / "settings.json").write_text(json.dumps(settings))
+    records = [
+        {"step": 1, "split": "eval", "mlm_accuracy": 0.1},
+        {"step": 2, "split": "eval", "mlm_accuracy": 0.25, **last},
+        {"step": 2, "split": "train", "tokens_per_second": 100.0 * config["hidden_size"], "seconds": 1800.0},
+    ]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return directory
+
+
+def finetuning(directory, task, init, metrics, **more):
+    """A fine-tuning run with these metrics by split."""
+    directory.mkdir(parents=True)
+    results = {"task": task, "init": str(init), "metrics": metrics, **more}
+    (directory / "results.json").write_text(json.dumps(results))
+    return directory
+
+
+def logits(run, split, right, wrong, seed=0):
+    """Adds the logits of two classes to a run: so many right and wrong examples, the same ones for every run."""
+    (run / "logits").mkdir(exist_ok=True)
+    labels = np.random.default_rng(0).integers(0, 2, right + wrong)
+    order = np.random.default_rng(seed).permutation(right + wrong)
+    predicted = np.where(np.arange(right + wrong) < right, labels, 1 - labels)
+    rows = np.stack([1 - predicted, predicted], axis=1).astype(np.float32)
+    Logits(order.astype(str), rows[order], labels[order]).save(run / "logits" / f"{split}.npz")
+
+
+def answers(run, split, right, wrong, null_score=None):
+    """Adds answers to SQuAD to a run, of which the first `right` are right."""
+    (run / "logits").mkdir(exist_ok=True)
+    given = {
+        str(number): Answers((Span("a cat", 0, 5, -0.5),), null_score, ("cat",) if number < right else ("dog",))
+        for number in range(right + wrong)
+    }
+    save_answers(run / "logits" / f"{split}.json", given)

@@ -1,0 +1,140 @@
+"""Ensembles and comparisons from the predictions of runs, by the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pipeline import evaluate
+from pipeline.analysis import comparison, finished_runs
+from pipeline.tasks.predictions import Answers, Logits, Span
+from pipeline.tasks.registry import TASKS
+from pipeline.training.reporting.metrics import wilson_interval
+from tests.pipeline.analysis import made_runs
+
+
+def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
+    for name, right in (("good/sst2", 180), ("random/sst2", 120), ("same/sst2", 124)):
+        run = made_runs.finetuning(tmp_path / name, "sst2", "x", {})
+        made_runs.logits(run, "dev", right, 200 - right, seed=right)
+    for name, right in (("good/squad2", 30), ("random/squad2", 10)):
+        made_runs.answers(made_runs.finetuning(tmp_path / name, "squad2", "x", {}), "dev", right, 40 - right, -1.0)
+    good, random = finished_runs.find_runs([tmp_path / "good"]), finished_runs.find_runs([tmp_path / "random"])
+    squad, sst2 = comparison.compare(good, random)
+    assert (sst2.trained.value, sst2.random.value, sst2.examples) == (90.0, 60.0, 200)
+    assert sst2.trained.interval == pytest.approx(tuple(100 * end for end in wilson_interval(180, 200)))
+    # Sixty of two hundred examples are gained and none lost: a mean of 0.3 with standard error sqrt(0.21 / 200).
+    assert sst2.gain == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=0.8)
+    assert sst2.verdict == "pre-training helps"
+    assert (squad.trained.value, squad.random.value, squad.trained.majority) == (75.0, 25.0, 0.0)
+    assert comparison.compare(finished_runs.find_runs([tmp_path / "random"]), [])[0].verdict == "random weights not run"
+    same = comparison.compare(finished_runs.find_runs([tmp_path / "same"]), random)
+    assert same[0].gain[0] >= 0.0  # four of two hundred are won, none lost
+    arguments = ["compare", "--runs", str(tmp_path / "good"), "--random", str(tmp_path / "random")]
+    assert evaluate.main([*arguments, "--out", str(tmp_path / "out")]) == 0
+    assert "| sst2 | dev | 200 | accuracy |" in capsys.readouterr().out
+    written = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert [row["verdict"] for row in written] == ["pre-training helps"] * 2
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [
+        ((0.1, 2.0), "pre-training helps"),
+        ((-0.1, 2.0), "no difference shown"),
+        ((-2.0, 0.0), "no difference shown"),
+        ((-2.0, -0.1), "pre-training hurts"),
+        (None, "random weights not run"),
+    ],
+)
+def test_the_verdict_follows_from_the_interval_of_the_gain(gain, verdict):
+    estimate = comparison.Estimate(50.0, (40.0, 60.0), 50.0)
+    assert comparison.Comparison("rte", "dev", "accuracy", 9, "run", estimate, estimate, gain).verdict == verdict
+
+
+def test_noise_is_no_gain():
+    generator = np.random.default_rng(4)
+    labels = generator.integers(0, 2, 300)
+    shown = 0
+    for _ in range(20):
+        rows = [generator.random((300, 2), dtype=np.float32) for _ in range(2)]
+        first, second = (Logits(np.arange(300).astype(str), logits, labels) for logits in rows)
+        low, high = comparison.gain_of(TASKS["sst2"], first, second)
+        shown += low > 0 or high < 0
+    assert shown <= 3  # one expected of twenty
+
+
+@pytest.mark.parametrize(("task", "metric"), [("cola", "matthews"), ("stsb", "pearson"), ("mrpc", "accuracy")])
+def test_a_run_gains_nothing_over_itself(task, metric):
+    generator = np.random.default_rng(5)
+    columns = 1 if task == "stsb" else 2
+    one = Logits(
+        np.arange(50).astype(str), generator.random((50, columns), dtype=np.float32), generator.integers(0, 2, 50)
+    )
+    assert comparison.gain_of(TASKS[task], one, one.aligned(one.ids[::-1])) == (0.0, 0.0)
+    better = Logits(one.ids, np.stack([1 - one.labels, one.labels], 1)[:, -columns:].astype(np.float32), one.labels)
+    low, high = comparison.gain_of(TASKS[task], better, one)
+    assert 20 < low < high
+
+
+def test_ensembles_by_the_command_line(tmp_path, capsys):
+    for number, right in enumerate((150, 140)):
+        run = made_runs.finetuning(tmp_path / f"rte-{number}", "rte", "x", {})
+        made_runs.logits(run, "dev", right, 200 - right, seed=number)
+        made_runs.logits(run, "test", 3, 0, seed=number)
+    seeds = made_runs.finetuning(tmp_path / "squad", "squad2", "x", {}, seeds=[0, 1], median={}, spread={})
+    for number, null_score in enumerate((-3.0, 1.0)):
+        (seeds / f"seed-{number}").mkdir()
+        made_runs.answers(seeds / f"seed-{number}", "dev", 3, 1, null_score)
+    runs = [str(tmp_path / name) for name in ("rte-0", "rte-1", "squad")]
+    assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "mean")]) == 0
+    assert "rte: 2 members" in capsys.readouterr().out
+    written = json.loads((tmp_path / "mean" / "rte" / "results.json").read_text())
+    # Where the two disagree, the mean logits are equal, and the first class is predicted.
+    assert 0.70 <= written["metrics"]["dev"]["accuracy"] <= 0.75
+    assert written["ensemble"] == runs[:2]
+    assert (tmp_path / "mean" / "rte" / "submission" / "RTE.tsv").read_text().startswith("index\tprediction\n0\t")
+    squad = json.loads((tmp_path / "mean" / "squad2" / "results.json").read_text())
+    assert squad["members"] == 2
+    assert squad["metrics"]["dev"]["exact"] == 75.0
+    odds = json.loads((tmp_path / "mean" / "squad2" / "submission" / "squad2_dev_null_odds.json").read_text())
+    assert set(odds.values()) == {-1.0}
+    assert [run.task.name for run in finished_runs.find_runs([tmp_path / "mean"])] == ["rte", "squad2"]
+    # Made again, an ensemble below --runs is no member of itself, and nothing of the earlier one is left.
+    (tmp_path / "mean" / "rte" / "logits" / "theirs.npz").touch()
+    assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 2
+    assert "did not write, or that have changed since: logits/theirs.npz;" in capsys.readouterr().err
+    (tmp_path / "mean" / "rte" / "logits" / "theirs.npz").unlink()
+    assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 0
+    assert json.loads((tmp_path / "mean" / "rte" / "results.json").read_text()) == written
+    assert {path.name for path in (tmp_path / "mean" / "rte" / "logits").iterdir()} == {"dev.npz", "test.npz"}
+    # A run that is no ensemble is not replaced by one.
+    made_runs.finetuning(tmp_path / "kept" / "rte", "rte", "x", {})
+    assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "kept")]) == 2
+    assert "kept/rte holds a run that is no ensemble" in capsys.readouterr().err
+    assert not (tmp_path / "kept" / "squad2").exists()
+    # Runs of different data cannot be averaged.
+    other = made_runs.finetuning(tmp_path / "other", "rte", "x", {})
+    made_runs.logits(other, "dev", 9, 1)
+    assert evaluate.main(["ensemble", "--runs", runs[0], str(other), "--out", str(tmp_path / "bad")]) == 2
+    assert "average runs of the same data" in capsys.readouterr().err
+
+
+def test_answers_and_logits_cannot_be_averaged(tmp_path, capsys):
+    first = made_runs.finetuning(tmp_path / "a", "rte", "x", {})
+    made_runs.logits(first, "dev", 2, 2)
+    second = made_runs.finetuning(tmp_path / "b", "rte", "x", {})
+    made_runs.answers(second, "dev", 2, 2)
+    assert evaluate.main(["ensemble", "--runs", str(first), str(second), "--out", str(tmp_path / "c")]) == 2
+    assert "cannot be averaged" in capsys.readouterr().err
+
+
+def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
+    assert comparison.estimate_of(TASKS["sst2"], Logits(np.array(["0"]), np.ones((1, 2), np.float32))) is None
+    hidden = {"q": Answers((Span("x", 0, 1, 0.0),), None, None)}
+    assert comparison.estimate_of(TASKS["squad1"], hidden) is None
+    run = made_runs.finetuning(tmp_path / "run", "rte", "x", {})
+    (run / "logits").mkdir()
+    Logits(np.array(["0"]), np.ones((1, 2), np.float32)).save(run / "logits" / "test.npz")
+    assert evaluate.main(["compare", "--runs", str(run)]) == 2
+    assert "labelled" in capsys.readouterr().err

@@ -1,0 +1,385 @@
+"""Checkpoints are complete or absent, and load on any number of ranks, at any ZeRO stage and in any precision."""
+
+import errno
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from common.errors import UserError
+from pipeline.checkpoint import retention
+from pipeline.checkpoint.files import CheckpointReader, load_weights, piece_key, read_state
+from pipeline.checkpoint.manifest import (
+    CheckpointManifest,
+    DamagedCheckpoint,
+    File,
+    StoredTensor,
+    check,
+    read_content,
+)
+from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, remove, tag_name, tags
+from tests.pipeline.workers import processes, training
+from tests.pipeline.workers.checkpoint_cases import (
+    SAVED_AT,
+    Loaded,
+    Setup,
+    faults,
+    load_each,
+    save_after_each_step,
+    stop_and_go_on,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Path, Path, CheckpointManifest]:
+    """All of a checkpoint but its manifest: tensor "w" of 10 elements in two files, its element i being step + i."""
+    temporary, tag = directory / f".{tag_name(step)}.tmp", directory / tag_name(step)
+    temporary.mkdir(parents=True)
+    whole = torch.arange(10.0) + step
+    for number, (start, length) in enumerate([(0, 7), (7, 3)]):
+        pieces = {
+            piece_key(kind, "w", start): sign * whole[start : start + length]
+            for kind, sign in (("weight", 1), ("exp_avg", -1), ("exp_avg_sq", 2))
+        }
+        save_file(pieces, temporary / f"rank-{number:05d}.safetensors")
+    (temporary / "state.json").write_text(json.dumps({"step": step}))
+    files = {path.name: File.of(path) for path in temporary.iterdir()}
+    where = (("rank-00000.safetensors", 0, 7), ("rank-00001.safetensors", 7, 3))
+    return temporary, tag, CheckpointManifest(step, score, files, {"w": StoredTensor((2, 5), 0, where)})
+
+
+def make(directory: Path, step: int, score: float | None = None) -> Path:
+    temporary, tag, manifest = prepare(directory, step, score)
+    publish(temporary, tag, manifest)
+    return tag
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def test_a_manifest_read_from_its_file_is_the_one_written(tmp_path: Path) -> None:
+    tag = make(tmp_path, 3, score=0.25)
+    manifest = check(tag)
+    assert (manifest.step, manifest.score) == (3, 0.25)
+    assert manifest.tensors["w"] == StoredTensor(
+        (2, 5), 0, (("rank-00000.safetensors", 0, 7), ("rank-00001.safetensors", 7, 3))
+    )
+    assert (tmp_path / "latest").read_text() == "step-00000003\n"
+    assert read_content(tag / "state.json") == {"step": 3}
+
+
+@pytest.mark.parametrize("name", ["rank-00000.safetensors", "rank-00001.safetensors", "state.json", "manifest.json"])
+def test_any_flipped_bit_is_found(tmp_path: Path, name: str) -> None:
+    tag = make(tmp_path, 1)
+    size = (tag / name).stat().st_size
+    for position in random.Random(0).sample(range(size), min(size, 20)):
+        flip(tag / name, position)
+        with pytest.raises(DamagedCheckpoint, match=name):
+            check(tag)
+        flip(tag / name, position)
+    check(tag)
+
+
+@pytest.mark.parametrize("name", ["rank-00001.safetensors", "state.json", "manifest.json"])
+def test_a_short_or_missing_file_is_found_without_reading_all(tmp_path: Path, name: str) -> None:
+    make(tmp_path, 1)
+    tag = make(tmp_path, 2)
+    assert find_latest(tmp_path) == tag
+    os.truncate(tag / name, (tag / name).stat().st_size - 2)
+    assert find_latest(tmp_path) == tmp_path / "step-00000001"
+    (tag / name).unlink()
+    assert find_latest(tmp_path) == tmp_path / "step-00000001"
+
+
+def test_a_directory_without_a_manifest_is_no_checkpoint(tmp_path: Path) -> None:
+    assert find_latest(tmp_path / "nowhere") is None
+    prepare(tmp_path, 5)
+    (tmp_path / "step-00000009").mkdir()
+    (tmp_path / "step-00000007").write_text("a file")
+    assert find_latest(tmp_path) is None
+    make(tmp_path, 100_000_000)
+    make(tmp_path, 99)
+    assert find_latest(tmp_path) == tmp_path / "step-100000000"
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 10), (0, 3), (5, 4), (7, 3), (9, 1), (3, 0)])
+def test_reader_takes_the_elements_asked_for_from_any_file(tmp_path: Path, start: int, length: int) -> None:
+    tag = make(tmp_path, 1)
+    for kind, sign in (("weight", 1), ("exp_avg", -1), ("exp_avg_sq", 2)):
+        got = torch.zeros(length)
+        with CheckpointReader(tag, check(tag)) as reader:
+            for offset, part in reader.read("w", kind, start, length):
+                got[offset : offset + part.numel()] = part
+        assert got.tolist() == [sign * (1.0 + i) for i in range(start, start + length)]
+
+
+def test_weights_of_a_checkpoint_or_of_the_newest_one(tmp_path: Path) -> None:
+    first, second = make(tmp_path, 1), make(tmp_path, 2)
+    wanted = (torch.arange(10.0) + 1).view(2, 5)
+    assert torch.equal(load_weights(first)["w"], wanted)
+    assert torch.equal(load_weights(tmp_path)["w"], wanted + 1)
+    flip(second / "rank-00000.safetensors", -1)
+    assert torch.equal(load_weights(tmp_path)["w"], wanted)
+    with pytest.raises(UserError, match=r"step-00000002 is damaged \(rank-00000.safetensors: checksum\)"):
+        load_weights(second)
+    with pytest.raises(UserError, match="holds no complete checkpoint"):
+        load_weights(tmp_path / "nowhere")
+
+
+def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:
+    for step, score in [(1, 0.1), (2, 0.9), (3, 0.9), (4, None), (5, 0.2), (6, None)]:
+        make(tmp_path, step, score)
+    newest = tmp_path / tag_name(6)
+    prune(tmp_path, 2, newest)
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
+    prune(tmp_path, 1, newest)
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3"]
+
+
+def test_after_a_fallback_what_was_damaged_is_neither_the_newest_nor_the_best(tmp_path: Path) -> None:
+    make(tmp_path, 2, score=0.5)
+    flip(make(tmp_path, 6, score=0.9) / "rank-00000.safetensors", -1)
+    prune(tmp_path, 1, make(tmp_path, 3))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["3", "2"]
+
+
+def killed_at(call: int, work: Callable[[], None]) -> bool:
+    """Runs `work` in a child that is killed at its call number `call` to the file system; whether it was."""
+    child = os.fork()
+    if child == 0:
+        calls = 0
+
+        def killing(function: Callable[..., Any]) -> Callable[..., Any]:
+            def wrapper(*arguments: Any, **settings: Any) -> Any:
+                nonlocal calls
+                if calls == call:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                calls += 1
+                return function(*arguments, **settings)
+
+            return wrapper
+
+        for name in ("replace", "fsync", "open", "unlink", "rmdir"):
+            setattr(os, name, killing(getattr(os, name)))
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["a new step", "a step that is there already"])
+def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path, again: bool) -> None:
+    survived = 0
+    for call in range(100):
+        directory = tmp_path / str(call)
+        make(directory, 1)
+        if again:
+            make(directory, 2)
+            remove(directory / tag_name(1))
+        prepared = prepare(directory, 2)
+
+        def save(directory: Path = directory, prepared: tuple[Path, Path, CheckpointManifest] = prepared) -> None:
+            publish(*prepared)
+            prune(directory, 1, prepared[1])
+
+        if not killed_at(call, save):
+            break
+        survived += 1
+        clean_up_interrupted(directory)
+        names = sorted(path.name for path in directory.iterdir() if path.name != "latest")
+        assert names in (["step-00000001"], ["step-00000001", "step-00000002"], ["step-00000002"])
+        for name in names:
+            check(directory / name)
+    assert survived > 5
+    assert [tag.name for tag in tags(directory)] == ["step-00000002"]
+
+
+def test_an_error_of_the_pointer_does_not_unmake_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(retention, "write_text", fail)
+    assert find_latest(make(tmp_path, 1).parent, content=True) == tmp_path / "step-00000001"
+
+
+LAST = 40
+
+# An optimizer whose update depends on the number of steps it has made.
+ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}}),)
+
+SETUPS = [
+    *[Setup(stage) for stage in range(4)],
+    *[Setup(stage, "bf16") for stage in range(4)],
+    Setup(1, "fp16"),
+    Setup(3, "fp16"),
+    Setup(2, "bf16", (("zero_optimization", {"offload_optimizer": {"device": "cpu"}}),)),
+    *[Setup(stage, "fp32", ADAMW) for stage in (0, 2, 3)],
+]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Checkpoints, a directory for each setup; each setup's run without and with an interruption; and the weights
+    of another run, LAST steps long."""
+
+    directory: Path
+    outcomes: list[tuple[Any, Any]]
+    long: dict[str, dict[str, Tensor]]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    """Two ranks save at step SAVED_AT, each setup into a directory of its own, and go on."""
+    directory = tmp_path_factory.mktemp("saved")
+    return Saved(directory, *processes.run(2, stop_and_go_on, directory, SETUPS, LAST, scratch=directory))
+
+
+def same_bits(found: dict[str, dict[str, Tensor]], wanted: dict[str, dict[str, Tensor]]) -> bool:
+    return all(torch.equal(found[kind][name], tensor) for kind in wanted for name, tensor in wanted[kind].items())
+
+
+def test_a_resume_on_the_same_ranks_is_bitwise(saved: Saved) -> None:
+    for setup, (straight, resumed) in zip(SETUPS, saved.outcomes):
+        assert resumed[0] == straight[0], setup
+        assert same_bits(resumed[1], straight[1]), setup
+        assert resumed[2] == straight[2], setup
+        if setup.precision == "fp16":
+            assert straight[2][5]["cur_scale"] > 2**8  # the loss scale had something to restore
+
+
+# Indices of SETUPS (saved on two ranks, loaded), by the number of ranks that load: every stage to every other in
+# fp32, every stage to 16 bits and back, and a state on the CPU.
+ON = {
+    1: [(0, 0), (3, 3), (0, 4), (1, 7), (2, 6), (3, 5), (4, 1), (5, 3), (7, 0), (8, 1), (0, 9), (10, 2), (3, 10)],
+    3: [(saved, loaded) for saved in range(4) for loaded in range(4) if saved != loaded] + [(3, 3), (11, 13), (13, 12)],
+}
+
+
+@pytest.mark.parametrize("world", ON)
+def test_any_checkpoint_goes_on_anywhere(world: int, saved: Saved, tmp_path: Path) -> None:
+    directory, outcomes = saved.directory, saved.outcomes
+    work = [(directory / SETUPS[source].folder, SETUPS[target]) for source, target in ON[world]]
+    loads: list[Loaded] = processes.run(world, load_each, work, scratch=tmp_path)
+    for (source, target), load in zip(ON[world], loads):
+        before, after = SETUPS[source], SETUPS[target]
+        weights = load_weights(directory / before.folder)
+        assert same_bits({"weight": load.at_load["weight"]}, {"weight": weights}), (before, after)
+        assert load.model_follows, (before, after)
+        steps, samples, micro_steps, skipped, updates, _, rates = load.counters
+        assert (steps, samples, micro_steps, skipped, updates) == (4, 48, 4, 0, 4)
+        assert rates == [training.learning_rate(SAVED_AT - 1) * share for share in (1.0, 1.0, 0.5)]
+        assert load.lines == []
+        straight = outcomes[source][0][1]
+        if before.precision == after.precision == "fp32":
+            for kind in ("weight", "exp_avg", "exp_avg_sq"):
+                assert training.difference(load.at_end[kind], straight[kind]) < 1e-5, (before, after, kind)
+
+
+def test_the_state_says_what_ran(saved: Saved) -> None:
+    tag = find_latest(saved.directory / Setup(3, "bf16").folder, content=True)
+    assert tag is not None
+    assert tag.name == f"step-{SAVED_AT:08d}"
+    state = read_state(tag)
+    assert (state["step"], state["samples"], state["world_size"], state["zero_stage"]) == (4, 48, 2, 3)
+    assert [group["weight_decay"] for group in state["groups"]] == [0.02, 0.0, 0.1]
+    assert [group["betas"] for group in state["groups"]] == [[0.9, 0.999], [0.9, 0.999], [0.8, 0.99]]
+    assert state["client_state"] == {"note": "é", "samples": 48}
+    assert state["versions"]["torch"] == torch.__version__
+
+
+@pytest.fixture(scope="module")
+def found_faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    directory = tmp_path_factory.mktemp("faults")
+    tiny = tmp_path_factory.mktemp("tiny") if os.geteuid() == 0 else None
+    found: dict[str, Any] = processes.run(2, faults, directory, tiny, scratch=tmp_path_factory.mktemp("result"))
+    return found
+
+
+def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_faults: dict[str, Any]) -> None:
+    left = ["latest", "step-00000002"]
+    assert found_faults["rank 1 full"] == ("rank 1: [Errno 28] No space left on device", left)
+    assert found_faults["rank 0 full"] == ("rank 0: [Errno 28] No space left on device", left)
+    message, listing = found_faults["not shared"]
+    assert message.startswith("rank 1: ")
+    assert message.endswith("the nodes must share the output directory")
+    assert listing == left
+    assert found_faults["after"] < 1e-5
+    assert found_faults["three"] == ["latest", "step-00000002", "step-00000003", "step-00000004"]
+
+
+def test_a_really_full_disk(found_faults: dict[str, Any]) -> None:
+    if "full disk" not in found_faults:
+        pytest.skip("only root may mount a small file system")
+    message, listing = found_faults["full disk"]
+    assert "No space left on device" in message
+    assert listing == []
+
+
+def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
+    fourth = "step-00000004 is damaged (rank-00001.safetensors: checksum)"
+    third = "step-00000003 is damaged (manifest.json: "
+    assert found_faults["nothing there"] is None
+    assert found_faults["same step again"] == ({"number": 4}, 4, [])
+    assert found_faults["bit flipped"] == (
+        {"number": 2},
+        3,
+        [f"checkpoint {fourth}; continuing from step-00000003"],
+    )
+    state, step, lines = found_faults["manifest too"]
+    assert (state, step) == ({"number": 1}, 2)
+    assert lines[0] == f"checkpoint {fourth}; continuing from step-00000002"
+    assert lines[1].startswith(f"checkpoint {third}")
+    assert found_faults["weights"] < 1e-5
+    gone = "checkpoint step-00000004 is gone; continuing from step-00000002"
+    assert found_faults["newest gone"] == ({"number": 1}, 2, [gone])
+    message, step, _ = found_faults["all damaged"]
+    assert "no checkpoint in" in message
+    assert "step-00000002 is damaged (state.json: checksum)" in message
+
+
+def test_a_checkpoint_of_another_model_is_refused(found_faults: dict[str, Any]) -> None:
+    message, step, lines = found_faults["another model"]
+    assert "is of another model: another is absent there and (1,) here" in message
+    assert (step, lines) == (0, [])
+
+
+def test_a_changed_setting_is_said_and_used(found_faults: dict[str, Any]) -> None:
+    state, step, lines = found_faults["changed setting"]
+    assert (state, step) == ({"number": 1}, 2)
+    assert "weight_decay was 0.02 and is 0.5 from here on" in lines
+
+
+def test_killed_while_saving_it_goes_on_to_the_same_weights(saved: Saved, tmp_path: Path) -> None:
+    """Two ranks save after every step and are killed at random moments; the end is that of a run left alone."""
+    chance = random.Random(0)
+    directory = tmp_path / "killed"
+    for _ in range(2):
+        context = processes.start(2, save_after_each_step, directory, LAST, result=tmp_path / "never")
+        reached = find_latest(directory)
+        while find_latest(directory) == reached and not (tmp_path / "never").exists():
+            time.sleep(0.02)
+        time.sleep(chance.uniform(0.0, 0.3))
+        for process in context.processes:
+            process.kill()
+        for process in context.processes:
+            process.join()
+        assert find_latest(directory, content=True) is not None
+    resumed = processes.run(2, save_after_each_step, directory, LAST, scratch=tmp_path)
+    assert same_bits(resumed, saved.long)
+    assert tags(directory)[0].name == tag_name(LAST)
+    assert len(tags(directory)) == 2

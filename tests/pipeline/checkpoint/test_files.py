@@ -1,0 +1,25 @@
+"""Manifests and states of a checkpoint that do not fit each other."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.checksums import content_checksum
+from pipeline.checkpoint import files
+from pipeline.checkpoint.manifest import MANIFEST, DamagedCheckpoint
+from tests.fuzz import inputs
+
+
+def test_a_tensor_in_a_group_that_the_state_lacks(tmp_path: Path) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"x")
+    inputs._run(tmp_path / "run", tmp_path / "spiece.model")
+    (tag,) = (tmp_path / "run" / "checkpoints").glob("step-*")
+    assert files.verify_share(tag, 0, 1).state["step"] == 1
+    record = json.loads((tag / MANIFEST).read_text())
+    name = sorted(record["content"]["tensors"])[3]
+    record["content"]["tensors"][name]["group"] = 1
+    record["xxh3_128"] = content_checksum(record["content"])
+    (tag / MANIFEST).write_text(json.dumps(record))
+    with pytest.raises(DamagedCheckpoint, match=rf"state\.json: it has 1 parameter groups, and {name} is in another"):
+        files.verify_share(tag, 0, 1)

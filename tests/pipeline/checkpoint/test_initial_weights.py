@@ -1,0 +1,82 @@
+"""Initial weights: which tensors are copied, and the message for a directory without a model."""
+
+import json
+
+import pytest
+import torch
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig
+from pipeline.checkpoint.initial_weights import InitialWeights, fill, read_initial_weights
+from pipeline.finetuning.heads import make_model
+from pipeline.tasks.registry import TASKS
+
+CONFIG = AlbertConfig.preset(
+    "albert-tiny", num_hidden_layers=1, hidden_size=16, num_attention_heads=2, intermediate_size=16, embedding_size=8,
+    vocab_size=50, max_position_embeddings=16,
+)  # fmt: skip
+HEAD = ["classifier.weight", "classifier.bias"]
+
+
+def same(trained_on, task):
+    return lambda name: trained_on == task
+
+
+@pytest.fixture
+def vocabulary(corpus):
+    return Vocabulary.load(corpus.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("trained", "called", "task", "new"),
+    [
+        ("mnli", "mnli", "mnli", []),
+        ("mnli", "mnli", "rte", HEAD),
+        ("qnli", "qnli", "rte", HEAD),  # as many classes, of another task
+        ("rte", "mnli", "mnli", HEAD),  # an export that says mnli and has two classes
+    ],
+)
+def test_the_head_is_kept_where_it_is_of_the_same_task_and_size(corpus, vocabulary, trained, called, task, new):
+    source, model = make_model(TASKS[trained], CONFIG), make_model(TASKS[task], CONFIG)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    initial = InitialWeights(CONFIG, source.state_dict(), corpus.vocabulary, vocabulary, called)
+    assert fill(model, initial, same(called, task)) == new
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name] if name in new else source.state_dict()[name]), name
+
+
+def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpus, vocabulary):
+    tensors = make_model(TASKS["rte"], CONFIG).state_dict()
+    lost = "albert.embeddings.layer_norm.weight"
+    poolers = [name for name in tensors if ".pooler." in name]
+    for changed, message in (
+        ({name: tensor for name, tensor in tensors.items() if name != lost}, f"lacks the tensor {lost}"),
+        (tensors | {lost: torch.ones(9)}, rf"has the tensor {lost} in the shape \(9,\), but the model needs \(8,\)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            fill(
+                make_model(TASKS["rte"], CONFIG),
+                InitialWeights(CONFIG, changed, corpus.vocabulary, vocabulary, None),
+                same(None, "rte"),
+            )
+    without = {name: tensor for name, tensor in tensors.items() if name not in poolers}
+    initial = InitialWeights(CONFIG, without, corpus.vocabulary, vocabulary, "rte")
+    assert fill(make_model(TASKS["rte"], CONFIG), initial, same("rte", "rte")) == poolers
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "holds no model"),
+        ({"settings.json": "{"}, "is no valid JSON"),
+        ({"settings.json": "{}"}, "lacks the key"),
+        ({"settings.json": json.dumps({"task": "rte"})}, "is a fine-tuning run that has not finished"),
+        ({"results.json": "{}"}, "holds a run of several seeds; name one of them"),
+    ],
+)
+def test_places_without_a_model(files, message, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_initial_weights(tmp_path)

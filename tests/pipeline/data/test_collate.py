@@ -1,0 +1,218 @@
+"""Rows to batches: layout by hand, labels by objective, and independence of how a batch is split."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from data_prep.format.pairs import Parts
+from data_prep.format.shards import ShardRow
+from model.layers.heads import IGNORED_LABEL
+from pipeline.data import collate
+from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.masking import MaskingSettings
+from pipeline.data.mixture import Mixture, training_step
+
+VOCABULARY = 200
+PAPER = MaskingSettings()
+CONTINUES = np.arange(VOCABULARY) >= 100  # ids 5..99 begin a word
+
+
+class MemoryShards:
+    """A shard set in memory, with what `Collator` asks of one."""
+
+    def __init__(self, rows, length):
+        self.rows = rows
+        pairs = max(len(row.documents) for row in rows)
+        self.manifest = SimpleNamespace(max_seq_length=length, counts=SimpleNamespace(max_pairs_in_row=pairs))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def row(self, index):
+        return self.rows[index]
+
+
+def make_row(pairs, document):
+    """A row of pairs (lead, a, b, trail), each a sequence of tokens."""
+    tokens = np.array([token for pair in pairs for part in pair for token in part], dtype=np.uint16)
+    parts = Parts(*(np.array([len(part) for part in column]) for column in zip(*pairs)))
+    return ShardRow(tokens, parts, np.full(len(pairs), document))
+
+
+def random_shards(count=40, length=64, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = []
+    for number in range(count):
+        pairs = [tuple(rng.integers(5, VOCABULARY, rng.integers(least, 8)) for least in (0, 3, 3, 0)) for _ in range(2)]
+        rows.append(make_row(pairs, number))
+    return MemoryShards(rows, length)
+
+
+def collator(shards, objective="sop", seed=0, masking=PAPER):
+    return Collator(shards, BatchShape.of(shards, masking=masking), CONTINUES, objective, seed, masking)
+
+
+def original(batch, index):
+    """ShardRow `index` with the masked tokens put back."""
+    ids = batch.input_ids[index].copy()
+    used = batch.masked_labels[index] != IGNORED_LABEL
+    ids[batch.masked_positions[index][used]] = batch.masked_labels[index][used]
+    return ids
+
+
+def test_a_row_of_two_pairs_by_hand():
+    shards = MemoryShards([make_row([([10], [11], [12], []), ([], [20], [], [])], document=0)], length=16)
+    batch = collator(shards, objective="mlm").read([0], [0])
+    #                            [CLS]  a   a [SEP]  b [SEP] [CLS]  a [SEP] then padding
+    assert original(batch, 0).tolist() == [2, 10, 11, 3, 12, 3, 2, 20, 3] + [0] * 7
+    assert batch.token_type_ids[0].tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 0] + [0] * 7
+    assert batch.position_ids[0].tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2] + [0] * 7
+    assert batch.sequence_ids[0].tolist() == [0] * 6 + [1] * 3 + [-1] * 7
+    assert batch.cls_positions[0].tolist() == [0, 6]
+    assert batch.sentence_labels[0].tolist() == [IGNORED_LABEL, IGNORED_LABEL]
+    assert batch.masked_labels.shape == (1, PAPER.max_predictions(16))
+
+
+def test_sentence_order_swaps_half_of_the_pairs_and_labels_them():
+    shards = random_shards(count=400)
+    batch = collator(shards).read([0] * 400, list(range(400)))
+    swapped = 0
+    for index in range(400):
+        ids, row = original(batch, index), shards.row(index)
+        for pair, (lead, a, b, trail) in enumerate(collate.parts_of(row)):
+            start = batch.cls_positions[index, pair]
+            first, second = (b, a) if batch.sentence_labels[index, pair] == 1 else (a, b)
+            expected = [2, *lead, *first, 3, *second, *trail, 3]
+            assert ids[start : start + len(expected)].tolist() == expected
+            swapped += batch.sentence_labels[index, pair]
+    assert 340 < swapped < 460  # of 800: four standard errors are 57
+    many = collator(shards).read([epoch for epoch in range(1, 21) for _ in range(400)], list(range(400)) * 20)
+    assert abs(many.sentence_labels.mean() - 0.5) < 0.016  # of 16,000: four standard errors
+
+
+@pytest.mark.parametrize("objective", ["sop", "nsp"])
+def test_a_pair_without_a_second_segment_has_no_label(objective):
+    alone = make_row([([], [20, 21], [], []), ([], [10], [11], [])], document=0)
+    shards = MemoryShards([alone, make_row([([], [30], [31], [])], document=1)], length=16)
+    batch = collator(shards, objective).read(list(range(40)), [0] * 40)
+    assert (batch.sentence_labels[:, 0] == IGNORED_LABEL).all()
+    assert set(batch.sentence_labels[:, 1].tolist()) == {0, 1}
+
+
+def test_next_sentence_takes_a_stranger_s_second_segment_half_of_the_time():
+    shards = random_shards(count=300)
+    segments = {  # of each document, whether it is cut and the tokens of each second segment
+        document: [(len(trail) > 0, b.tolist(), trail.tolist()) for _, _, b, trail in collate.parts_of(row)]
+        for document, row in enumerate(shards.rows)
+    }
+    batch = collator(shards, "nsp").read([0] * 300, list(range(300)))
+    strangers = shorter = 0
+    for index in range(300):
+        ids = original(batch, index)
+        for pair, (lead, a, b, trail) in enumerate(collate.parts_of(shards.row(index))):
+            start = batch.cls_positions[index, pair]
+            assert ids[start + 1 : start + 1 + len(lead) + len(a)].tolist() == [*lead, *a]
+            second = ids[(batch.sequence_ids[index] == pair) & (batch.token_type_ids[index] == 1)][:-1]
+            if batch.sentence_labels[index, pair] == 0:
+                assert second.tolist() == [*b, *trail]
+            else:
+                strangers += 1
+                # It begins where a second segment does, and ends as the pair's own does: cut or whole.
+                owners = set()
+                for owner, others in segments.items():
+                    for is_cut, whole, rest in others:
+                        text = whole + rest if len(trail) else whole
+                        found = text[: len(second)] if len(trail) else text
+                        if found == second.tolist() and (is_cut or not len(trail)):
+                            owners.add(owner)
+                assert owners - {index}
+                assert len(second) <= len(b) + len(trail)
+                shorter += len(second) < len(b) + len(trail)
+                assert not len(trail) or len(second) == len(b) + len(trail)
+    assert 250 < strangers < 350
+    assert shorter < 0.02 * strangers, "the length of a pair must not tell its label"
+
+
+def test_masks_touch_no_special_token_and_no_padding():
+    shards = random_shards()
+    batch = collator(shards).read([0] * 40, list(range(40)))
+    for index in range(40):
+        used = batch.masked_labels[index] != IGNORED_LABEL
+        positions = batch.masked_positions[index][used]
+        assert (original(batch, index)[positions] >= 5).all()
+        length = (batch.sequence_ids[index] >= 0).sum()
+        assert used.sum() == round(0.15 * length)
+
+
+def test_what_a_token_becomes_does_not_depend_on_how_it_was_chosen():
+    shards = random_shards(count=1)
+    batch = collator(shards).read(list(range(8000)), [0] * 8000)
+    for position in (1, 2, 5):
+        chosen = ((batch.masked_positions == position) & (batch.masked_labels != IGNORED_LABEL)).any(axis=1)
+        assert chosen.sum() > 500
+        # Standard error of the share of [MASK], of 500 or more: 0.018 at most.
+        assert abs((batch.input_ids[chosen, position] == 4).mean() - 0.8) < 0.06
+
+
+def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():
+    shards = random_shards()
+    together = collator(shards).read([3] * 40, list(range(40)))
+    alone = collator(shards).read([3], [17])
+    for field, value in alone._asdict().items():
+        np.testing.assert_array_equal(value[0], getattr(together, field)[17])
+    other_epoch = collator(shards).read([4], [17])
+    other_seed = collator(shards, seed=1).read([3], [17])
+    assert (other_epoch.input_ids != alone.input_ids).any()
+    assert (other_seed.input_ids != alone.input_ids).any()
+
+
+@pytest.mark.parametrize(("world", "micro"), [(1, 12), (1, 4), (2, 3), (3, 4), (4, 1)])
+def test_a_step_reads_the_same_rows_however_it_is_split(world, micro):
+    shards = random_shards(count=30)
+    corpus = Mixture((collator(shards),), ("one",), (1,), seed=0)
+    whole = [training_step(corpus, step, 0, 1, 12, 12) for step in range(4)]
+    for step in range(4):
+        parts = [batch for rank in range(world) for batch in training_step(corpus, step, rank, world, micro, 12)]
+        rows = sorted(map(tuple, np.concatenate([part.input_ids for part in parts]).tolist()))
+        assert rows == sorted(map(tuple, whole[step][0].input_ids.tolist()))
+
+
+def test_an_epoch_of_steps_reads_every_row_once():
+    shards = random_shards(count=36)
+    corpus = Mixture((collator(shards, "mlm"),), ("one",), (1,), seed=0)
+    rows = {tuple(original(collator(shards, "mlm").read([0], [row]), 0).tolist()): row for row in range(36)}
+    for epoch in range(3):
+        read = [
+            rows[tuple(original(batch, index).tolist())]
+            for step in range(3 * epoch, 3 * epoch + 3)
+            for batch in training_step(corpus, step, 0, 1, 6, 12)
+            for index in range(6)
+        ]
+        assert sorted(read) == list(range(36))
+
+
+@pytest.mark.parametrize(("world", "micro"), [(1, 8), (2, 8), (3, 7), (4, 40)])
+def test_evaluation_reads_every_row_once_in_equally_many_batches(world, micro):
+    shards = random_shards(count=30)
+    per_rank = [list(collate.evaluation(collator(shards), rank, world, micro)) for rank in range(world)]
+    assert len({len(found) for found in per_rank}) == 1
+    rows = np.concatenate([batch.input_ids for found in per_rank for batch in found])
+    filled = rows[rows[:, 0] != 0]
+    assert len(filled) == 30
+    assert len(set(map(tuple, filled.tolist()))) == 30
+
+
+@pytest.mark.parametrize(
+    ("limit", "chosen"), [(1, [0]), (7, [0, 4, 8, 12, 17, 21, 25]), (30, range(30)), (99, range(30))]
+)
+def test_an_evaluation_of_some_rows_has_the_same_rows_on_any_number_of_ranks(limit, chosen):
+    used = collator(random_shards(count=30))
+    wanted = {tuple(used.read([0], [row]).input_ids[0].tolist()) for row in chosen}
+    for world, micro in ((1, 8), (2, 8), (3, 7), (4, 40), (5, 2)):
+        per_rank = [list(collate.evaluation(used, rank, world, micro, limit)) for rank in range(world)]
+        assert len({len(found) for found in per_rank}) == 1
+        rows = np.concatenate([batch.input_ids for found in per_rank for batch in found])
+        filled = [tuple(row) for row in rows[rows[:, 0] != 0].tolist()]
+        assert len(filled) == len(chosen)
+        assert set(filled) == wanted

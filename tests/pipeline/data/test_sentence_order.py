@@ -1,0 +1,233 @@
+"""Only the meaning of two segments may tell their order, or that they come from different documents.
+
+The outer ends of a pair are often cut inside a sentence; its middle is not. If a swap moved those cuts, punctuation
+alone would give the label away. The fragments of data_prep/format/pairs.py prevent this.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.__main__ import main
+from data_prep.corpus.work_units import open_corpus, read_texts
+from data_prep.format.pairs import make_pairs
+from data_prep.format.shards import ShardRow, open_shards
+from data_prep.text.sentences import split_sentences
+from data_prep.text.vocabulary import Vocabulary
+from model.layers.heads import IGNORED_LABEL
+from pipeline.data import collate
+from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.masking import MaskingSettings
+from tests.pipeline.data.test_collate import MemoryShards
+
+pytestmark = pytest.mark.slow
+
+PAPER = MaskingSettings()
+
+
+def ends_of_segments(batch, stops, continues_word):
+    """Features and label of each labelled pair.
+
+    The features are, for the first and the second segment: whether it begins with a word's first piece, whether it ends
+    a sentence; and whether the first one is longer.
+    """
+    features, labels = [], []
+    for index in range(len(batch.input_ids)):
+        ids = batch.input_ids[index].copy()
+        used = batch.masked_labels[index] != IGNORED_LABEL
+        ids[batch.masked_positions[index][used]] = batch.masked_labels[index][used]
+        for pair, label in enumerate(batch.sentence_labels[index].tolist()):
+            if label == IGNORED_LABEL:
+                continue
+            here = batch.sequence_ids[index] == pair
+            first = ids[here & (batch.token_type_ids[index] == 0)][1:-1]
+            second = ids[here & (batch.token_type_ids[index] == 1)][:-1]
+            starts = [not continues_word[segment[0]] for segment in (first, second)]
+            features.append([*starts, *(segment[-1] in stops for segment in (first, second)), len(first) > len(second)])
+            labels.append(label)
+    return np.array(features), np.array(labels)
+
+
+def best_guess(features, labels):
+    """Accuracy on one half of the pairs if each combination of features gets its most frequent label in the other half;
+    and the size of the half."""
+    cells = features @ (1 << np.arange(features.shape[1]))
+    half = len(labels) // 2
+    table = [labels[:half][cells[:half] == cell].mean() > 0.5 if cell in cells[:half] else 0 for cell in range(32)]
+    return float((np.array(table)[cells[half:]] == labels[half:]).mean()), len(labels) - half
+
+
+class Moving(Collator):
+    """Swaps whole segments with their fragments, which leaks the label."""
+
+    def _arrange(self, row, epoch, row_number):
+        pairs, labels = super()._arrange(row, epoch, row_number)
+        moved = []
+        for (lead, a, b, trail), pair, label in zip(collate.parts_of(row), pairs, labels):
+            whole = np.concatenate((b, trail)), np.concatenate((lead, a))
+            moved.append(whole if label == 1 else pair)
+        return moved, labels
+
+
+def features_of_a_set(corpus, kind, objective):
+    shards = open_shards(corpus.train)
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    stops = {index for index, piece in enumerate(vocabulary.pieces) if piece.endswith(".")}
+    features, labels = [], []
+    source = kind(shards, BatchShape.of(shards, masking=PAPER), vocabulary.continues_word, objective, 0, PAPER)
+    for epoch in range(8):
+        found = ends_of_segments(
+            source.read([epoch] * len(shards), list(range(len(shards)))), stops, vocabulary.continues_word
+        )
+        features.append(found[0])
+        labels.append(found[1])
+    return best_guess(np.concatenate(features), np.concatenate(labels))
+
+
+@pytest.mark.parametrize("kind", [Collator, Moving])
+def test_where_segments_begin_and_end_tells_nothing_of_their_order(corpus, kind):
+    accuracy, count = features_of_a_set(corpus, kind, "sop")
+    assert count > 1000
+    if kind is Collator:
+        assert accuracy < 0.5 + 3 * 0.5 / count**0.5
+    else:
+        assert accuracy > 0.75, "the test has lost its power: it no longer sees a swap that moves the fragments"
+
+
+class Careless(Collator):
+    """Takes a negative B from anywhere and cuts it to length, which leaks the label."""
+
+    def _partner(self, document, whole, cut, uniforms):
+        for drawn in uniforms:
+            other = self.shards.row(int(drawn * len(self.shards)))
+            for (_, a, b, trail), owner in zip(collate.parts_of(other), other.documents):
+                if owner != document and len(a) + len(b) + len(trail) >= whole + cut:
+                    return np.concatenate((a, b, trail))[: whole + cut]
+        return None
+
+
+def test_where_segments_begin_and_end_tells_nothing_of_a_stranger(corpus):
+    accuracy, count = features_of_a_set(corpus, Collator, "nsp")
+    assert count > 1000
+    assert accuracy < 0.5 + 3 * 0.5 / count**0.5
+
+
+MAX_WORDS = 20_000
+
+
+def numbered(texts):
+    """For each text its sentences, as numbers of words and punctuation marks."""
+    words = [[re.findall(r"\w+|[^\w\s]", sentence.lower()) for sentence in split_sentences(text)] for text in texts]
+    frequent = Counter(word for text in words for sentence in text for word in sentence).most_common(MAX_WORDS)
+    numbers = {word: number for number, (word, _) in enumerate(frequent, collate.FIRST_ORDINARY_ID)}
+    rare = collate.FIRST_ORDINARY_ID + len(numbers)
+    return [[[numbers.get(word, rare) for word in sentence] for sentence in text] for text in words]
+
+
+@pytest.fixture(scope="module")
+def texts(sample_corpus, tmp_path_factory):
+    """The sample's Wikipedia articles."""
+    documents = tmp_path_factory.mktemp("articles") / "documents"
+    main(["extract", "--source", "wikipedia", "--input", str(sample_corpus / "wikipedia"), "--out", str(documents)])
+    return [text for unit in open_corpus([documents], "train").units for text in read_texts(unit)]
+
+
+@pytest.fixture(scope="module")
+def articles(texts):
+    return numbered(texts)
+
+
+@pytest.fixture(scope="module")
+def introductions(texts):
+    """Short documents: ALBERT_INTRODUCTIONS, a file of {"text": ...} lines, or the paragraphs of the articles."""
+    if path := os.environ.get("ALBERT_INTRODUCTIONS"):
+        return numbered([json.loads(line)["text"] for line in Path(path).read_text(encoding="utf-8").splitlines()])
+    return numbered([paragraph for text in texts for paragraph in text.split("\n")])
+
+
+def rows_of(articles, max_seq_length):
+    """The articles' pairs, one a row."""
+    tokens = np.array([token for article in articles for sentence in article for token in sentence], np.uint16)
+    pairs = make_pairs(
+        np.array([len(sentence) for article in articles for sentence in article]),
+        np.array([len(article) for article in articles]),
+        0,
+        max_seq_length=max_seq_length,
+        short_probability=0.1,
+        min_tokens=16,
+        seed=0,
+    )
+    stops = pairs.starts + pairs.parts.total()
+    rows = [
+        ShardRow(tokens[start:stop], pairs.parts.take(np.array([pair])), pairs.documents[pair : pair + 1])
+        for pair, (start, stop) in enumerate(zip(pairs.starts, stops))
+    ]
+    return MemoryShards(rows, max_seq_length)
+
+
+def ends_and_lengths(source):
+    """For each labelled pair: the first and last word of each segment, and by how much one is longer in factors of
+    1.4; and its label."""
+    features, labels = [], []
+    for number in range(len(source.shards)):
+        (pair,), (label,) = source._arrange(source.shards.row(number), 0, number)
+        if label != IGNORED_LABEL:
+            first, second = pair
+            ratio = round(2 * np.log2(len(first) / len(second)))
+            features.append((first[0], first[-1], second[0], second[-1], ratio))
+            labels.append(label)
+    return features, np.array(labels)
+
+
+def naive_bayes(features, labels):
+    """Accuracy on each half of the pairs of what the other half teaches, each feature by itself."""
+    half = len(labels) // 2
+    correct = 0
+    for known, asked in ((range(half), range(half, len(labels))), (range(half, len(labels)), range(half))):
+        counts = Counter((column, features[i][column], labels[i]) for i in known for column in range(5))
+        for i in asked:
+            odds = sum(
+                np.log((1 + counts[column, value, 1]) / (1 + counts[column, value, 0]))
+                for column, value in enumerate(features[i])
+            )
+            correct += int((odds > 0) == labels[i])
+    return correct / len(labels)
+
+
+@pytest.mark.parametrize("length", [64, 128])
+@pytest.mark.parametrize("kind", [Collator, Moving])
+def test_the_words_at_the_ends_of_real_segments_tell_nothing_of_their_order(articles, kind, length):
+    shards = rows_of(articles, length)
+    continues_word = np.zeros(MAX_WORDS + collate.FIRST_ORDINARY_ID + 1, bool)
+    features, labels = ends_and_lengths(
+        kind(shards, BatchShape.of(shards, masking=PAPER), continues_word, "sop", 0, PAPER)
+    )
+    accuracy = naive_bayes(features, labels)
+    assert len(labels) > 2000
+    if kind is Collator:
+        assert accuracy < 0.5 + 3 * 0.5 / len(labels) ** 0.5
+    else:
+        assert accuracy > 0.85, "the test has lost its power: it no longer sees a swap that moves the fragments"
+
+
+@pytest.mark.parametrize("kind", [Collator, Careless])
+def test_neither_the_ends_nor_the_lengths_of_short_documents_tell_a_stranger(introductions, kind):
+    shards = rows_of(introductions, 128)
+    continues_word = np.zeros(MAX_WORDS + collate.FIRST_ORDINARY_ID + 1, bool)
+    features, labels = ends_and_lengths(
+        kind(shards, BatchShape.of(shards, masking=PAPER), continues_word, "nsp", 0, PAPER)
+    )
+    order = np.random.default_rng(0).permutation(len(labels))  # what stands near is about the same things
+    features, labels = [features[i] for i in order], labels[order]
+    accuracy = naive_bayes(features, labels)
+    assert len(labels) > 2000
+    assert 0.46 < labels.mean() < 0.52
+    if kind is Collator:
+        assert accuracy < max(labels.mean(), 1 - labels.mean()) + 3 * 0.5 / len(labels) ** 0.5
+    else:
+        assert accuracy > 0.7, "the test has lost its power: it no longer sees a stranger that is cut in mid-sentence"

@@ -1,0 +1,161 @@
+"""Under torchrun's agent: what ends it, what it starts again, and what it must be told."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from common import locks
+from common.errors import UserError
+from pipeline.checkpoint import run_directory
+from pipeline.distributed import elastic, exits
+from pipeline.engine import config as engine_config
+from pipeline.engine.machine.hardware import Hardware
+from pipeline.engine.machine.rank_discovery import find_rank
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.test_pretrain import CONFIG, command
+
+RANK = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+AGENT = {"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}
+
+
+@pytest.fixture
+def under_agent(monkeypatch):
+    def be_under_agent(**changes):
+        for name, value in (RANK | AGENT | changes).items():
+            monkeypatch.setenv(name, value)
+
+    return be_under_agent
+
+
+def test_a_store_of_an_earlier_start_is_refused(under_agent):
+    under_agent()
+    find_rank()
+    under_agent(TORCHELASTIC_USE_AGENT_STORE="True")
+    with pytest.raises(UserError, match="export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on all hosts"):
+        find_rank()
+    under_agent(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_MAX_RESTARTS="0")
+    find_rank()
+    under_agent(TORCHELASTIC_MAX_RESTARTS="many")
+    with pytest.raises(UserError, match="TORCHELASTIC_MAX_RESTARTS is 'many'"):
+        find_rank()
+
+
+def test_a_batch_that_follows_from_the_ranks_is_refused_only_if_they_may_change(under_agent):
+    config = {"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
+    cpu = Hardware("CPU", fp16=False, bf16=True)
+    assert engine_config.fit(config, 2, cpu).train_batch_size == 8
+    under_agent()
+    with pytest.raises(UserError, match="has no train_batch_size: the batch would change with the number of ranks"):
+        engine_config.fit(config, 2, cpu)
+    assert engine_config.fit(config | {"train_batch_size": 12}, 2, cpu).train_batch_size == 12
+
+
+class Ended(Exception):
+    """The process would have ended with this status."""
+
+
+@pytest.mark.parametrize(
+    ("ends", "changes", "ended"),
+    [
+        (2, {}, True),
+        (1, {}, True),
+        (SystemExit(2), {}, True),
+        (0, {}, False),
+        (69, {}, False),
+        (75, {}, False),
+        (SystemExit(1), {}, False),  # a rank that another one's exception ends
+        (ValueError("no GPU"), {}, False),
+        (2, {"LOCAL_RANK": "1"}, False),  # the first rank of the host does it
+        (2, {"TORCHELASTIC_RESTART_COUNT": "3"}, False),  # the agent ends by itself
+        (2, {"TORCHELASTIC_MAX_RESTARTS": "0"}, False),
+    ],
+    ids=repr,
+)
+def test_what_starting_again_does_not_help_ends_the_agent(under_agent, monkeypatch, ends, changes, ended):
+    killed = []
+    under_agent(**changes)
+    monkeypatch.setattr(os, "getppid", lambda: 4321)
+    monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
+
+    def leave(status):
+        raise Ended(status)
+
+    def main():
+        if isinstance(ends, BaseException):
+            raise ends
+        return ends
+
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(Ended):
+        exits.run_and_exit(main)
+    assert killed == ([(4321, signal.SIGTERM)] if ended else [])
+
+
+class OneRank:
+    """A `ControlGroup` of one rank."""
+
+    rank = 0
+
+    def first_problem(self, problem):
+        return problem
+
+
+def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypatch, tmp_path, capsys):
+    assert elastic.lock_seconds() == 0
+    under_agent()
+    before = locks.take(tmp_path / locks.LOCK, tmp_path)
+    slept = []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) == 3:
+            before.release(remove=False)
+
+    monkeypatch.setattr(locks.time, "sleep", sleep)
+    with run_directory.lock_run(tmp_path, OneRank(), lambda: None, elastic.lock_seconds()):
+        assert len(slept) == 3
+        said = capsys.readouterr().out
+        assert said.startswith(f"waiting for process {os.getpid()} on host {os.uname().nodename}, which still holds")
+        assert locks.is_held(tmp_path / locks.LOCK)
+        with (
+            pytest.raises(UserError, match="another process is training in"),
+            run_directory.lock_run(tmp_path, OneRank(), lambda: None),
+        ):
+            pass
+
+
+def torchrun(*words, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *map(str, words)],
+        cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_mistake_is_made_once(tmp_path):
+    how = ("--standalone", "--nproc-per-node", 1, "--max-restarts", 5)
+    words = ("-m", "pipeline.pretrain", "--stepps", 3)
+    ended = torchrun(*how, *words, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    assert ended.returncode != 0
+    assert ended.stderr.count("error: unknown argument --stepps") == 1, ended.stderr
+    ended = torchrun(*how, *words)
+    assert ended.returncode != 0
+    assert ended.stderr.count("error: torchrun would start the ranks again with the store") == 1, ended.stderr
+
+
+@pytest.mark.slow
+def test_plain_torchrun_trains(corpus, tmp_path):
+    config = tmp_path / "small.json"
+    config.write_text(json.dumps(CONFIG))
+    output: Path = tmp_path / "run"
+    words = command(corpus, config, output, "--steps", "3")
+    ended = torchrun("--nproc-per-node", 2, "-m", *words[words.index("--module") + 1 :])
+    assert ended.returncode == 0, ended.stderr
+    assert "16 rows = 4 x 2 accumulated x 2 ranks" in ended.stdout
+    assert (output / "done").read_text() == "3\n"

@@ -1,0 +1,73 @@
+"""Which processes are a rank's launchers, and what happens when one of them ends."""
+
+import os
+import time
+
+import pytest
+
+from pipeline.distributed.launcher_watch import Process, launchers
+from pipeline.distributed.terminal import is_own_job
+from tests.pipeline.workers.forked import Forked
+
+AGENT = Process(50, 40, "python", ["/venv/bin/python", "-u", "-m", "deepspeed.launcher.launch", "--world_info=x"])
+DEEPSPEED = Process(40, 30, "deepspeed", ["/venv/bin/python", "/venv/bin/deepspeed", "--module", "pipeline.pretrain"])
+SHELL = Process(30, 20, "bash", ["-bash"])
+SSHD = Process(20, 1, "sshd", ["sshd: user@notty"])
+TORCHRUN = Process(60, 30, "torchrun", ["/venv/bin/python", "/venv/bin/torchrun", "-m", "pipeline.pretrain"])
+
+
+@pytest.mark.parametrize(
+    ("ancestors", "expected"),
+    [
+        ([AGENT, DEEPSPEED, SHELL, SSHD], [AGENT, DEEPSPEED]),  # the shell of the person may end (nohup)
+        ([AGENT, SHELL, SSHD], [AGENT, SSHD]),  # a host of a hostfile, through pdsh and ssh
+        ([AGENT, SSHD], [AGENT, SSHD]),  # where the shell has replaced itself by the agent
+        ([AGENT, SHELL], [AGENT]),
+        ([TORCHRUN, SHELL, SSHD], [TORCHRUN]),
+        ([AGENT], [AGENT]),  # the `deepspeed` command has ended already
+        ([], []),
+    ],
+)
+def test_the_launchers_of_a_rank(ancestors, expected):
+    assert launchers(ancestors) == expected
+
+
+def test_only_a_job_of_its_own_is_taken_to_the_foreground():
+    assert is_own_job([AGENT, DEEPSPEED], DEEPSPEED.pid)
+    assert not is_own_job([AGENT, DEEPSPEED], SHELL.pid)  # the group of a script that started `deepspeed`
+    assert not is_own_job([TORCHRUN], TORCHRUN.pid)
+
+
+def start_a_rank(output):
+    """A launcher whose rank writes into a pipe that nobody reads any more, then into `output`."""
+    if os.fork() == 0:
+        import signal
+
+        from pipeline.distributed import launcher_watch
+
+        reader, writer = os.pipe()
+        os.dup2(writer, 1)
+        for descriptor in (reader, writer):
+            os.close(descriptor)
+        os.environ["LOCAL_RANK"] = "0"
+        signal.signal(signal.SIGTERM, lambda *arguments: output.write_text("stopped"))
+        launcher_watch.watch()
+        (output.parent / "watched").touch()
+        while not output.exists():
+            time.sleep(0.01)
+            os.write(2, b"")
+        os.write(1, b"to nowhere")  # does not raise
+        (output.parent / "wrote").touch()
+        os._exit(0)
+    while not (output.parent / "watched").exists():
+        time.sleep(0.01)
+    os._exit(0)
+
+
+def test_a_rank_stops_when_its_launcher_ends_and_can_still_print(tmp_path):
+    assert Forked(tmp_path / "launcher", start_a_rank, tmp_path / "said").status() == 0
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "wrote").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (tmp_path / "said").read_text() == "stopped"

@@ -1,0 +1,115 @@
+"""Compilations are announced, and a lock that a killed build left behind does not stop later starts."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.engine.machine import extensions
+from tests.pipeline.conftest import REPOSITORY
+
+NAME = "fused_adam"
+BUILD = f"""
+import sys, time
+from torch.utils.file_baton import FileBaton
+from pipeline.engine.machine import extensions
+with extensions.building({NAME!r}):
+    assert FileBaton(sys.argv[1]).try_acquire()
+    print("holds it", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    (tmp_path / NAME).mkdir()
+    return tmp_path / NAME
+
+
+def start_a_build(directory: Path) -> subprocess.Popen[str]:
+    """A process that holds torch's lock in `directory`, as a build does."""
+    command = [sys.executable, "-c", BUILD, str(directory / "lock")]
+    build = subprocess.Popen(command, cwd=REPOSITORY, env={**os.environ}, stdout=subprocess.PIPE, text=True)
+    assert build.stdout is not None
+    while (line := build.stdout.readline()) != "holds it\n":
+        assert line, "the build ended"
+    return build
+
+
+def test_the_lock_of_a_killed_build_is_removed_and_that_of_a_living_one_is_not(directory: Path) -> None:
+    build = start_a_build(directory)
+    entered = threading.Event()
+
+    def start() -> None:
+        with extensions.building(NAME):
+            entered.set()
+
+    later = threading.Thread(target=start, daemon=True)
+    try:
+        later.start()
+        assert not entered.wait(2.0)
+        assert (directory / "lock").exists()
+    finally:
+        build.send_signal(signal.SIGKILL)
+        build.wait()
+    assert entered.wait(10.0)
+    later.join()
+    assert not (directory / "lock").exists()
+
+
+def test_a_lock_of_another_program_is_kept_while_it_lives_or_may_live(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = directory / "lock"
+    lock.touch()
+    assert not extensions._is_stale(directory)  # perhaps of another host
+    monkeypatch.setattr(extensions, "UNKNOWN_SECONDS", 0.0)
+    assert extensions._is_stale(directory)
+    with lock.open():
+        assert not extensions._is_stale(directory)
+    worker = subprocess.Popen(["sleep", "60"], cwd=directory)
+    try:
+        while not os.readlink(f"/proc/{worker.pid}/cwd").endswith(NAME):
+            time.sleep(0.05)
+        assert not extensions._is_stale(directory)  # a compiler that outlived the build
+    finally:
+        worker.kill()
+        worker.wait()
+    (directory / "builder").write_text("another-host")
+    monkeypatch.setattr(extensions, "UNKNOWN_SECONDS", 1800.0)
+    assert not extensions._is_stale(directory)
+    os.utime(lock, (0, 0))
+    assert extensions._is_stale(directory)
+
+
+def test_a_build_of_deepspeed_is_announced_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from deepspeed.ops.op_builder.builder import OpBuilder
+    from deepspeed.ops.op_builder.cpu import FusedAdamBuilder
+
+    def build(name: str, **_: Any) -> str:
+        assert not (directory / "lock").exists()
+        (directory / f"{name}.so").touch()
+        return "the module"
+
+    monkeypatch.setattr("torch.utils.cpp_extension.load", build)
+    monkeypatch.setattr(OpBuilder, "jit_load", OpBuilder.jit_load)  # restored after the test
+    monkeypatch.setattr(OpBuilder, "_loaded_ops", {})
+    (directory / "lock").touch()
+    os.utime(directory / "lock", (0, 0))
+    for _ in range(2):
+        extensions.watch_builds()
+    assert FusedAdamBuilder().load() == "the module"
+    assert capsys.readouterr().out == f"compiling {NAME} (once, into {directory}); this can take minutes\n"
+    OpBuilder._loaded_ops.clear()
+    assert FusedAdamBuilder().load() == "the module"
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,272 @@
+"""The DeepSpeed JSON: batch arithmetic against hand-computed sizes, precision by hardware, and invalid JSONs."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from pipeline.engine import config as engine_config
+from pipeline.engine.machine.hardware import Hardware
+
+CPU = Hardware("CPU", fp16=False, bf16=True)
+OLD_CPU = Hardware("CPU", fp16=False, bf16=False)
+GPU = Hardware("GPU", fp16=True, bf16=True)
+
+LAMB = {"type": "Lamb", "params": {"lr": 0.01}}
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro", "accumulation", "world", "expected"),
+    [
+        (4096, 32, None, 64, (4096, 32, 2)),  # 4096 / (32 * 64)
+        (4096, 64, None, 1, (4096, 64, 64)),
+        (4096, None, 2, 8, (4096, 256, 2)),  # 4096 / (2 * 8)
+        (4096, None, None, 8, (4096, 512, 1)),
+        (None, 16, 4, 3, (192, 16, 4)),  # 16 * 4 * 3
+        (None, 16, None, 3, (48, 16, 1)),
+        (96, 16, 2, 3, (96, 16, 2)),
+    ],
+)
+def test_the_open_size_is_derived(batch, micro, accumulation, world, expected):
+    config = {
+        "train_batch_size": batch,
+        "train_micro_batch_size_per_gpu": micro,
+        "gradient_accumulation_steps": accumulation,
+    }
+    assert engine_config.batch_sizes({k: v for k, v in config.items() if v is not None}, world) == expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "micro", "accumulation", "world", "expected"),
+    [
+        # Seven nodes of eight: at most 74 rows on a rank, in two micro-steps of 37.
+        (4096, 64, None, 56, (4096, 37, 2)),
+        (4096, 64, 1, 56, (4096, 37, 2)),  # the key is for 64 ranks
+        (100, 16, None, 2, (100, 13, 4)),  # 50 rows on a rank
+        (8, 16, None, 2, (8, 4, 1)),  # a rank has fewer rows than the micro-batch
+        (12, 1, None, 5, (12, 1, 3)),
+        (12, 2, None, 5, (12, 2, 2)),  # 3 rows on a rank: in two micro-steps of at most 2
+        (3, 2, None, 5, (3, 1, 1)),  # two ranks have nothing
+        (7, None, 2, 2, (7, 2, 2)),
+        (7, None, 8, 2, (7, 1, 4)),  # in the other four micro-steps no rank would have a row
+        (7, None, None, 2, (7, 4, 1)),
+    ],
+)
+def test_a_batch_is_spread_evenly_over_any_number_of_ranks(batch, micro, accumulation, world, expected):
+    config = {
+        "train_batch_size": batch,
+        "train_micro_batch_size_per_gpu": micro,
+        "gradient_accumulation_steps": accumulation,
+    }
+    assert engine_config.batch_sizes({k: v for k, v in config.items() if v is not None}, world) == expected
+
+
+@given(batch=st.integers(1, 5000), micro=st.integers(1, 300), world=st.integers(1, 600))
+def test_the_division_holds_the_batch_and_wastes_little(batch, micro, world):
+    _, size, steps = engine_config.batch_sizes(
+        {"train_batch_size": batch, "train_micro_batch_size_per_gpu": micro}, world
+    )
+    assert size <= micro
+    assert (steps - 1) * size * world < batch <= steps * size * world, "no micro-step is empty on all ranks"
+    assert steps == -(-batch // (micro * world)), "no smaller micro-batch costs a micro-step"
+    rows = -(-batch // world)
+    assert rows <= steps * size < rows + steps, "of a rank's rows less than one in each micro-step is too many"
+
+
+def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
+    config = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "optimizer": LAMB}
+    fitted = engine_config.fit(config, 5, CPU)
+    sizes = (
+        fitted.json["train_batch_size"],
+        fitted.json["train_micro_batch_size_per_gpu"],
+        fitted.json["gradient_accumulation_steps"],
+    )
+    assert sizes == (20, 2, 2)
+    assert (fitted.train_batch_size, fitted.empty_rows, fitted.empty_share) == (12, 8, 0.4)
+    wanted = "12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation)"
+    assert fitted.describe_batch("rows") == wanted
+    assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPUs") == "12 rows = 2 x 2 accumulated x 3 GPUs"
+
+
+def test_accumulation_steps_of_another_number_of_ranks_are_noted():
+    config = {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 2}
+    config["optimizer"] = LAMB
+    assert engine_config.fit(config, 2, CPU).notes == ()
+    (note,) = engine_config.fit(config, 1, CPU).notes
+    assert note == "gradient_accumulation_steps is 4, not 2 as the JSON says, to train 64 rows on 1 rank"
+
+
+@pytest.mark.parametrize(
+    ("config", "world", "words"),
+    [
+        (
+            {"train_batch_size": 64, "train_micro_batch_size_per_gpu": 16, "gradient_accumulation_steps": 3},
+            2,
+            "contradicts",
+        ),
+        ({"gradient_accumulation_steps": 3}, 2, "neither"),
+        ({"train_batch_size": "64"}, 2, "'64'"),
+        ({"train_batch_size": True}, 2, "True"),
+        ({"train_batch_size": 0}, 2, "at least 1"),
+    ],
+)
+def test_sizes_that_cannot_be_meant_are_refused(config, world, words):
+    with pytest.raises(UserError, match=words):
+        engine_config.batch_sizes(config, world)
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware", "choice", "expected", "noted"),
+    [
+        ({"fp16": {"enabled": True}}, GPU, "auto", "fp16", False),
+        ({"fp16": {"enabled": True}}, CPU, "auto", "bf16", True),
+        ({"fp16": {"enabled": True}}, OLD_CPU, "auto", "fp32", True),
+        ({"bf16": {"enabled": True}}, OLD_CPU, "auto", "fp32", True),
+        ({}, GPU, "auto", "fp32", False),
+        ({"fp16": {"enabled": False}}, GPU, "auto", "fp32", False),
+        ({"fp16": {"enabled": True}}, GPU, "config", "fp16", False),
+        ({"fp16": {"enabled": True}}, GPU, "fp32", "fp32", True),
+        ({"fp16": {"enabled": True}}, CPU, "bf16", "bf16", True),
+        ({}, OLD_CPU, "bf16", "bf16", True),
+    ],
+)
+def test_precision_follows_json_hardware_and_flag(config, hardware, choice, expected, noted):
+    precision, note = engine_config.choose_precision(config, hardware, choice)
+    assert precision == expected
+    assert (note is not None) == noted
+
+
+@pytest.mark.parametrize(
+    ("config", "hardware", "choice"),
+    [
+        ({"fp16": {"enabled": True}}, CPU, "config"),
+        ({}, CPU, "fp16"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, GPU, "auto"),
+    ],
+)
+def test_a_precision_that_is_not_there_is_refused(config, hardware, choice):
+    with pytest.raises(UserError):
+        engine_config.choose_precision(config, hardware, choice)
+
+
+def test_what_deepspeed_gets_has_exactly_one_precision():
+    config = {"train_batch_size": 8, "optimizer": LAMB, "fp16": {"enabled": True, "hysteresis": 4}}
+    fitted = engine_config.fit(config, 2, CPU)
+    assert "fp16" not in fitted.json
+    assert fitted.json["bf16"] == {"enabled": True}
+    assert engine_config.fit(config, 2, GPU).json["fp16"] == {"enabled": True, "hysteresis": 4}
+    assert config["fp16"]["enabled"], "the caller's JSON is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "line 1"),
+        ('{"train_batch_size": 8,\n "train_batch_size": 8}', "given twice"),
+        ("[]", "object"),
+        ('{"train_batchsize": 8}', "did you mean 'train_batch_size'"),
+        ('{"zero_optimization": {"stag": 1}}', "did you mean 'stage'"),
+        ('{"fp16": {"enable": true}}', "did you mean 'enabled'"),
+        ('{"fp16": true}', "object"),
+        ('{"optimizer": {"type": "Lmab"}}', "did you mean 'Lamb'"),
+        ('{"optimizer": {"type": ["Lamb"]}}', "is not known; use one of Lamb, Adam, AdamW"),
+        ('{"optimizer": {"type": "Lamb", "params": {"max_coeff": 10}}}', "max_coeff"),
+        ('{"optimizer": {"type": "Lamb", "params": {}}}', "lr is missing"),
+        ("{}", r"optimizer\.type"),
+        ('{"optimizer": {"type": "Lamb", "params": {"lr": 0.1}}, "scheduler": {"params": {}}}', r"scheduler\.type"),
+    ],
+)
+def test_a_json_that_cannot_be_meant_is_refused_by_name(tmp_path, text, words):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words) as caught:
+        engine_config.load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def changed(path, value):
+    """A JSON that is right but for `value` at `path`, written with dots."""
+    config = {"train_batch_size": 8, "optimizer": {"type": "Adam", "params": {"lr": 0.01}}}
+    *blocks, name = path.split(".")
+    block = config
+    for key in blocks:
+        block = block.setdefault(key, {})
+    if blocks[:1] == ["scheduler"]:
+        config["scheduler"]["type"] = "WarmupLR"
+    block[name] = value
+    return config
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("optimizer.params.lr", ["0.01", None, -1, 0, True, float("nan"), [1]]),
+        ("optimizer.params.betas", [[0.9], "x", [0.9, 1.5], [0.9, "0.999"]]),
+        ("optimizer.params.eps", [0, "1e-6"]),
+        ("optimizer.params.weight_decay", [-1, "0.01", None]),
+        ("optimizer.params.adam_w_mode", ["false", 0]),
+        ("zero_optimization.stage", [7, "one"]),
+        ("zero_optimization.reduce_bucket_size", [-1, "big"]),
+        ("bf16.enabled", ["false", 1]),
+        ("fp16.initial_scale_power", ["x"]),
+        ("gradient_clipping", ["1", -1, None]),
+        ("steps_per_print", [0, "x"]),
+        ("gradient_predivide_factor", [0, "x"]),
+        ("communication_data_type", ["fp7"]),
+        ("data_types.grad_accum_dtype", ["fp7"]),
+        ("data_types.grad_accum", ["fp32"]),
+        ("scheduler.params", ["x", None]),
+        ("scheduler.params.warmup_num_steps", ["auto", 1.5, -1]),
+        ("scheduler.params.warmup_min_lr", ["a", None]),
+        ("tensorboard.enabld", [True]),
+        ("comet.enabld", [True]),
+        ("comet.api_key", ["secret"]),
+        ("flops_profiler.enabld", [True]),
+        ("checkpoint.tag_validaton", ["Fail"]),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_by_its_path(tmp_path, path, values):
+    for value in values:
+        file = tmp_path / "config.json"
+        file.write_text(json.dumps(changed(path, value)))
+        with pytest.raises(UserError) as caught:
+            engine_config.load(file)
+        line = str(caught.value)
+        assert path in line
+        assert str(file) in line
+        assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("optimizer.params.betas", [0.9, 0.999]),
+        ("optimizer.params.weight_decay", 0),
+        ("gradient_clipping", 0),
+        ("steps_per_print", None),
+        ("zero_optimization.stage", 3),
+        ("zero_optimization.offload_optimizer", {"device": "cpu"}),
+        ("bf16.enabled", False),
+        ("scheduler.params.warmup_num_steps", 10),
+        ("data_types.grad_accum_dtype", "fp32"),
+        ("wall_clock_breakdown", True),
+    ],
+)
+def test_values_that_can_be_meant_pass(tmp_path, path, value):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(changed(path, value)))
+    assert engine_config.load(file) == changed(path, value)
+
+
+def test_a_missing_json_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"nowhere\.json"):
+        engine_config.load(tmp_path / "nowhere.json")
+
+
+def test_the_presets_are_accepted():
+    for path in sorted(engine_config.Path("ds_configs").glob("*.json")):
+        config = engine_config.load(path)
+        assert json.loads(path.read_text()) == config

@@ -1,0 +1,306 @@
+"""LAMB: against the formulas, and against one process wherever ZeRO puts the elements."""
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pipeline.engine.lamb import Lamb, squared_norms
+from pipeline.engine.parameter_groups import describe, parameter_groups
+from tests.pipeline.workers import processes, training
+from tests.pipeline.workers.lamb_cases import STEPS, Case, Outcome, train_all
+
+pytestmark = pytest.mark.slow
+
+
+def test_first_step_by_hand() -> None:
+    # w = (3, 4), g = (1, -2), lr 0.1, wd 0.01:
+    # m = 0.1 g = (0.1, -0.2); v = 0.001 g^2 = (0.001, 0.004); m / sqrt(v) = (3.1622777, -3.1622777)
+    # u = (3.1622777 + 0.03, -3.1622777 + 0.04) = (3.1922777, -3.1222777) (eps 1e-6 moves the fifth digit)
+    # |w| = 5, |u| = 4.4653...; w' = w - 0.1 * 5 / |u| * u
+    weight = nn.Parameter(torch.tensor([3.0, 4.0]))
+    lamb = Lamb([weight], lr=0.1)
+    weight.grad = torch.tensor([1.0, -2.0])
+    lamb.step()
+    u = (0.1 / (math.sqrt(0.001) + 1e-6) + 0.03, -0.2 / (math.sqrt(0.004) + 1e-6) + 0.04)
+    rate = 0.1 * 5.0 / math.hypot(*u)
+    assert weight.tolist() == pytest.approx([3.0 - rate * u[0], 4.0 - rate * u[1]], rel=1e-6)
+    assert lamb.last_trust_ratios.tolist() == pytest.approx([5.0 / math.hypot(*u)], rel=1e-6)
+    assert lamb.state[weight]["exp_avg"].tolist() == pytest.approx([0.1, -0.2])
+    assert lamb.state[weight]["exp_avg_sq"].tolist() == pytest.approx([0.001, 0.004])
+    assert lamb.state[weight]["step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("weight", "gradient", "decay", "moved"),
+    [
+        # |w| = 0: the ratio is 1, so w' = -lr * u with u = 0.1 / sqrt(0.001)
+        (0.0, 1.0, 0.01, -0.1 * 0.1 / (math.sqrt(0.001) + 1e-6)),
+        # |u| = 0: nothing moves
+        (2.0, 0.0, 0.0, 2.0),
+        # decay alone: u = wd * w, r = 1 / wd, so w' = w - lr * w
+        (2.0, 0.0, 0.01, 1.8),
+        # no clamp: r = 1000 / 3.16 is far above 10
+        (1000.0, 1.0, 0.0, 900.0),
+    ],
+)
+def test_trust_ratio_at_the_edges(weight: float, gradient: float, decay: float, moved: float) -> None:
+    parameter = nn.Parameter(torch.tensor([weight]))
+    lamb = Lamb([parameter], lr=0.1, weight_decay=decay)
+    parameter.grad = torch.tensor([gradient])
+    lamb.step()
+    assert parameter.item() == pytest.approx(moved, rel=1e-5)
+
+
+def test_without_trust_ratio_it_is_adam_without_bias_correction() -> None:
+    parameter = nn.Parameter(torch.tensor([100.0]))
+    lamb = Lamb([{"params": [parameter], "trust_ratio": False, "weight_decay": 0.0}], lr=0.1)
+    for gradient in (1.0, 1.0):
+        parameter.grad = torch.tensor([gradient])
+        lamb.step()
+    # m: 0.1, 0.19; v: 0.001, 0.001999
+    wanted = 100.0 - 0.1 * (0.1 / math.sqrt(0.001) + 0.19 / math.sqrt(0.001999))
+    assert parameter.item() == pytest.approx(wanted, rel=1e-6)
+    assert lamb.tensor_names == []
+
+
+def test_norms_of_large_tensors_are_exact() -> None:
+    generator = torch.Generator().manual_seed(0)
+    tensors = [torch.randn(size, generator=generator) for size in (5_000_001, 3, 1 << 16)]
+    wanted = [tensor.double().square().sum().item() for tensor in tensors]
+    assert squared_norms(tensors).tolist() == pytest.approx(wanted, rel=1e-6)
+    assert tensors[0].norm().item() ** 2 != pytest.approx(wanted[0], rel=1e-5)  # what it is there for
+
+
+def test_settings_out_of_range_are_refused() -> None:
+    for settings in ({"lr": -1.0}, {"betas": (0.9, 1.0)}, {"eps": 0.0}, {"weight_decay": -0.1}):
+        with pytest.raises(ValueError, match=next(iter(settings))):
+            Lamb([nn.Parameter(torch.ones(1))], **settings)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A `slice_map.Location`."""
+
+    name: str
+    group: int
+    flat: Tensor
+    offset: int
+    length: int
+
+
+def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone() -> None:
+    torch.manual_seed(0)
+    first, second = torch.randn(5), torch.randn(3)
+    gradients = [torch.randn(5), torch.randn(3)]
+    alone = [nn.Parameter(first.clone()), nn.Parameter(second.clone())]
+    by_tensor = Lamb(alone, lr=0.1)
+    nan = torch.full((2,), math.nan)
+    flat = nn.Parameter(torch.cat([first, nan, second, nan]))
+    in_flat = Lamb([flat], lr=0.1)
+    in_flat.attach([Place("a", 0, flat, 0, 5), Place("b", 0, flat, 7, 3), Place("c", 0, flat, 0, 0)], None)
+    for _ in range(3):
+        for parameter, gradient in zip(alone, gradients):
+            parameter.grad = gradient.clone()
+        flat.grad = torch.cat([gradients[0], nan, gradients[1], nan])
+        by_tensor.step()
+        in_flat.step()
+    torch.testing.assert_close(flat.data[:5], alone[0].data, rtol=1e-6, atol=0)
+    torch.testing.assert_close(flat.data[7:10], alone[1].data, rtol=1e-6, atol=0)
+    assert in_flat.tensor_names == ["a", "b", "c"]
+    assert in_flat.last_trust_ratios[:2].tolist() == pytest.approx(by_tensor.last_trust_ratios.tolist())
+    assert in_flat.last_trust_ratios[2] == 1.0
+
+
+def test_a_parameter_it_was_not_told_of_is_an_error() -> None:
+    known, unknown = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    lamb = Lamb([known, unknown])
+    lamb.attach([Place("known", 0, known, 0, 2)], None)
+    known.grad = unknown.grad = torch.ones(2)
+    with pytest.raises(RuntimeError, match="was not told"):
+        lamb.step()
+
+
+class NoSynchronisation(TorchDispatchMode):
+    """Fails where a value of a tensor is asked for on the host, which on a GPU waits for the device."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        assert "_local_scalar_dense" not in str(function), "a step waits for the device"
+        assert "nonzero" not in str(function), "a step waits for the device"
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_does_not_wait_for_the_device() -> None:
+    model = training.SharedModel()
+    lamb = Lamb(parameter_groups(model), lr=0.1)
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        with NoSynchronisation():
+            lamb.step()
+    with NoSynchronisation(), pytest.raises(AssertionError, match="waits"):
+        lamb.last_trust_ratios[0].item()
+
+
+def test_state_goes_through_state_dict() -> None:
+    def trained(steps: int, lamb: Lamb, model: nn.Module) -> None:
+        for step in range(steps):
+            for number, parameter in enumerate(model.parameters()):
+                parameter.grad = torch.full_like(parameter, math.sin(step + number))
+            lamb.step()
+
+    model, twin = training.SharedModel(), training.SharedModel()
+    lamb, other = Lamb(parameter_groups(model)), Lamb(parameter_groups(twin))
+    trained(2, lamb, model)
+    twin.load_state_dict(model.state_dict())
+    other.load_state_dict(copy.deepcopy(lamb.state_dict()))
+    trained(2, lamb, model)
+    trained(2, other, twin)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters()))
+
+
+class Tied(nn.Module):
+    """A matrix used twice, a LayerNorm, and biases by three names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(7, 3)  # 21
+        self.linear = nn.Linear(3, 5)  # 15 + 5
+        self.norm = nn.LayerNorm(3)  # 3 + 3
+        self.decoder = nn.Linear(3, 7)  # tied + 7
+        self.decoder.weight = self.embedding.weight
+        self.mlm_bias = nn.Parameter(torch.zeros(7))  # 7
+        self.bias = nn.Parameter(torch.zeros(2))  # 2
+
+
+def test_groups_exclude_layer_norms_and_biases() -> None:
+    model = Tied()
+    scaled, plain = parameter_groups(model, weight_decay=0.02)
+    assert (scaled["weight_decay"], scaled["trust_ratio"]) == (0.02, True)
+    assert (plain["weight_decay"], plain["trust_ratio"]) == (0.0, False)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {names[id(p)] for p in scaled["params"]} == {"embedding.weight", "linear.weight"}
+    assert {names[id(p)] for p in plain["params"]} == {
+        "linear.bias",
+        "norm.weight",
+        "norm.bias",
+        "decoder.bias",
+        "mlm_bias",
+        "bias",
+    }
+    assert describe([scaled, plain], "Lamb") == (
+        "Lamb: 2 tensors, 36 parameters: weight decay 0.02, scaled by its trust ratio\n"
+        "Lamb: 6 tensors, 27 parameters: no weight decay, trust ratio 1"
+    )
+    assert describe([scaled, plain], "AdamW") == (
+        "AdamW: 2 tensors, 36 parameters: weight decay 0.02\nAdamW: 6 tensors, 27 parameters: no weight decay"
+    )
+
+
+def test_an_empty_group_is_left_out() -> None:
+    assert [group["trust_ratio"] for group in parameter_groups(nn.Linear(2, 2, bias=False))] == [True]
+
+
+FP32 = [Case(stage) for stage in range(4)]
+CASES = {
+    1: [*FP32, Case(0, "bf16"), Case(3, "bf16")],
+    2: [
+        *FP32,
+        *[Case(stage, accumulation=2) for stage in range(4)],
+        Case(1, offload=True),
+        Case(2, offload=True),
+        Case(3, offload=True),
+        *[Case(stage, "bf16") for stage in range(4)],
+        Case(1, "bf16", accumulate_fp32=True),
+        Case(1, "bf16", offload=True),
+        *[Case(stage, "fp16") for stage in (1, 2, 3)],
+        Case(1, attached=False),
+    ],
+    3: [*FP32, Case(2, "bf16")],
+    4: FP32,
+}
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda world: f"{world} ranks")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(world, outcome of each case there)."""
+    world = request.param
+    found: dict[Case, Outcome] = processes.run(world, train_all, CASES[world], scratch=tmp_path_factory.mktemp("lamb"))
+    return world, found
+
+
+def test_fp32_is_the_same_on_every_stage_and_world(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    _, found = outcomes
+    wanted = training.reference(STEPS)
+    start = training.reference(0)["weight"]
+    assert training.difference(wanted["weight"], start) > 0.1  # the weights move by far more than the bound
+    for case, outcome in found.items():
+        if case.precision == "fp32" and case.attached:
+            assert training.difference(outcome.weight, wanted["weight"]) < 1e-5, case
+            assert training.difference(outcome.exp_avg, wanted["exp_avg"]) < 1e-4, case
+            assert training.difference(outcome.model, outcome.weight) == 0.0, case
+
+
+def test_a_lamb_that_takes_a_slice_for_a_tensor_is_far_off(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    _, found = outcomes
+    wanted = training.reference(STEPS)["weight"]
+    for case, outcome in found.items():
+        if not case.attached:
+            assert training.difference(outcome.weight, wanted) > 0.1
+
+
+# How far a run in 16 bits may be from one with the same 16-bit gradients of each rank, averaged exactly. A step
+# moves a tensor by lr * r * |u| = lr * |w|, so an error e of u moves it off by lr * e, and 20 steps with a sum of
+# learning rates of 0.18 by 0.18 * e. A gradient of this model is the sum of four uses of each weight behind at most
+# 12 rounded products, each with a relative error of half a unit in the last place (2^-9 in bf16, 2^-12 in fp16),
+# and u = m / sqrt(v) doubles it: e < 2 * 4 * 12 * 2^-9 = 0.19 in bf16, 0.024 in fp16. Tensors without a trust ratio
+# move by up to lr * 3.2 an element instead, of the size of their own 0.1 to 1: another factor of 3.
+BOUNDS = {"bf16": 3 * 0.18 * 0.19, "fp16": 3 * 0.18 * 0.024}
+
+
+def test_16_bit_weights_follow_fp32_masters(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    world, found = outcomes
+    for case, outcome in found.items():
+        if case.precision == "fp32":
+            continue
+        clip = 0.0 if case.precision == "fp16" else training.CLIP
+        wanted = training.reference(STEPS, parts=world, dtype=case.dtype, clip=clip)
+        assert training.difference(outcome.weight, wanted["weight"]) < BOUNDS[case.precision], case
+        for name, master in outcome.weight.items():
+            assert torch.equal(outcome.model[name], master.to(case.dtype).float()), (case, name)
+
+
+def test_bf16_is_the_same_on_every_stage(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    # The ranks' gradients are the same bits at every stage, and two of them have one sum, so only fp32 arithmetic
+    # differs. Three are added up in an order that is a stage's own.
+    world, found = outcomes
+    if world > 2:
+        return
+    in_bf16 = [outcome for case, outcome in found.items() if case.precision == "bf16"]
+    for outcome in in_bf16[1:]:
+        assert training.difference(outcome.weight, in_bf16[0].weight) < 1e-5
+
+
+def test_fp16_loss_scale_grew_on_the_way(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    # Starts at 2^8 and doubles after 4, 7, 10, ... clean steps: six times in 20.
+    _, found = outcomes
+    for case, outcome in found.items():
+        if case.precision == "fp16":
+            assert outcome.loss_scale == 2.0**14
+
+
+def test_ratios_are_those_of_the_named_tensors(outcomes: tuple[int, dict[Case, Outcome]]) -> None:
+    _, found = outcomes
+    wanted = found[Case(0)].trust_ratios
+    scaled = {"embedding.weight", "projection.weight", "layer.weight", "back.weight", "scale", "unused.weight"}
+    assert wanted.keys() == scaled
+    for case, outcome in found.items():
+        if case.attached and case.precision == "fp32":
+            assert outcome.trust_ratios == pytest.approx(wanted, rel=1e-4), case

@@ -1,0 +1,179 @@
+"""Rejected settings, and whether DeepSpeed still needs each workaround."""
+
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import deepspeed
+import pytest
+import torch
+
+from common.errors import UserError
+from pipeline.engine import workarounds
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.workers import processes, training
+from tests.pipeline.workers.workaround_cases import show_bugs
+
+pytestmark = pytest.mark.slow
+
+FIXED = "DeepSpeed has fixed this: remove the workaround from pipeline/engine/workarounds.py, and this test"
+
+
+def test_another_deepspeed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    workarounds.check_version()
+    monkeypatch.setattr(deepspeed, "__version__", "0.20.0+abc")
+    with pytest.raises(UserError, match=r"deepspeed 0\.20\.0 is installed.*pip install deepspeed==0\.19\.8"):
+        workarounds.check_version()
+    monkeypatch.setattr(deepspeed, "__version__", "0.19.8+local")
+    workarounds.check_version()
+
+
+SHARES_MEMORY = """
+import deepspeed, torch, torch.distributed as dist
+from pipeline.engine import workarounds
+
+def as_it_is(*arguments, **settings):
+    init_distributed(*arguments, **settings)
+    dist.barrier()
+    print(workarounds.shared_memory().exists())
+    dist.barrier()
+
+init_distributed, deepspeed.init_distributed = deepspeed.init_distributed, as_it_is
+workarounds.init_distributed("gloo")
+total = torch.ones(4)
+deepspeed.comm.inference_all_reduce(total)
+print(workarounds.shared_memory().exists(), total.tolist())
+dist.destroy_process_group()
+"""
+
+
+def test_shared_memory_has_no_name_that_outlives_the_job() -> None:
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port())}
+    environment |= {"WORLD_SIZE": "2", "LOCAL_SIZE": "2", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", SHARES_MEMORY], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True,
+            env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for rank in ranks:
+        lines = rank.communicate(timeout=120)[0].splitlines()
+        assert rank.returncode == 0
+        assert "True" in lines, FIXED
+        assert lines[-1] == "False [2.0, 2.0, 2.0, 2.0]"
+
+
+LAMB = {"optimizer": {"type": "Lamb"}, "zero_allow_untested_optimizer": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"zero_optimization": {"stage": 2, "round_robin_gradients": True}}, "round_robin_gradients"),
+        ({"fp16": {"enabled": True}}, '"stage": 1'),
+        ({"fp16": {"enabled": True}, "zero_optimization": {"stage": 0}}, '"stage": 1'),
+        ({"activation_checkpointing": {"partition_activations": True}}, "--activation-checkpointing"),
+        ({"fp16": {"fp16_master_weights_and_grads": True}}, "fp16_master_weights_and_grads"),
+        ({"bf16": {"bf16_master_weights_and_grads": True}}, "bf16_master_weights_and_grads"),
+        ({"zero_optimization": {"stage": 3, "zero_quantized_gradients": True}}, "zero_quantized_gradients"),
+        ({"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}, "zero_hpz_partition_size"),
+        ({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "nvme"),
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "nvme"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu", "super_offload": True}}}, "super_offload"),
+        (
+            {"optimizer": {"type": "AdamW", "params": {"torch_adam": False}}, "bf16": {"enabled": True}},
+            "bf16 with AdamW at ZeRO stage 0",
+        ),
+        (
+            {"optimizer": {"type": "Adam", "params": {"torch_adam": True, "bias_correction": False}}},
+            "corrects the bias",
+        ),
+        ({"optimizer": {"type": "Lamb"}, "zero_optimization": {"stage": 1}}, "zero_allow_untested_optimizer"),
+        ({"optimizer": {"type": "AdamW", "params": {"bias_correction": False, "torch_adam": True}}}, "torch_adam"),
+        (
+            {**LAMB, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}},
+            "zero_force_ds_cpu_optimizer",
+        ),
+    ],
+)
+def test_unsafe_settings_are_rejected(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        workarounds.reject_unsafe_settings(config)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {**LAMB, "fp16": {"enabled": True}, "zero_optimization": {"stage": 1}},
+        {**LAMB, "fp16": {"enabled": False}},
+        {**LAMB, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}},
+        {"optimizer": {"type": "AdamW"}, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}},
+        {"optimizer": {"type": "AdamW"}, "bf16": {"enabled": True}},
+        {"optimizer": {"type": "AdamW", "params": {"torch_adam": True}}, "bf16": {"enabled": True}},
+        {**LAMB, "bf16": {"enabled": True}},
+        {
+            **LAMB,
+            "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+            "zero_force_ds_cpu_optimizer": False,
+        },
+    ],
+)
+def test_safe_settings_are_accepted(config: dict[str, Any]) -> None:
+    workarounds.reject_unsafe_settings(config)
+
+
+@pytest.fixture(scope="module")
+def found_bugs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
+    found: dict[Any, Any] = processes.run(2, show_bugs, scratch=tmp_path_factory.mktemp("zero"))
+    return found
+
+
+def test_bf16_at_stage_0_steps_before_training(found_bugs: dict[Any, Any]) -> None:
+    assert found_bugs["first step"] > 1e-3, FIXED
+    assert found_bugs["first step mended"] == 0.0
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage: int, found_bugs: dict[Any, Any]) -> None:
+    wanted = training.reference(3, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
+    assert training.difference(found_bugs["doubling", stage, True], wanted) < 0.01
+    assert training.difference(found_bugs["doubling", stage, False], wanted) > 0.2, FIXED
+
+
+def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_bugs: dict[Any, Any]) -> None:
+    norm = 0.01 * math.sqrt(4_000_000 + 29 * 7)
+    wanted = 0.01 * training.CLIP / (norm + 1e-6)
+    clipped, told = found_bugs["clipped", True]
+    assert clipped == pytest.approx(wanted, rel=1e-6)
+    assert float(told) == pytest.approx(norm, rel=1e-6)
+    clipped, told = found_bugs["clipped", False]
+    assert abs(clipped / wanted - 1.0) > 1e-5, FIXED
+    assert told is None, FIXED
+
+
+def test_fp32_at_stage_0_has_no_norm_without_clipping(found_bugs: dict[Any, Any]) -> None:
+    wanted = float(found_bugs["norm without clipping", 1, False])
+    assert wanted > 0.1
+    assert float(found_bugs["norm without clipping", 0, True]) == pytest.approx(wanted, rel=1e-5)
+    assert found_bugs["norm without clipping", 0, False] is None, FIXED
+
+
+def test_fp16_at_stage_0_divides_by_a_scale_that_never_multiplied_the_loss(found_bugs: dict[Any, Any]) -> None:
+    wanted = training.reference(1, parts=2, dtype=torch.float16, clip=0.0)["exp_avg"]
+    assert training.difference(found_bugs["fp16", 1], wanted) < 0.01
+    assert training.difference(found_bugs["fp16", 0], wanted) > 0.5, FIXED
+
+
+def test_reentrant_checkpointing_is_wrong_for_shared_layers(found_bugs: dict[Any, Any]) -> None:
+    def right(stage: int, use_reentrant: bool) -> bool:
+        found = found_bugs["checkpointing", stage, use_reentrant]
+        wanted = found_bugs["checkpointing", 2, False]
+        return not isinstance(found, str) and all(torch.allclose(a, b, rtol=1e-4) for a, b in zip(found, wanted))
+
+    assert right(2, False)
+    assert right(3, False)
+    assert not (right(2, True) and right(3, True)), FIXED

@@ -1,0 +1,76 @@
+"""Where each tensor's elements lie in DeepSpeed's buffers."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.engine import zero_layout
+from tests.pipeline.workers import processes, training
+from tests.pipeline.workers.zero_layout_cases import write_all_coded
+
+pytestmark = pytest.mark.slow
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.randoms())
+def test_cover_accepts_any_cut_in_any_order(lengths: list[int], random: Any) -> None:
+    pieces, start = [], 0
+    for length in lengths:
+        pieces.append((start if length else random.randint(0, 99), length))
+        start += length
+    random.shuffle(pieces)
+    zero_layout.check_cover("w", start, pieces)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ([(0, 4), (6, 4)], "elements 4 to 6 of w are in no rank's buffer"),
+        ([(0, 5), (4, 6)], "elements 4 to 5 of w are in the buffers of two ranks"),
+        ([(0, 10), (0, 10)], "elements 0 to 10 of w are in the buffers of two ranks"),
+        ([(0, 4), (4, 5)], "w has 10 elements, and the ranks' buffers hold 9 of them"),
+        ([(0, 4), (4, 7)], "w has 10 elements, and the ranks' buffers hold 11 of them"),
+        ([], "w has 10 elements, and the ranks' buffers hold 0 of them"),
+    ],
+)
+def test_cover_refuses_gaps_and_overlaps(pieces: list[tuple[int, int]], message: str) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(message)):
+        zero_layout.check_cover("w", 10, pieces)
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_owned_parts_of_a_whole_tensor_cover_it(elements: int, world: int) -> None:
+    flat = torch.arange(elements, dtype=torch.float32)
+    whole = zero_layout.TensorSlice("w", (elements,), 0, 0, elements, flat, 0)
+    parts = [zero_layout.owned_part(whole, rank, world) for rank in range(world)]
+    zero_layout.check_cover("w", elements, [(part.start, part.length) for part in parts])
+    for part in parts:
+        assert torch.equal(part.weight, flat[part.start : part.start + part.length])
+
+
+OFFLOAD = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
+CODED: list[tuple[int, str, dict[str, Any]]] = [
+    *[(stage, "fp32", {}) for stage in range(4)],
+    (0, "bf16", {}),
+    (2, "bf16", {}),
+    (3, "fp16", {}),
+    (1, "bf16", {"data_types": {"grad_accum_dtype": "fp32"}}),
+    (1, "bf16", OFFLOAD),
+    (3, "bf16", OFFLOAD),
+    (3, "bf16", {"zero_optimization": {"offload_param": {"device": "cpu"}, **OFFLOAD["zero_optimization"]}}),
+    (2, "fp32", {"zero_optimization": {"parameter_alignment": True}}),
+    (3, "fp32", {"zero_optimization": {"sub_group_size": 10**9}}),
+]
+ROUND_ROBIN = (2, "fp32", {"zero_optimization": {"round_robin_gradients": True}})
+
+
+def test_values_written_into_slices_are_in_the_model(tmp_path: Path) -> None:
+    results = processes.run(3, write_all_coded, [*CODED, ROUND_ROBIN], scratch=tmp_path)
+    for case, (found, wanted) in zip(CODED, results):
+        assert training.difference(found, wanted) == 0.0, case
+    found, wanted = results[-1]  # why it is refused
+    assert training.difference(found, wanted) > 0.01, "DeepSpeed has fixed round_robin_gradients"

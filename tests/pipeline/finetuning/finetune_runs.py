@@ -1,0 +1,63 @@
+"""What the tests of fine-tuning share: command lines, ranks without a launcher, and what a run has written."""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.workers.processes import free_port
+
+QUICK = ["--learning-rate", "0.003", "--warmup-steps", "2", "--log-interval", "5"]
+
+
+def words(data, task, output, *more):
+    where = {"squad1": data.squad, "squad2": data.squad, "race": data.race}.get(task, data.glue)
+    given_words = ["--task", task, "--init", data.init, "--data", where, "--output", output, *QUICK, *more]
+    return [str(word) for word in given_words]
+
+
+def start_ranks(count, arguments):
+    """Starts the processes of a job without a launcher, which would take longer than the job."""
+    shared = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    shared |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "pipeline.finetune", *arguments],
+            cwd=REPOSITORY, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+
+
+def end_of(ranks, status=0):
+    """Waits for the ranks to end and checks that each has this status."""
+    try:
+        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()  # where another has hung
+    assert [rank.returncode for rank in ranks] == [status] * len(ranks), printed
+
+
+def records(output):
+    """The metrics of training and evaluations that do not depend on the clock."""
+    timed = ("second", "wait", "mfu", "tflop", "share", "memory", "checkpoint", "last_rank")
+    lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [
+        {name: value for name, value in record.items() if not any(word in name for word in timed)}
+        for record in map(json.loads, lines)
+        if record["split"] != "save"
+    ]
+
+
+def be_no_rank(monkeypatch):
+    """Removes the variables of a launcher. The test's end undoes what the command sets."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # so that it is known to be undone
+        monkeypatch.delenv(name)
+
+
+def results(output):
+    return json.loads((output / "results.json").read_text())

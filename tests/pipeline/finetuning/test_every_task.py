@@ -1,0 +1,187 @@
+"""Every task of the paper is trained and evaluated, with one seed and several, on one rank and three."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline import predict
+from pipeline.checkpoint.retention import find_best, step_of
+from pipeline.finetuning.export import load_finetuned
+from pipeline.tasks import readable
+from pipeline.tasks.predictions import load_answers, read_predictions
+from pipeline.tasks.registry import PAPER_TASKS, TASKS
+from tests.pipeline.conftest import REPOSITORY, run
+from tests.pipeline.finetuning.finetune_runs import records, results, words
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.finetune_tasks import Start, finetune_each
+
+pytestmark = pytest.mark.slow
+
+SQUAD2 = ("--steps", "6", "--eval-interval", "3", "--batch-size", "12", "--classifier-dropout", "0")
+
+
+@pytest.fixture(scope="module")
+def all_tasks(data, tmp_path_factory):
+    """Every task, trained and evaluated in one process, and further runs of some tasks."""
+    outputs = tmp_path_factory.mktemp("tasks")
+    starts = [
+        Start(words(data, task, outputs / task, "--steps", "3", "--batch-size", "4", "--max-length", "48"))
+        for task in TASKS
+    ]
+    mnli = [*words(data, "rte", outputs / "rte-from-mnli", "--steps", "2", "--batch-size", "4")]
+    mnli[mnli.index("--init") + 1] = str(outputs / "mnli")
+    squad2 = [*words(data, "squad2", outputs / "squad2-again", "--steps", "2", "--learning-rate", "0")]
+    squad2[squad2.index("--init") + 1] = os.path.relpath(outputs / "squad2", REPOSITORY)
+    seeds = words(
+        data, "mrpc", outputs / "seeds", "--steps", "4", "--batch-size", "4", "--seeds", "3", "--random-weights"
+    )
+    patient = words(data, "cola", outputs / "patient", "--steps", "50", "--eval-interval", "2", "--patience", "3",
+                    "--learning-rate", "0")  # fmt: skip
+    twice = words(data, "cola", outputs / "stopped-twice", "--steps", "6", "--eval-interval", "2")
+    starts += [
+        Start(words(data, "squad2", outputs / "one-rank", *SQUAD2)),
+        Start(mnli),
+        Start(squad2),
+        Start(seeds, stop_in_results=True),
+        Start(seeds),
+        Start(seeds, without=str(outputs / "seeds" / "results.json")),  # as if killed between the last seed and it
+        Start(patient, stop_at=4),
+        Start(patient),
+        Start(twice, stop_at=2),
+        Start(twice, stop_at=2),
+    ]
+    file = outputs / "starts.json"
+    file.write_text(json.dumps(starts))
+    printed = run(sys.executable, "-m", "tests.pipeline.workers.finetune_tasks", file)
+    return outputs, printed
+
+
+def test_the_first_metric_chooses_the_best_step():
+    assert {task.name: task.score for task in PAPER_TASKS} == {
+        "cola": "matthews", "stsb": "pearson", "sst2": "accuracy", "mnli": "accuracy", "qnli": "accuracy",
+        "qqp": "accuracy", "rte": "accuracy", "mrpc": "accuracy", "wnli": "accuracy", "squad1": "f1",
+        "squad2": "best_f1", "race": "accuracy",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_every_task_trains_and_evaluates(all_tasks, name):
+    outputs, _ = all_tasks
+    found = results(outputs / name)
+    task = TASKS[name]
+    assert set(found["metrics"]) == set(task.dev_splits) | ({"test"} if name in ("squad1", "squad2", "race") else set())
+    assert np.isfinite(found["metrics"][task.dev_splits[0]][task.score])
+    predicted = {path.stem for path in (outputs / name / "logits").iterdir()}
+    assert predicted == set(found["examples"]) - {"train"}
+    if name == "mnli":
+        assert predicted == {"dev_matched", "dev_mismatched", "test_matched", "test_mismatched", "diagnostic"}
+        assert (outputs / name / "submission" / "AX.tsv").exists()
+    if name == "race":
+        assert set(found["metrics"]["dev"]) == {"accuracy", "middle", "high"}
+    config = json.loads(
+        (outputs / name / "export" / ("albert.json" if name == "squad2" else "config.json")).read_text()
+    )
+    assert name == "squad2" or config["finetuning_task"] == name
+
+
+@pytest.mark.parametrize("name", list(TASKS))
+def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_path):
+    outputs, _ = all_tasks
+    task, split = TASKS[name], TASKS[name].dev_splits[0]
+    if task.is_extractive:
+        source = data.squad / f"dev-v{'1.1' if name == 'squad1' else '2.0'}.json"
+    elif name == "race":
+        source = data.race / "dev" / "high" / "1.txt"
+    else:
+        source = data.glue / task.files.directory / f"{split}.tsv"
+    line = ["--run", str(outputs / name), "--input", str(source), "--out", str(tmp_path / "out.jsonl")]
+    assert predict.main(line) == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    expected = readable.records(task, dict(read_predictions(outputs / name / "logits"))[split])
+    assert len(rows) == (2 if name == "race" else 37)
+    for number, row in enumerate(rows):
+        wanted = expected[row["id"] if name in ("squad1", "squad2", "race") else str(number)]
+        exact = wanted["prediction"]
+        assert row["prediction"] == (pytest.approx(exact, abs=1e-5) if name == "stsb" else exact)
+        for key in set(wanted) & {"probability", "no_answer_score"}:
+            assert row[key] == pytest.approx(wanted[key], abs=1e-4)
+
+
+def test_weights_of_another_task_lose_their_head_and_those_of_the_same_keep_it(all_tasks):
+    outputs, printed = all_tasks
+    mnli = load_finetuned(outputs / "mnli").state_dict()
+    rte = load_finetuned(outputs / "rte-from-mnli").state_dict()
+    assert rte["classifier.weight"].shape[0] == 2
+    assert rte["albert.pooler.dense.weight"].sub(mnli["albert.pooler.dense.weight"]).abs().max() < 0.01
+    assert f"weights from {outputs / 'mnli'}; new: classifier.weight, classifier.bias" in printed.stdout
+    before = load_finetuned(outputs / "squad2").state_dict()
+    after = load_finetuned(outputs / "squad2-again").state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    # Wherever they are looked for from, and however the command line put it.
+    assert results(outputs / "squad2-again")["init"] == str(outputs / "squad2")
+
+
+def test_several_seeds_give_median_and_spread(all_tasks):
+    outputs, _ = all_tasks
+    summary = results(outputs / "seeds")
+    assert (summary["init"], summary["random_weights"]) == (None, True)
+    values = [results(outputs / "seeds" / f"seed-{seed}")["metrics"]["dev"]["f1"] for seed in range(3)]
+    assert summary["median"]["dev"]["f1"] == sorted(values)[1]
+    assert summary["spread"]["dev"]["f1"] == [min(values), max(values)]
+    weights = [load_finetuned(outputs / "seeds" / f"seed-{seed}").state_dict() for seed in range(2)]
+    name = "albert.embeddings.word_embeddings.weight"
+    assert not torch.equal(weights[0][name], weights[1][name])
+
+
+def test_training_ends_when_patience_does_also_in_a_run_that_was_stopped(all_tasks):
+    outputs, _ = all_tasks
+    # Nothing is learnt: the first evaluation, after two steps, is the best, and three more are waited for.
+    assert results(outputs / "patient")["steps"] == 8
+
+
+def test_a_run_that_is_stopped_before_its_next_step_keeps_the_score_it_had(all_tasks):
+    outputs, _ = all_tasks
+    best = find_best(outputs / "stopped-twice" / "checkpoints")
+    assert best is not None
+    assert step_of(best) == 2
+
+
+def test_one_rank_and_three_give_the_same(all_tasks, data, tmp_path):
+    """One rank, and three ranks for each of two seeds, have the same losses and count each of 37 questions once.
+
+    Rank 0 alone prints a mistake that the ranks find, and a setting in which they differ.
+    """
+    outputs, _ = all_tasks
+    output = tmp_path / "three"
+    right = words(data, "squad2", output, *SQUAD2, "--seeds", "2")
+    wrong = [*right, "--init", "nowhere"]
+    other = [*right, "--seed", "1"]
+    commands = [(wrong, wrong), (right, other), (right, right)]
+    mistaken, differing, trained = processes.run(3, finetune_each, commands, scratch=tmp_path)
+    host = os.uname().nodename
+    for (status, line), *others in (mistaken, differing):
+        assert (status, line.count("\n")) == (2, 1)
+        assert others == [(2, ""), (2, "")]
+    assert mistaken[0][1].startswith("error: --init nowhere is not a directory; ")
+    assert differing[0][1].startswith(f"error: rank 1 on host {host}: the setting seed is 1, and 0 on host {host}; ")
+    assert [status for status, _ in trained] == [0, 0, 0]
+
+    one_rank, three_ranks = outputs / "one-rank", output / "seed-0"
+    one, three = (load_answers(directory / "logits" / "dev.json") for directory in (one_rank, three_ranks))
+    assert one.keys() == three.keys() == {f"dev-{number}" for number in range(37)}
+    for question, answers in one.items():
+        other = three[question]
+        assert answers.null_score == pytest.approx(other.null_score, abs=1e-4)
+        assert [span.score for span in answers.nbest] == pytest.approx([span.score for span in other.nbest], abs=1e-3)
+    assert results(one_rank)["metrics"] == results(three_ranks)["metrics"]
+    losses = [
+        [record["loss"] for record in records(directory) if record["split"] == "train"]
+        for directory in (one_rank, three_ranks)
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    seeds = [results(output / f"seed-{seed}")["metrics"] for seed in range(2)]
+    assert [seed["metrics"] for seed in results(output)["seeds"]] == seeds

@@ -1,0 +1,135 @@
+"""Mistakes of the user in a fine-tuning command, files that change, and results that cannot be written."""
+
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline import finetune
+from pipeline.finetuning import command as finetuning_command
+from pipeline.tasks.files import reading
+from pipeline.tasks.registry import TASKS
+from tests.pipeline.conftest import run
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, words
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--task": "sst3"}, "there is no task 'sst3'; choose one of cola, stsb"),
+        ({"--init": "nowhere"}, "--init nowhere is not a directory; name an exported model"),
+        ({"--data": "./nowhere"}, "--data ./nowhere does not exist; name a directory"),
+        ({"--max-length": "65"}, "--max-length 65 is more than the 64 positions of the model"),
+        ({"--batch-size": "0"}, "0 is not at least 1"),
+        ({"--seeds": "1001"}, "--seeds 1001 is more than 1000; lower it"),
+        ({"--steps": "1"}, "2 warm-up steps do not fit into 1 steps; lower --warmup-steps"),
+        ({"--data": "{root}/no-dev", "--patience": "2"}, "--patience waits for a better evaluation, but --data"),
+        ({"--stepz": "3"}, "unknown argument --stepz; did you mean --steps?"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(data, tmp_path, monkeypatch, capsys, change, message):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    be_no_rank(monkeypatch)
+    line = words(data, "sst2", tmp_path / "run")
+    (data.root / "no-dev").mkdir(exist_ok=True)
+    (data.root / "no-dev" / "train.tsv").write_text("sentence\tlabel\nfine\t1\n")
+    for flag, value in change.items():
+        line = [*line[: line.index(flag)], *line[line.index(flag) + 2 :]] if flag in line else line
+        line += [flag, value.format(root=data.root)]
+    with pytest.raises(SystemExit) as left:
+        finetune.main(line)
+    assert left.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def own_files(data, directory):
+    """Copies the files of SST-2, which a test may change. Returns their directory, a run's and its command line."""
+    if not (directory / "SST-2").exists():
+        shutil.copytree(data.glue / "SST-2", directory / "SST-2")
+    short = ("--steps", "4", "--eval-interval", "2", "--batch-size", "8")
+    where = SimpleNamespace(**vars(data) | {"glue": directory / "SST-2"})
+    return directory / "SST-2", directory / "run", words(where, "sst2", directory / "run", *short)
+
+
+def finetune_here(monkeypatch, capsys, command):
+    """Runs a command in this process. Returns its status, stdout and stderr."""
+    be_no_rank(monkeypatch)
+    try:
+        status = finetune.main(command)
+    except SystemExit as left:
+        status = left.code
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+@pytest.mark.parametrize("index", ["eleven", "", "1.5", "-3", "007", "9" * 30, "0"])
+def test_a_test_file_is_checked_before_anything_is_written(data, tmp_path, monkeypatch, capsys, index):
+    files, output, command = own_files(data, tmp_path)
+    lines = (files / "test.tsv").read_text().splitlines()
+    assert lines[0].split("\t")[0] == "index"
+    lines[4] = "\t".join([index, *lines[4].split("\t")[1:]])
+    (files / "test.tsv").write_text("\n".join(lines) + "\n")
+    status, _, error = finetune_here(monkeypatch, capsys, command)
+    assert (status, error.count("\n")) == (2, 1)
+    assert f"line 5: the index {index!r} is no whole number" in error or "two examples '0'" in error
+    assert not output.exists()
+
+
+@pytest.fixture(scope="module")
+def short(data, tmp_path_factory):
+    """A short run on files of its own. A test must copy it before changing it."""
+    root = tmp_path_factory.mktemp("short")
+    run(sys.executable, "-m", "pipeline.finetune", *own_files(data, root)[2])
+    return root
+
+
+def test_what_is_only_predicted_makes_no_other_run(short, data, tmp_path):
+    """A changed test file is predicted again, without training; also in a run of an older version."""
+    shutil.copytree(short, tmp_path / "copy")
+    files, output, command = own_files(data, tmp_path / "copy")
+    before, trained = records(output), results(output)
+    settings = json.loads((output / "settings.json").read_text())
+    lines = (files / "test.tsv").read_text().splitlines()
+    (files / "test.tsv").write_text("\n".join(lines[:-2]) + "\n")
+    line = [sys.executable, "-m", "pipeline.finetune", *command]
+    run(*line)
+    assert len((output / "submission" / "SST-2.tsv").read_text().splitlines()) == len(lines) - 2
+    assert (records(output), results(output)["metrics"]) == (before, trained["metrics"])
+    assert "nothing to do" in run(*line).stdout
+
+    # An older version took all splits for the data of the run.
+    everything = finetuning_command.digest(reading.read(TASKS["sst2"], str(files)))
+    assert everything != settings["data"]
+    (output / "settings.json").write_text(json.dumps(settings | {"data": everything}))
+    assert "nothing to do" in run(*line).stdout
+
+    # What training has seen makes another run.
+    (files / "dev.tsv").write_text("\n".join((files / "dev.tsv").read_text().splitlines()[:-1]) + "\n")
+    assert "holds a run with other settings (data: " in run(*line, status=2).stderr
+
+
+def test_a_failure_of_the_last_stage_keeps_the_training(short, data, tmp_path):
+    """If rank 0 cannot write predictions, all ranks end with one line. The same command repeats only the writing."""
+    shutil.copytree(short, tmp_path / "copy")
+    _, output, command = own_files(data, tmp_path / "copy")
+    before, expected = records(output), results(output)
+    for name in ("done", "results.json"):
+        (output / name).unlink()
+    shutil.rmtree(output / "submission")
+    (output / "submission").write_text("a file in the way")
+    line = [sys.executable, "-m", "pipeline.finetune", *command]
+    failed = run(*line, status=2)
+    assert "training is done and saved, and the same command repeats only this" in failed.stderr
+    assert "Traceback" not in failed.stdout + failed.stderr
+    assert not (output / "done").exists()
+    (output / "submission").unlink()
+    run(*line)
+    assert (records(output), results(output)["metrics"]) == (before, expected["metrics"])
+    assert (output / "done").exists()

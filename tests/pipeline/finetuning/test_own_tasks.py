@@ -1,0 +1,367 @@
+"""Tasks on a user's own files: trained, resumed, exported, predicted, averaged and compared; `transformers` agrees."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers
+
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, huggingface
+from pipeline import evaluate, export, finetune, predict
+from pipeline.checkpoint import run_directory
+from pipeline.finetuning.export import read_task
+from pipeline.tasks.files.tables import read_table
+from pipeline.tasks.predictions import TagLogits, load_logits
+from pipeline.tasks.readable import records
+from tests.docs.pages import commands_of, module_command
+from tests.pipeline.conftest import REPOSITORY, run
+from tests.pipeline.tasks import own_files
+from tests.pipeline.workers.finetune_tasks import Start
+
+pytestmark = pytest.mark.slow
+
+PAGE = REPOSITORY / "docs" / "own_tasks.md"
+LABELS = {
+    "classification": ("arts", "science", "sports"),
+    "pairs": ("0", "1"),
+    "regression": ("stars",),
+    "tagging": ("B-NAME", "I-NAME", "O"),
+    "multiple-choice": ("a", "b", "c", "d"),
+}
+METRICS = {
+    "classification": {"accuracy", "f1_macro"},
+    "pairs": {"accuracy", "f1_macro", "matthews"},
+    "regression": {"pearson", "spearman", "rmse"},
+    "tagging": {"entity_f1", "entity_precision", "entity_recall", "accuracy"},
+    "multiple-choice": {"accuracy"},
+}
+QUICK = ("--learning-rate", "0.003", "--batch-size", "16", "--eval-interval", "3", "--max-length", "48")
+
+every_task = pytest.mark.parametrize("task", list(LABELS))
+
+
+def commands_of_page(module):
+    """The words of each command of the page that starts this module."""
+    found = (module_command(command) for _, command in commands_of(PAGE))
+    return [words for name, words in filter(None, found) if name == module]
+
+
+def words(place, task, output, *more):
+    """The page's command for a task, with the files of `place`, and quicker."""
+    (line,) = (words for words in commands_of_page("pipeline.finetune") if words[words.index("--task") + 1] == task)
+    line = list(line)
+    for flag in ("--data", "--train-file", "--dev-file"):
+        if flag in line:
+            at = line.index(flag) + 1
+            line[at] = str(place.files / line[at])
+    line[line.index("--init") + 1], line[line.index("--output") + 1] = str(place.init), str(output)
+    return [*line, *QUICK, *more]
+
+
+@pytest.fixture(scope="module")
+def place(corpus, tmp_path_factory):
+    """An export of a small model with random weights, the files of every task, and a run of each."""
+    root = tmp_path_factory.mktemp("own")
+    own_files.write_all(root / "files")
+    config = AlbertConfig.preset(
+        "albert-tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=64,
+        embedding_size=16, vocab_size=len(Vocabulary.load(corpus.vocabulary)), max_position_embeddings=64,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(config)
+    huggingface.save(model, root / "init", corpus.vocabulary)
+    found = SimpleNamespace(root=root, files=root / "files", init=root / "init", runs=root / "runs", model=model)
+    again = Path(os.path.relpath(found.runs / "stopped"))
+    more = {
+        "classification": ("--test-file", str(own_files.file_of(found.files, "classification", "test"))),
+        "regression": ("--task-name", "stars"),
+    }
+    starts = [Start(words(found, task, found.runs / task, *more.get(task, ()))) for task in LABELS]
+    starts += [
+        Start([
+            "--task", "tagging", "--init", str(found.init), *QUICK, "--seeds", "2", "--steps", "4",
+            "--train-file", str(found.files / "names" / "train.jsonl"), "--dev-file", str(found.files / "dev.conll"),
+            "--test-file", str(found.files / "names" / "test.jsonl"), "--output", str(found.runs / "seeds"),
+        ]),
+        Start(words(found, "classification", again), stop_at=6),
+        Start(["--output", str(found.runs / "stopped")]),
+        Start(words(found, "pairs", found.runs / "from-pairs", "--init", str(found.runs / "pairs"), "--steps", "2")),
+        Start(words(found, "classification", found.runs / "from-other", "--init", str(found.runs / "other-labels"))),
+    ]  # fmt: skip
+    other = found.files / "other"
+    own_files.write(other / "train.csv", {"text": ["one", "two", "three"] * 3, "label": ["b", "a", "c"] * 3})
+    starts.insert(-1, Start([
+        "--task", "classification", "--init", str(found.init), "--data", str(other), "--steps", "2",
+        "--output", str(found.runs / "other-labels"),
+    ]))  # fmt: skip
+    (root / "starts.json").write_text(json.dumps(starts))
+    found.printed = run(sys.executable, "-m", "tests.pipeline.workers.finetune_tasks", root / "starts.json").stdout
+    return found
+
+
+def results(directory):
+    return json.loads((directory / "results.json").read_text())
+
+
+@every_task
+def test_the_run_has_its_labels_metrics_and_predictions(place, task):
+    found = results(place.runs / task)
+    assert tuple(found["own_task"]["labels"]) == LABELS[task]
+    assert found["examples"] == own_files.SIZES
+    assert found["steps"] == 12  # three epochs of 64 examples in batches of 16
+    assert set(found["metrics"]) == {"dev"}
+    assert set(found["metrics"]["dev"]) == METRICS[task]
+    assert found["task"] == ("stars" if task == "regression" else task)
+    assert json.loads((place.runs / task / "settings.json").read_text())["data_on_hub"] is False
+    lines = [json.loads(line) for line in (place.runs / task / "submission" / "test.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["0", "1", "2", "3", "4", "5", "6"]
+    for line in lines:
+        values = line["prediction"] if task == "tagging" else [line["prediction"]]
+        assert task == "regression" or set(values) <= set(LABELS[task])
+    assert read_task(place.runs / task).labels == LABELS[task]
+
+
+def test_the_commands_of_the_page_predict(place, tmp_path, monkeypatch, capsys):
+    """The page's first two predictions, in its own words but for the run."""
+    shutil.copy(own_files.file_of(place.files, "classification", "test"), tmp_path / "new.csv")
+    monkeypatch.chdir(tmp_path)
+    found = [line for line in commands_of_page("pipeline.predict") if "new.csv" in line]
+    assert len(found) == 2
+    for line in found:
+        assert (
+            predict.main([str(place.runs / "classification") if word == "runs/reviews" else word for word in line]) == 0
+        )
+    assert "wrote predicted.csv: 7 predictions of classification" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"new.csv", "predicted.csv", "predicted.jsonl"}
+
+
+def test_a_model_learns_the_tags(place):
+    records = [json.loads(line) for line in (place.runs / "tagging" / "metrics.jsonl").read_text().splitlines()]
+    losses = [record["loss"] for record in records if record["split"] == "train"]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@every_task
+def test_predict_equals_the_evaluation_of_training(place, task, tmp_path):
+    source = own_files.file_of(place.files, task, "dev")
+    out = tmp_path / "predicted.jsonl"
+    assert predict.main(["--run", str(place.runs / task), "--input", str(source), "--out", str(out)]) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [{name: row[name] for name in given} for row, given in zip(rows, read_table(source).rows)] == list(
+        read_table(source).rows
+    )
+    expected = records(read_task(place.runs / task), load_logits(place.runs / task / "logits" / "dev.npz"))
+    assert len(rows) == len(expected) == own_files.SIZES["dev"]
+    for number, row in enumerate(rows):
+        wanted = expected[str(number)]
+        if task == "regression":
+            assert row["prediction"] == pytest.approx(wanted["prediction"], abs=1e-5)
+            continue
+        assert row["prediction"] == wanted["prediction"]
+        assert row["probability"] == pytest.approx(wanted["probability"], abs=1e-5)
+        if task != "tagging":
+            assert row["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "pairs"])
+def test_transformers_pipeline_gives_the_same_labels(place, task, tmp_path):
+    classify = transformers.pipeline("text-classification", str(place.runs / task / "export"))
+    rows = predicted(place, task, tmp_path)
+    texts = [{"text": row.get("text", row.get("first")), "text_pair": row.get("second")} for row in rows]
+    for row, text in zip(rows, texts):
+        answer = classify({name: value for name, value in text.items() if value is not None})
+        answer = answer[0] if isinstance(answer, list) else answer
+        if task == "regression":
+            assert answer == {"label": "stars", "score": pytest.approx(row["prediction"], abs=1e-4)}
+        elif len(LABELS[task]) > 1:
+            assert answer == {"label": row["prediction"], "score": pytest.approx(row["probability"], abs=1e-4)}
+
+
+def test_transformers_pipeline_gives_the_same_tags(place, tmp_path):
+    tag = transformers.pipeline("token-classification", str(place.runs / "tagging" / "export"), ignore_labels=[])
+    for row in predicted(place, "tagging", tmp_path):
+        pieces = tag(" ".join(row["tokens"]))
+        starts = [piece for piece in pieces if piece["word"].startswith("▁")]
+        assert [piece["entity"] for piece in starts] == row["prediction"]
+        assert [float(piece["score"]) for piece in starts] == pytest.approx(row["probability"], abs=1e-4)
+
+
+def test_transformers_agrees_on_choices(place, tmp_path):
+    export_of = place.runs / "multiple-choice" / "export"
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(export_of).eval()
+    assert model.config.id2label == dict(enumerate("abcd"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(export_of)
+    for row in predicted(place, "multiple-choice", tmp_path):
+        question = row["question"]
+        second = [question.replace("_", row[name]) if "_" in question else f"{question} {row[name]}" for name in "abcd"]
+        encoded = tokenizer([row["story"]] * 4, second, return_tensors="pt", padding=True)
+        with torch.no_grad():
+            logits = model(**{name: value[None] for name, value in encoded.items()}).logits[0]
+        assert list(row["probabilities"].values()) == pytest.approx(logits.softmax(0).tolist(), abs=1e-4)
+
+
+def predicted(place, task, tmp_path):
+    """The rows that `pipeline.predict` writes for the test file of a task."""
+    source = own_files.file_of(place.files, task, "test")
+    out = tmp_path / f"{task}.jsonl"
+    assert predict.main(["--run", str(place.runs / task), "--input", str(source), "--out", str(out)]) == 0
+    return [json.loads(line) for line in out.read_text().splitlines()]
+
+
+def test_the_formats_of_predictions_hold_the_same(place, tmp_path):
+    rows = predicted(place, "classification", tmp_path)
+    source = str(own_files.file_of(place.files, "classification", "test"))
+    for ending in ("csv", "tsv", "parquet"):
+        out = tmp_path / f"out.{ending}"
+        line = ["--run", str(place.runs / "classification"), "--input", source, "--out", str(out), "--batch-size", "2"]
+        assert predict.main(line) == 0
+        found = pq.read_table(out).to_pylist() if ending == "parquet" else read_table(out).rows
+        assert [row["prediction"] for row in found] == [row["prediction"] for row in rows]
+        assert [float(row["probability"]) for row in found] == pytest.approx([row["probability"] for row in rows])
+        given = [row["probabilities"] for row in found]
+        shares = given if ending == "parquet" else [json.loads(cell) for cell in given]
+        assert shares[0] == pytest.approx(rows[0]["probabilities"], abs=1e-5)
+
+
+def test_a_stopped_run_goes_on_from_its_directory_alone(place):
+    whole, stopped = place.runs / "classification", place.runs / "stopped"
+    assert results(stopped)["metrics"] == results(whole)["metrics"]
+    first, second = (load_logits(directory / "logits" / "dev.npz") for directory in (whole, stopped))
+    np.testing.assert_array_equal(first.logits, second.logits)
+
+
+def test_a_head_is_kept_for_the_same_labels_only(place):
+    assert f"weights from {place.runs / 'pairs'}\n" in place.printed
+    assert f"weights from {place.runs / 'other-labels'}; new: classifier.weight, classifier.bias" in place.printed
+
+
+def test_the_export_can_be_written_again(place, tmp_path, capsys):
+    assert export.main(["--run", str(place.runs / "tagging"), "--out", str(tmp_path / "export")]) == 0
+    config = json.loads((tmp_path / "export" / "config.json").read_text())
+    assert config["architectures"] == ["AlbertForTokenClassification"]
+    assert config["id2label"] == {"0": "B-NAME", "1": "I-NAME", "2": "O"}
+    assert config["label2id"] == {"B-NAME": 0, "I-NAME": 1, "O": 2}
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "token-classification" in card
+    assert "entity\\_f1" in card
+    card = (place.runs / "pairs" / "export" / "README.md").read_text()
+    assert "text_pair" in card
+
+
+def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
+    seeds = place.runs / "seeds"
+    assert evaluate.main(["ensemble", "--runs", str(seeds), "--out", str(tmp_path / "mean")]) == 0
+    mean, first = (
+        load_logits(directory / "logits" / "dev.npz") for directory in (tmp_path / "mean" / "tagging", seeds / "seed-0")
+    )
+    second = load_logits(seeds / "seed-1" / "logits" / "dev.npz")
+    assert isinstance(mean, TagLogits)
+    np.testing.assert_allclose(mean.logits, (first.logits + second.logits) / 2, atol=1e-6)
+    assert (tmp_path / "mean" / "tagging" / "submission" / "test.jsonl").exists()
+    line = ["compare", "--runs", str(place.runs / "tagging"), "--random", str(tmp_path / "mean"), "--out"]
+    assert evaluate.main([*line, str(tmp_path / "compared")]) == 0
+    (row,) = json.loads((tmp_path / "compared" / "comparison.json").read_text())
+    assert (row["metric"], row["examples"], row["majority"]) == ("entity_f1", own_files.SIZES["dev"], 0.0)
+    assert row["value"] == pytest.approx(100 * results(place.runs / "tagging")["metrics"]["dev"]["entity_f1"])
+    capsys.readouterr()
+    line = ["ensemble", "--runs", str(place.runs / "classification"), str(place.runs / "other-labels"), "--out"]
+    assert evaluate.main([*line, str(tmp_path / "wrong")]) == 2
+    assert "are different tasks called classification; name them with --task-name" in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_files_decide_what_a_run_is_and_test_files_do_not(place, tmp_path, monkeypatch, capsys):
+    shutil.copytree(place.runs / "classification", tmp_path / "run")
+    files = tmp_path / "files" / "reviews"
+    shutil.copytree(place.files / "reviews", files)
+    where = SimpleNamespace(**vars(place) | {"files": tmp_path / "files"})
+    command = [*words(where, "classification", tmp_path / "run"), "--test-file", str(files / "test.csv")]
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    assert finetune.main(command) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert finetune.main(["--output", str(tmp_path / "run")]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    (files / "dev.csv").write_text((files / "dev.csv").read_text() + "One more.,arts\n")
+    with pytest.raises(SystemExit) as left:
+        finetune.main(command)
+    assert left.value.code == 2
+    assert "holds a run with other settings (data: " in capsys.readouterr().err
+
+
+def test_pipes(place, monkeypatch, capsysbinary):
+    import io
+
+    lines = b'{"text": "Fine words.", "number": 7}\n\n{"text": "Others.", "number": 8}\n'
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
+    assert predict.main(["--run", str(place.runs / "classification"), "--input", "-", "--out", "-"]) == 0
+    rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
+    assert [(row["text"], row["number"]) for row in rows] == [("Fine words.", 7), ("Others.", 8)]
+    assert all(row["prediction"] in LABELS["classification"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--input": "{root}/nothing.csv"}, "nothing.csv does not exist; check the name"),
+        ({"--input": "{root}/files/questions/dev.tsv"}, "has no column 'text'; it has first, second, same; name one"),
+        ({"--out": "{root}/out.docx"}, "has none of the endings .jsonl, .ndjson, .csv, .tsv, .parquet"),
+        ({"--out": "{root}/starts.json"}, "has none of the endings"),
+        ({"--out": "{root}/files/questions/dev.tsv"}, "exists already; move it away"),
+        ({"--out": "{root}/none/out.csv"}, "none is not a directory; make it first"),
+        ({"--run": "{root}/runs/seeds"}, "holds several seeds or an ensemble; name one run, such as its seed-0"),
+        (
+            {"--run": "{root}/init"},
+            "(no settings.json); name the --output of pipeline.pretrain or pipeline.finetune",
+        ),
+        ({"--second-text-column": "more"}, "the run was trained on one text, column 'text'; drop it"),
+        ({"--choice-columns": "a"}, "the run was not trained on questions with choices; drop it"),
+        ({"--mask": "A [MASK]."}, "--mask needs a pre-training run"),
+        ({"--batch-size": "0"}, "0 is not at least 1"),
+        ({"--inputs": "x"}, "unknown argument --inputs; did you mean --input?"),
+    ],
+)
+def test_a_mistake_of_predict_is_one_line(place, tmp_path, capsys, change, message):
+    line = {
+        "--run": str(place.runs / "classification"),
+        "--input": str(place.files / "reviews" / "test.csv"),
+        "--out": str(tmp_path / "out.jsonl"),
+    } | {flag: value.format(root=place.root) for flag, value in change.items()}
+    assert predict.main([word for pair in line.items() for word in pair]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_column_called_as_a_prediction_is_refused(place, tmp_path, capsys):
+    source = own_files.write(tmp_path / "new.csv", {"text": ["a"], "probability": ["b"]})
+    line = ["--run", str(place.runs / "classification"), "--input", str(source), "--out", str(tmp_path / "out.csv")]
+    assert predict.main(line) == 2
+    assert capsys.readouterr().err == "error: the input has a column 'probability', as the output will; rename it\n"
+
+
+def test_a_damaged_record_of_the_task_is_one_line(place, tmp_path, capsys):
+    shutil.copytree(place.runs / "classification", tmp_path / "run")
+    path = tmp_path / "run" / "settings.json"
+    settings = json.loads(path.read_text())
+    for record, message in (
+        ({"labels": ["one"]}, "needs at least two labels; it has 1"),
+        ({"labels": "one"}, "own_task"),
+        ({"kind": "guess"}, "has kind"),
+    ):
+        path.write_text(json.dumps(settings | {"own_task": settings["own_task"] | record}))
+        assert export.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "export")]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1, error
+        assert message in error or "labels" in error
+    assert run_directory.read_settings(place.runs / "tagging")["own_task"]["kind"] == "tagging"

@@ -1,0 +1,135 @@
+"""One fine-tuning run as a user makes it, on two ranks: what it leaves, a lost rank, and a second start."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import transformers
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pipeline import finetune
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.model_export import best_checkpoint
+from pipeline.tasks import metrics
+from pipeline.tasks.files import reading
+from pipeline.tasks.predictions import Logits
+from pipeline.tasks.registry import TASKS
+from tests.pipeline.conftest import REPOSITORY, run
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, end_of, records, results, start_ranks, words
+from tests.pipeline.test_pretrain import await_step
+from tests.pipeline.workers.processes import free_port
+
+pytestmark = pytest.mark.slow
+
+SST2 = ("--steps", "40", "--eval-interval", "10", "--batch-size", "16", "--classifier-dropout", "0.1")
+
+
+@pytest.fixture(scope="module")
+def finished(data, tmp_path_factory):
+    """An undisturbed run on two ranks."""
+    output = tmp_path_factory.mktemp("run") / "sst2"
+    launcher = ["deepspeed", "--quiet", "--num_accelerators", 2, "--master_port", free_port(), "--module"]
+    return output, run(*launcher, "pipeline.finetune", *words(data, "sst2", output, *SST2))
+
+
+def test_a_run_leaves_what_it_promises(finished, data):
+    output, printed = finished
+    assert "warning" not in printed.stderr.lower()
+    found = results(output)
+    assert (found["task"], found["seed"], found["steps"]) == ("sst2", 0, 40)
+    assert found["examples"] == {"train": 96, "dev": 37, "test": 11}
+    assert found["hyperparameters"]["train_batch_size"] == 16
+    assert (output / "done").read_text() == "40\n"
+    dev = Logits.load(output / "logits" / "dev.npz")
+    examples = reading.read(TASKS["sst2"], str(data.glue))
+    assert dict(zip(dev.ids.tolist(), dev.labels.tolist())) == {one.id: one.label for one in examples["dev"]}
+    assert found["metrics"]["dev"] == metrics.compute(("accuracy",), dev.predictions(), dev.labels)
+    lines = (output / "submission" / "SST-2.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(11))]
+    evaluations = [record for record in records(output) if record["split"] == "eval"]
+    assert [record["step"] for record in evaluations] == [10, 20, 30, 40]
+    # The newest of the best evaluations is the result.
+    best = max(evaluations, key=lambda record: (record["accuracy"], record["step"]))
+    assert (found["best_step"], found["metrics"]["dev"]["accuracy"]) == (best["step"], best["accuracy"])
+    training = [record for record in records(output) if record["split"] == "train"]
+    assert training[-1]["loss"] < training[0]["loss"]
+    events = EventAccumulator(str(next((output / "tensorboard").iterdir())))
+    events.Reload()
+    assert {"train/loss", "train/accuracy", "train/learning_rate", "eval/accuracy"} <= set(events.Tags()["scalars"])
+
+
+def test_transformers_opens_the_export_and_agrees(finished, data):
+    output, _ = finished
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(output / "export").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(output / "export")
+    assert theirs.config.id2label == {0: "0", 1: "1"}
+    dev = Logits.load(output / "logits" / "dev.npz")
+    with torch.no_grad():
+        for example, logits in zip(reading.read(TASKS["sst2"], str(data.glue))["dev"], dev.logits):
+            reference = theirs(**tokenizer(example.first, return_tensors="pt")).logits[0]
+            np.testing.assert_allclose(logits, reference.numpy(), atol=1e-4)
+
+
+def assert_same_run(output, undisturbed):
+    """Metrics, results and weights are the same, bit for bit."""
+    assert records(output) == records(undisturbed)
+    assert results(output) == results(undisturbed)
+    expected = load_weights(best_checkpoint(undisturbed))
+    found = load_weights(best_checkpoint(output))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_lost_rank_ends_the_others_and_the_run_goes_on_bit_for_bit(finished, data, tmp_path):
+    output = tmp_path / "killed"
+    command = words(data, "sst2", output, *SST2)
+    ranks = start_ranks(2, command)
+    await_step(ranks[0], output, 10)
+    ranks[1].kill()
+    said, _ = ranks[0].communicate(timeout=60)
+    assert (ranks[0].returncode, ranks[1].wait()) == (69, -signal.SIGKILL), said
+    assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in said
+    assert not (output / "done").exists()
+    end_of(start_ranks(2, command))
+    assert_same_run(output, finished[0])
+
+
+def test_torchrun_starts_lost_ranks_again_and_the_run_goes_on_bit_for_bit(finished, data, tmp_path):
+    output = tmp_path / "elastic"
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
+    launcher += ["--max-restarts", "3", "-m", "pipeline.finetune"]
+    variables = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *launcher, *words(data, "sst2", output, *SST2)],
+        cwd=REPOSITORY, env=os.environ | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        await_step(process, output, 10)
+        ranks = {rank.environ().get("RANK"): rank for rank in psutil.Process(process.pid).children()}
+        ranks["1"].kill()
+        said, _ = process.communicate(timeout=240)
+    finally:
+        process.kill()  # where it has hung
+    assert process.returncode == 0, said
+    assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in said
+    assert "resuming from step" in said
+    assert_same_run(output, finished[0])
+
+
+def test_a_finished_run_has_nothing_left_to_do_and_another_one_is_refused(finished, data, monkeypatch, capsys):
+    output, _ = finished
+    be_no_rank(monkeypatch)
+    assert finetune.main(words(data, "sst2", output, *SST2)) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    for more, message in (
+        (("--steps", "41"), "hyperparameters.steps: 40 -> 41"),
+        (("--steps", "40", "--seeds", "2"), "holds a run of one seed"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            finetune.main(words(data, "sst2", output, *SST2, *more))
+        assert left.value.code == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""The pieces in the place of [MASK] are those of `transformers`' fill-mask on the export."""
+
+import json
+
+import pytest
+import torch
+import transformers
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, huggingface
+from pipeline import predict
+from pipeline.inference import fill_mask
+from tests.pipeline.sharing import runs
+
+TEXTS = [
+    "Bafilon [MASK] dolon.",
+    "Sara vi[MASK].",
+    "[MASK] kemist!",
+    "It ends with [MASK]",
+    "[MASK]",
+    "Two [MASK] words, [MASK]lon.",
+    "Side by side: [MASK][MASK] and [MASK] [MASK].",
+    "Café,  DOLON\t[MASK] ☃ wu.",
+    "☃[MASK]☃ ba [MASK]☃",
+]
+
+
+@pytest.fixture(scope="module")
+def small(corpus, tmp_path_factory):
+    """A model with random weights, its vocabulary, and its export."""
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    config = AlbertConfig.preset(
+        "albert-tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=64,
+        embedding_size=16, vocab_size=len(vocabulary), max_position_embeddings=32, initializer_range=0.5,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(config).eval()
+    directory = tmp_path_factory.mktemp("export")
+    huggingface.save(model, directory, corpus.vocabulary)
+    return model, vocabulary, directory
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_same_as_transformers(small, text):
+    model, vocabulary, directory = small
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    assert fill_mask.encode(vocabulary, text) == tokenizer(text)["input_ids"]
+    theirs = transformers.pipeline("fill-mask", str(directory), tokenizer=tokenizer, top_k=3)(text)
+    theirs = theirs if text.count("[MASK]") > 1 else [theirs]
+    mine = fill_mask.fill(model, vocabulary, text, 3)
+    assert len(mine) == len(theirs) == text.count("[MASK]")
+    for ours, reference in zip(mine, theirs):
+        assert [vocabulary.pieces.index(one.piece) for one in ours] == [one["token"] for one in reference]
+        assert [one.probability for one in ours] == pytest.approx([one["score"] for one in reference], abs=1e-5)
+
+
+def test_unknown_characters_beside_a_mask(small):
+    _, vocabulary, _ = small
+    ids = fill_mask.encode(vocabulary, "☃[MASK]☃ \ue000 vi")
+    assert ids.count(4) == 1
+    assert ids[ids.index(4) - 1] == ids[ids.index(4) + 1] == 1
+
+
+def test_mistakes(small):
+    model, vocabulary, _ = small
+    for text, message in (
+        ("No mask.", "the text 'No mask.' has no [MASK]; write it where a word is to be found"),
+        ("bafilon " * 40 + "[MASK]", "tokens, and the model 32 positions; shorten 'bafilon"),
+    ):
+        with pytest.raises(UserError) as error:
+            fill_mask.fill(model, vocabulary, text, 3)
+        assert message in str(error.value)
+
+
+def test_lines_for_people(small):
+    model, vocabulary, _ = small
+    one = fill_mask.lines("A [MASK].", fill_mask.fill(model, vocabulary, "A [MASK].", 2))
+    assert one[0] == "A [MASK]."
+    assert len(one) == 3
+    assert all(" %  " in line for line in one[1:])
+    two = fill_mask.lines("[MASK] [MASK]", fill_mask.fill(model, vocabulary, "[MASK] [MASK]", 1))
+    assert [line.strip() for line in two if "%" not in line] == ["[MASK] [MASK]", "[MASK] 1:", "[MASK] 2:"]
+    json.dumps([vars(one) for one in fill_mask.fill(model, vocabulary, "A [MASK].", 2)[0]])
+
+
+def test_a_run_without_its_vocabulary(corpus, tmp_path, capsys):
+    run = runs.pretraining(tmp_path / "run", corpus.vocabulary)
+    (run / "spiece.model").unlink()
+    assert predict.main(["--run", str(run), "--mask", "a [MASK]"]) == 2
+    assert "spiece.model does not exist; copy it from the run's export" in capsys.readouterr().err

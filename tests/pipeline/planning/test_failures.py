@@ -1,0 +1,82 @@
+"""The save interval: against the least of an exact cost, found by trying, and against numbers worked out by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from pipeline import plan
+from pipeline.planning.failures import Failures, best_interval, plan_failures
+from pipeline.planning.plan import make_plan
+from pipeline.planning.report import report
+from pipeline.planning.request import parser, resolve
+from tests.pipeline.conftest import REPOSITORY
+
+WORDS = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
+WORDS += ["--nodes", "8", "--gpu", "h100"]
+
+
+def seconds_per_second(interval: float, save: float, mean: float, restart: float) -> float:
+    """Time for a second of new steps if failures are a Poisson process, also during saves and restarts (Daly)."""
+    return mean * math.exp(restart / mean) * math.expm1((interval + save) / mean) / interval
+
+
+@pytest.mark.parametrize(("save", "mean"), [(3.0, 900_000.0), (60.0, 36_000.0), (300.0, 7_200.0), (600.0, 3_600.0)])
+def test_no_other_interval_costs_less(save: float, mean: float) -> None:
+    found = best_interval(save, mean)
+    tried = np.geomspace(found / 20, found * 20, 4001)
+    costs = [seconds_per_second(interval, save, mean, restart=100.0) for interval in tried]
+    assert found == pytest.approx(tried[int(np.argmin(costs))], rel=0.02)
+    assert seconds_per_second(found, save, mean, 100.0) <= 1.0001 * min(costs)
+    if save < mean / 1000:
+        assert found == pytest.approx(math.sqrt(2 * save * mean), rel=0.05), "Young's"
+
+
+def test_saves_that_take_longer_than_nodes_live() -> None:
+    assert best_interval(100.0, 50.0) == 50.0
+    assert best_interval(100.0, 20.0) == 20.0
+
+
+def test_the_plan_of_failures_by_hand() -> None:
+    # 10 nodes, each every 1000 hours: one in 100 hours. Young: sqrt(2 * 20 s * 360,000 s) = 3,795 s; Daly: 3,781 s.
+    found = plan_failures(Failures(1000.0, 20.0, 60.0), 10, step_seconds=10.0, steps=72_000, checkpoint_bytes=1.0)
+    assert found.job_hours == 100.0
+    assert found.interval_steps == 378
+    assert found.interval_seconds == 3780.0
+    assert found.lost_seconds == 1890.0
+    assert found.failures == pytest.approx(2.0)  # 200 hours
+    assert found.saving_share == pytest.approx(20 / 3800)
+    assert found.lost_share == pytest.approx((1890 + 60) / 360_000)
+
+
+def test_the_plan_prints_it() -> None:
+    wanted = resolve(parser().parse_all([*WORDS, "--mtbf-hours", "2000", "--save-seconds", "30"]))
+    found = make_plan(wanted)
+    assert found.failures is not None
+    printed = report(found)
+    assert "a node fails every 2,000 hours: one of 8 every 250.0 hours, 0.14 times in this run" in printed
+    assert f"save every {found.failures.interval_steps:,} steps, 2.0 hours (Young/Daly): a save takes 30.0 s" in printed
+    assert "a lost node costs 61 minutes of steps on average and 180 s of restart and warm-up" in printed
+    assert found.failures.interval_steps * found.step.total == pytest.approx(best_interval(30.0, 900_000.0), rel=1e-3)
+    assumed = make_plan(resolve(parser().parse_all([*WORDS, "--mtbf-hours", "2000"]))).failures
+    assert assumed is not None
+    assert assumed.save_seconds == pytest.approx(12 * found.parameters / 1e9)
+    assert "Young" not in report(make_plan(resolve(parser().parse_all(WORDS))))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--mtbf-hours", "0"], "--mtbf-hours 0 is not above 0"),
+        (["--mtbf-hours", "nan"], "--mtbf-hours nan is not above 0"),
+        (["--save-seconds", "3"], "no effect without --mtbf-hours"),
+        (["--mtbf-hours", "5", "--restart-seconds", "inf"], "--restart-seconds inf is not above 0 and finite"),
+    ],
+)
+def test_mistakes_are_one_line(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan.main([*WORDS, *more]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    with pytest.raises(UserError, match=message):
+        raise UserError(error)

@@ -1,0 +1,483 @@
+"""The plan against what real engines hold, and against sums worked out by hand."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from model import AlbertConfig
+from model.flops import executed_flops, forward_flops, model_flops
+from model.parameter_counts import parameter_counts
+from pipeline import plan
+from pipeline.data.collate import BatchShape
+from pipeline.engine.machine.hardware import GPUS, Cluster
+from pipeline.planning import memory as plan_memory
+from pipeline.planning import time as plan_time
+from pipeline.planning.memory import MemorySettings
+from pipeline.planning.plan import alternatives, fastest, make_plan
+from pipeline.planning.report import report, warnings_of
+from pipeline.planning.request import PlanRequest, parser, resolve
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.plan_cases import BUCKET, Case, measure_all
+
+pytestmark = pytest.mark.slow
+
+KINDS = ("weights", "gradients", "optimizer", "activations")
+BASE = [Case("albert-base", stage, "bf16", rows=1) for stage in range(4)]
+TINY = [Case("albert-tiny", stage, "bf16") for stage in range(4)]
+CASES = {
+    1: [
+        *TINY,
+        *BASE,
+        *(Case("albert-tiny", stage, "fp32") for stage in range(4)),
+        Case("albert-tiny", 1, "bf16", checkpointing="layer"),
+        Case("albert-base", 1, "bf16", rows=1, checkpointing="layer"),
+        Case("albert-base", 1, "bf16", rows=1, checkpointing="ffn"),
+        Case("albert-base", 1, "fp32", rows=1, dropout=0.1),
+    ],
+    2: [
+        *TINY,
+        *BASE,
+        *(Case("albert-base", stage, "bf16", rows=1, accumulation=1) for stage in (1, 2)),
+        *(Case("albert-tiny", stage, "bf16", accumulates="fp32") for stage in (1, 2, 3)),
+    ],
+    4: [*TINY, *BASE],
+}
+
+
+def engine(case: Case, world: int) -> MemorySettings:
+    return MemorySettings(
+        case.precision, case.stage, world, case.checkpointing, case.accumulation, case.accumulates, bucket=BUCKET
+    )
+
+
+def predicted(case: Case, world: int) -> plan_memory.Memory:
+    shape = BatchShape(case.length, 1, case.predictions)
+    return plan_memory.memory(case.config, case.rows, shape, engine(case, world))
+
+
+@pytest.mark.parametrize("world", CASES)
+def test_memory_is_within_a_tenth_of_what_engines_hold(world: int, tmp_path: Path) -> None:
+    for case, held in processes.run(world, measure_all, CASES[world], scratch=tmp_path).items():
+        expected = asdict(predicted(case, world))
+        for kind in KINDS:
+            assert expected[kind] == pytest.approx(held[kind], rel=0.1), (case, kind)
+        assert held["buckets"] == plan_memory.bucket_bytes(engine(case, world)), case
+        if world > 1:
+            passes = plan_time.passes(case.stage, case.accumulation)
+            assert held["passes"] == pytest.approx(passes, rel=0.1), case
+
+
+def test_a_rank_holds_whole_the_tensors_that_its_slices_cut() -> None:
+    # 10 elements in two slices of 5: tensors of 4, 3 and 3. Slice 0 has the first and part of the second: 7.
+    # Slice 1 has the second and the third: 6, and of the other group, in slices of 1, an element more.
+    assert plan_memory.elements_in_slice([[4, 3, 3]], 2) == 7
+    assert plan_memory.elements_in_slice([[4, 3, 3], [1, 1]], 2) == 8
+    assert plan_memory.elements_in_slice([[4, 3, 3]], 1) == 10
+    assert plan_memory.elements_in_slice([[1]], 4) == 1
+
+
+XXLARGE = AlbertConfig.preset("albert-xxlarge")
+ROW = BatchShape(512, pairs=1, predictions=77)
+
+
+def test_arithmetic_by_hand() -> None:
+    # 12 * 512 * 2 * (4 * 4096^2 + 2 * 4096 * 16384) + 4 * 12 * 512^2 * 4096 + 2 * 512 * 128 * 4096
+    #   + 77 * (2 * 4096 * 128 + 2 * 128 * 30000) + 2 * 4096^2
+    forward = 2_473_901_162_496 + 51_539_607_552 + 536_870_912 + 672_100_352 + 33_554_432
+    assert forward_flops(XXLARGE, 512, 77).total == forward
+    assert model_flops(XXLARGE, 512, 77) == 3 * forward == pytest.approx(7.58e12, rel=1e-3)
+    # With whole blocks recomputed only projection, heads and pooler run three times instead of four.
+    assert executed_flops(XXLARGE, 512, 77, "layer") == 4 * forward - 536_870_912 - 672_100_352 - 33_554_432
+    ffn = 12 * 512 * 4 * 4096 * 16384
+    assert executed_flops(XXLARGE, 512, 77, "ffn") == 3 * forward + ffn
+    # 6 blocks of 10 tokens; projection, head and pooler, which E = H and a missing sentence head leave out
+    blocks, head = 6 * 10 * 2 * (4 * 64 + 2 * 128) + 4 * 6 * 100 * 8, 3 * (2 * 8 * 4 + 2 * 4 * 50)
+    assert forward_flops(small(), 10, 3).total == blocks + 2 * 10 * 4 * 8 + head + 2 * 64
+    head = 3 * (2 * 8 * 8 + 2 * 8 * 50)
+    assert forward_flops(small(embedding_size=8, sentence_head=None), 10, 3).total == blocks + head
+    assert model_flops(AlbertConfig.preset("bert-large"), 512, 77) == pytest.approx(1.02e12, rel=0.01)
+
+
+@pytest.mark.parametrize(("checkpointing", "most", "least"), [("none", 0.85e9, 0.8e9), ("layer", 0.13e9, 0.11e9)])
+def test_xxlarge_keeps_little_for_a_row(checkpointing: str, most: float, least: float) -> None:
+    engine = MemorySettings("bf16", 1, 64, checkpointing)
+    per_row = [
+        plan_memory.activation_bytes(XXLARGE, rows, ROW, engine)
+        + plan_memory.block_bytes(XXLARGE, rows * 512, 2)
+        - plan_memory.block_bytes(XXLARGE, rows * 512, 2, checkpointing)
+        for rows in (1, 2)
+    ]
+    assert least < per_row[1] - per_row[0] < most
+
+
+def test_states_of_xxlarge_by_hand() -> None:
+    # 223,158,450 parameters: 2 bytes of weights, 2 of gradients, 12 of fp32 weights and moments: 3.57 GB.
+    assert parameter_counts(XXLARGE).total == 223_158_450
+    weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, MemorySettings("bf16", 0, 8))
+    assert (weights, gradients, optimizer) == (446_316_900, 446_316_900, 2_677_901_400)
+    weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, MemorySettings("fp16", 3, 8, max_live=0))
+    assert (weights, gradients, optimizer) == (446_316_900 / 8, 446_316_900 / 8, 2_677_901_400 / 8)
+
+
+def test_states_depend_on_stage_accumulation_and_ranks() -> None:
+    whole = 446_316_900
+    for stage, accumulation, world, weights in ((1, 1, 8, whole), (3, 1, 8, whole / 8 + whole), (3, 1, 1, whole)):
+        found = plan_memory.parameter_bytes(XXLARGE, MemorySettings("bf16", stage, world, accumulation=accumulation))
+        assert (found[0], found[2]) == (weights, 12 * 223_158_450 / world)
+    once, twice, sliced = (
+        plan_memory.parameter_bytes(XXLARGE, MemorySettings("bf16", stage, 8, accumulation=accumulation))[1]
+        for stage, accumulation in ((1, 1), (1, 2), (2, 2))
+    )
+    assert whole / 8 <= once == sliced < twice == whole
+    weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, MemorySettings("fp32", 0, 8))
+    assert (weights, gradients, optimizer) == (2 * whole, 2 * whole, 4 * whole)
+    offloaded = plan_memory.memory(XXLARGE, 1, ROW, MemorySettings("bf16", 1, 8, offload=True))
+    assert offloaded.optimizer == 0
+
+
+def small(**fields: object) -> AlbertConfig:
+    """Three layers of two blocks: H 8, FFN 16, E 4, V 50."""
+    usual = {"vocab_size": 50, "embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 3, "inner_group_num": 2}
+    usual |= {"num_attention_heads": 2, "intermediate_size": 16, "hidden_dropout_prob": 0.0}
+    return AlbertConfig(**{**usual, **fields})
+
+
+@pytest.mark.parametrize(
+    ("config", "precision", "checkpointing", "expected"),
+    [
+        # 2 rows of 10 tokens, 3 predictions and 2 pairs: 6 blocks, 2 fused projections, embeddings, head, pooler.
+        # A block's attention keeps 7 * 8 numbers and 8 bytes of statistics a token, its feed-forward 8 + 2 * 16 and 8.
+        (small(), "bf16", "none", 6 * 20 * (120 + 88) + 2 * 3 * 8 * 9 * 2 + 20 * 40 + 6 * 240 + 4 * 32),
+        (small(), "fp32", "none", 6 * 20 * (232 + 168) + 2 * 3 * 8 * 9 * 4 + 20 * 56 + 6 * 280 + 4 * 64),
+        (small(), "bf16", "ffn", 6 * 20 * 120 + 864 + 800 + 1440 + 128),
+        (small(), "bf16", "layer", 6 * 20 * 16 + 864 + 800 + 1440 + 128),
+        # A byte for each number that dropout may take: 8 twice a block, 4 of the embeddings.
+        (small(hidden_dropout_prob=0.1), "bf16", "none", 6 * 20 * (128 + 96) + 864 + 20 * 44 + 1440 + 128),
+        # E = H: no projection keeps its input; no sentence head: no pooler.
+        (small(embedding_size=8, sentence_head=None), "bf16", "none", 24960 + 864 + 20 * 40 + 6 * (32 * 2 + 200)),
+    ],
+)
+def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing: str, expected: int) -> None:
+    engine = MemorySettings(precision, 1, 1, checkpointing)
+    assert plan_memory.activation_bytes(config, 2, BatchShape(10, pairs=2, predictions=3), engine) == expected
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        # Of 1000 parameters. Logits and their gradient: 6 * 50 * (2 + 4) bytes in 16 bits, 6 * 50 * 8 in fp32.
+        (MemorySettings("fp32", 0, 1), 2400),
+        (MemorySettings("fp32", 0, 4), 4000),  # the copy of the gradients that is reduced is more than the logits
+        (MemorySettings("bf16", 0, 4), 4000),  # and so are the fp32 gradients of the update
+        (MemorySettings("bf16", 1, 4, bucket=300), 1800 + 600),
+        (MemorySettings("bf16", 1, 4, bucket=300, overlap=True), 1800 + 1200),
+        (MemorySettings("bf16", 2, 4, bucket=3000), 2000 + 6000),  # the bucket is whole, the copy only what is in it
+        (MemorySettings("bf16", 3, 4, bucket=300, overlap=True), 1800 + 600),  # stage 3 has one bucket
+        (MemorySettings("bf16", 3, 1, bucket=300), 4000 + 600),  # and keeps it during the update,
+        (MemorySettings("bf16", 2, 1, bucket=300), 4000),  # where stage 2 has none
+        (MemorySettings("bf16", 1, 4, "layer", bucket=300), 20 * (208 - 16) + 1800 + 600),
+        (MemorySettings("bf16", 1, 4, "ffn", bucket=300), 20 * 88 + 1800 + 600),
+    ],
+)
+def test_buffers_by_hand(engine: MemorySettings, expected: int) -> None:
+    assert plan_memory.buffer_bytes(small(), 1000, 2, BatchShape(10, pairs=2, predictions=3), engine) == expected
+
+
+@pytest.mark.parametrize(("width", "percent"), [(768, 30), (1024, 40), (2048, 50), (4096, 50)])
+def test_the_assumed_speed_grows_with_the_width(width: int, percent: int) -> None:
+    config = AlbertConfig(hidden_size=width, num_attention_heads=8)
+    speed = plan_time.assumed_speed(config, 1000.0)
+    assert speed.tflops == pytest.approx(10 * percent)
+    assert speed.source == f"assumed: {percent} % of 1000 TFLOP/s at width {width}"
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "ffn", "layer"])
+@pytest.mark.parametrize("gigabytes", [1, 5, 40, 80])
+def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, gigabytes: int) -> None:
+    engine = MemorySettings("fp16", 1, 8, checkpointing, bucket=224_000_000)
+    rows = plan_memory.largest_micro_batch(XXLARGE, ROW, engine, gigabytes * 1e9)
+    assert plan_memory.memory(XXLARGE, rows + 1, ROW, engine).total > gigabytes * 1e9
+    assert rows == 0 or plan_memory.memory(XXLARGE, rows, ROW, engine).total <= gigabytes * 1e9
+    assert (rows == 0) == (gigabytes == 1)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "stage", "accumulation", "seconds"),
+    [
+        # 1e9 parameters in bf16 are 2e9 bytes; links 450e9 B/s, network 3200 Gbit/s = 400e9 B/s, 80 % of both reached.
+        (1, 1, 1, 4, 0.0),
+        (1, 8, 1, 4, 3 * 7 / 8 * 2e9 / 360e9),
+        (1, 8, 2, 4, 9 * 7 / 8 * 2e9 / 360e9),
+        (1, 8, 3, 4, 8 * 7 / 8 * 2e9 / 360e9),
+        (8, 1, 0, 1, 2 * 7 / 8 * 2e9 / 320e9),
+        (2, 8, 1, 1, 3 * 15 / 16 * 2e9 / 320e9),  # a ring over 16 GPUs; the network is slower than the links
+    ],
+)
+def test_seconds_in_collectives(nodes: int, gpus: int, stage: int, accumulation: int, seconds: float) -> None:
+    cluster = Cluster(GPUS["h100"], nodes, gpus)
+    assert plan_time.collective_seconds(10**9, "bf16", stage, accumulation, cluster) == pytest.approx(seconds)
+
+
+def test_a_gpu_alone_on_its_node_waits_for_the_network_only() -> None:
+    # L40S: links 32e9 B/s, network 400 Gbit/s = 50e9 B/s
+    found = plan_time.collective_seconds(10**9, "bf16", 0, 1, Cluster(GPUS["l40s"], 2, 1))
+    assert found == pytest.approx(2 * 1 / 2 * 2e9 / (0.8 * 50e9))
+
+
+@pytest.mark.parametrize(("collectives", "warns"), [(0.19, False), (0.21, True)])
+def test_more_than_a_fifth_of_a_step_is_network_bound(collectives: float, warns: bool) -> None:
+    found = replace(make_plan(request()), step=plan_time.StepTime(1 - collectives, collectives))
+    assert any("network-bound" in warning for warning in warnings_of(found)) is warns
+
+
+def request(*more: str, gpu: str = "h100", model: str = "albert-xxlarge", config: str = "xxlarge") -> PlanRequest:
+    command = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / f"{config}.json"), "--gpu", gpu]
+    return resolve(parser().parse_all([*command, *more]))
+
+
+def test_time_and_cost_follow_from_the_speed() -> None:
+    wanted = replace(request("--nodes", "2"), speed=plan_time.Speed(500.0, "given"))
+    found = make_plan(wanted)
+    # 256 rows a GPU, 7.58 TFLOP each
+    computing = 256 * model_flops(XXLARGE, 512, 77) / 500e12
+    assert found.step.computing == pytest.approx(computing)
+    assert found.step.total == computing + found.step.collectives
+    assert found.tokens_per_second == pytest.approx(4096 * 512 / found.step.total)
+    assert found.mfu == pytest.approx(500 / 989 * computing / found.step.total)
+    assert found.days == pytest.approx(125_000 * found.step.total / 86400)
+    assert found.gpu_hours == pytest.approx(found.days * 24 * 16)
+    assert found.checkpoint_bytes == 7 * 12 * 223_158_450
+    assert found.data_bytes == pytest.approx(2 * 16e9 / 4.5)
+    assert found.usable_memory == 0.92 * 80 * 2**30
+
+
+def test_the_json_decides_about_memory(tmp_path: Path) -> None:
+    config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
+    zero = {"stage": 3, "reduce_bucket_size": 7, "overlap_comm": True, "stage3_max_live_parameters": 9}
+    zero["offload_optimizer"] = {"device": "cpu"}
+    more = {"zero_optimization": zero, "data_types": {"grad_accum_dtype": "fp32"}}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | more | {"zero_force_ds_cpu_optimizer": False}))
+    wanted = request("--deepspeed_config", str(path), "--activation-checkpointing", "ffn")
+    assert wanted.memory_settings == MemorySettings(
+        "fp16", 3, 8, "ffn", 32, "fp32", bucket=7, overlap=True, max_live=9, offload=True
+    )
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": 2}}))
+    assert request("--deepspeed_config", str(path)).memory_settings == MemorySettings("fp16", 2, 8, accumulation=32)
+    assert request("--objective", "mlm").model.sentence_head is None
+
+
+def test_more_predictions_cost_more_time_and_memory() -> None:
+    usual, more = request(), request("--mask-probability", "0.3")
+    assert (usual.shape.predictions, more.shape.predictions) == (77, 154)
+    plans = make_plan(usual), make_plan(more)
+    flops = [model_flops(XXLARGE, 512, predictions) for predictions in (77, 154)]
+    assert plans[1].step.computing / plans[0].step.computing == pytest.approx(flops[1] / flops[0])
+    assert plans[1].memory.activations > plans[0].memory.activations
+
+
+def test_a_smaller_batch_takes_as_many_more_steps() -> None:
+    assert request("--nodes", "2").steps == 125_000
+    assert request("--gpus-per-node", "2", model="albert-tiny", config="tiny").steps == 125_000 * 64
+
+
+def test_recomputing_costs_time_and_no_mfu_of_its_own() -> None:
+    plain, again = (make_plan(request("--activation-checkpointing", what)) for what in ("none", "layer"))
+    assert again.step.computing / plain.step.computing == pytest.approx(4 / 3, rel=1e-3)
+    assert again.mfu < plain.mfu
+    assert again.memory.activations < 0.2 * plain.memory.activations
+    assert again.largest_micro_batch > 2 * plain.largest_micro_batch
+
+
+def test_what_does_not_fit_or_waits_for_the_network_is_said() -> None:
+    assert warnings_of(make_plan(request())) == []
+    (warning,) = warnings_of(make_plan(request(gpu="t4")))
+    assert "do not fit into the usable" in warning
+    assert "at most" in warning
+    (warning,) = warnings_of(make_plan(request("--nodes", "32", "--network-gbit", "10")))
+    assert "network-bound" in warning
+
+
+def test_the_proposal_is_the_fastest_of_those_that_fit() -> None:
+    wanted = request("--nodes", "16", gpu="v100")
+    best = fastest(wanted)
+    assert best is not None
+    assert best.fits
+    engine = best.request.engine
+    assert engine.micro_batch_size * engine.accumulation_steps == 32
+    everything = [make_plan(other) for other in alternatives(wanted)]
+    assert {found.request.checkpointing for found in everything} == {"none", "ffn", "layer"}
+    assert {found.request.engine.zero_stage for found in everything} == {1, 2, 3}  # stage 0 is wrong in fp16
+    assert best.step.total <= 1.01 * min(found.step.total for found in everything if found.fits)
+    assert "fastest that fits" in report(make_plan(wanted))
+    # Stage 3 sends less than stage 1, but too little less to count: 8 passes in 4 micro-steps, 2 in one, 3 at stage 1.
+    near = fastest(request("--nodes", "8"))
+    assert near is not None
+    assert (near.request.engine.zero_stage, near.request.engine.micro_batch_size) == (1, 64)
+    slow = fastest(request("--nodes", "8", "--network-gbit", "25"))
+    assert slow is not None
+    assert slow.request.engine.zero_stage == 3
+
+
+def test_empty_rows_cost_time_and_are_not_counted_as_work() -> None:
+    # 56 GPUs: at most 74 rows on a GPU, in 5 micro-steps of 15. 4096 of 4200 rows are real.
+    whole, uneven = make_plan(request("--nodes", "8")), make_plan(request("--nodes", "7"))
+    engine = uneven.request.engine
+    assert (engine.micro_batch_size, engine.accumulation_steps, engine.empty_rows) == (15, 5, 104)
+    assert uneven.step.computing / whole.step.computing == pytest.approx(75 / 64)
+    assert uneven.empty_seconds == pytest.approx(uneven.step.computing * 104 / 4200)
+    assert uneven.tokens_per_second == pytest.approx(4096 * 512 / uneven.step.total)
+    assert uneven.mfu / whole.mfu == pytest.approx(4096 / 4200, rel=1e-2)
+    printed = report(uneven)
+    assert "batch: 4096 rows of 512 = 15 x 5 accumulated x 56 GPUs - 104 empty (2.5 % of the computation)" in printed
+    assert f"of the step {1000 * uneven.empty_seconds:.1f} ms go to empty rows" in printed
+    assert "largest micro-batch that fits: 93, which divides the batch into 74 x 1 accumulated" in printed
+    assert "fastest that fits: micro-batch 74" in printed
+    assert "empty rows\n" not in report(whole)
+
+
+def test_every_even_division_is_compared() -> None:
+    wanted = request("--nodes", "7")
+    # 74 rows in 1, 2, 3, ... micro-steps
+    assert wanted.micro_batches == sorted({-(-74 // steps) for steps in range(1, 75)})
+    assert [wanted.micro_step_count(size) for size in (74, 37, 36, 1)] == [1, 2, 3, 74]
+
+
+def test_nothing_is_proposed_that_pretrain_refuses(tmp_path: Path) -> None:
+    config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
+    path = tmp_path / "config.json"
+
+    def stages(**changes: object) -> set[int]:
+        path.write_text(json.dumps(config | {"fp16": {"enabled": False}, "bf16": {"enabled": True}} | changes))
+        wanted = request("--deepspeed_config", str(path))
+        return {found.engine.zero_stage for found in alternatives(wanted)}
+
+    assert stages() == {0, 1, 2, 3}
+    assert stages(data_types={"grad_accum_dtype": "fp32"}) == {1, 2, 3}  # DeepSpeed cannot, at stage 0
+    assert stages(optimizer={"type": "Adam", "params": {"lr": 1e-3}}) == {0, 1, 2, 3}
+    assert stages(optimizer={"type": "Adam", "params": {"lr": 1e-3, "torch_adam": False}}) == {1, 2, 3}
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": 0}}))
+    with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
+        request("--deepspeed_config", str(path))
+
+
+def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
+    row = {"model": "albert-xxlarge", "precision": "fp16", "system": "this", "text": "full rows", "micro_batch": 32}
+    rows = [row | {"tflops": 500.0}, row | {"tflops": 600.0, "micro_batch": 64}]
+    rows += [row | {"tflops": 900.0, "text": "natural length"}, row | {"tflops": 950.0, "model": "albert-base"}]
+    rows += [row | {"system": "transformers"}]
+    result = {"format": "train_step 1", "device": "cuda", "date": "2026-01-01", "measurements": rows}
+    result |= {"hardware": {"name": "NVIDIA H100 80GB HBM3"}}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(result))
+    assert request("--benchmark", str(path)).speed.tflops == 600.0
+    assert warnings_of(make_plan(request("--benchmark", str(path)))) == []
+    (warning,) = warnings_of(make_plan(request("--benchmark", str(path), gpu="h200")))
+    assert warning == "the speed was measured on NVIDIA H100 80GB HBM3, not on H200 141 GB"
+    assert "micro-batch 64" in request("--benchmark", str(path)).speed.source
+    with pytest.raises(UserError, match="no measurement of albert-xxlarge in bf16"):
+        request("--benchmark", str(path), "--precision", "bf16")
+    path.write_text(json.dumps(result | {"device": "cpu"}))
+    with pytest.raises(UserError, match="is no GPU"):
+        request("--benchmark", str(path))
+    path.write_text("{}")
+    with pytest.raises(UserError, match="no result of benchmarks"):
+        request("--benchmark", str(path))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--gpu", "h1000"], "h1000.*choose one of"),
+        (["--model", "albert-xxxlarge"], "albert-xxlarge"),
+        (["--nodes", "0"], "not at least 1"),
+        (["--network-gbit", "0"], "not above 0"),
+        (["--mask-probability", "1.5"], "mask_probability is 1.5"),
+        (["--deepspeed_config", "missing.json"], "missing.json"),
+        (["--precision", "bf16", "--gpu", "v100"], "does not have it"),
+        (["--benchmark", "missing.json"], "missing.json does not exist"),
+        (["--gpuss-per-node", "3"], "did you mean --gpus-per-node"),
+    ],
+)
+def test_mistakes_are_one_line(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
+    assert plan.main([*command, "--gpu", "h100", *more]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    with pytest.raises(UserError, match=message):
+        raise UserError(error)
+
+
+@pytest.mark.parametrize(("price", "line"), [("2.5", "cost: 5,473 at 2.5 for a GPU-hour"), ("0", "cost: 0 at 0 for")])
+def test_a_price_adds_the_cost(price: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", "albert-xxlarge", "--deepspeed_config", "ds_configs/xxlarge.json", "--nodes", "8"]
+    assert plan.main([*words, "--gpu", "h100", "--price-per-gpu-hour", price]) == 0
+    assert line in capsys.readouterr().out  # 2,189 GPU-hours
+    assert plan.main([*words, "--gpu", "h100"]) == 0
+    assert "cost" not in capsys.readouterr().out
+    assert plan.main([*words, "--gpu", "h100", "--price-per-gpu-hour", "-1"]) == 2
+
+
+def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
+    assert plan.main([*command, "--nodes", "8", "--gpus-per-node", "8", "--gpu", "h100"]) == 0
+    printed = capsys.readouterr().out
+    for part in (
+        "albert-xxlarge, 223,158,450 parameters",
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "buffers",
+        "largest micro-batch that fits: 93, which divides the batch into 64 x 1 accumulated",
+        "assumed",
+        "in collectives",
+        "MFU",
+        "GPU-hours",
+        "checkpoints",
+        "fastest that fits",
+    ):
+        assert part in printed, part
+
+
+def test_the_largest_micro_batch_is_found_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the memory bends, and for millions of rows: compared with a function that is known."""
+    calls: list[int] = []
+
+    def bent_at(limit: int) -> Callable[..., plan_memory.Memory]:
+        def bent(config: object, rows: int, shape: object, settings: object) -> plan_memory.Memory:
+            calls.append(rows)
+            return plan_memory.Memory(float(rows) if rows <= limit else 1e9 + rows, 0.0, 0.0, 0.0, 0.0)
+
+        return bent
+
+    for limit in (0, 1, 2, 3, 10, 999, 1_000_000):
+        monkeypatch.setattr(plan_memory, "memory", bent_at(limit))
+        calls.clear()
+        assert plan_memory.largest_micro_batch(None, None, None, 5e6) == limit  # type: ignore[arg-type]
+        assert len(calls) < 60
+
+
+@pytest.mark.parametrize(
+    ("batch", "words", "message"),
+    [
+        (10**30, [], "train_batch_size is 1000000000000000000000000000000; it must be a whole number"),
+        (4096, ["--model-args", "num_hidden_layers=1000000000"], "num_hidden_layers is 1000000000"),
+        (4096, ["--steps", "9" * 400], "is not at least 1 and at most 1000000000"),
+        (4096, ["--text-gb", "inf"], "--text-gb inf is not above 0 and finite"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_end_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: int, words: list[str], message: str
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"train_batch_size": batch, "optimizer": {"type": "Lamb", "params": {"lr": 0.001}}}))
+    assert plan.main(["--model", "albert-base", "--deepspeed_config", str(path), "--gpu", "h100", *words]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,290 @@
+"""--init: the first loss is that of `transformers`, new heads are named, and what does not fit is refused."""
+
+import fcntl
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from sentencepiece import sentencepiece_model_pb2
+from torch.nn.functional import cross_entropy
+
+from common.errors import UserError
+from data_prep.format.shards import read_manifest
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, huggingface
+from model.layers.heads import IGNORED_LABEL
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.initial_weights import fill, read_initial_weights
+from pipeline.data.mixture import training_step
+from pipeline.pretraining import command, settings
+from tests.pipeline.conftest import data_prep
+from tests.pipeline.pretraining import trained_models
+
+pytestmark = pytest.mark.slow
+
+CONFIG = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
+
+
+@pytest.fixture
+def start(corpus, tmp_path):
+    """Checks a command line that starts from a directory, with further flags; the settings."""
+
+    def check(init, *flags, data=corpus.train, output="run"):
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps(CONFIG))
+        words = ["--init", init, "--data", data, "--deepspeed_config", config, "--output", tmp_path / output]
+        prepared = command.prepare(settings.parse([str(word) for word in (*words, "--steps", 4, *flags)]), 1)
+        return prepared.runs[0]
+
+    return check
+
+
+def first_batch(found):
+    vocabulary = Vocabulary.load(found.data[0] / "spiece.model")
+    training, _ = command._open_data(found, vocabulary)
+    (batch,) = training_step(training, 0, 0, 1, 4, 4)
+    return type(batch)(*map(torch.from_numpy, batch))
+
+
+def reference_loss(model, batch):
+    """The loss of `transformers` over the pairs of packed rows, each pair alone, each mean over the batch."""
+    sums, counts = [0.0, 0.0], [0, 0]
+    for row in range(len(batch.input_ids)):
+        labels = torch.full_like(batch.input_ids[row], IGNORED_LABEL)
+        used = batch.masked_labels[row] != IGNORED_LABEL
+        labels[batch.masked_positions[row][used]] = batch.masked_labels[row][used]
+        for pair in range(int(batch.sequence_ids[row].max()) + 1):
+            here = batch.sequence_ids[row] == pair
+            output = model(batch.input_ids[row, here][None], token_type_ids=batch.token_type_ids[row, here][None])
+            sentence_logits = output[1]
+            for number, (logits, expected) in enumerate(
+                ((output[0][0], labels[here]), (sentence_logits, batch.sentence_labels[row, pair][None]))
+            ):
+                sums[number] += float(cross_entropy(logits, expected, ignore_index=IGNORED_LABEL, reduction="sum"))
+                counts[number] += int((expected != IGNORED_LABEL).sum())
+    assert min(counts) > 0
+    return sums[0] / counts[0] + sums[1] / counts[1]
+
+
+@pytest.mark.parametrize(("kind", "pickled"), [("albert", False), ("albert", True), ("bert", False)])
+def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tmp_path):
+    reference = getattr(trained_models, kind)(corpus.vocabulary)
+    found = start(trained_models.publish(reference, tmp_path / "published", corpus.vocabulary, pickled))
+    assert found.objective == {"albert": "sop", "bert": "nsp"}[kind]
+    batch = first_batch(found)
+    model = AlbertForPreTraining(found.model)
+    assert command._fill(model, found) == []
+    with torch.no_grad():
+        output = model(**batch._asdict())
+        ours = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
+        assert float(ours) == pytest.approx(reference_loss(reference, batch), abs=1e-5)
+
+
+def test_the_preset_may_be_named_and_is_compared(corpus, start, tmp_path):
+    directory = trained_models.publish(trained_models.bert(corpus.vocabulary), tmp_path / "bert", corpus.vocabulary)
+    sizes = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=48")
+    same = ("--model", "bert-base", "--model-args", *sizes, "embedding_size=32")
+    with pytest.raises(UserError, match="hidden_act is gelu there and gelu_new here; leave --model and these"):
+        start(directory, *same)
+    found = start(directory, *same, "hidden_act=gelu")
+    assert found.model.hidden_dropout_prob == 0.1  # of the preset, because it is named
+    assert start(directory, output="other").model.hidden_dropout_prob == 0.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--model", "albert-base"), "embedding_size is 16 there and 128 here, hidden_size is 32 there and 768 here"),
+        (("--model-args", "num_hidden_layers=3"), "num_hidden_layers is 2 there and 3 here"),
+        (("--model-args", "parameter_sharing=none"), "parameter_sharing is all there and none here"),
+        (("--model-args", "hidden_size=64"), "hidden_size is 32 there and 64 here"),
+        (("--model-args", "max_position_embeddings=64"), "64 is less than the 96 of --init"),
+    ],
+)
+def test_another_architecture_is_refused_with_what_differs(flags, message, corpus, start, tmp_path):
+    model = trained_models.albert(corpus.vocabulary, positions=96)
+    directory = trained_models.publish(model, tmp_path / "albert", corpus.vocabulary)
+    with pytest.raises(UserError, match=message) as error:
+        start(directory, *flags)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_as_many_groups_as_layers_is_no_other_sharing(corpus, start, tmp_path):
+    model = trained_models.albert(corpus.vocabulary, num_hidden_groups=2)
+    directory = trained_models.publish(model, tmp_path / "groups", corpus.vocabulary)
+    found = start(directory, "--model-args", "parameter_sharing=none", "num_hidden_groups=1")
+    assert command._fill(AlbertForPreTraining(found.model), found) == []
+
+
+def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(corpus, start, tmp_path):
+    whole = trained_models.albert(corpus.vocabulary)
+    encoder = trained_models.publish(whole.albert, tmp_path / "encoder", corpus.vocabulary)
+    bare = trained_models.publish(transformers.AlbertForMaskedLM(whole.config), tmp_path / "masked", corpus.vocabulary)
+    full = trained_models.publish(whole, tmp_path / "full", corpus.vocabulary)
+    sentence = ["sentence_head.classifier.weight", "sentence_head.classifier.bias"]
+    pooler = ["albert.pooler.dense.weight", "albert.pooler.dense.bias"]
+
+    def new(directory, *flags):
+        found = start(directory, *flags)
+        return found.objective, command._fill(AlbertForPreTraining(found.model), found)
+
+    objective, kept = new(encoder)
+    assert objective == "sop"
+    assert kept == [name for name in kept if name.startswith(("mlm_head.", "sentence_head."))]
+    assert set(sentence) < set(kept)
+    assert {"mlm_head.bias", "mlm_head.dense.weight", "mlm_head.layer_norm.weight"} < set(kept)
+    assert new(bare) == ("mlm", [])
+    assert new(bare, "--objective", "sop") == ("sop", [*pooler, *sentence])
+    assert new(full, "--objective", "nsp") == ("nsp", sentence)
+    assert new(full, "--objective", "mlm") == ("mlm", [])
+
+
+def test_more_positions_keep_the_first_rows_and_begin_like_a_new_model(corpus, start, tmp_path):
+    reference = trained_models.albert(corpus.vocabulary, positions=32)
+    found = start(trained_models.publish(reference, tmp_path / "short", corpus.vocabulary))
+    assert found.model.max_position_embeddings == read_manifest(corpus.train).max_seq_length == 64
+    torch.manual_seed(0)
+    fresh = AlbertForPreTraining(found.model)
+    torch.manual_seed(0)
+    model = AlbertForPreTraining(found.model)
+    name = "albert.embeddings.position_embeddings.weight"
+    assert command._fill(model, found) == [f"the positions 32 to 63 of {name}"]
+    table = model.state_dict()[name]
+    assert torch.equal(table[:32], reference.albert.embeddings.position_embeddings.weight)
+    assert torch.equal(table[32:], fresh.state_dict()[name][32:])
+    assert 0 < table[32:].abs().max() <= 2 * found.model.initializer_range
+
+
+def test_more_positions_than_the_rows_are_kept(corpus, start, tmp_path):
+    reference = trained_models.albert(corpus.vocabulary, positions=96)
+    assert (
+        start(trained_models.publish(reference, tmp_path / "long", corpus.vocabulary)).model.max_position_embeddings
+        == 96
+    )
+
+
+def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
+    size = len(Vocabulary.load(corpus.vocabulary))
+    config = AlbertConfig.preset("albert-tiny", vocab_size=size, max_position_embeddings=64)
+    huggingface.save(AlbertForPreTraining(config), tmp_path / "export", corpus.vocabulary)
+    again = tmp_path / "again"
+    transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "export").save_pretrained(again)
+    with pytest.raises(UserError, match=r"has no vocabulary \(spiece.model or tokenizer.json\); copy there the spiece"):
+        start(again)
+    transformers.AutoTokenizer.from_pretrained(tmp_path / "export").save_pretrained(again)
+    assert not (again / "spiece.model").exists()
+    assert command._fill(AlbertForPreTraining(config), start(again)) == []
+    assert read_initial_weights(again).vocabulary.pieces == Vocabulary.load(corpus.vocabulary).pieces
+    # The shards can be made with the same file.
+    out = tmp_path / "shards"
+    job = ["shards", "--documents", corpus.documents, "--vocab", again / "tokenizer.json", "--max-seq-length", "64"]
+    data_prep(*job, "--out", out)
+    assert start(again, data=out, output="other").model.vocab_size == size
+    rows = [(directory / "shard-00000.arrow").read_bytes() for directory in (out, corpus.train)]
+    assert rows[0] == rows[1]
+
+
+def test_another_vocabulary_is_refused_with_both_paths(corpus, start, tmp_path):
+    directory = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
+    data_prep("vocab", "--documents", corpus.documents, "--out", tmp_path / "other.model", "--size", "190")
+    job = ["shards", "--documents", corpus.documents, "--vocab", tmp_path / "other.model", "--max-seq-length", "64"]
+    data_prep(*job, "--out", tmp_path / "shards")
+    with pytest.raises(UserError, match="have different vocabularies") as error:
+        start(directory, data=tmp_path / "shards")
+    for part in (directory / "spiece.model", tmp_path / "shards" / "spiece.model", "200 and 190 pieces"):
+        assert str(part) in str(error.value)
+
+
+def test_the_same_pieces_for_other_text_are_refused(corpus, start, tmp_path):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(corpus.vocabulary.read_bytes())
+    proto.normalizer_spec.name = "identity+case"
+    cased = tmp_path / "cased.model"
+    cased.write_bytes(proto.SerializeToString())
+    directory = trained_models.publish(trained_models.albert(cased), tmp_path / "albert", cased)
+    with pytest.raises(UserError, match="text is normalised to 'nfkd, no accents, single spaces' and 'nfkd, no acc"):
+        start(directory)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("nothing there", "is not a directory; name an exported model"),
+        ("empty", "holds no model; name an exported model"),
+        ("roberta", "model_type 'roberta'; only 'albert' and 'bert' can be read"),
+        ("cut", r"model.safetensors cannot be read .*write the model again"),
+        ("no vocabulary", "has no vocabulary"),
+        ("WordPiece", r"has a WordPiece vocabulary \(vocab.txt\), and all text is encoded with SentencePiece here"),
+        ("other vocabulary", "has 200 pieces and the model beside it a vocab_size of 300"),
+        ("damaged vocabulary", r"spiece.model is not a SentencePiece model; copy there the spiece.model"),
+    ],
+)
+def test_a_directory_that_cannot_be_read_is_one_line(change, message, corpus, start, tmp_path):
+    directory = tmp_path / "published"
+    if change != "nothing there":
+        trained_models.publish(trained_models.albert(corpus.vocabulary), directory, corpus.vocabulary)
+    fields = directory / "config.json"
+    if change == "empty":
+        shutil.rmtree(directory)
+        directory.mkdir()
+    elif change == "roberta":
+        fields.write_text(json.dumps(json.loads(fields.read_text()) | {"model_type": "roberta"}))
+    elif change == "cut":
+        weights = directory / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
+    elif change in ("no vocabulary", "WordPiece"):
+        (directory / "spiece.model").unlink()
+        if change == "WordPiece":
+            (directory / "vocab.txt").write_text("[PAD]\n")
+    elif change == "other vocabulary":
+        other = trained_models.albert(corpus.vocabulary, vocab_size=300)
+        trained_models.publish(other, directory, corpus.vocabulary)
+    elif change == "damaged vocabulary":
+        (directory / "spiece.model").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=message) as error:
+        start(directory)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_in_training_is_refused(corpus, start, tmp_path):
+    run = tmp_path / "trained"
+    trained_models.publish(trained_models.albert(corpus.vocabulary), run, corpus.vocabulary)
+    with (run / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="is being trained by another process; wait for its end, or export"):
+            start(run)
+    start(run)
+
+
+def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(corpus, start, tmp_path):
+    directory = trained_models.publish(trained_models.albert(corpus.vocabulary), tmp_path / "albert", corpus.vocabulary)
+    found = start(directory)
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), vocabulary)
+    assert start(directory).initial.weights is not None
+    moved = shutil.move(directory, tmp_path / "moved")
+    assert start(moved).initial.digest == found.initial.digest  # the same weights at another place
+    trained_models.publish(trained_models.bert(corpus.vocabulary), tmp_path / "bert", corpus.vocabulary)
+    with pytest.raises(UserError, match=r"was started with --init .*albert, and .*bert holds other weights"):
+        start(tmp_path / "bert")
+    trained_models.publish(trained_models.bert(corpus.vocabulary), directory, corpus.vocabulary)
+    with pytest.raises(UserError, match=r"the weights in --init .*albert have changed since .*run was started"):
+        start(directory)
+
+
+def test_fine_tuning_finds_the_vocabulary_in_tokenizer_json(corpus, tmp_path):
+    from pipeline.finetuning.heads import make_model
+    from pipeline.tasks.registry import TASKS
+
+    size = len(Vocabulary.load(corpus.vocabulary))
+    config = AlbertConfig.preset("albert-tiny", vocab_size=size, max_position_embeddings=64)
+    huggingface.save(AlbertForPreTraining(config), tmp_path, corpus.vocabulary)
+    (tmp_path / "spiece.model").unlink()
+    initial = read_initial_weights(tmp_path)
+    sentences = ["bado figu kela", "monila, (puresa) 1918,"]
+    assert initial.vocabulary.encode(sentences) == Vocabulary.load(corpus.vocabulary).encode(sentences)
+    kept = fill(make_model(TASKS["rte"], config), initial, lambda name: False)
+    assert kept == ["classifier.weight", "classifier.bias"]

@@ -1,0 +1,391 @@
+"""Settings from command line, JSON and data; and the message of every mistake."""
+
+import fcntl
+import json
+import shutil
+import sys
+
+import pytest
+
+from common.errors import UserError
+from data_prep.format.shards import open_shards
+from data_prep.text.vocabulary import Vocabulary
+from model import ExecutionOptions
+from pipeline.checkpoint import run_directory
+from pipeline.engine.machine.hardware import Hardware
+from pipeline.pretraining import settings as pretraining_settings
+from tests.pipeline.conftest import REPOSITORY, data_prep, run
+from tests.pipeline.workers.processes import free_port
+
+pytestmark = pytest.mark.slow
+
+GPU = Hardware("GPU", fp16=True, bf16=True)
+CONFIG = {
+    "train_batch_size": 8,
+    "train_micro_batch_size_per_gpu": 2,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+@pytest.fixture
+def words(corpus, tmp_path):
+    """A correct command line, as a dictionary of flags."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    return {
+        "--model": "albert-tiny",
+        "--data": str(corpus.train),
+        "--eval-data": str(corpus.held_out),
+        "--deepspeed_config": str(config),
+        "--output": str(tmp_path / "run"),
+    }
+
+
+@pytest.fixture
+def second(corpus, tmp_path):
+    """A second training corpus."""
+    shutil.copytree(corpus.train, tmp_path / "second")
+    return tmp_path / "second"
+
+
+def line(words):
+    values = {flag: [value] if isinstance(value, str) else value or [] for flag, value in words.items()}
+    return [part for flag, parts in values.items() for part in (flag, *parts)]
+
+
+def resolve(words, world_size=2, hardware=GPU):
+    return pretraining_settings.resolve(pretraining_settings.parse(line(words)), world_size, hardware)
+
+
+def test_the_model_follows_the_data(words):
+    found = resolve(words)
+    assert (found.model.vocab_size, found.model.max_position_embeddings) == (200, 64)
+    assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == (2, 2)
+    assert found.objective == "sop"
+    assert found.steps == 125_000 * 4096 // 8
+
+
+def test_objectives_choose_the_sentence_head(words):
+    assert resolve(words | {"--objective": "mlm"}).model.sentence_head is None
+    assert resolve(words | {"--objective": "nsp"}).model.sentence_head == "nsp"
+    assert resolve(words | {"--model": "bert-base"}).objective == "nsp"
+
+
+def test_flags_say_how_the_model_runs(words):
+    assert resolve(words).execution == ExecutionOptions()
+    words |= {"--activation-checkpointing": "ffn", "--compile": None, "--attention": "masked"}
+    assert resolve(words).execution == ExecutionOptions("ffn", compile=True, attention="masked")
+
+
+@pytest.mark.parametrize(
+    ("more", "hardware", "message"),
+    [
+        ({"--attention": "flex"}, Hardware("CPU", fp16=False, bf16=True), "needs a GPU"),
+        ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
+        ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
+        ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
+    ],
+)
+def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
+    with pytest.raises(UserError, match=message):
+        resolve(words | more, hardware=hardware)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_compiling_is_refused_at_stage_3_only(words, tmp_path, stage):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
+    words |= {"--compile": None}
+    if stage < 3:
+        assert resolve(words).execution.compile
+    else:
+        with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*leave the flag out"):
+            resolve(words)
+        assert not (tmp_path / "run").exists()
+
+
+def test_model_fields_are_typed_by_name(words):
+    found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
+    assert found.hidden_dropout_prob == 0.1
+    assert resolve(words | {"--model-args": "embedding_projection=False"}).model.embedding_projection is False
+    assert resolve(words | {"--model-args": "parameter_sharing=attention"}).model.parameter_sharing == "attention"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"--model": "albert-tony"}, "albert-tiny"),
+        ({"--model-args": "embeding_size=64"}, "embedding_size"),
+        ({"--model-args": "embedding_size=wide"}, "number"),
+        ({"--model-args": "embedding_projection=no"}, "true or false"),
+        ({"--model-args": "embedding_size"}, "FIELD=VALUE"),
+        ({"--model-args": "num_attention_heads=7"}, "num_attention_heads"),
+        ({"--model-args": "vocab_size=30000"}, "vocab_size 30000 is not the 200"),
+        ({"--model-args": "max_position_embeddings=32"}, "max_position_embeddings 32 is less"),
+        ({"--model-args": "type_vocab_size=1"}, "two segments"),
+        ({"--model-args": "sentence_head=nsp"}, "use --objective"),
+        ({"--output": ""}, "--output is empty"),
+        ({"--data": "nowhere"}, "nowhere"),
+        ({"--eval-data": "nowhere"}, "nowhere"),
+        ({"--deepspeed_config": "nowhere.json"}, "nowhere.json"),
+        ({"--stpes": "3"}, "did you mean --steps"),
+        ({"--steps": "0"}, "0 is not at least 1"),
+        ({"--steps": "many"}, "invalid positive whole number"),
+        ({"--precision": "fp8"}, "fp8"),
+        ({"--max-hours": "-1"}, "hours"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_remedy(words, change, text):
+    with pytest.raises(UserError, match=text) as caught:
+        resolve(words | change)
+    assert "\n" not in str(caught.value)
+
+
+def test_model_args_given_again_add_to_the_first(words):
+    more = ["--model-args", "hidden_size=32", "--model-args", "num_attention_heads=4"]
+    model = pretraining_settings.resolve(pretraining_settings.parse([*line(words), *more]), 2, GPU).model
+    assert (model.hidden_size, model.num_attention_heads) == (32, 4)
+    with pytest.raises(UserError, match="hidden_size twice"):
+        pretraining_settings.resolve(
+            pretraining_settings.parse([*line(words), *more, "--model-args", "hidden_size=64"]), 2, GPU
+        )
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def test_damaged_settings_of_an_earlier_run_are_named(tmp_path, text):
+    (tmp_path / "settings.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"settings\.json") as caught:
+        run_directory.check_same_settings(tmp_path, {"steps": 3})
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_rows_are_refused(words, corpus, tmp_path):
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(CONFIG | {"train_batch_size": 2**20}))
+    with pytest.raises(UserError, match="fewer than one batch"):
+        resolve(words | {"--deepspeed_config": str(path)})
+
+
+def test_there_may_be_fewer_rows_than_ranks(words):
+    engine = resolve(words, world_size=4096).engine
+    assert (engine.train_batch_size, engine.micro_batch_size, engine.accumulation_steps) == (8, 1, 1)
+    assert engine.empty_rows == 4088
+
+
+def test_a_weight_too_large_for_a_corpus_is_refused(words, corpus, second, tmp_path):
+    path = tmp_path / "batch.json"
+    path.write_text(json.dumps(CONFIG | {"train_batch_size": 4 * len(open_shards(second))}))
+    with pytest.raises(UserError, match="fewer than its share of one batch"):
+        resolve(words | {"--deepspeed_config": str(path), "--data": [f"{corpus.train}:1", f"{second}:99"]})
+
+
+def test_held_out_rows_of_another_vocabulary_are_refused(words, corpus, tmp_path):
+    vocabulary = tmp_path / "other.model"
+    data_prep("vocab", "--documents", corpus.documents, "--out", vocabulary, "--size", "150")
+    shards = tmp_path / "other"
+    data_prep(
+        "shards", "--documents", corpus.documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", "64"
+    )
+    with pytest.raises(UserError, match="another vocabulary"):
+        resolve(words | {"--eval-data": [str(corpus.held_out), str(shards)]})
+    with pytest.raises(UserError, match="another vocabulary"):
+        resolve(words | {"--data": [str(corpus.train), str(shards)]})
+
+
+def test_longer_held_out_rows_are_refused(words, corpus, tmp_path):
+    shards = tmp_path / "long"
+    data_prep(
+        "shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", shards,
+        "--max-seq-length", "128",
+    )  # fmt: skip
+    with pytest.raises(UserError, match="rows of 128 tokens"):
+        resolve(words | {"--eval-data": str(shards)})
+
+
+def test_several_corpora_have_weights_or_the_share_of_their_rows(words, corpus, second):
+    alone = resolve(words)
+    assert (alone.data, alone.corpus_weights) == ((corpus.train,), (1,))
+    assert isinstance(alone.identity()["data"], str)
+    mixed = resolve(words | {"--data": [f"{corpus.train}:0.75", f"{second}:1/4"]})
+    assert (mixed.data, mixed.corpus_weights) == ((corpus.train, second), (3, 1))
+    assert mixed.identity()["data"][0] == (alone.identity()["data"], 3)
+    rows = [len(open_shards(directory)) for directory in mixed.data]
+    by_rows = resolve(words | {"--data": [str(corpus.train), str(second)]}).corpus_weights
+    assert by_rows[0] * rows[1] == by_rows[1] * rows[0]
+
+
+def test_a_colon_in_a_directory_s_name_is_no_weight(words, corpus, tmp_path):
+    (tmp_path / "corpus:2").symlink_to(corpus.train)
+    assert resolve(words | {"--data": str(tmp_path / "corpus:2")}).data == (tmp_path / "corpus:2",)
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ((":1", ""), "some directories have a weight"),
+        ((":1", ":0"), "a weight is above 0"),
+        ((":1", ":much"), "'much' is not a weight"),
+    ],
+)
+def test_wrong_weights_are_refused(words, corpus, second, weights, text):
+    with pytest.raises(UserError, match=text) as caught:
+        resolve(words | {"--data": [f"{corpus.train}{weights[0]}", f"{second}{weights[1]}"]})
+    assert "\n" not in str(caught.value)
+
+
+def test_held_out_documents_are_not_trained_on(words, corpus):
+    with pytest.raises(UserError, match="holds held-out documents; train on shards"):
+        resolve({**words, "--data": [str(corpus.train), str(corpus.held_out)]})
+    with pytest.raises(UserError, match="holds held-out documents; train on shards"):
+        resolve(
+            {flag: value for flag, value in words.items() if flag != "--eval-data"} | {"--data": str(corpus.held_out)}
+        )
+
+
+def test_training_documents_are_not_evaluated_on(words, corpus, second, tmp_path):
+    """Neither the directory itself, nor a copy, nor other rows of the same documents."""
+    other = tmp_path / "rows of 32"
+    data_prep(
+        "shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", other,
+        "--max-seq-length", "32",
+    )  # fmt: skip
+    for held_out in (corpus.train, second, other):
+        with pytest.raises(UserError, match="holds the documents of --data") as caught:
+            resolve(words | {"--eval-data": [str(corpus.held_out), str(held_out)]})
+        assert str(held_out) in str(caught.value)
+
+
+def test_corpora_that_do_not_go_together_are_refused(words, corpus, tmp_path):
+    with pytest.raises(UserError, match="names a directory twice"):
+        resolve(words | {"--data": [str(corpus.train), str(corpus.train / ".." / "train")]})
+    short = tmp_path / "short"
+    job = ["shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", short]
+    data_prep(*job, "--max-seq-length", "32")
+    with pytest.raises(UserError, match="rows of 32 tokens"):
+        resolve(words | {"--data": [str(corpus.train), str(short)]})
+
+
+def test_a_corrupt_shard_is_refused_by_name(words, corpus, tmp_path):
+    shards = tmp_path / "damaged"
+    shutil.copytree(corpus.train, shards)
+    victim = shards / "shard-00000.arrow"
+    victim.write_bytes(victim.read_bytes()[:-64])
+    with pytest.raises(UserError, match=r"shard-00000\.arrow"):
+        resolve(words | {"--data": str(shards)})
+
+
+def test_an_output_that_is_a_file_is_refused(words, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="not a directory"):
+        resolve(words | {"--output": str(tmp_path / "file" / "run")})
+
+
+def test_another_run_s_output_is_refused(words):
+    found = resolve(words | {"--seed": "1"})
+    run_directory.write_settings_and_vocabulary(
+        found.output, found.to_dict(), Vocabulary.load(found.data[0] / "spiece.model")
+    )
+
+    def check(changed, **options):
+        run_directory.check_same_settings(found.output, resolve(words | changed, **options).identity())
+
+    check({"--seed": "1"})
+    check({"--seed": "1", "--log-interval": "7"}, world_size=4)
+    with pytest.raises(UserError, match="seed: 1 -> 2"):
+        check({"--seed": "2"})
+    with pytest.raises(UserError, match=r"model\.hidden_size: 128 -> 64"):
+        check({"--seed": "1", "--model-args": "hidden_size=64"})
+
+
+def test_other_data_for_a_run_is_refused_with_the_paths_of_both(words, corpus, second, tmp_path):
+    found = resolve(words)
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), vocabulary)
+    assert resolve(words).data == found.data
+    manifest = second / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")  # another digest
+    with pytest.raises(UserError, match="holds other rows or weights; give the former to resume") as error:
+        resolve(words | {"--data": str(second)})
+    assert f"was trained on {corpus.train}, and --data {second}" in str(error.value)
+    data_prep("vocab", "--documents", corpus.documents, "--out", tmp_path / "other.model", "--size", "190")
+    job = ["shards", "--documents", corpus.documents, "--vocab", tmp_path / "other.model", "--max-seq-length", "64"]
+    data_prep(*job, "--out", tmp_path / "shards")
+    other = {"--data": str(tmp_path / "shards")}
+    with pytest.raises(UserError, match="have different vocabularies") as error:
+        resolve({flag: value for flag, value in words.items() if flag != "--eval-data"} | other)
+    for path in (found.output / "spiece.model", tmp_path / "shards" / "spiece.model"):
+        assert str(path) in str(error.value)
+    with pytest.raises(UserError, match="was made with another vocabulary than") as error:
+        resolve(words | other | {"--output": str(tmp_path / "new")})
+    for path in (corpus.held_out / "spiece.model", tmp_path / "shards" / "spiece.model"):
+        assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"--stpes": "3"}, "did you mean --steps"),
+        ({"--data": "nowhere"}, "nowhere"),
+        ({"--output": "/proc/run"}, "/proc"),
+    ],
+)
+def test_the_command_line_prints_one_line_and_writes_nothing(words, tmp_path, change, text):
+    before = sorted(tmp_path.rglob("*"))
+    result = run(sys.executable, "-m", "pipeline.pretrain", *line(words | change), status=2)
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+    assert text in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_launcher_hands_the_line_and_the_status_on(words):
+    result = run(
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", free_port(),
+        "--module", "pipeline.pretrain",
+        *line(words | {"--model": "albert-tony"}), status=2,
+    )  # fmt: skip
+    assert result.stderr.count("error: unknown model 'albert-tony'") == 1
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_a_flipped_bit_is_found_before_training_by_whichever_rank_reads_it(words, corpus, tmp_path):
+    shards = tmp_path / "damaged"
+    shutil.copytree(corpus.train, shards)
+    files = [file["name"] for file in json.loads((shards / "manifest.json").read_text())["files"]]
+    victim = shards / files[1]  # the second file is the second rank's
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    result = run(
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", free_port(),
+        "--module", "pipeline.pretrain",
+        *line(words | {"--data": str(shards)}), status=2,
+    )  # fmt: skip
+    assert result.stderr.count(f"error: {shards} is damaged: the content of {files[1]} has changed") == 1
+    assert "Traceback" not in result.stdout + result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_being_trained_is_left_alone(words, tmp_path):
+    output = tmp_path / "run"
+    output.mkdir()
+    with (output / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        print("node7", 4321, file=held, flush=True)  # as the rank 0 of another host does
+        result = run(sys.executable, "-m", "pipeline.pretrain", *line(words), status=2)
+    assert f"another process is training in {output} (process 4321 on host node7); wait for it" in result.stderr
+    assert [path.name for path in output.iterdir()] == [".lock"]
+
+
+def test_help_names_every_flag_of_the_contract():
+    result = run(sys.executable, "-m", "pipeline.pretrain", "--help")
+    for flag in ("--eval-data", "--steps", "--objective", "--seed", "--log-interval", "--precision", "--max-hours"):
+        assert flag in result.stdout
+
+
+def test_presets_stand_beside_the_code():
+    assert {path.name for path in (REPOSITORY / "ds_configs").glob("*.json")} >= {
+        f"{size}.json" for size in ("tiny", "base", "large", "xlarge", "xxlarge")
+    }

@@ -1,0 +1,85 @@
+"""The loss: the mean over the global batch, which does not depend on how that batch is divided."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from pipeline.data.collate import Batch, blank
+from pipeline.pretraining.task import LabelCounts, PreTraining
+from pipeline.training.trainer import dropout_seed
+from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
+
+
+def make_model(**execution):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "embedding_size": 16}
+    sizes |= {"vocab_size": VOCABULARY, "max_position_embeddings": 64, "initializer_range": 0.2}
+    return AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes), ExecutionOptions(**execution))
+
+
+def tensors(batch):
+    return {name: torch.from_numpy(array) for name, array in batch._asdict().items()}
+
+
+def gradients(model):
+    found = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize("cuts", [[12], [1, 11], [2, 3, 7]])
+def test_the_loss_is_both_means_over_the_global_batch(cuts):
+    whole = collator(random_shards(count=12)).read([0] * 12, list(range(12)))
+    # The rows have different numbers of labels, so that a mean of means would be another number.
+    whole.masked_labels[0, 1:] = -100
+    whole.sentence_labels[1:4] = -100
+    model = make_model()
+    output = model(**tensors(whole))
+    labels = tensors(whole)
+    expected = functional.cross_entropy(output.mlm_logits.flatten(0, 1), labels["masked_labels"].flatten())
+    expected = expected + functional.cross_entropy(
+        output.sentence_logits.flatten(0, 1), labels["sentence_labels"].flatten()
+    )
+    expected.backward()
+    wanted = gradients(model)
+
+    task = PreTraining(SimpleNamespace(), None, None, None, None)
+    ends = np.cumsum(cuts)
+    parts = [Batch(*(field[end - cut : end] for field in whole)) for cut, end in zip(cuts, ends)]
+    label_counts = task.label_counts(parts)
+    total = 0.0
+    for part in parts:
+        # DeepSpeed averages over ranks and micro-steps.
+        loss = task.loss(model(**tensors(part)), label_counts, len(parts)) / len(parts)
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(expected.item(), rel=1e-5)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["masked", "sequences"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_empty_rows_have_no_loss_and_gradients_of_zero(attention, dtype):
+    model = make_model(attention=attention).to(dtype)
+    batch = blank(3, collator(random_shards(count=12)).shape)
+    task = PreTraining(SimpleNamespace(), None, None, None, None)
+    assert task.label_counts([batch]) == (0, 0)
+    output = model(**tensors(batch))
+    loss = task.loss(output, LabelCounts(7.0, 0.0), 2)  # other ranks have labels
+    assert loss.item() == 0.0
+    assert [value.item() for value in task.sums(output, tensors(batch))] == [0.0] * 8
+    loss.backward()
+    for name, gradient in gradients(model).items():
+        assert not gradient.any(), name  # NaN would be True
+
+
+def test_ranks_steps_and_seeds_have_dropout_of_their_own():
+    seeds = [dropout_seed(*key) for key in np.ndindex(3, 20, 8)]  # seed, step, rank
+    assert len(set(seeds)) == len(seeds)
+    assert seeds == [dropout_seed(*key) for key in np.ndindex(3, 20, 8)]
+    assert all(0 <= seed < 2**63 for seed in seeds)

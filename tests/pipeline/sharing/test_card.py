@@ -1,0 +1,229 @@
+"""The model card: every figure is that of the records, the header is what the hub reads, and its code runs."""
+
+import contextlib
+import io
+import json
+import re
+import warnings
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from sentencepiece import sentencepiece_model_pb2
+
+from pipeline import export
+from pipeline.checkpoint.manifest import check
+from pipeline.checkpoint.retention import tag_name
+from pipeline.training.reporting.metrics import wilson_interval
+from tests.pipeline.sharing import runs
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tmp_path_factory):
+    """Runs: `run` with records, `bare` without any, `own` in the project's format, fine-tuned ones of three tasks."""
+    root = tmp_path_factory.mktemp("made")
+    run = runs.pretraining(root / "run", corpus.vocabulary, (1, 2, 3), recorded=runs.RECORDED)
+    other = {"second/mlm_loss": 5.5, "second/mlm_accuracy": 0.5, "second/predictions": 10}
+    runs.metrics(run, {1: 6.0, 2: 4.0, 3: 5.0}, **other)
+    runs.pretraining(root / "bare", corpus.vocabulary, (1,))
+    shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
+    runs.pretraining(root / "own", corpus.vocabulary, (1,), shared)
+    for task in ("rte", "sst2", "stsb", "squad1", "squad2", "race"):
+        runs.finetuning(root / task, corpus.vocabulary, task, init=str(run))
+    return root
+
+
+def exported(made, name, out, *words):
+    assert export.main(["--run", str(made / name), "--out", str(out), *words]) == 0
+    return (out / "README.md").read_text(encoding="utf-8")
+
+
+def rows_of(card, section):
+    """The rows of the table in a section, as lists of cells."""
+    part = re.search(rf"^## {section}\n(.*?)(?=^## |\Z)", card, re.DOTALL | re.MULTILINE)[1]
+    lines = [line for line in part.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def test_its_figures_are_those_of_the_records(made, tmp_path):
+    card = exported(made, "run", tmp_path / "out", "--step", "2")
+    assert "step 2 of 3 of a pre-training run" in card
+    assert rows_of(card, "Training data") == [
+        [
+            "wikipedia",
+            r"en\|wiki (wikipedia, 1,234 documents, 98,765 bytes)",
+            "1,234",
+            "56,789",
+            "321 of 64 positions",
+            "100 %",
+        ]
+    ]
+    recipe = dict(rows_of(card, "Recipe"))
+    assert recipe["objective"] == "masked tokens (MLM) and sentence order (SOP)"
+    assert (recipe["batch"], recipe["steps of the whole run"], recipe["optimizer"]) == ("4 rows", "3", "Lamb")
+    assert (recipe["peak learning rate"], recipe["weight decay"]) == ("0.00176", "0.01")
+    assert (recipe["precision"], recipe["DeepSpeed ZeRO stage"], recipe["seed"]) == ("bf16", "1", "7")
+    low, high = wilson_interval(100, 400)
+    few_low, few_high = wilson_interval(5, 10)
+    assert rows_of(card, "Evaluation") == [
+        ["first", "loss of masked tokens (MLM)", "3.500 nats; unigram entropy 6.000"],
+        [
+            "first",
+            "accuracy of masked tokens (MLM)",
+            f"25.0 % (95 % interval {100 * low:.1f} to {100 * high:.1f}) of 400 tokens",
+        ],
+        ["first", "accuracy of sentence order (SOP)", "60.0 % (95 % interval 49.0 to 70.0) of 80 pairs"],
+        ["second", "loss of masked tokens (MLM)", "5.500 nats"],
+        [
+            "second",
+            "accuracy of masked tokens (MLM)",
+            f"50.0 % (95 % interval {100 * few_low:.1f} to {100 * few_high:.1f}) of 10 tokens",
+        ],
+    ]
+    # 1,000 tokens at 100 and 1,000 at 300 tokens/s are 2,000 in 13.3 s.
+    assert dict(rows_of(card, "Cost")) == {
+        "time": "2 min 0 s until step 2, over all starts",
+        "tokens read": "2,000",
+        "training speed": "150 tokens/s",
+        "machine (of the last start)": "2 ranks of NVIDIA H200",
+    }
+    elements = sum(
+        length
+        for tensor in check(made / "run" / "checkpoints" / tag_name(2)).tensors.values()
+        for _, _, length in tensor.pieces
+    )
+    assert dict(rows_of(card, "Model"))["parameters"] == f"{elements:,}"
+
+
+def test_what_was_not_recorded_is_not_in_it(made, tmp_path):
+    card = exported(made, "bare", tmp_path / "out")
+    assert "The run did not record what its training data was made from." in card
+    assert "The run recorded no evaluation of step 1." in card
+    assert "## Cost" not in card
+    assert not {"precision", "optimizer", "seed"} & dict(rows_of(card, "Recipe")).keys()
+    assert "Not stated when the model was exported." in card
+
+
+@pytest.mark.parametrize(
+    ("name", "tag"),
+    [
+        ("run", "fill-mask"),
+        ("rte", "text-classification"),
+        ("stsb", "text-classification"),
+        ("squad1", "question-answering"),
+        ("race", "multiple-choice"),
+    ],
+)
+def test_the_header_is_what_the_hub_reads(made, tmp_path, name, tag):
+    text = exported(made, name, tmp_path / "out", "--license", "cc-by-4.0", "--language", "en", "no")
+    data = ModelCard(text).data
+    assert (data.license, data.library_name, data.pipeline_tag) == ("cc-by-4.0", "transformers", tag)
+    assert data.language == ["en", "no"]
+    assert data.tags == ["albert", *([] if name == "run" else [name])]
+    assert data.datasets is None
+    assert data.license_name is None
+
+
+def test_a_continued_run_says_so(corpus, tmp_path):
+    lengths = [{"from_step": 0, "steps": 40}, {"from_step": 40, "steps": 60}]
+    runs.pretraining(tmp_path / "run", corpus.vocabulary, recorded={"init": "/home/me/base", "lengths": lengths})
+    card = exported(tmp_path, "run", tmp_path / "out")
+    recipe = dict(rows_of(card, "Recipe"))
+    assert recipe["initial weights"] == "of the trained model base"
+    assert recipe["length of the schedule"] == "40 steps, from step 40 on 60"
+    assert "/home" not in card
+
+
+@pytest.mark.parametrize(
+    ("kept", "case", "sentence"),
+    [
+        ("", "lower case", "Text is made lower case and loses its accents before it is cut into pieces."),
+        ("+case", "upper and lower case", "Text loses its accents before it is cut into pieces."),
+        ("+case+accents", "upper and lower case", None),
+    ],
+)
+def test_it_says_what_the_vocabulary_keeps(corpus, tmp_path, kept, case, sentence):
+    proto = sentencepiece_model_pb2.ModelProto.FromString(corpus.vocabulary.read_bytes())
+    proto.normalizer_spec.name = f"identity{kept}"
+    (tmp_path / "v.model").write_bytes(proto.SerializeToString())
+    runs.pretraining(tmp_path / "run", tmp_path / "v.model")
+    card = exported(tmp_path, "run", tmp_path / "out")
+    assert dict(rows_of(card, "Model"))["vocabulary"] == f"200 SentencePiece pieces, {case}"
+    assert re.findall(r"^Text .* pieces\.$", card, re.MULTILINE) == ([] if sentence is None else [sentence])
+
+
+def test_an_unknown_license_is_said_to_be_unknown(made, tmp_path):
+    header = yaml.safe_load(exported(made, "run", tmp_path / "out").split("---\n")[1])
+    assert (header["license"], header["license_name"]) == ("other", "unknown")
+
+
+def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path):
+    for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
+        runs.finetuning(tmp_path / name, corpus.vocabulary, data_directory="nyu-mll/glue", data_on_hub=on_hub)
+        assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.datasets == expected
+
+
+def test_a_fine_tuned_model_has_its_metrics_and_its_pre_training(made, tmp_path):
+    card = exported(made, "rte", tmp_path / "out")
+    low, high = wilson_interval(15, 20)
+    value = f"75.0 % (95 % interval {100 * low:.1f} to {100 * high:.1f}) of 20 examples"
+    assert rows_of(card, "Evaluation") == [["dev", "accuracy", value]]
+    assert dict(rows_of(card, "Recipe"))["examples"] == "train 40, dev 20"
+    assert rows_of(card, "Pre-training data")[0][0] == "wikipedia"
+    assert dict(rows_of(card, "Pre-training recipe"))["optimizer"] == "Lamb"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run", "own", "rte", "sst2", "stsb", "squad1", "squad2", "race"])
+def test_its_code_runs_in_its_directory(made, tmp_path, monkeypatch, name):
+    card = exported(made, name, tmp_path / "out")
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of transformers
+        exec(compile(code, name, "exec"), {})
+    assert said.getvalue().strip()
+    if name == "rte":
+        assert "entailment" in said.getvalue()
+
+
+def test_labels_are_named_and_nothing_generates(made, tmp_path):
+    for name, labels in (("rte", ["entailment", "not_entailment"]), ("stsb", ["similarity"])):
+        exported(made, name, tmp_path / name)
+        config = json.loads((tmp_path / name / "config.json").read_text())
+        assert config["id2label"] == {str(number): label for number, label in enumerate(labels)}
+        assert config["label2id"] == {label: number for number, label in enumerate(labels)}
+        names = {path.name for path in (tmp_path / name).iterdir()}
+        assert {"tokenizer.json", "tokenizer_config.json", "spiece.model"} <= names
+        assert "generation_config.json" not in names
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--license", "my own\nlicense"), "is not an identifier"),
+        (("--license", ""), "is not an identifier"),
+        (("--language", "English"), "is not a code of two or three letters"),
+    ],
+)
+def test_a_malformed_identifier_is_refused(made, tmp_path, capsys, words, told):
+    assert export.main(["--run", str(made / "run"), "--out", str(tmp_path / "out"), *words]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_of_the_records_is_only_text(corpus, tmp_path):
+    """A name in the records can neither end a table nor open HTML or a heading."""
+    evil = runs.RECORDED | {
+        "device": "a | b\n\n# heading <script>",
+        "corpora": [runs.CORPUS | {"name": "`x`]\n---\nlicense: mit"}],
+    }
+    runs.pretraining(tmp_path / "run", corpus.vocabulary, (1,), recorded=evil)
+    card = exported(tmp_path, "run", tmp_path / "out")
+    assert "<script>" not in card.replace(r"\<script\>", "")
+    assert "\n# heading" not in card
+    assert ModelCard(card).data.license == "other"
+    assert rows_of(card, "Cost")[-1][1] == r"2 ranks of a \| b \# heading \<script\>"

@@ -1,0 +1,42 @@
+"""The commands and the code of docs/sharing.md, literally, on a made run."""
+
+import contextlib
+import io
+import re
+
+import pytest
+
+from pipeline import export
+from tests.docs.pages import REPOSITORY, commands_of, module_command
+from tests.pipeline.sharing import runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
+
+PAGE = REPOSITORY / "docs" / "sharing.md"
+
+
+def test_the_page_does_what_it_says(corpus, hub, tmp_path, monkeypatch, capsys):
+    runs.metrics(runs.pretraining(tmp_path / "runs" / "mine", corpus.vocabulary, (500, 1000)), {500: 5.0, 1000: 4.0})
+    monkeypatch.chdir(tmp_path)
+    commands = [module_command(command) for _, command in commands_of(PAGE) if module_command(command)]
+    assert len(commands) == 4
+    for module, words in commands:
+        assert module == "pipeline.export"
+        assert export.main(words) == 0
+    assert set(hub.repositories["me/my-albert"].branches) == {"main", "step-500", "step-1000"}
+
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?`) \|", page.split("## What is written")[1], re.MULTILINE)
+    files = {name for row in rows for name in re.findall("`(.*?)`", row)}
+    written = {path.name for path in (tmp_path / "my-albert").iterdir()}
+    assert written <= files
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(code, "sharing.md", "exec"), {})
+    assert re.fullmatch(r"\(2, \d+, 8\)\n", said.getvalue())
+
+    capsys.readouterr()
+    assert export.main(["--run", "runs/mine", "--out", "other", "--step", "300"]) == 2
+    shown = next(line.strip() for line in page.splitlines() if line.startswith("    error: "))
+    assert capsys.readouterr().err.strip() == shown

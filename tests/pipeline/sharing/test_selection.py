@@ -1,0 +1,137 @@
+"""`export --step`, `--best` and `--all`: which checkpoints are exported, and what is said if there are none."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from common.owned import MARKER
+from pipeline import export
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.retention import tag_name
+from tests.pipeline.sharing import runs
+
+NAME = "albert.embeddings.word_embeddings.weight"
+
+
+@pytest.fixture
+def run(corpus, tmp_path):
+    """A run with checkpoints of steps 2, 4 and 8; that of step 4 has the lowest loss, that of step 6 was deleted."""
+    directory = runs.pretraining(tmp_path / "run", corpus.vocabulary, (2, 4, 8))
+    return runs.metrics(directory, {2: 6.0, 4: 4.0, 6: 3.0, 8: 5.0})
+
+
+def step_in(directory, run):
+    """The step whose weights an export has."""
+    found = load_file(directory / "model.safetensors")[NAME]
+    steps = [
+        int(tag.name.removeprefix("step-"))
+        for tag in (run / "checkpoints").glob("step-*")
+        if torch.equal(load_weights(tag)[NAME], found)
+    ]
+    assert len(steps) == 1
+    return steps[0]
+
+
+@pytest.mark.parametrize(("words", "step"), [((), 8), (("--best",), 4), (("--step", "2"), 2)])
+def test_one_checkpoint(run, tmp_path, capsys, words, step):
+    assert export.main(["--run", str(run), "--out", str(tmp_path / "out"), *words]) == 0
+    assert step_in(tmp_path / "out", run) == step
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'out'} in the Hugging Face layout\n"
+
+
+def test_every_checkpoint_has_a_directory(run, tmp_path, capsys):
+    out = tmp_path / "out"
+    words = ["--run", str(run), "--out", str(out), "--all"]
+    assert export.main(words) == 0
+    assert capsys.readouterr().out == f"wrote {out} in the Hugging Face layout: step-2, step-4, step-8\n"
+    assert {step: step_in(out / f"step-{step}", run) for step in (2, 4, 8)} == {2: 2, 4: 4, 8: 8}
+    listed = set(json.loads((out / MARKER).read_text())["files"])
+    assert listed == {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} - {MARKER}
+    shutil.rmtree(run / "checkpoints" / tag_name(2))  # a second export of fewer checkpoints
+    assert export.main(words) == 0
+    assert sorted(path.name for path in out.iterdir()) == [MARKER, "step-4", "step-8"]
+    (out / "step-4" / "notes.txt").write_text("of a person")
+    assert export.main(words) == 2
+    assert "step-4/notes.txt" in capsys.readouterr().err
+    assert (out / "step-4" / "notes.txt").read_text() == "of a person"
+
+
+def test_an_export_with_other_files_replaces_its_own(run, tmp_path):
+    out = tmp_path / "out"
+    assert export.main(["--run", str(run), "--out", str(out), "--all"]) == 0
+    assert export.main(["--run", str(run), "--out", str(out)]) == 0
+    assert not list(out.glob("step-*"))
+    assert (out / "README.md").exists()
+
+
+def refusal(capsys, *words):
+    assert export.main([str(word) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+def test_a_step_that_is_not_there_names_those_that_are(run, tmp_path, capsys):
+    told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 6)
+    assert "no checkpoint of step 6: never saved, or deleted for newer ones; give --step one of 2, 4, 8" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_best_of_a_run_without_evaluations(run, tmp_path, capsys):
+    (run / "metrics.jsonl").unlink()
+    told = refusal(capsys, "--run", run, "--out", tmp_path / "out", "--best")
+    assert "no checkpoint of a step that was evaluated" in told
+    assert "give --step one of 2, 4, 8" in told
+
+
+def test_the_best_of_a_fine_tuning_run(corpus, tmp_path, capsys):
+    runs.finetuning(tmp_path / "scored", corpus.vocabulary, score=0.5)
+    assert export.main(["--run", str(tmp_path / "scored"), "--out", str(tmp_path / "out"), "--best"]) == 0
+    runs.finetuning(tmp_path / "other", corpus.vocabulary, score=None)
+    capsys.readouterr()
+    assert "fine-tune with a dev set" in refusal(
+        capsys, "--run", tmp_path / "other", "--out", tmp_path / "second", "--best"
+    )
+
+
+@pytest.mark.parametrize("words", [("--best", "--all"), ("--step", "2", "--best"), ("--step", "0"), ("--step", "x")])
+def test_flags_that_contradict_each_other(run, tmp_path, capsys, words):
+    refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_checkpoint(run, tmp_path, capsys):
+    (run / "checkpoints" / tag_name(4) / "state.json").unlink()
+    assert f"{tag_name(4)} is damaged" in refusal(capsys, "--run", run, "--out", tmp_path / "out", "--all")
+    assert f"{tag_name(4)} is damaged" in refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 4)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_checkpoints_at_all(run, tmp_path, capsys):
+    shutil.rmtree(run / "checkpoints")
+    for words in ((), ("--best",), ("--all",), ("--step", "2")):
+        told = refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
+        assert "holds no complete checkpoint" in told
+
+
+def test_a_run_of_several_seeds(run, tmp_path, capsys):
+    seeds = tmp_path / "seeds"
+    seeds.mkdir()
+    run.rename(seeds / "seed-0")
+    told = refusal(capsys, "--run", seeds, "--out", tmp_path / "out")
+    assert f"name one of them, such as {seeds / 'seed-0'}" in told
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("/proc/out", "cannot write to /proc/out: No such file or directory"),
+        ("/dev/null/out", "cannot write to /dev/null: /dev/null is a file"),
+    ],
+)
+def test_a_place_that_cannot_be_written(run, capsys, place, message):
+    assert message in refusal(capsys, "--run", run, "--out", place)

@@ -1,0 +1,396 @@
+"""The official files of every task with their differences, and the errors for broken files."""
+
+import json
+
+import pytest
+
+from common.errors import UserError
+from data_prep.text.offsets import OffsetEncoder
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.tasks.files import reading
+from pipeline.tasks.registry import TASKS
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus):
+    return Vocabulary.load(corpus.vocabulary)
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + "\n" for line in lines).encode())
+    return path
+
+
+def tabs(*columns):
+    return "\t".join(columns)
+
+
+MNLI_HEADER = tabs("index", "promptID", "pairID", "genre", "a", "b", "c", "d", "sentence1", "sentence2")
+
+GLUE_FILES = {
+    "cola": {
+        "CoLA/train.tsv": [tabs("gj04", "1", "", 'He said "no".'), tabs("cj99", "0", "*", "As you eat the most.")],
+        "CoLA/test.tsv": [tabs("index", "sentence"), tabs("7", "Bill whistled.")],
+    },
+    "sst2": {
+        "SST-2/train.tsv": [tabs("sentence", "label"), tabs('a " b ', "1"), tabs("one line\u2028still", "0")],
+        "SST-2/test.tsv": [tabs("index", "sentence"), tabs("3", "uneasy .")],
+    },
+    "mrpc": {
+        "MRPC/train.tsv": [
+            "\ufeff" + tabs("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+            tabs("1", "2", "3", 'He "said', "She said") + "\r",
+            tabs("0", "2", "3", "x", "y"),
+        ],
+        "MRPC/test.tsv": [tabs("index", "#1 ID", "#2 ID", "#1 String", "#2 String"), tabs("9", "1", "2", "x", "y")],
+    },
+    "stsb": {
+        "STS-B/train.tsv": [
+            tabs("index", "genre", "filename", "year", "old", "s1", "s2", "sentence1", "sentence2", "score"),
+            tabs("0", "g", "f", "y", "o", "n", "n", "A man", "A woman", "3.800"),
+            tabs("1", "g", "f", "y", "o", "n", "n", "A", "B", "0"),
+        ],
+    },
+    "qqp": {
+        "QQP/train.tsv": [
+            tabs("id", "qid1", "qid2", "question1", "question2", "is_duplicate"),
+            tabs("5", "1", "2", "How?", "Why?", "0"),
+            tabs("6", "a row that lost its columns"),
+            tabs("7", "1", "2", "Who?", "What?", "1"),
+        ],
+        "QQP/test.tsv": [tabs("id", "question1", "question2"), tabs("12", "How?", "Why?")],
+    },
+    "mnli": {
+        "MNLI/train.tsv": [
+            tabs(MNLI_HEADER, "label1", "gold_label"),
+            tabs("0", "1", "2", "g", "", "", "", "", "first", "second", "neutral", "neutral"),
+            tabs("1", "1", "2", "g", "", "", "", "", "first", "second", "entailment", "contradiction"),
+        ],
+        "MNLI/dev_mismatched.tsv": [
+            tabs(MNLI_HEADER, "label1", "label2", "gold_label"),
+            tabs("0", "1", "2", "g", "", "", "", "", "x", "y", "neutral", "neutral", "entailment"),
+        ],
+        "MNLI/test_matched.tsv": [MNLI_HEADER, tabs("4", "1", "2", "g", "", "", "", "", "x", "y")],
+        "diagnostic/diagnostic.tsv": [tabs("index", "sentence1", "sentence2"), tabs("2", "x", "y")],
+    },
+    "qnli": {
+        "QNLI/train.tsv": [
+            tabs("index", "question", "sentence", "label"),
+            tabs("0", "What?", "It.", "entailment"),
+            tabs("1", "Who?", "She.", "not_entailment"),
+        ],
+    },
+    "rte": {
+        "RTE/train.tsv": [
+            tabs("index", "sentence1", "sentence2", "label"),
+            tabs("0", "x", "y", "not_entailment"),
+            tabs("1", "x", "y", "entailment"),
+        ],
+    },
+    "wnli": {
+        "WNLI/train.tsv": [
+            tabs("index", "sentence1", "sentence2", "label"), tabs("0", "x", "y", "1"), tabs("1", "z", "w", "0")
+        ],
+    },
+}  # fmt: skip
+
+# (first, second, label) of the training examples, then (id, first) of the test ones
+WANTED = {
+    "cola": ([('He said "no".', None, 1), ("As you eat the most.", None, 0)], {"test": ("7", "Bill whistled.")}),
+    "sst2": ([('a " b ', None, 1), ("one line\u2028still", None, 0)], {"test": ("3", "uneasy .")}),
+    "mrpc": ([('He "said', "She said", 1), ("x", "y", 0)], {"test": ("9", "x")}),
+    "stsb": ([("A man", "A woman", 3.8), ("A", "B", 0.0)], {}),
+    "qqp": ([("How?", "Why?", 0), ("Who?", "What?", 1)], {"test": ("12", "How?")}),
+    "mnli": (
+        [("first", "second", 2), ("first", "second", 0)],
+        {"dev_mismatched": ("0", "x"), "test_matched": ("4", "x"), "diagnostic": ("2", "x")},
+    ),
+    "qnli": ([("What?", "It.", 0), ("Who?", "She.", 1)], {}),
+    "rte": ([("x", "y", 1), ("x", "y", 0)], {}),
+    "wnli": ([("x", "y", 1), ("z", "w", 0)], {}),
+}
+
+
+@pytest.mark.parametrize("name", list(GLUE_FILES))
+def test_glue(name, tmp_path):
+    for file, lines in GLUE_FILES[name].items():
+        write(tmp_path / file, *lines)
+    training, others = WANTED[name]
+    for place in (tmp_path, tmp_path / next(iter(GLUE_FILES[name])).split("/")[0]):
+        splits = reading.read(TASKS[name], str(place))
+        assert [(one.first, one.second, one.label) for one in splits["train"]] == training
+        assert set(splits) == {"train", *others}
+        for split, (identity, first) in others.items():
+            assert (splits[split][0].id, splits[split][0].first) == (identity, first)
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "lines", "message"),
+    [
+        ("sst2", "train.tsv", ["sentence\tlabel", "fine\t1", "odd\t2"], r"train\.tsv, line 3: the label '2' is not"),
+        ("sst2", "train.tsv", ["sentence\tlabels", "fine\t1"], r"line 1: there is no column 'label' among sent"),
+        ("rte", "dev.tsv", ["index\tsentence1\tsentence2\tlabel", "0\tx"], r"dev\.tsv, line 2: 2 columns instead of 4"),
+        ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\t5.5"], r"line 2: the score '5.5' is no number"),
+        ("stsb", "train.tsv", ["sentence1\tsentence2\tscore", "x\ty\tnan"], r"line 2: the score 'nan' is no number"),
+        ("cola", "train.tsv", ["gj04\t1\t", "gj04"], r"train\.tsv, line 1: 3 columns instead of 4"),
+        ("qqp", "test.tsv", ["id\tquestion1\tquestion2", "0\tx"], r"test\.tsv, line 2: 2 columns instead of 3"),
+        ("rte", "test.tsv", ["index\tsentence1\tsentence2", "4\tx\ty", "4\tz\tw"], "split test has two examples '4'"),
+        ("sst2", "train.tsv", ["sentence\tlabel"], "holds no example"),
+        ("sst2", "train.tsv", [], "is empty"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_glue(name, file, lines, message, tmp_path):
+    write(tmp_path / file, *lines)
+    with pytest.raises(UserError, match=message):
+        reading.read(TASKS[name], str(tmp_path))
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n\n"])
+def test_the_last_line_is_an_example_with_any_line_end(end, tmp_path):
+    (tmp_path / "train.tsv").write_bytes(b"sentence\tlabel\nfine\t1\nbad\t0" + end.encode())
+    assert [one.label for one in reading.read(TASKS["sst2"], str(tmp_path))["train"]] == [1, 0]
+
+
+def test_training_and_dev_examples_need_labels(tmp_path):
+    record = {name: value for name, value in RACE.items() if name != "answers"}
+    for split in ("train", "dev"):
+        write(tmp_path / "race" / f"{split}.jsonl", json.dumps(record))
+        with pytest.raises(UserError, match=f"split {split} has examples without a label"):
+            reading.read(TASKS["race"], str(tmp_path / "race"))
+        (tmp_path / "race" / f"{split}.jsonl").rename(tmp_path / "race" / "test.jsonl")
+        assert [one.label for one in reading.read(TASKS["race"], str(tmp_path / "race"))["test"]] == [None, None]
+    (tmp_path / "dev.json").write_text(json.dumps(squad({"id": "q1", "question": "When?"})))
+    with pytest.raises(UserError, match="split dev has examples without a label"):
+        reading.read(TASKS["squad2"], str(tmp_path))
+
+
+def test_a_test_file_with_labels_keeps_its_index(tmp_path):
+    write(tmp_path / "test.tsv", "sentence1\tsentence2\tlabel\tindex", "x\ty\tentailment\t7")
+    (example,) = reading.read(TASKS["rte"], str(tmp_path))["test"]
+    assert (example.id, example.label) == ("7", 0)
+
+
+def test_text_that_is_not_utf8(tmp_path):
+    (tmp_path / "train.tsv").write_bytes(b"sentence\tlabel\nfine\t1\n\xff\t0\n")
+    with pytest.raises(UserError, match=r"train\.tsv, line 3: not UTF-8"):
+        reading.read(TASKS["sst2"], str(tmp_path))
+
+
+PASSAGE = "The Café was — opened in 1905."
+QUESTION = {"id": "q1", "question": "When?", "answers": [{"text": "1905", "answer_start": 25}]}
+
+
+def squad(*questions, **fields):
+    return {
+        "version": "v2.0",
+        "data": [{"title": "t", "paragraphs": [{"context": PASSAGE, "qas": list(questions)}]}],
+        **fields,
+    }
+
+
+def test_squad(tmp_path):
+    nothing = {**QUESTION, "id": "q2", "question": "Who?", "is_impossible": True}  # whatever answers are plausible
+    (tmp_path / "train-v2.0.json").write_text(json.dumps(squad(QUESTION, nothing)))
+    (tmp_path / "train-v1.1.json").write_text(json.dumps(squad(QUESTION), indent=1))
+    splits = reading.read(TASKS["squad2"], str(tmp_path))
+    assert [(one.id, one.answers) for one in splits["train"]] == [("q1", (("1905", 25),)), ("q2", ())]
+    assert splits["train"][0].passage is splits["train"][1].passage
+    assert [one.id for one in reading.read(TASKS["squad1"], str(tmp_path))["train"]] == ["q1"]
+    # The file with the official name is taken; without one, several files are an error.
+    for name in ("train-half-v2.0.json", "dev-a.json"):
+        (tmp_path / name).write_text(json.dumps(squad(nothing)))
+    splits = reading.read(TASKS["squad2"], str(tmp_path))
+    assert [one.id for one in splits["train"]] == ["q1", "q2"]
+    assert [one.id for one in splits["dev"]] == ["q2"]
+    (tmp_path / "dev-b.json").write_text(json.dumps(squad(nothing)))
+    with pytest.raises(UserError, match=r"several files for split dev of squad2: dev-a\.json, dev-b\.json"):
+        reading.read(TASKS["squad2"], str(tmp_path))
+
+
+def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
+    """JSON can write it, UTF-8 cannot. The offsets of the text after it stay the same."""
+    text = json.dumps(squad(QUESTION)).replace("Caf\\u00e9", "Caf\\ud83d")
+    assert "\\ud83d" in text
+    (tmp_path / "train.json").write_text(text)
+    (question,) = reading.read(TASKS["squad1"], str(tmp_path))["train"]
+    assert question.passage.text == PASSAGE.replace("é", "\ufffd")
+    OffsetEncoder(vocabulary).encode(question.passage.text)
+    (tmp_path / "train.jsonl").write_text(json.dumps({**RACE, "article": "half \ud83d"}))
+    assert reading.read(TASKS["race"], str(tmp_path))["train"][0].passage == "half \ufffd"
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "message"),
+    [
+        ("squad2", "\n" * 16 + '{"data": [', r"train\.json, line 17: broken JSON"),
+        ("squad2", json.dumps({"version": "v2.0"}), "it has no 'data'"),
+        ("squad2", json.dumps({"data": [{"paragraphs": [{}]}]}), "article 1, paragraph 1: it has no 'context'"),
+        ("squad2", json.dumps({"data": [{"paragraphs": [{"context": 5}]}]}), "the context is 5, not a text"),
+        ("squad2", json.dumps(squad({**QUESTION, "question": None})), "line 1: the text of question q1 is None, not a"),
+        (
+            "squad2",
+            json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
+            "line 1: question q1 has an answer without text; remove it",
+        ),
+        ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"line 1: question q1 has no proper 'question'"),
+        (
+            "squad1",
+            json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
+            r"train\.json, line \d+: question q1 says that '1905' is at character 24 .*, where ' 190' is",
+        ),
+        ("squad1", json.dumps(squad({**QUESTION, "answers": []})), "question q1 has no answer; use --task squad2"),
+    ],
+)
+def test_mistakes_in_squad(task, text, message, tmp_path):
+    (tmp_path / "train.json").write_text(text)
+    with pytest.raises(UserError, match=message):
+        reading.read(TASKS[task], str(tmp_path))
+
+
+def test_the_line_of_a_mistake_in_squad(tmp_path):
+    """The line is that of the question's id, in any spelling, also if the same text occurs elsewhere."""
+    for identity in ("é wrong", "1905", 1905):
+        wrong = {**QUESTION, "id": identity, "answers": [{"text": "1906", "answer_start": 25}]}
+        text = json.dumps(squad(QUESTION, wrong), indent=1)
+        (tmp_path / "train.json").write_text(text)
+        line = max(number for number, line in enumerate(text.splitlines(), start=1) if '"id"' in line)
+        with pytest.raises(UserError, match=rf"train\.json, line {line}: "):
+            reading.read(TASKS["squad2"], str(tmp_path))
+    (tmp_path / "train.json").write_text(text := json.dumps(squad(QUESTION, QUESTION), indent=1))
+    line = max(number for number, line in enumerate(text.splitlines(), start=1) if '"id"' in line)
+    with pytest.raises(UserError, match=rf"train\.json, line {line}: the id 'q1' occurs twice"):
+        reading.read(TASKS["squad2"], str(tmp_path))
+
+
+RACE = {
+    "article": "A passage.",
+    "questions": ["Who _ ?", "Why?"],
+    "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
+    "answers": ["B", "D"],
+}
+
+
+def test_race(tmp_path):
+    for level, number in (("high", 10), ("high", 9), ("middle", 1)):
+        record = {**RACE, "id": f"{level}{number}.txt"}
+        write(tmp_path / "official" / "train" / level / f"{number}.txt", json.dumps(record))
+    write(tmp_path / "lines" / "train.jsonl", json.dumps(RACE), "", json.dumps({**RACE, "id": "middle3.txt"}))
+    found = reading.read(TASKS["race"], str(tmp_path / "official"))["train"]
+    assert [one.id for one in found] == ["high9-0", "high9-1", "high10-0", "high10-1", "middle1-0", "middle1-1"]
+    assert [one.level for one in found] == ["high"] * 4 + ["middle"] * 2
+    assert [one.label for one in found[:2]] == [1, 3]
+    lines = reading.read(TASKS["race"], str(tmp_path / "lines"))["train"]
+    assert [(one.id, one.level) for one in lines] == [
+        ("train-1-0", ""), ("train-1-1", ""), ("middle3-0", "middle"), ("middle3-1", "middle"),
+    ]  # fmt: skip
+    assert lines[0].options == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), r"train\.jsonl, line 2: the label 'E' is not one of A, B, C, D"),
+        (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
+        (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: a question has 1 options instead of 4"),
+        (json.dumps({"article": "x", "options": []}), "line 2: there is no 'questions'"),
+        (json.dumps({**RACE, "questions": "ab"}), "line 2: questions, options and answers are not lists"),
+        (json.dumps({**RACE, "options": ["abcd", "efgh"]}), "line 2: a question has no list of options"),
+        (json.dumps({**RACE, "article": None}), "line 2: the article is None, not a text"),
+    ],
+)
+def test_mistakes_in_race(record, message, tmp_path):
+    write(tmp_path / "train.jsonl", json.dumps(RACE), record)
+    with pytest.raises(UserError, match=message):
+        reading.read(TASKS["race"], str(tmp_path))
+
+
+def test_data_sets_of_the_library(tmp_path, monkeypatch):
+    import datasets
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    names = ["entailment", "neutral", "contradiction"]
+    features = datasets.Features(
+        {"premise": datasets.Value("string"), "hypothesis": datasets.Value("string"),
+         "label": datasets.ClassLabel(names=names), "idx": datasets.Value("int32")}
+    )  # fmt: skip
+    rows = {"premise": ["p", "q"], "hypothesis": ["h", "i"], "label": [1, 0], "idx": [0, 1]}
+    unlabelled = {**rows, "label": [-1, -1], "idx": [40, 41]}
+    datasets.DatasetDict(
+        {
+            "train": datasets.Dataset.from_dict(rows, features),
+            "validation_matched": datasets.Dataset.from_dict(rows, features),
+            "test_matched": datasets.Dataset.from_dict(unlabelled, features),
+        }
+    ).save_to_disk(tmp_path / "saved")
+    splits = reading.read(TASKS["mnli"], str(tmp_path / "saved"))
+    assert [one.label for one in splits["train"]] == [2, 1]  # neutral and entailment in GLUE's own order
+    assert set(splits) == {"train", "dev_matched", "test_matched"}
+    assert [(one.id, one.label) for one in splits["test_matched"]] == [("40", None), ("41", None)]
+
+    # Named classes are found by their names, in any order; numbers alone are those of the data set "glue".
+    rows = {"premise": ["p"] * 3, "hypothesis": ["h"] * 3, "label": [0, 1, 2]}
+    for label, wanted in ((datasets.ClassLabel(names=names[::-1]), [0, 2, 1]), (datasets.Value("int32"), [1, 2, 0])):
+        features = datasets.Features(
+            {**dict.fromkeys(TASKS["mnli"].hub.texts, datasets.Value("string")), "label": label}
+        )
+        train = datasets.Dataset.from_dict(rows, features)
+        datasets.DatasetDict({"train": train}).save_to_disk(tmp_path / str(wanted))
+        assert [one.label for one in reading.read(TASKS["mnli"], str(tmp_path / str(wanted)))["train"]] == wanted
+
+    (tmp_path / "parquet").mkdir()
+    answers = [{"text": ["1905"], "answer_start": [25]}, {"text": [], "answer_start": []}]
+    datasets.Dataset.from_dict(
+        {"id": ["a", "b"], "question": ["When?", "Who?"], "context": [PASSAGE] * 2, "answers": answers}
+    ).to_parquet(tmp_path / "parquet" / "train.parquet")
+    found = reading.read(TASKS["squad2"], str(tmp_path / "parquet"))["train"]
+    assert [one.answers for one in found] == [(("1905", 25),), ()]
+
+    # JSON Lines with answers in the form of the official file, and in a wrong form.
+    (tmp_path / "lines").mkdir()
+    line = {**QUESTION, "context": PASSAGE}
+    for answers, message in ((QUESTION["answers"], ""), ([{"text": "1905"}], "no proper text and answer_start")):
+        write(tmp_path / "lines" / "train.jsonl", json.dumps({**line, "answers": answers}))
+        if message:
+            with pytest.raises(UserError, match=f"row 0: column 'answers' has {message}"):
+                reading.read(TASKS["squad2"], str(tmp_path / "lines"))
+        else:
+            (one,) = reading.read(TASKS["squad2"], str(tmp_path / "lines"))["train"]
+            assert one.answers == (("1905", 25),)
+
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"holds no official file of rte, and `datasets` cannot open it"):
+        reading.read(TASKS["rte"], str(tmp_path / "empty"))
+    with pytest.raises(UserError, match=r"nowhere does not exist; name a directory, or a data set"):
+        reading.read(TASKS["rte"], str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="no column 'sentence1'"):
+        reading.read(TASKS["rte"], str(tmp_path / "parquet"))
+
+    (tmp_path / "wrong").mkdir()
+    for text, label, message in ((None, 1, "row 0: column 'sentence' is None"), ("x", -2, "the label '-2' is not")):
+        datasets.Dataset.from_dict({"sentence": [text], "label": [label]}).to_parquet(tmp_path / "wrong/train.parquet")
+        with pytest.raises(UserError, match=message):
+            reading.read(TASKS["sst2"], str(tmp_path / "wrong"))
+
+
+def test_names_on_the_hub(monkeypatch):
+    """The subset is the task's, the only one, or RACE's with both levels; "glue" also has the diagnostic set."""
+    import datasets
+
+    asked = []
+    rows = datasets.Dataset.from_dict({"premise": ["p"], "hypothesis": ["h"], "label": [-1], "idx": [9]})
+
+    def load(name, subset):
+        asked.append((name, subset))
+        return datasets.DatasetDict({"test": rows} if subset == "ax" else {"test_matched": rows})
+
+    subsets = {"glue": ["mnli", "rte", "ax"], "someone/mnli": ["default"], "race": ["all", "high", "middle"]}
+    monkeypatch.setattr(datasets, "get_dataset_config_names", subsets.__getitem__)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    splits = reading.read(TASKS["mnli"], "glue")
+    assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9", "diagnostic": "9"}
+    assert set(reading.read(TASKS["mnli"], "someone/mnli")) == {"test_matched"}
+    with pytest.raises(UserError, match="there is no column 'example_id'"):
+        reading.read(TASKS["race"], "race")
+    assert asked == [("glue", "mnli"), ("glue", "ax"), ("someone/mnli", None), ("race", "all")]

@@ -1,0 +1,96 @@
+"""Tables of every format: the same rows, and one line for every mistake."""
+
+import datasets
+import pytest
+
+from common.errors import UserError
+from pipeline.tasks.files import tables
+from pipeline.tasks.files.tables import from_dataset, read_table
+from tests.pipeline.tasks import own_files
+
+COLUMNS = {"text": ['He said "no", twice.', "a\ttab", "one,\ntwo", "é"], "label": ["x", "y", "x", "y"]}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_gives_the_same_rows(tmp_path, ending):
+    table = read_table(own_files.write(tmp_path / f"train.{ending}", COLUMNS))
+    assert list(table.columns) == ["text", "label"]
+    assert [dict(row) for row in table.rows] == [dict(zip(COLUMNS, row)) for row in zip(*COLUMNS.values())]
+
+
+def test_places_are_the_lines_in_which_rows_begin(tmp_path):
+    table = read_table(own_files.write(tmp_path / "train.csv", COLUMNS))
+    assert [table.place(index).rpartition(", ")[2] for index in range(4)] == ["line 2", "line 3", "line 4", "line 6"]
+    (tmp_path / "gaps.csv").write_text("text,label\r\n\r\na,b\r\n")
+    assert read_table(tmp_path / "gaps.csv").place(0).endswith("line 3")
+    (tmp_path / "list.json").write_text('[{"text": "a"},\n {"text": "b"}]')
+    assert read_table(tmp_path / "list.json").place(1).endswith("list.json, entry 1")
+
+
+def test_a_tsv_without_quoting(tmp_path):
+    (tmp_path / "test.tsv").write_text('sentence\tlabel\na " b\t1\n"open\t0\n')
+    rows = read_table(tmp_path / "test.tsv", quoted=False).rows
+    assert [row["sentence"] for row in rows] == ['a " b', '"open']
+
+
+def test_conll(tmp_path):
+    (tmp_path / "a.conll").write_text("-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nPeter NNP B-PER\n")
+    table = read_table(tmp_path / "a.conll")
+    assert table.rows == [
+        {"tokens": ["EU", "rejects"], "tags": ["B-ORG", "O"]},
+        {"tokens": ["Peter"], "tags": ["B-PER"]},
+    ]
+    assert table.place(1).endswith("line 7")
+    (tmp_path / "b.conll").write_text("EU\nrejects\n")
+    assert read_table(tmp_path / "b.conll").rows == [{"tokens": ["EU", "rejects"]}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "a.csv is empty; its first line must name the columns"),
+        ("a.csv", "text,label\n", "a.csv holds no row"),
+        ("a.csv", "text,text\nx,y\n", "line 1: two columns are called 'text'; rename one"),
+        ("a.csv", "text,label\nx,y\nx\n", "line 3: 1 cells instead of the 2 of the header (text, label); correct the"),
+        ("a.csv", "text,label\nx,y,z\n", "line 2: 3 cells instead of the 2"),
+        ("a.csv", 'text,label\nx,y\n"open,y\n', "line 3: unexpected end of data; write a quote inside"),
+        ("a.csv", b"text,label\nx,y\n\xff,y\n", "line 3: not UTF-8 text"),
+        ("a.tsv", 'text\tlabel\n"a" b\ty\n', "line 2: '\\t' expected after '\"'"),
+        ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: broken JSON"),
+        ("a.jsonl", '{"text": "x"}\n3\n', "line 2: no JSON object; write one for each example"),
+        ("a.json", "[1]", "entry 0: no JSON object"),
+        ("a.json", "[", "broken JSON"),
+        ("a.parquet", b"PAR1 no", "a.parquet is no readable Parquet file"),
+        ("a.conll", "EU X\nrejects\n", "line 2: 1 columns instead of 2; correct the line"),
+        ("a.txt", "x", "a.txt has none of the endings .csv, .tsv, .jsonl"),
+    ],
+)
+def test_a_broken_file_is_one_line(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError) as error:
+        read_table(path)
+    assert message in str(error.value).replace("\\\\", "\\")
+
+
+def test_a_missing_file_is_one_line(tmp_path):
+    with pytest.raises(UserError, match=r"none\.csv does not exist"):
+        read_table(tmp_path / "none.csv")
+
+
+def test_a_data_set_with_named_classes():
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["neg", "pos"]),
+            "ner_tags": datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"])),
+        }
+    )
+    rows = datasets.Dataset.from_dict(
+        {"text": ["a", "b"], "label": [1, -1], "ner_tags": [[0, 1], [1]]}, features=features
+    )
+    table = from_dataset(rows, "name, split train")
+    assert [(row["label"], row["ner_tags"]) for row in table.rows] == [("pos", ["O", "B-X"]), (None, ["B-X"])]
+    assert table.class_names == {"label": ("neg", "pos"), "ner_tags": ("O", "B-X")}
+    assert table.place(1) == "name, split train, row 1"
+    assert set(tables.READERS) >= {".csv", ".tsv", ".jsonl", ".parquet"}

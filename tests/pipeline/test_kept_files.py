@@ -1,0 +1,288 @@
+"""No command removes or overwrites a file that it did not write: one table over all commands that write."""
+
+import json
+import os
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from common.owned import MARKER
+from data_prep import __main__ as data_prep_command
+from model import huggingface
+from pipeline import evaluate, export, finetune, pretrain, reproduce, show, similarity
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.manifest import CheckpointManifest, DamagedCheckpoint, File, check
+from pipeline.checkpoint.model_export import load_pretrained
+from pipeline.checkpoint.retention import remove, tag_name
+from pipeline.paper.experiments import Command
+from pipeline.sharing.export import export_pretrained
+from tests.pipeline.analysis import made_runs
+from tests.pipeline.sharing import runs
+from tests.pipeline.tasks import task_files
+
+pytestmark = pytest.mark.slow
+
+USER_FILES = {
+    "config.json": '{"of": "someone"}',
+    "results.json": '{"task": "theirs"}',
+    ".git/HEAD": "ref: refs/heads/main\n",
+    "notes.txt": "months of work",
+    "name.scratch/part.bin": "\x00\x01",
+}
+
+
+def write_files(directory, files):
+    for name, text in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+
+
+def contents(directory):
+    """Every file below `directory` with its bytes, every other directory with None."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in directory.rglob("*")
+    }
+
+
+@pytest.fixture(scope="module")
+def made(corpus, tmp_path_factory):
+    """Inputs of every command: a run, an export, fine-tuning runs, tasks, text."""
+    root = tmp_path_factory.mktemp("made")
+    run = runs.pretraining(root / "run", corpus.vocabulary)
+    huggingface.save(load_pretrained(run), root / "export", corpus.vocabulary)
+    for number in range(2):
+        tuned = made_runs.finetuning(root / "tuned" / f"rte-{number}", "rte", "x", {})
+        made_runs.logits(tuned, "dev", 15, 5)
+    task_files.write_all(root)
+    (root / "text.txt").write_text("Badofi gukela. Monipu.\n")
+    config = {
+        "train_batch_size": 4,
+        "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
+        "zero_optimization": {"stage": 1},
+    }
+    (root / "config.json").write_text(json.dumps(config))
+    return SimpleNamespace(root=root, run=run, **vars(corpus))
+
+
+def of_data_prep(*words):
+    return lambda monkeypatch: _data_prep(monkeypatch, words)
+
+
+def _data_prep(monkeypatch, words):
+    monkeypatch.setattr(sys, "argv", ["data_prep", *map(str, words)])
+    return data_prep_command.entry()
+
+
+def of_main(main, *words):
+    return lambda monkeypatch: main([str(word) for word in words])
+
+
+def of_reproduce(made, out):
+    def start(monkeypatch):
+        writes = Command("sample", (sys.executable, "-c", "print('log')"), None)
+        monkeypatch.setattr(reproduce, "stages", lambda *arguments: [[writes]])
+        return reproduce.main(["2", "--data-root", str(made.root / "glue"), "--out", str(out)])
+
+    return start
+
+
+# Each: the user's files in the victim besides USER_FILES, and the command, of (made, victim).
+CASES = {
+    "export": ({}, lambda m, v: of_main(export.main, "--run", m.run, "--out", v)),
+    "export over an older version's": (
+        {"model.safetensors": "weights"},
+        lambda m, v: of_main(export.main, "--run", m.run, "--out", v),
+    ),
+    "ensemble": (
+        {"rte/config.json": "{}", "rte/notes.txt": "x", "rte/.git/HEAD": "x"},
+        lambda m, v: of_main(evaluate.main, "ensemble", "--runs", m.root / "tuned", "--out", v),
+    ),
+    "ensemble over a run": (
+        {"rte/results.json": '{"task": "rte", "ensemble": [], "theirs": 1}'},
+        lambda m, v: of_main(evaluate.main, "ensemble", "--runs", m.root / "tuned", "--out", v),
+    ),
+    "tables": (
+        {"tables.md": "theirs"},
+        lambda m, v: of_main(evaluate.main, "tables", "--runs", m.root / "run", "--out", v, "--tables", "6"),
+    ),
+    "compare": (
+        {"comparison.json": "theirs"},
+        lambda m, v: of_main(evaluate.main, "compare", "--runs", m.root / "tuned", "--out", v),
+    ),
+    "similarity": (
+        {"similarity.json": "theirs"},
+        lambda m, v: of_main(
+            similarity.main, "--model", m.root / "export", "--text", m.root / "text.txt", "--out", v
+        ),
+    ),
+    "stats": ({"cut.png": "theirs"}, lambda m, v: of_data_prep("stats", m.train, "--out", v)),
+    "show": ({"ngrams.png": "theirs"}, lambda m, v: of_main(show.main, m.train, "--masks", "2", "--out", v)),
+    "sample": ({}, lambda m, v: of_data_prep("sample", "--out", v)),
+    "extract": (
+        {},
+        lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
+    ),
+    "extract with a .units of someone": (
+        {".units/options.json": "{}", ".units/theirs.txt": "x", ".theirs.tmp": "x"},
+        lambda m, v: of_data_prep("extract", "--source", "books", "--input", m.root / "text.txt", "--out", v),
+    ),
+    "shards": (
+        {".dedup/theirs.txt": "x"},
+        lambda m, v: of_data_prep("shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", v),
+    ),
+    "vocab beside a JSON of someone": (
+        {},
+        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "config.model", "--size", "200"),
+    ),
+    "vocab with a scratch of someone": (
+        {".new.model.sample/theirs.txt": "x", ".new.model.sample/sentences/.units/options.json": "{}"},
+        lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "new.model", "--size", "200"),
+    ),
+    "reproduce": ({"tiny/logs/sample.log": "theirs"}, of_reproduce),
+    "pretrain": (
+        {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
+        lambda m, v: of_main(
+            pretrain.main, "--model", "albert-tiny", "--data", m.train, "--deepspeed_config", m.root / "config.json",
+            "--output", v, "--steps", "1", "--warmup-steps", "0",
+        ),
+    ),
+    "finetune": (
+        {"logits/dev.npz": "theirs"},
+        lambda m, v: of_main(
+            finetune.main, "--task", "rte", "--init", m.root / "export", "--data", m.root / "glue", "--output", v,
+            "--steps", "1", "--warmup-steps", "0",
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypatch, capsys, case):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    files, command = CASES[case]
+    victim = tmp_path / "victim"
+    write_files(victim, USER_FILES | files)
+    before = contents(tmp_path)
+    try:
+        status = command(made, victim)(monkeypatch)
+    except SystemExit as left:
+        status = left.code
+    said = capsys.readouterr().err
+    assert contents(tmp_path) == before
+    assert (status, said.count("\n")) == (2, 1), said
+    assert said.startswith("error: ")
+
+
+def test_an_export_replaces_an_export_and_nothing_that_was_added_or_changed(made, tmp_path, capsys):
+    out, words = tmp_path / "out", ["--run", str(made.run), "--out", str(tmp_path / "out")]
+    out.mkdir()
+    assert export.main(words) == 0
+    assert set(json.loads((out / MARKER).read_text())["files"]) == {path.name for path in out.iterdir()} - {MARKER}
+    first = contents(out)
+    assert export.main(words) == 0
+    (out / "spiece.model").unlink()  # what is missing is not lost by writing it again
+    assert export.main(words) == 0
+    assert contents(tmp_path) == {"out": None} | {f"out/{name}": content for name, content in first.items()}
+
+    for name, content in (("notes.txt", "x"), (".git/HEAD", "x"), ("config.json", first["config.json"].decode() + " ")):
+        write_files(out, {name: content})
+        before = contents(tmp_path)
+        assert export.main(words) == 2
+        said = capsys.readouterr().err
+        assert f"files that pipeline.export did not write, or that have changed since: {name};" in said
+        assert contents(tmp_path) == before
+        if name == "config.json":
+            (out / name).write_bytes(first[name])
+        else:
+            shutil.rmtree(out / name.split("/")[0]) if "/" in name else (out / name).unlink()
+    assert export.main(words) == 0
+
+    # Neither a marker that was copied, nor a link, makes a directory ours.
+    other = tmp_path / "other"
+    write_files(other, USER_FILES)
+    shutil.copy(out / MARKER, other / MARKER)
+    (tmp_path / "link").symlink_to(out)
+    before = contents(tmp_path)
+    for place in (other, tmp_path / "link"):
+        assert export.main([*words, "--out", str(place)]) == 2
+    assert contents(tmp_path) == before
+
+
+def test_commands_that_add_files_leave_those_beside_them(made, tmp_path, capsys):
+    out = tmp_path / "out"
+    write_files(out, {"notes.txt": "x", ".git/HEAD": "x"})
+    for _ in range(2):
+        assert show.main([str(made.train), "--masks", "2", "--out", str(out)]) == 0
+        data_prep_command.main(["stats", str(made.train), "--out", str(out)])
+    assert (out / "notes.txt").read_text() == (out / ".git/HEAD").read_text() == "x"
+    (out / "ngrams.png").write_bytes(b"retouched")
+    assert show.main([str(made.train), "--masks", "2", "--out", str(out)]) == 2
+    assert (out / "ngrams.png").read_bytes() == b"retouched"
+
+
+def test_a_run_that_has_not_ended_keeps_what_a_person_put_into_it(made, tmp_path):
+    """`export` and `checkpoints` are replaced and thinned out by training: what is not of the run is named before."""
+    run = tmp_path / "run"
+    shutil.copytree(made.run, run)
+    export_pretrained(run, run / "export")  # killed before "done"
+    run_directory.check_output(run)
+    for name in ("export/notes.txt", "checkpoints/notes.txt", "checkpoints/step-00000001/notes.txt"):
+        write_files(run, {name: "x"})
+        with pytest.raises(ValueError, match=r"notes\.txt"):
+            run_directory.check_output(run)
+        (run / name).unlink()
+    run_directory.check_output(run)
+    write_files(tmp_path / "new", USER_FILES)
+    with pytest.raises(ValueError, match=r"results\.json and no run"):
+        run_directory.check_output(tmp_path / "new")
+
+
+@pytest.mark.parametrize("field", ["task", "ensemble"])
+def test_a_results_file_does_not_lead_elsewhere(tmp_path, capsys, field):
+    write_files(tmp_path / "victim", USER_FILES)
+    run = made_runs.finetuning(tmp_path / "runs" / "rte", "rte", "x", {})
+    made_runs.logits(run, "dev", 15, 5)
+    other = {"task": "../victim"} if field == "task" else {"ensemble": ["../victim"]}
+    (run / "results.json").write_text(json.dumps(json.loads((run / "results.json").read_text()) | other))
+    before = contents(tmp_path)
+    for command in ("ensemble", "tables", "compare"):
+        assert evaluate.main([command, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "'../victim', which is no " in said
+    assert contents(tmp_path) == before
+
+
+def test_a_checkpoint_whose_manifest_names_other_files_is_damaged(made, tmp_path):
+    tag = tmp_path / tag_name(1)
+    shutil.copytree(made.run / "checkpoints" / tag_name(1), tag)
+    manifest = CheckpointManifest.read(tag)
+    for files in ({"../../settings.json": File(1, "0")}, {"/etc/passwd": File(1, "0")}):
+        (tag / "manifest.json").write_text(
+            CheckpointManifest(1, None, manifest.files | files, manifest.tensors).to_json()
+        )
+        with pytest.raises(DamagedCheckpoint, match="is no file of a checkpoint"):
+            check(tag)
+    (tag / "manifest.json").write_text(manifest.to_json())
+    (tag / "rank-00000.safetensors").rename(tmp_path / "elsewhere")
+    (tag / "rank-00000.safetensors").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DamagedCheckpoint, match="a symbolic link"):
+        check(tag)
+
+
+def test_a_checkpoint_that_a_person_added_to_is_not_removed(made, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(made.run, run)
+    tag = run / "checkpoints" / tag_name(1)
+    write_files(tag, {"notes.txt": "x"})
+    before = contents(run)
+    remove(tag)
+    assert contents(run) == before
+    (tag / "notes.txt").unlink()
+    remove(tag)
+    assert os.listdir(run / "checkpoints") == ["latest"]

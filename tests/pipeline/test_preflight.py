@@ -1,0 +1,70 @@
+"""The preflight's own list of what hosts must have in common. tests/cluster/test_preflight.py asks real hosts."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from pipeline import preflight
+from pipeline.distributed.host_comparison import problems_of_packages
+from tests.pipeline.conftest import REPOSITORY
+
+NOT_NEEDED_TO_TRAIN = {"tests", "benchmarks"}
+
+
+def test_every_package_is_compared_between_hosts() -> None:
+    packages = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - NOT_NEEDED_TO_TRAIN
+    assert {"common", "pipeline"} <= packages
+    assert packages <= set(preflight.SOURCES)
+
+
+def free_port():
+    with socket.create_server(("", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture
+def on_the_processor(monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.chdir(REPOSITORY)
+
+
+def test_this_machine_can_train(on_the_processor, tmp_path, capsys):
+    words = ["--output", str(tmp_path / "runs" / "new"), "--master_port", str(free_port())]
+    assert preflight.main(words) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("this machine, ")
+    assert "cores without a GPU: ready (" in line
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_this_machine_lacks(on_the_processor, tmp_path, capsys, monkeypatch):
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("# pinned\nnothing-of-that-name==1.0\npytest==0.1\n")
+    monkeypatch.setattr(preflight, "REQUIREMENTS", requirements)
+    with socket.create_server(("", 0)) as taken:
+        assert preflight.main(["--master_port", str(taken.getsockname()[1])]) == 1
+    packages, port, verdict = capsys.readouterr().out.splitlines()
+    assert packages.startswith(
+        "this machine: other packages: nothing-of-that-name none (requirements.txt: 1.0), pytest"
+    )
+    assert port.startswith("this machine: the port is taken")
+    assert ": 2 problems (" in verdict
+
+
+def test_a_build_of_torch_for_another_cuda_is_the_same_version():
+    assert problems_of_packages({"torch": "2.13.0+cu126"}, {"torch": "2.13.0"}) == []
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_an_output_that_is_a_file_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "hostfile").write_text("localhost slots=1\n")
+    words = ["preflight", "--hostfile", str(tmp_path / "hostfile"), "--output", str(tmp_path / name)]
+    monkeypatch.setattr("sys.argv", words)
+    assert preflight.entry() == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: cannot write to {tmp_path / name}: {tmp_path / 'file'} is a file; choose another")
+    assert said.count("\n") == 1

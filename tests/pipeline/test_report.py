@@ -1,0 +1,178 @@
+"""The page that compares runs: its figures, its curves, and that nothing from outside becomes markup."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from pipeline import report
+from pipeline.analysis.compared_runs import sustained_speed
+from pipeline.analysis.svg_chart import Series, chart, short, thinned, ticks
+from tests.pipeline.analysis import made_runs
+from tests.pipeline.tracking.made_records import SETTINGS, log_run
+
+MODEL = {
+    "vocab_size": 50, "embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 16, "max_position_embeddings": 16,
+}  # fmt: skip
+PRETRAIN = {
+    **SETTINGS,
+    "device": "NVIDIA H100",
+    "model": MODEL,
+    "train_batch_size": 8,
+    "data": "digest",
+    "world_size": 4,
+}
+TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td"),
+    *("span", "div", "svg", "text", "line", "polyline", "polygon", "circle"),
+}
+EVIL = "<script>alert('x')</script>"
+
+
+class Page(HTMLParser):
+    """The tags of a page, checked to be closed in order, and its tables."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.rows, self.attributes = set(), [], [], set()
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+        if tag != "meta":
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "td" in self.open or "th" in self.open:
+            self.rows[-1][-1] += data
+
+    def row(self, *beginning):
+        """The row that begins so."""
+        return next(row for row in self.rows if row[: len(beginning)] == list(beginning))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("runs")
+    log_run(root / "base", 0, 60, PRETRAIN)
+    (root / "base" / "done").write_text("60\n")
+    other = {**PRETRAIN, "command": ["--steps", "200"], "implementation": {"attention": EVIL}, "steps": 200}
+    log_run(root / "other", 0, 40, other, finished=False)
+    tuned = root / f"tuned {EVIL.replace('/', '')}"
+    log_run(tuned, 0, 20, {"task": "rte", "model": MODEL, "world_size": 1, "seed": 7})
+    results = {"task": "rte", "init": str(root / "base"), "metrics": {"dev": {"accuracy": 0.625}}}
+    (tuned / "results.json").write_text(json.dumps(results))
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    out = runs / "report.html"
+    assert report.main(["--runs", str(runs), "--out", str(out), "--price-per-gpu-hour", "30"]) == 0
+    return Page(out.read_text(encoding="utf-8"))
+
+
+def test_each_run_has_its_figures(page):
+    assert page.row("base", "pre-training, sop")[2:5] == ["finished", "60 of 100", "1,200"]
+    assert page.row("base", "pre-training, sop")[-2:] == ["4", "NVIDIA H100"]
+    assert page.row("other", "pre-training, sop")[2:4] == ["not finished", "40 of 200"]
+    assert page.row("base", "60")[2:] == ["6.5000", "-10.0 %", "10.0 % (8.0 to 12.0)", "60.0 % (50.0 to 70.0)"]
+    # 60 s on 4 ranks are 1/15 of an hour, which costs 2.
+    assert page.row("base", "50") == ["base", "50", "40.0 %", "1.0 %", "3.50", "1:00", "0.07", "2.00"]
+
+
+def test_only_settings_that_differ_are_listed(page):
+    names = [row[0] for row in page.rows]
+    assert page.row("implementation.attention") == ["implementation.attention", "-", EVIL]
+    assert page.row("steps", "100") == ["steps", "100", "200"]
+    # Kinds are not compared with each other: the fine-tuning run has another seed, and no optimizer block.
+    assert not {"model.hidden_size", "optimizer.params.lr", "task", "command"} & set(names)
+
+
+def test_fine_tuning_results_are_there(page):
+    assert next(row for row in page.rows if "rte" in row)[1:] == ["rte", "dev", "1", "accuracy 0.625"]
+
+
+def test_nothing_from_outside_becomes_markup(runs, page):
+    assert page.tags <= TAGS
+    assert not {name for name in page.attributes if name.startswith("on") or name in ("src", "href")}
+    assert EVIL not in (runs / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_needs_nothing_else(runs, page):
+    assert not re.findall(r"https?://|url\(|@import", (runs / "report.html").read_text(encoding="utf-8"))
+    assert "svg" in page.tags
+
+
+def test_a_page_is_replaced_and_another_file_is_not(runs, tmp_path, capsys):
+    out = tmp_path / "deep" / "report.html"
+    for _ in range(2):
+        assert report.main(["--runs", str(runs / "base"), "--out", str(out)]) == 0
+    out.write_text("<!DOCTYPE html>\nmine")
+    assert report.main(["--runs", str(runs / "base"), "--out", str(out)]) == 2
+    printed, errors = capsys.readouterr()
+    assert "report.html compares 1 run: base\n" in printed
+    assert "exists and pipeline.report did not write it" in errors
+    assert out.read_text() == "<!DOCTYPE html>\nmine"
+
+
+def test_directories_without_runs_are_refused(tmp_path, capsys):
+    made_runs.finetuning(tmp_path / "results", "rte", "", {"dev": {"accuracy": 0.5}})
+    (tmp_path / "settings.json").write_text('{"editor.fontSize": 12}')  # of another program
+    for runs in (tmp_path, tmp_path / "nothing"):
+        assert report.main(["--runs", str(runs), "--out", str(tmp_path / "report.html")]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[0].startswith("error: --runs: no run in ")
+    assert errors[1].endswith("is no directory; name --output directories of runs")
+
+
+def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
+    records = [{"tokens": 1000, "tokens_per_second": 10.0}, {"tokens": 2000, "tokens_per_second": 1000.0}]
+    assert sustained_speed(records) == pytest.approx(2000 / (100 + 1))
+    assert sustained_speed([{"tokens": 5, "tokens_per_second": None}]) is None
+    assert sustained_speed([]) is None
+
+
+def test_settings_of_a_run_without_a_json_are_read(tmp_path):
+    log_run(tmp_path / "base", 0, 20, {**PRETRAIN, "deepspeed": None})
+    assert report.main(["--runs", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
+
+
+def test_ticks_are_round():
+    assert ticks(0.0, 1.0) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert ticks(5.49, 7.7) == pytest.approx([5.5, 6.0, 6.5, 7.0, 7.5])
+    assert [short(value) for value in (0, 1e6, 1500, 0.25, 2.5e9)] == ["0", "1M", "1.5k", "0.25", "2.5G"]
+
+
+def test_points_lie_where_they_should():
+    drawn = chart("t", "x", [Series("a", "#000", [(0, 0.0), (10, 1.0)], marked=True)])
+    (x1, y1), (x2, y2) = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    assert (float(x1), float(x2)) == (64.0, 526.0)  # the edges of the plane
+    assert float(y1) > float(y2)
+    assert chart("t", "x", [Series("a", "#000", [])]) == ""
+
+
+def test_a_long_curve_is_drawn_as_means():
+    assert thinned([(float(x), 2.0 * x) for x in range(1000)], 500)[:2] == [(0.5, 1.0), (2.5, 5.0)]
+    assert len(thinned([(0.0, 0.0)] * 1001, 500)) <= 500
+
+
+@pytest.mark.parametrize("values", [(1e308, -1e308), (1e308, 1e308), (5e-324, 0.0), (0.0, 0.0), (2.0**60, 2.0**60)])
+def test_numbers_that_no_run_has_do_not_end_the_report(values):
+    for points in ([(0.0, values[0]), (1.0, values[1])], [(values[0], 0.0), (values[1], 1.0)]):
+        assert chart("t", "x", [Series("a", "#000", points, marked=True)]).startswith("<svg")

@@ -1,0 +1,113 @@
+"""What TensorBoard shows of a run: curves, descriptions, settings, hparams and the layout."""
+
+import json
+import re
+
+import pytest
+from tensorboard import plugin_util
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from pipeline.tracking import choice
+from tests.pipeline.tracking.made_records import SETTINGS, log_run
+
+MAX_CHARTS = 25
+
+
+def read(directory):
+    events = EventAccumulator(str(directory), size_guidance={"scalars": 0, "histograms": 0, "tensors": 0})
+    events.Reload()
+    return events
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory):
+    """A run that was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
+    directory = tmp_path_factory.mktemp("runs") / "base"
+    log_run(directory, 0, 40, finished=False)
+    log_run(directory, 20, 60)
+    return read(directory / "tensorboard" / "base")
+
+
+def points(events, tag):
+    return [(event.step, pytest.approx(event.value, rel=1e-6)) for event in events.Scalars(tag)]
+
+
+def test_no_more_charts_than_a_person_reads(resumed):
+    tags = resumed.Tags()
+    assert len(tags["scalars"]) + len(tags["histograms"]) <= MAX_CHARTS
+
+
+def test_every_step_is_there_once_also_after_a_kill(resumed):
+    assert [event.step for event in resumed.Scalars("train/loss")] == list(range(10, 61, 10))
+    assert [event.step for event in resumed.Scalars("eval/mlm_accuracy")] == [0, 20, 40, 60]
+    assert [event.step for event in resumed.Histograms("trust_ratios")] == list(range(10, 61, 10))
+
+
+def test_curves_against_tokens_and_epochs(resumed):
+    assert [event.step for event in resumed.Scalars("vs_tokens/train_mlm_loss")] == list(range(200, 1201, 200))
+    assert [event.step for event in resumed.Scalars("vs_tokens/eval_mlm_loss")][-2:] == [800, 1200]
+    assert [event.step for event in resumed.Scalars("vs_epochs/eval_mlm_loss")][-2:] == [800, 1200]  # thousandths
+
+
+def test_every_curve_has_a_description(resumed):
+    for tag in resumed.Tags()["scalars"]:
+        assert len(resumed.SummaryMetadata(tag).summary_description) > 10, tag
+
+
+def test_the_layout_draws_only_curves_that_exist_and_almost_all_of_them(resumed):
+    (event,) = [event for event in resumed.Tensors("custom_scalars__config__") if event.step == 0][-1:]
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    assert [category.title[3:] for category in layout.category] == [
+        "Does it learn?", "Is it healthy?", "Is it fast?", "Against tokens and epochs",
+    ]  # fmt: skip
+    tags, drawn = resumed.Tags()["scalars"], set()
+    for chart in (chart for category in layout.category for chart in category.chart):
+        names = {getattr(series, end) for series in chart.margin.series for end in ("value", "lower", "upper")}
+        assert names <= set(tags)
+        found = {tag for tag in tags for pattern in chart.multiline.tag if re.search(pattern, tag)}
+        assert names | found, chart.title
+        drawn |= names | found
+    assert set(tags) - drawn == {"train/loss"}
+    first = layout.category[0].chart[0].margin.series
+    assert (first[0].value, first[0].lower) == ("eval/mlm_accuracy", "eval/mlm_accuracy_low")
+    assert first[1].value == "train/mlm_accuracy"
+
+
+def text_of(events, tag):
+    return plugin_util.markdown_to_safe_html(events.Tensors(tag)[-1].tensor_proto.string_val[0])
+
+
+def test_settings_are_a_table_without_the_names_of_accounts(resumed):
+    shown = text_of(resumed, "settings/text_summary")
+    assert "<table>" in shown
+    assert "<code>optimizer.params.lr</code>" in shown
+    assert "<code>0.001</code>" in shown
+    assert "a team" not in shown
+
+
+def test_predictions_are_a_table(resumed):
+    assert "<th>reading</th>" in text_of(resumed, "eval/guesses/text_summary")
+
+
+def test_hparams_name_the_settings_that_are_compared(resumed):
+    content = resumed.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    started = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
+    assert started.hparams["lr"].number_value == 0.001
+    assert started.hparams["objective"].string_value == "sop"
+    assert "_hparams_/session_end_info" in resumed.summary_metadata
+
+
+def test_a_block_of_the_json_writes_the_same_curves_to_another_place(tmp_path):
+    block = {"enabled": True, "output_path": str(tmp_path / "logs")}
+    log_run(tmp_path / "base", 0, 40, open_trackers=lambda run: choice.open_all([], {"tensorboard": block}, run))
+    there, here = read(tmp_path / "logs" / "base"), read(tmp_path / "base" / "tensorboard" / "base")
+    assert there.Tags()["scalars"] == here.Tags()["scalars"]
+    assert points(there, "eval/mlm_loss") == points(here, "eval/mlm_loss")
+
+
+def test_a_seed_has_the_name_of_its_task_as_well(tmp_path):
+    log_run(tmp_path / "rte" / "seed-3", 0, 20, settings={**SETTINGS, "seed": 3})
+    assert [path.name for path in (tmp_path / "rte" / "seed-3" / "tensorboard").iterdir()] == ["rte-seed-3"]
+    assert json.loads((tmp_path / "rte" / "seed-3" / "metrics.jsonl").read_text().splitlines()[0])["step"] == 10

@@ -1,0 +1,78 @@
+"""Runs under a time limit, on a simulated clock."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.training import schedule
+from pipeline.training.deadline import Deadline, schedule_step
+
+
+def test_without_a_limit_the_steps_alone_count() -> None:
+    deadline = Deadline(steps=40, hours=None, saved_bytes=1e12)
+    deadline.took("save", 1e9)
+    assert [deadline.progress(step, 1e12) for step in (0, 10, 40)] == [0.0, 0.25, 1.0]
+
+
+def test_what_the_end_takes_is_set_aside() -> None:
+    deadline = Deadline(steps=1000, hours=1.0, saved_bytes=1e9)  # a save of 10 s until one is measured
+    assert deadline.progress(0, 1787.5) == pytest.approx(1787.5 / 3562.5)  # 3600 - 1.25 * 3 * 10
+    deadline.took("save", 40.0)
+    deadline.took("evaluation", 100.0)
+    deadline.took("step", 12.0)
+    deadline.took("step", 3.0)
+    assert deadline.reserve == 430.0  # 1.25 * (3 * 40 + 2 * 100 + 2 * 12)
+    assert deadline.progress(1, 2377.5) == pytest.approx(0.75)  # of 3170
+    assert deadline.progress(2, 1585.0) == pytest.approx(0.75)  # never less than before
+    assert deadline.progress(990, 2377.5) == pytest.approx(0.99)
+    assert deadline.progress(3, 3170.0) == 1.0
+
+
+def test_a_limit_that_is_too_short_for_anything_makes_one_step() -> None:
+    assert Deadline(steps=1000, hours=0.001, saved_bytes=1e12).progress(0, 0.0) == 1.0
+
+
+def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[float]]:
+    """Simulates a run whose steps, saves and evaluations take random times.
+
+    Returns:
+        When its last step ends, when its last save ends, and its learning rates.
+    """
+    chance = random.Random(seed)
+    deadline = Deadline(steps, hours, saved_bytes=2e9)
+    now, step, rates, trained = 0.0, 0, [], 0.0
+    while step < steps:
+        progress = deadline.progress(step, now)
+        rates.append(schedule.albert(schedule_step(progress, step, steps), 1.0, steps // 10, steps))
+        step += 1
+        for what, lasts, due in (("step", 2.0, True), ("evaluation", 30.0, step % 50 == 0 or progress >= 1)):
+            if due:
+                took = lasts * chance.uniform(0.8, 1.0)
+                deadline.took(what, took)
+                now += took
+        trained = now
+        if progress >= 1.0 or step % 100 == 0:
+            took = 20.0 * chance.uniform(0.8, 1.0)
+            deadline.took("save", took)
+            now += took
+        if progress >= 1.0:
+            break
+    return trained, now, rates
+
+
+@given(hours=st.floats(0.5, 3.0), seed=st.integers(0, 1000))
+def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
+    steps = 10_000
+    trained, saved, rates = ended_at(hours, steps, seed)
+    assert saved <= 3600 * hours
+    assert trained >= 3600 * hours - 1.25 * (3 * 20 + 2 * 30 + 2 * 2)  # no more was given away than set aside
+    assert max(rates) > 0.85  # the whole warm-up
+    assert rates[-1] < 0.05  # and the whole decay
+    assert rates[-1] > 0.0
+
+
+def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
+    _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
+    assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]

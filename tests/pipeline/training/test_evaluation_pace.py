@@ -1,0 +1,111 @@
+"""How an evaluation is left early, and what a run that left one does later."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from benchmarks import kills
+from pipeline.data import collate
+from pipeline.distributed.exits import StopSignals
+from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
+from tests.pipeline.training.test_loop import Run
+from tests.pipeline.workers import processes, runs
+
+
+def signals(received: int | None = None) -> StopSignals:
+    made = StopSignals.__new__(StopSignals)  # without handlers
+    made.received = received
+    return made
+
+
+class OtherRank:
+    """The control of rank 0 of two; the other rank receives a signal before the agreement of number `stopped`."""
+
+    rank, world_size = 0, 2
+
+    def __init__(self, stopped: int | None = None) -> None:
+        self.agreements, self._stopped = 0, stopped
+
+    def sum(self, values: list[float]) -> list[float]:
+        self.agreements += 1
+        stops = self._stopped is not None and self.agreements >= self._stopped
+        return [values[0], values[1], values[2] + stops, values[3]]
+
+
+class Clock:
+    """A clock that a batch moves on by `step` seconds."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self._step = 0.0, step
+
+    def __call__(self) -> float:
+        return self.now
+
+    def batches(self, count: int) -> Iterator[int]:
+        for number in range(count):
+            yield number
+            self.now += self._step
+
+
+@pytest.mark.parametrize(
+    ("seconds_a_batch", "batches", "agreements"),
+    [
+        (0.25, 33, 9),  # before batches 0, 1, 5, 9, ... 29
+        (10.0, 5, 5),
+        (0.0, 130, 4),  # before batches 0, 1, 65, 129
+    ],
+)
+def test_the_ranks_agree_about_once_a_second(seconds_a_batch: float, batches: int, agreements: int) -> None:
+    control, clock = OtherRank(), Clock(seconds_a_batch)
+    pace = EvaluationPace(control, signals(), clock=clock)  # type: ignore[arg-type]
+    assert list(pace(clock.batches(batches), batches)) == list(range(batches))
+    assert control.agreements == agreements
+
+
+def test_a_signal_on_any_rank_ends_it_on_all() -> None:
+    batches = iter(range(100))
+    with pytest.raises(EvaluationLeft) as left:
+        list(EvaluationPace(OtherRank(stopped=2), signals())(batches, 100))  # type: ignore[arg-type]
+    assert left.value.stop_signal == signal.SIGUSR1
+    assert 1 < next(batches) < 100
+    with pytest.raises(EvaluationLeft):
+        list(EvaluationPace(OtherRank(), signals(signal.SIGINT))(range(100), 100))  # type: ignore[arg-type]
+
+
+def train(commands: list[list[str]], stop: bool) -> list[runs.Ended]:
+    """Runs the command lines. With `stop`, rank 1 gets a signal in the first evaluation of the first one."""
+    evaluation, passes = collate.evaluation, []
+
+    def stopping(collator: Any, rank: int, *arguments: Any) -> Any:
+        passes.append(rank)
+        for batch in evaluation(collator, rank, *arguments):
+            yield batch
+            if stop and len(passes) == 3 and rank == 1:  # two passes before the first step
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    with mock.patch.object(collate, "evaluation", stopping):
+        return [runs.run_one(command) for command in commands]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [False, True], ids=["in the middle", "the last one"])
+def test_an_evaluation_that_was_left_is_made_on_resuming(corpus: Any, tmp_path: Any, last: bool) -> None:
+    flags = ("--eval-interval", "10" if last else "4", "--save-interval", "5")
+    undisturbed, left = (Run(name, 2, 6, flags=flags) for name in ("undisturbed", "left"))
+    (whole,) = processes.run(2, train, [undisturbed.command(corpus, tmp_path)], False, scratch=tmp_path)
+    command = left.command(corpus, tmp_path)
+    stopped, resumed = processes.run(2, train, [command, command], True, scratch=tmp_path)
+    assert (whole.status, stopped.status, resumed.status) == (0, 75, 0)
+    step = 10 if last else 4
+    assert f"stopped by SIGUSR1 and saved at step {step}" in stopped.stdout
+    assert f"step {step}: held out" not in stopped.stdout
+    assert f"step {step}: held out" in resumed.stdout
+    assert kills.differences(tmp_path / "left", tmp_path / "undisturbed") == []
+    records = map(json.loads, (tmp_path / "left" / "metrics.jsonl").read_text().splitlines())
+    steps = [record["step"] for record in records if record["split"] == "eval"]
+    assert steps == ([10] if last else [4, 8, 10])

@@ -1,0 +1,92 @@
+"""What pre-training and fine-tuning do alike before anything is built or written."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, huggingface
+from pipeline import finetune, pretrain
+from pipeline.finetuning import command as finetuning_command
+from pipeline.pretraining import command as pretraining_command
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.tasks import task_files
+
+pytestmark = pytest.mark.slow
+
+CONFIG = {
+    "train_batch_size": 8,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def commands(corpus, tmp_path_factory):
+    """For each command its `main`, its module and what makes the model there, and the start of its command line."""
+    root = tmp_path_factory.mktemp("commands")
+    task_files.write_all(root)
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    config = AlbertConfig.preset(
+        "albert-tiny", **sizes, embedding_size=8, vocab_size=len(Vocabulary.load(corpus.vocabulary)),
+        max_position_embeddings=64,
+    )  # fmt: skip
+    huggingface.save(AlbertForPreTraining(config), root / "export", corpus.vocabulary)
+    return {
+        "pretrain": SimpleNamespace(
+            main=pretrain.main,
+            work=pretraining_command,
+            makes_model="AlbertForPreTraining",
+            words=["--model", "albert-tiny", "--data", corpus.train],
+        ),
+        "finetune": SimpleNamespace(
+            main=finetune.main,
+            work=finetuning_command,
+            makes_model="make_model",
+            words=["--task", "sst2", "--init", root / "export", "--data", root / "glue"],
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "message"),
+    [
+        ({}, ("--steps", "3", "--warmup-steps", "4"), "4 warm-up steps do not fit into 3 steps; lower --warmup-steps"),
+        ({"scheduler": {"type": "OneCycle"}}, (), "scheduler.type 'OneCycle' is not known"),
+        ({"zero_optimization": {"stage": 1, "round_robin_gradients": True}}, (), "round_robin_gradients moves"),
+        ({"zero_optimisation": {"stage": 1}}, (), "zero_optimisation"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pretrain", "finetune"])
+def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
+    commands, tmp_path, monkeypatch, capsys, name, change, flags, message
+):
+    command = commands[name]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | change))
+    output = tmp_path / "run"
+    words = [*command.words, "--deepspeed_config", config, "--output", output, *flags]
+    for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(variable, "")  # so that the test's end undoes what the command sets
+        monkeypatch.delenv(variable)
+
+    def too_late(*arguments, **options):
+        raise AssertionError("the mistake was not found in time")
+
+    monkeypatch.setattr(command.work, "run", too_late)
+    monkeypatch.setattr(command.work, command.makes_model, too_late)
+    with pytest.raises(SystemExit) as left:
+        command.main([str(word) for word in words])
+    assert left.value.code == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.startswith("error: ")
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert not output.exists()
+
+
+def test_fine_tuning_does_not_import_pre_training():
+    for path in (REPOSITORY / "pipeline" / "finetuning").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) pipeline\.pretraining", path.read_text(), re.MULTILINE), path

@@ -1,0 +1,410 @@
+"""The training loop: its results do not depend on how it runs, and its log agrees with the rows."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.kills import BY_THE_CLOCK
+from data_prep.format.shards import open_shards
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint.files import read_state
+from pipeline.checkpoint.model_export import load_pretrained
+from pipeline.checkpoint.retention import find_latest
+from pipeline.data import sampler
+from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.masking import MaskingSettings
+from pipeline.distributed.exits import EXIT_STOPPED
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.runs import Ended, run_each, run_on_a_disk_that_fills_up
+
+pytestmark = pytest.mark.slow
+
+BATCH, STEPS, PEAK, LOGGED = 12, 10, 0.02, 5
+MODEL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of 10 steps of 12 rows.
+
+    Attributes:
+        name: of its directory.
+        micro: rows of a micro-batch, at most.
+        settings: of the DeepSpeed JSON, beside the usual ones.
+        flags: of the command line, likewise.
+        stopped_after: a stop signal arrives after the checkpoint of this step; None for no signal.
+        goes_on: the stopped run that this one resumes; None for a new run.
+        batch: rows of a step.
+        later: True for a run that starts after all others of its number of ranks.
+    """
+
+    name: str
+    world: int = 2
+    micro: int = 3
+    stage: int = 1
+    settings: tuple[tuple[str, Any], ...] = ()
+    flags: tuple[str, ...] = ()
+    precision: str = "fp32"
+    stopped_after: int | None = None
+    goes_on: "Run | None" = None
+    batch: int = BATCH
+    later: bool = False
+
+    @property
+    def directory(self) -> str:
+        return self.name if self.goes_on is None else self.goes_on.directory
+
+    def command(self, corpus: Any, folder: Path) -> list[str]:
+        config = {
+            "train_batch_size": self.batch,
+            "train_micro_batch_size_per_gpu": self.micro,
+            "optimizer": {"type": "Lamb", "params": {"lr": PEAK}},
+            "zero_optimization": {"stage": self.stage, "reduce_bucket_size": 5000},
+            **dict(self.settings),
+        }
+        path = folder / f"{self.name}.json"
+        path.write_text(json.dumps(config))
+        flags = {
+            "--model": "albert-tiny", "--data": corpus.train, "--eval-data": corpus.held_out,
+            "--deepspeed_config": path, "--output": folder / self.directory, "--precision": self.precision,
+            "--steps": STEPS, "--log-interval": LOGGED, "--eval-interval": LOGGED, "--save-interval": 2,
+        }  # fmt: skip
+        return [*(str(word) for flag in flags.items() for word in flag), "--model-args", *MODEL, *self.flags]
+
+
+# Every split of 12 rows into ranks x micro-batch x accumulation, the ZeRO stages in turns.
+SPLITS = [
+    Run(f"{world} ranks x {micro}", world, micro, stage=(index + world) % 4)
+    for world in (1, 2, 3, 4)
+    for index, micro in enumerate(size for size in range(1, BATCH + 1) if BATCH // world % size == 0)
+]
+# 12 rows on 5 ranks: three on a rank, in micro-steps of up to 2. The second is short or empty.
+UNEVEN_SPLITS = [
+    *[Run(f"5 ranks x 2 at stage {stage}", 5, 2, stage) for stage in range(4)],
+    Run("4 ranks x 2", 4, 2, stage=1),
+]
+# Fewer rows than ranks: two of the five ranks have none.
+THREE_ROWS = Run("1 rank, 3 rows", 1, 3, batch=3)
+FEW_ROWS = [Run(f"5 ranks, 3 rows at stage {stage}", 5, 1, stage, batch=3) for stage in (0, 3)]
+# 11 rows from 3 ranks to 2 and back.
+ELEVEN_ROWS = Run("1 rank, 11 rows", 1, 11, batch=11)
+OUT = Run("3 ranks, stopped", 3, 2, stage=2, batch=11, stopped_after=4)
+AWAY = Run("then 2", 2, 4, stage=1, batch=11, goes_on=OUT, stopped_after=8, later=True)
+BACK = Run("then 3 again", 3, 3, stage=3, batch=11, goes_on=AWAY, later=True)
+REIMPLEMENTED = [
+    *[
+        Run(f"{kind} recomputed at stage {stage}", stage=stage, flags=("--activation-checkpointing", kind))
+        for stage in (2, 3)
+        for kind in ("layer", "ffn")
+    ],
+    Run("compiled", 1, 12, flags=("--compile",)),
+]
+TWO = Run("2 ranks, stopped", 2, 3, stage=2, stopped_after=4)
+THREE = Run("then 3 at stage 3", 3, 2, stage=3, goes_on=TWO, stopped_after=8)
+FOUR = Run("then 4 at stage 1", 4, 3, stage=1, goes_on=THREE)
+BLOCKS = {
+    "constant": {"type": "WarmupLR", "params": {"warmup_num_steps": 3, "warmup_type": "linear"}},
+    "cosine": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 3, "cos_min_ratio": 0.1}},
+}
+SCHEDULED = [
+    Run(name, 1, 12, settings=(("scheduler", block),), flags=("--log-interval", "1")) for name, block in BLOCKS.items()
+]
+ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.001}}),)
+OTHERS = ("parameter_sharing=none", "hidden_dropout_prob=0.1", "--objective", "mlm")
+OBJECTIVES = [
+    Run("nsp", 1, 12, flags=("parameter_sharing=attention", "--objective", "nsp")),
+    Run("mlm", 1, 12, settings=ADAMW, flags=OTHERS, precision="bf16"),
+]
+# Weights that stay what they are: then the rows alone give every logged mean.
+STANDING = Run("standing", settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e-30}}),))
+FP16 = (("initial_scale_power", 30), ("hysteresis", 1), ("loss_scale_window", 1000), ("enabled", True))
+OVERFLOWING = Run("overflowing", precision="fp16", settings=(("fp16", dict(FP16)),), flags=("--steps", "30"))
+AT_ITS_FLOOR = Run("at its floor", precision="fp16", settings=(("fp16", dict([*FP16, ("min_loss_scale", 2**29)])),))
+DIVERGING = Run(
+    "diverging", 1, 6,
+    settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e30}}),),
+    flags=("--steps", "40", "--warmup-steps", "4"),
+)  # fmt: skip
+HOURS = 0.002
+TIMED = Run("timed", 1, 12, flags=("--max-hours", str(HOURS), "--steps", "100000", "--eval-interval", "100000"))
+RUNS = [
+    *SPLITS, *UNEVEN_SPLITS, THREE_ROWS, *FEW_ROWS, ELEVEN_ROWS, OUT, AWAY, BACK,
+    *REIMPLEMENTED, TWO, THREE, FOUR, *SCHEDULED, *OBJECTIVES,
+    STANDING, OVERFLOWING, AT_ITS_FLOOR, DIVERGING, TIMED,
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+Ends = Callable[[Run], Ended]
+
+
+@pytest.fixture(scope="module")
+def ended(corpus: Any, folder: Path) -> Ends:
+    """A function that returns how a run ended. The first call for a number of ranks makes all its runs."""
+    found: dict[str, Ended] = {}
+
+    def end_of(run: Run) -> Ended:
+        if run.name not in found:
+            runs = [other for other in RUNS if (other.world, other.later) == (run.world, run.later)]
+            for other in runs:
+                if other.goes_on is not None:
+                    assert end_of(other.goes_on).status == EXIT_STOPPED
+            work = [(other.command(corpus, folder), other.stopped_after) for other in runs]
+            ends = processes.run(run.world, run_each, work, scratch=folder)
+            found.update(zip((other.name for other in runs), ends))
+        return found[run.name]
+
+    return end_of
+
+
+def records(folder: Path, run: Run, split: str) -> list[dict[str, Any]]:
+    lines = (folder / run.directory / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for record in map(json.loads, lines) if record["split"] == split]
+
+
+MASKING = MaskingSettings()
+
+
+def reader(corpus: Any, directory: Path, objective: str) -> Collator:
+    shards = open_shards(directory)
+    continues = Vocabulary.load(corpus.train / "spiece.model").continues_word
+    return Collator(shards, BatchShape.of(shards, masking=MASKING), continues, objective, seed=0, masking=MASKING)  # type: ignore[arg-type]
+
+
+MEANS = ("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "grad_norm")
+
+
+ALIKE = [
+    *((SPLITS[0], run) for run in (*SPLITS, *UNEVEN_SPLITS, *REIMPLEMENTED, FOUR)),
+    *((THREE_ROWS, run) for run in FEW_ROWS),
+    (ELEVEN_ROWS, BACK),
+]
+
+
+@pytest.mark.parametrize(("alone", "run"), ALIKE, ids=lambda run: run.name)
+def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path, alone: Run, run: Run) -> None:
+    for made in (alone, run):
+        assert ended(made).status == 0, ended(made).stderr
+    for split in ("train", "eval"):
+        wanted = records(folder, alone, split)
+        for found, record in zip(records(folder, run, split), wanted, strict=True):
+            for name in set(MEANS) & set(record):
+                assert found[name] == pytest.approx(record[name], rel=1e-5), (split, name)
+            for name in ("step", "samples", "tokens", "interval_tokens", "predictions", "pairs"):
+                assert found.get(name) == record.get(name), (split, name)
+
+
+def test_a_run_says_what_its_empty_rows_cost(ended: Ends, folder: Path) -> None:
+    run = UNEVEN_SPLITS[0]
+    said = ended(run).stdout
+    assert "batch: 12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation); 10 steps = " in said
+    newest = find_latest(folder / run.directory / "checkpoints")
+    assert newest is not None
+    assert read_state(newest)["samples"] == STEPS * BATCH, "empty rows are no samples"
+
+
+def test_time_ends_schedule_and_run(ended: Ends, folder: Path) -> None:
+    assert ended(TIMED).status == 0, ended(TIMED).stderr
+    run = folder / TIMED.directory
+    newest = find_latest(run / "checkpoints")
+    assert newest is not None
+    position = read_state(newest)["client_state"]
+    training = records(folder, TIMED, "train")
+    assert (run / "done").read_text() == f"{position['step']}\n"
+    assert STEPS < position["step"] == training[-1]["step"] < 100_000
+    assert position["seconds"] < 3600 * HOURS
+    assert position["finished"]
+    rates = [record["learning_rate"] for record in training]
+    assert max(rates) > 0.8 * PEAK
+    assert rates[-1] < 0.2 * PEAK
+
+
+def test_a_full_disk_fails_saves_and_records_but_not_the_run(ended: Ends, folder: Path, corpus: Any) -> None:
+    """From the second of the five saves to the fourth nothing can be written, neither checkpoints nor records."""
+    place = folder / "small disk" / "mounted"
+    place.mkdir(parents=True)
+    run = UNEVEN[0]
+    assert ended(run).status == 0
+    command = [
+        str(place / "run") if word == str(folder / run.directory) else word for word in run.command(corpus, folder)
+    ]
+    end = processes.run(1, run_on_a_disk_that_fills_up, command, place, 4, 8, scratch=folder)
+    assert end.status == 0, end.stderr
+    for step in (4, 6):
+        assert f"checkpoint of step {step} failed, training goes on: rank 0: " in end.stdout
+    assert end.stdout.count("training goes on") == 2
+    assert end.stderr.count("metrics cannot be written, training goes on: ") == 1
+    undisturbed = records(folder, run, "train"), records(folder, run, "eval")
+    found = [json.loads(line) for line in (place.parent / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for split, wanted in zip(("train", "eval"), undisturbed):
+        assert [without_clock(r) for r in found if r["split"] == split] == [without_clock(r) for r in wanted]
+
+
+def without_clock(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in BY_THE_CLOCK}
+
+
+def means(model: Any, source: Collator, epochs: list[int], rows: list[int], task: str) -> dict[str, float]:
+    """Losses and accuracies in fp32, one row at a time and without the engine."""
+    sums = torch.zeros(6, dtype=torch.float64)
+    for epoch, row in zip(epochs, rows):
+        batch = {name: torch.from_numpy(value) for name, value in source.read([epoch], [row])._asdict().items()}
+        with torch.no_grad():
+            found = model(**batch)
+        figures = [found.mlm_loss_sum, found.mlm_correct, found.mlm_count]
+        sums += torch.stack([*figures, found.sentence_loss_sum, found.sentence_correct, found.sentence_count]).double()
+    loss, correct, count, sentence_loss, sentence_correct, pairs = sums.tolist()
+    return {
+        "mlm_loss": loss / count,
+        "mlm_accuracy": correct / count,
+        "predictions": count,
+        f"{task}_loss": sentence_loss / pairs,
+        f"{task}_accuracy": sentence_correct / pairs,
+        "pairs": pairs,
+    }
+
+
+def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: Any) -> None:
+    assert ended(STANDING).status == 0, ended(STANDING).stderr
+    model = load_pretrained(folder / STANDING.name)
+    source = reader(corpus, corpus.train, "sop")
+    for interval, logged in enumerate(records(folder, STANDING, "train")):
+        positions = torch.arange(interval * LOGGED * BATCH, (interval + 1) * LOGGED * BATCH).numpy()
+        epochs, rows = sampler.rows_at(positions, len(source.shards), seed=0)
+        wanted = means(model, source, epochs.tolist(), rows.tolist(), "sop")
+        assert {name: logged[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
+        assert logged["loss"] == pytest.approx(wanted["mlm_loss"] + wanted["sop_loss"], rel=1e-6)
+        tokens = sum(int((source.read([e], [r]).sequence_ids >= 0).sum()) for e, r in zip(epochs, rows))
+        assert logged["interval_tokens"] == tokens
+
+
+UNEVEN = [run for run in (*SPLITS, OBJECTIVES[0]) if run.name in ("1 ranks x 12", "2 ranks x 6", "3 ranks x 4", "nsp")]
+
+
+@pytest.mark.parametrize("run", UNEVEN, ids=lambda run: run.name)
+def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(
+    ended: Ends, folder: Path, corpus: Any, run: Run
+) -> None:
+    """The micro-batches of the ranks do not divide the held-out rows. Each row counts once, for both tasks."""
+    assert ended(run).status == 0
+    model = load_pretrained(folder / run.directory)
+    rows = list(range(len(open_shards(corpus.held_out))))
+    assert len(rows) % (run.world * run.micro), "some batches must be filled up"
+    logged = records(folder, run, "eval")[-1]
+    learned = "nsp" if run in OBJECTIVES else "sop"
+    for task in ("sop", "nsp"):
+        wanted = means(model, reader(corpus, corpus.held_out, task), [0] * len(rows), rows, task)
+        if task != learned:
+            wanted = {name: value for name, value in wanted.items() if "mlm" not in name and name != "predictions"}
+        assert {name: logged[name] for name in wanted} == pytest.approx(wanted, rel=1e-5)
+        assert logged[f"{task}_accuracy_low"] < logged[f"{task}_accuracy"] < logged[f"{task}_accuracy_high"]
+    assert logged["sop_loss"] != logged["nsp_loss"]
+
+
+def test_without_a_sentence_head_there_is_nothing_to_score(ended: Ends, folder: Path) -> None:
+    assert ended(OBJECTIVES[1]).status == 0
+    logged = records(folder, OBJECTIVES[1], "eval")[-1]
+    assert not [name for name in logged if name.startswith(("sop", "nsp"))]
+    assert logged["loss"] == logged["mlm_loss"]
+
+
+@pytest.mark.parametrize(
+    ("run", "files"),
+    [
+        (OBJECTIVES[0], {"albert.json", "albert.safetensors", "spiece.model"}),
+        (OBJECTIVES[1], {"config.json", "tokenizer.json"}),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_other_objectives_sharing_and_optimizers(ended: Ends, folder: Path, run: Run, files: set[str]) -> None:
+    assert ended(run).status == 0
+    assert files <= {path.name for path in (folder / run.directory / "export").iterdir()}
+    training = records(folder, run, "train")
+    assert training[-1]["mlm_loss"] < training[0]["mlm_loss"]
+    assert ("trust_ratios" in training[-1]) == (run.name == "nsp")
+
+
+@pytest.mark.parametrize("run", SCHEDULED, ids=lambda run: run.name)
+def test_the_json_chooses_the_schedule(ended: Ends, folder: Path, run: Run) -> None:
+    assert ended(run).status == 0
+    # By hand: 3 steps of warm-up; then the peak, or half a cosine from it to a tenth of it over 7 steps.
+    after = {
+        "constant": [1.0] * 7,
+        "cosine": [0.1 + 0.9 * (1 + math.cos(math.pi * (step + 1) / 7)) / 2 for step in range(7)],
+    }
+    log = math.log(3)
+    warm_up = {"constant": [0.0, 1 / 3, 2 / 3], "cosine": [0.0, math.log(2) / log, 1.0]}
+    wanted = [PEAK * share for share in (*warm_up[run.name], *after[run.name])]
+    assert [record["learning_rate"] for record in records(folder, run, "train")] == pytest.approx(wanted)
+
+
+def test_overflows_are_counted_logged_and_explained_once(ended: Ends, folder: Path) -> None:
+    end = ended(OVERFLOWING)
+    assert end.status == 0, end.stderr
+    training = records(folder, OVERFLOWING, "train")
+    overflows = [record["overflow_steps"] for record in training]
+    assert overflows[0] > 0
+    assert overflows[-1] < 20
+    # Without hysteresis every overflow halves the scale.
+    assert [record["loss_scale"] for record in training] == [2.0 ** (30 - count) for count in overflows]
+    assert end.stdout.count("fp16: gradients overflowed in") == 1
+    assert f"in {overflows[0]} of {LOGGED} steps" in end.stdout
+    assert training[-1]["mlm_loss"] < training[0]["mlm_loss"]
+
+
+def test_a_loss_scale_at_its_floor_ends_the_run(ended: Ends) -> None:
+    end = ended(AT_ITS_FLOOR)
+    assert end.status == 1
+    (line,) = end.stderr.splitlines()
+    assert "the fp16 loss scale at its floor, 5.36871e+08; lower the learning rate" in line
+    assert "--precision bf16" in line
+
+
+def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended: Ends, folder: Path) -> None:
+    end = ended(DIVERGING)
+    assert end.status == 1
+    (line,) = end.stderr.splitlines()
+    assert "the loss has been infinite or no number for 10 steps or more at step 12" in line
+    assert "lower the learning rate" in line
+    assert "no checkpoint of step 4: its loss is infinite or no number" in end.stdout
+    weights = load_pretrained(folder / DIVERGING.name).state_dict()
+    assert all(tensor.isfinite().all() for tensor in weights.values())
+    assert records(folder, DIVERGING, "train")[-1]["loss"] is None
+
+
+def test_a_run_says_what_it_does(ended: Ends, folder: Path) -> None:
+    adamw = [line for line in ended(OBJECTIVES[1]).stdout.splitlines() if line.startswith("AdamW: ")]
+    assert [line.partition("parameters: ")[2] for line in adamw] == ["weight decay 0.01", "no weight decay"]
+    said = ended(SPLITS[0]).stdout.splitlines()
+    assert [line for line in said if line.startswith("Lamb: ")] == [
+        "Lamb: 13 tensors, 14,560 parameters: weight decay 0.01, scaled by its trust ratio",
+        "Lamb: 19 tensors, 698 parameters: no weight decay, trust ratio 1",
+    ]
+    assert sum(line.startswith("step  5/10  loss ") for line in said) == 1
+    assert sum(line.startswith("step 0: held out  mlm ") for line in said) == 1
+    assert sum(line.startswith("step 10: held out  mlm ") for line in said) == 1
+
+
+def test_sentences_are_shown_with_the_guesses(ended: Ends, folder: Path) -> None:
+    assert ended(UNEVEN[0]).status == 0
+    for logged in records(folder, UNEVEN[0], "eval"):
+        assert len(logged["guesses"]) == 2 + 3  # the head of the table, and three sentences
+        assert all("<strong>" in text and text.startswith("| \\[CLS\\]") for text in logged["guesses"][2:])
+
+
+def test_trust_ratios_go_by_the_tensors_names(ended: Ends, folder: Path) -> None:
+    assert ended(SPLITS[0]).status == 0
+    ratios = records(folder, SPLITS[0], "train")[-1]["trust_ratios"]
+    names = [name for name, tensor in load_pretrained(folder / SPLITS[0].name).named_parameters() if tensor.dim() > 1]
+    assert set(ratios) == set(names)
+    assert all(0 < ratio < 1e3 for ratio in ratios.values())

@@ -1,0 +1,119 @@
+"""What a trainer does between steps, without an engine that computes."""
+
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from pipeline.checkpoint import save_load
+from pipeline.distributed.exits import StopSignals
+from pipeline.training.state import TrainState
+from pipeline.training.trainer import Agreement, Trainer
+from pipeline.training.training_task import Evaluation
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class Sums(NamedTuple):
+    loss: float
+    tokens: float
+    rows: float
+
+
+class LabelCounts(NamedTuple):
+    words: float
+    pairs: float
+
+
+class TwoRanks:
+    """The control of one of two ranks, which adds what the other one says."""
+
+    world_size = 2
+
+    def __init__(self, rank: int, others: list[float]) -> None:
+        self.rank, self._others = rank, others
+
+    def sum(self, values: list[float]) -> list[float]:
+        return [mine + other for mine, other in zip(values, self._others, strict=True)]
+
+
+def make_trainer(control: Any, received: int | None = None, state: TrainState | None = None) -> Trainer:
+    settings = SimpleNamespace(steps=10, max_hours=None, schedule=lambda: None)
+    module = SimpleNamespace(parameters=lambda: [torch.zeros(3)])
+    engine = SimpleNamespace(device=torch.device("cpu"), skipped_steps=0, module=module)
+    task = SimpleNamespace(name="task", sums_kind=Sums, label_counts=lambda micro_batches: LabelCounts(3.0, 1.0))
+    signals = StopSignals.__new__(StopSignals)  # without handlers
+    signals.received = received
+    arguments: list[Any] = [settings, engine, task, control, None, state or TrainState(), signals]
+    return Trainer(*arguments)
+
+
+def test_making_a_trainer_installs_no_signal_handlers() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    make_trainer(TwoRanks(0, []))
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+@pytest.mark.parametrize(
+    ("rank", "received", "others", "agreed"),
+    [
+        # stops (SIGTERM, SIGINT, SIGUSR1), progress, own work of each rank, words, pairs
+        (0, None, [0, 0, 0, 0.0, 0, 0.5, 4, 1], Agreement(None, 0.2, LabelCounts(7, 2))),
+        (1, None, [0, 0, 0, 0.7, 0.5, 0, 4, 1], Agreement(None, 0.7, LabelCounts(7, 2))),  # by the clock of rank 0
+        (0, None, [0, 0, 1, 0.0, 0, 0.5, 4, 1], Agreement(signal.SIGUSR1, 0.2, LabelCounts(7, 2))),
+        (0, signal.SIGTERM, [0, 0, 1, 0.0, 0, 0.5, 4, 1], Agreement(signal.SIGTERM, 0.2, LabelCounts(7, 2))),
+    ],
+)
+def test_ranks_agree_on_signals_progress_and_labels(
+    rank: int, received: int | None, others: list[float], agreed: Agreement
+) -> None:
+    trainer = make_trainer(TwoRanks(rank, others), received, TrainState(step=2))
+    assert trainer._agree([]) == agreed
+
+
+def test_only_rank_0_continues_from_the_sums_of_a_checkpoint() -> None:
+    """They are over all ranks: each rank's would count them again."""
+    state = TrainState(step=2, meter=[5.0, 6.0, 7.0])
+    assert make_trainer(TwoRanks(0, []), state=state).meter.totals() == Sums(loss=5, tokens=6, rows=7)
+    assert make_trainer(TwoRanks(1, []), state=state).meter.totals() == Sums(0, 0, 0)
+
+
+def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two micro-steps, an evaluation and a save of a trainer whose engine only writes down the phase."""
+    phases: list[tuple[str, int]] = []
+    trainer = make_trainer(TwoRanks(0, [0.0] * 2), state=TrainState(step=4))
+
+    def note(*arguments: Any, **options: Any) -> Any:
+        phases.append((trainer.progress.phase, trainer.progress.step))
+        return Evaluation({"loss": 1.0}, 1.0, "loss")
+
+    class NotingEngine(SimpleNamespace):
+        def __call__(self, **inputs: Any) -> Any:
+            return note()
+
+    def steps(first: int) -> Any:
+        note()
+        yield [[], []]
+
+    trainer.engine = NotingEngine(device="cpu", backward=note, step=note)  # type: ignore[assignment]
+    trainer.task = SimpleNamespace(  # type: ignore[assignment]
+        evaluate=note, loss=lambda *arguments: torch.zeros(()), sums=lambda *arguments: Sums(*torch.zeros(3))
+    )
+    trainer.metrics_log = SimpleNamespace(log=lambda *arguments: None)  # type: ignore[assignment]
+    trainer.settings = SimpleNamespace(  # type: ignore[assignment]
+        engine=SimpleNamespace(world_size=2, accumulation_steps=2, train_batch_size=8),
+        seed=0, output=Path("nowhere"), kept_checkpoints=1,
+    )  # fmt: skip
+    trainer.control.sum = lambda values: [float(value) for value in values]
+    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda batch, device: {})
+    monkeypatch.setattr(save_load, "save", note)
+    for micro_batches in trainer._fetched(steps(4)):
+        trainer._step(micro_batches, None)
+        trainer._evaluate()
+        trainer._save(must_succeed=False)
+    names = ["data", *("forward", "backward", "optimizer") * 2, "evaluation", "save"]
+    assert phases == [(name, 5) for name in names]
+    trainer.progress.begin()

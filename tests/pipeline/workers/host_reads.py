@@ -1,0 +1,99 @@
+"""Counts what makes the host wait for a GPU: reads of single values and synchronisations, by the function that asks."""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import deepspeed
+import torch
+from deepspeed.accelerator import get_accelerator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import pipeline
+from pipeline.training.trainer import Trainer
+from tests.pipeline.workers.lamb_cases import claim_fp16
+from tests.pipeline.workers.runs import run_one
+
+PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (deepspeed, pipeline))
+
+
+class Waits(NamedTuple):
+    """What made the host wait in one run.
+
+    Attributes:
+        reads: for each step, how often each function read a value of a tensor, without logging, evaluating and saving.
+        synchronisations: calls of the accelerator's `synchronize` in the whole run.
+    """
+
+    reads: list[Counter[str]]
+    synchronisations: int
+
+
+def count_waits(commands: list[list[str]]) -> list[Waits]:
+    """The waits of each run of pipeline.pretrain."""
+    claim_fp16()
+    return [_count(command) for command in commands]
+
+
+def _count(command: list[str]) -> Waits:
+    steps: list[Counter[str]] = []
+    step = Trainer._step
+
+    def counted(trainer: Trainer, *arguments: Any) -> None:
+        steps.append(Counter())
+        with _counting_reads(steps[-1]):
+            step(trainer, *arguments)
+
+    with (
+        mock.patch.object(Trainer, "_step", counted),
+        mock.patch.object(get_accelerator(), "synchronize") as synchronize,
+    ):
+        ended = run_one(command)
+    assert ended.status == 0, ended.stderr
+    return Waits(steps, synchronize.call_count)
+
+
+@contextmanager
+def _counting_reads(reads: Counter[str]) -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(_Reads(reads))
+        as_list = torch.Tensor.tolist
+
+        def tolist(tensor: torch.Tensor) -> Any:
+            reads[_asker()] += 1
+            return as_list(tensor)
+
+        stack.enter_context(mock.patch.object(torch.Tensor, "tolist", tolist))
+        yield
+
+
+class _Reads(TorchDispatchMode):
+    """Counts the operators that give a value to the host: `item`, `bool`, `float`, and sizes that depend on values."""
+
+    def __init__(self, reads: Counter[str]) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if any(name in str(function) for name in ("_local_scalar_dense", "nonzero", "is_nonzero", "aten.equal")):
+            self.reads[_asker()] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def _asker() -> str:
+    """The innermost function of DeepSpeed or of the project on the stack, as "file.py: function"."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        if path.startswith(PACKAGES):
+            package = next(package for package in PACKAGES if path.startswith(package))
+            return f"{Path(package).name}/{path.removeprefix(package)}: {name}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "unknown"

@@ -1,0 +1,104 @@
+"""Shows how DeepSpeed behaves without each workaround, and with it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from pipeline.engine import workarounds, zero_layout
+from pipeline.engine.lamb import Lamb
+from tests.pipeline.workers import training
+from tests.pipeline.workers.lamb_cases import claim_fp16
+
+
+class Reentrant(nn.Module):
+    """A layer used three times, with the kind of checkpointing that `reject_unsafe_settings` rejects."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(11, 11)
+        self.head = nn.Linear(11, 1)
+        self.use_reentrant = use_reentrant
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        hidden = hidden.requires_grad_()
+        for _ in range(3):
+            hidden = checkpoint(lambda x: torch.tanh(self.layer(x)) + x, hidden, use_reentrant=self.use_reentrant)
+        return self.head(hidden).square().mean()
+
+
+def gradients(use_reentrant: bool, stage: int) -> list[Tensor] | str:
+    """m after one step, which is a tenth of the gradient, or the error that training ends with."""
+    import deepspeed
+
+    settings = training.config(stage, "fp32", torch.distributed.get_world_size(), gradient_clipping=0.0)
+    model = Reentrant(use_reentrant)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(model.parameters(), lr=0.0), config=settings)
+    zero_layout.attach(engine)
+    generator = torch.Generator().manual_seed(5)
+    try:
+        engine.backward(engine(torch.randn(6, 11, generator=generator)))
+        engine.step()
+        return list(training.full(engine, "exp_avg").values())
+    except (AssertionError, RuntimeError) as error:
+        return repr(error)
+    finally:
+        training.close(engine)
+
+
+def show_bugs() -> dict[str, Any]:
+    """How DeepSpeed behaves without each workaround, and with it. Two ranks."""
+    claim_fp16()
+    found: dict[str, Any] = {}
+
+    engine = training.make_engine(training.config(0, "bf16", 2), attach=False)
+    found["first step"] = training.difference(training.full(engine), training.model_weights(engine))
+    zero_layout.attach(engine)
+    found["first step mended"] = training.difference(training.full(engine), training.model_weights(engine))
+    training.close(engine)
+
+    no_clip = {"gradient_clipping": 0.0}
+    growing = {"fp16": {"loss_scale_window": 1, "initial_scale_power": 8}, **no_clip}
+    for stage in (1, 2, 3):
+        for with_workaround in (False, True):
+            engine = training.make_engine(training.config(stage, "fp16", 2, **growing), attach=False)
+            engine.basic_optimizer.attach(zero_layout.slices(engine), zero_layout.process_group(engine))
+            if with_workaround:
+                workarounds.grow_loss_scale_after_step(engine)
+            training.train(engine, 0, 3)  # the scale doubles in the third step
+            found["doubling", stage, with_workaround] = training.full(engine, "exp_avg")
+            training.close(engine)
+
+    fixed = {"fp16": {"loss_scale": 256.0}, **no_clip}
+    for stage in (0, 1):
+        engine = training.make_engine(training.config(stage, "fp16", 2, **fixed))
+        training.train(engine, 0, 1)
+        found["fp16", stage] = training.full(engine, "exp_avg")
+        training.close(engine)
+
+    for with_workaround in (False, True):
+        engine = training.make_engine(training.config(0, "fp32", 2), attach=False)
+        if with_workaround:
+            workarounds.clip_by_exact_norm(engine)
+        engine.module.embedding.weight.grad = torch.full((29, 7), 0.01)
+        engine.module.layer.weight = nn.Parameter(torch.zeros(4_000_000))
+        engine.module.layer.weight.grad = torch.full((4_000_000,), 0.01)
+        engine.clip_fp32_gradients()
+        found["clipped", with_workaround] = engine.module.layer.weight.grad[0].item(), engine.get_global_grad_norm()
+        training.close(engine)
+
+    for stage, with_workaround in ((0, False), (0, True), (1, False)):
+        engine = training.make_engine(training.config(stage, "fp32", 2, **no_clip), attach=False)
+        engine.basic_optimizer.attach(zero_layout.slices(engine), zero_layout.process_group(engine))
+        if with_workaround:
+            workarounds.keep_norm_without_clipping(engine)
+        training.train(engine, 0, 2)
+        found["norm without clipping", stage, with_workaround] = engine.get_global_grad_norm()
+        training.close(engine)
+
+    for stage in (2, 3):
+        for use_reentrant in (False, True):
+            found["checkpointing", stage, use_reentrant] = gradients(use_reentrant, stage)
+    return found

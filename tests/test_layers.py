@@ -1,0 +1,228 @@
+"""The direction of imports between packages: entry points at the top, common/ at the bottom, no circles.
+
+A package is a top-level package or one folder below it; what lies deeper counts as part of that folder. Every import
+counts, also one inside a function or for type checking only.
+"""
+
+import ast
+import graphlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+TOP_LEVEL = ("common", "data_prep", "model", "pipeline")
+WHOLE = ("common", "model")
+"""Packages whose folders count as part of them."""
+
+ENTRY_POINTS = "the entry points of pipeline"
+JOBS = "the command line of data_prep"
+
+Layers = Sequence[Sequence[str]]
+"""From the top down. A package may import its own layer and those below it."""
+
+PIPELINE: Layers = (
+    (ENTRY_POINTS,),
+    ("pipeline.inference",),
+    ("pipeline.pretraining", "pipeline.finetuning", "pipeline.paper", "pipeline.planning"),
+    ("pipeline.sharing",),
+    ("pipeline.analysis",),
+    ("pipeline.training", "pipeline.tasks"),
+    ("pipeline.engine", "pipeline.checkpoint", "pipeline.distributed", "pipeline.data", "pipeline.tracking"),
+    ("model", "data_prep"),
+    ("common",),
+)
+DATA_PREP: Layers = (
+    (JOBS,),
+    ("data_prep.jobs",),
+    ("data_prep.sources", "data_prep.format", "data_prep.corpus"),
+    ("data_prep.wikitext",),
+    ("data_prep.mpi", "data_prep.text"),
+    ("common",),
+)
+
+Imports = dict[str, set[str]]
+"""For each module, with dots, the modules of this project that it imports."""
+
+
+def imports_of(root: Path) -> Imports:
+    """The imports of every module under `root` in the packages of `TOP_LEVEL`."""
+    modules = {}
+    for top in TOP_LEVEL:
+        for path in sorted((root / top).rglob("*.py")):
+            name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            modules[name] = path
+    return {name: set(_imported(path, modules)) for name, path in modules.items()}
+
+
+def _imported(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import; name the package"
+            # `from package import module` imports a module, `from module import name` the module itself.
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules else str(node.module) for name in inside]
+        yield from (name for name in names if name.partition(".")[0] in TOP_LEVEL)
+
+
+def package_of(module: str) -> str:
+    """The package that a module counts as part of."""
+    top, *rest = module.split(".")
+    if top in WHOLE or not rest:
+        return top
+    has_folder = len(rest) > 1 or (REPOSITORY / top / rest[0]).is_dir()
+    if has_folder:
+        return f"{top}.{rest[0]}"
+    return {"pipeline": ENTRY_POINTS, "data_prep": JOBS}[top]
+
+
+def upward_imports(imports: Imports, layers: Layers) -> list[str]:
+    """Imports against the direction of `layers`, as "module imports module".
+
+    A package that `layers` does not name counts as the part of it that `layers` does name, such as data_prep for
+    data_prep.text. Modules of other packages are left out.
+    """
+    level = {package: number for number, packages in enumerate(layers) for package in packages}
+
+    def level_of(module: str) -> int | None:
+        package = package_of(module)
+        return level.get(package, level.get(module.partition(".")[0]))
+
+    found = []
+    for module, imported in imports.items():
+        for other in sorted(imported):
+            importer, target = level_of(module), level_of(other)
+            if importer is not None and target is not None and target < importer:
+                found.append(f"{module} imports {other}")
+    return found
+
+
+def foreign_imports(imports: Imports) -> list[str]:
+    """Imports by data_prep, model or common of another package than common and themselves."""
+    return [
+        f"{module} imports {other}"
+        for module, imported in imports.items()
+        for other in sorted(imported)
+        if not module.startswith("pipeline") and other.partition(".")[0] not in (module.partition(".")[0], "common")
+    ]
+
+
+def imports_of_entry_points(imports: Imports) -> list[str]:
+    """Imports of an entry point of pipeline/ by any module."""
+    return [
+        f"{module} imports {other}"
+        for module, imported in imports.items()
+        for other in sorted(imported)
+        if package_of(other) == ENTRY_POINTS
+    ]
+
+
+def circle(imports: Imports) -> list[str]:
+    """One circle of packages that import each other, each before the one that imports it; empty if there is none."""
+    graph: dict[str, set[str]] = {}
+    for module, imported in imports.items():
+        package = package_of(module)
+        graph.setdefault(package, set()).update(package_of(other) for other in imported)
+        graph[package].discard(package)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.fixture(scope="module")
+def imports() -> Imports:
+    return imports_of(REPOSITORY)
+
+
+def test_every_package_has_its_layer(imports: Imports) -> None:
+    known = {package for layers in (PIPELINE, DATA_PREP) for packages in layers for package in packages}
+    tops = set(TOP_LEVEL)
+    assert {package_of(module) for module in imports} - known - tops == set()
+
+
+def test_pipeline_imports_downwards(imports: Imports) -> None:
+    assert upward_imports(imports, PIPELINE) == []
+
+
+def test_data_prep_imports_downwards(imports: Imports) -> None:
+    assert upward_imports(imports, DATA_PREP) == []
+
+
+def test_data_prep_model_and_common_know_nothing_of_each_other_and_of_pipeline(imports: Imports) -> None:
+    assert foreign_imports(imports) == []
+
+
+def test_nobody_imports_an_entry_point(imports: Imports) -> None:
+    assert imports_of_entry_points(imports) == []
+
+
+def test_no_packages_import_each_other(imports: Imports) -> None:
+    assert circle(imports) == []
+
+
+def test_the_checker_finds_what_is_wrong() -> None:
+    good = {
+        "pipeline.pretrain": {"pipeline.training.trainer", "pipeline.checkpoint.files"},
+        "pipeline.training.trainer": {"pipeline.data.collate"},
+        "pipeline.data.collate": {"model.layers.heads", "data_prep.text.vocabulary"},
+        "pipeline.tasks.features.text": {"pipeline.tasks.registry"},
+        "data_prep.jobs.extract": {"data_prep.sources.books"},
+        "data_prep.sources.books": {"common.errors"},
+    }
+
+    def findings(module: str, imported: str) -> list[list[str]]:
+        imports = {**good, module: {*good.get(module, set()), imported}}
+        return [
+            upward_imports(imports, PIPELINE),
+            upward_imports(imports, DATA_PREP),
+            foreign_imports(imports),
+            imports_of_entry_points(imports),
+            sorted(set(circle(imports))),
+        ]
+
+    assert findings("pipeline.training.reporting.clock", "pipeline.engine.build") == [[], [], [], [], []]
+    told = ["pipeline.data.collate imports pipeline.training.reporting.clock"]
+    around = ["pipeline.data", "pipeline.training"]
+    assert findings("pipeline.data.collate", "pipeline.training.reporting.clock") == [told, [], [], [], around]
+    told = ["pipeline.paper.costs imports pipeline.plan"]
+    assert findings("pipeline.paper.costs", "pipeline.plan") == [told, [], [], told, []]
+    told = ["pipeline.export imports pipeline.pretrain"]  # of one layer, but still an entry point
+    assert findings("pipeline.export", "pipeline.pretrain") == [[], [], [], told, []]
+    told = ["data_prep.sources.books imports data_prep.jobs.extract"]
+    around = ["data_prep.jobs", "data_prep.sources"]
+    assert findings("data_prep.sources.books", "data_prep.jobs.extract") == [[], told, [], [], around]
+    told = ["model.layers.heads imports data_prep.text.vocabulary"]
+    assert findings("model.layers.heads", "data_prep.text.vocabulary") == [[], [], told, [], []]
+    told = ["common.errors imports model.layers.heads"]
+    assert findings("common.errors", "model.layers.heads") == [told, [], told, [], []]
+
+
+def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    for top in TOP_LEVEL:
+        (tmp_path / top).mkdir()
+    (tmp_path / "pipeline" / "data").mkdir()
+    (tmp_path / "pipeline" / "data" / "__init__.py").write_text("")
+    (tmp_path / "pipeline" / "data" / "rng.py").write_text("import numpy\nimport common.errors as errors\n")
+    (tmp_path / "common" / "errors.py").write_text("")
+    code = """
+from typing import TYPE_CHECKING
+from pipeline.data import rng
+if TYPE_CHECKING:
+    from pipeline.data.rng import Purpose
+def late():
+    from common import errors
+    from model.layers.heads import IGNORED_LABEL
+"""
+    (tmp_path / "pipeline" / "plan.py").write_text(code)
+    assert imports_of(tmp_path) == {
+        "common.errors": set(),
+        "pipeline.data": set(),
+        "pipeline.data.rng": {"common.errors"},
+        "pipeline.plan": {"pipeline.data.rng", "common.errors", "model.layers.heads"},
+    }
