@@ -1,0 +1,135 @@
+"""Pre-trains one small model on real text, fine-tunes it, and writes a page with plots (docs/study.md).
+
+    python -m benchmarks.study --data-root DIR --out study [--hours 3] [--plan full]
+
+DIR has text in wikipedia/ (.bz2 exports, .jsonl) and books/ (.txt), and official task files as `pipeline.reproduce`
+reads them: glue/, squad/, race/. Everything is made below --out. The command can be stopped at any time; the same
+command goes on where it was. Writes OUT/page/study.md, study.json and curves.png.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.study import finetune, page, tasks, text
+from benchmarks.study.finetune import Job
+from benchmarks.study.plan import PLANS, Plan
+from common import atomic, owned
+from common.command_line import Parser
+from common.errors import UserError
+from pipeline.paper.experiments import Command, Stage
+from pipeline.paper.runner import Runner
+from pipeline.tasks.registry import find_task
+from pipeline.training.flags import hours, positive
+
+PRETRAINING_PART = 0.6
+"""The part of the hours that is for pre-training; the rest is for fine-tuning."""
+
+Pair = tuple[Job, Job]
+"""The jobs of one task: from the pre-trained model, and from random weights."""
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.study", description="From real text to fine-tuned tasks, and a page.")
+    p.add_argument("--data-root", required=True, type=Path, metavar="DIR", help="text and task files")
+    p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory of everything that is made")
+    p.add_argument("--hours", type=hours, default=3.0, metavar="H", help="limit of the whole study (3)")
+    p.add_argument("--plan", choices=PLANS, default="full", help="size of model and text (full)")
+    p.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks of pre-training (2)")
+    p.add_argument("--tasks", nargs="+", metavar="TASK", help="which tasks (all that DIR has)")
+    return p
+
+
+def pretraining(
+    plan: Plan, corpora: Sequence[text.Corpus], out: Path, limit: float, launcher: Sequence[str]
+) -> Command:
+    """The command of pre-training, whose JSON `prepare` writes."""
+    tokens_a_step = plan.pretraining["train_batch_size"] * plan.length
+    steps = max(plan.evaluations, round(3600 * limit * plan.tokens_a_second / tokens_a_step))
+    logged = max(1, steps // plan.evaluations // 5)
+    often = 5 * logged  # every evaluation is at a logged step, which has the tokens and the time
+    shards = {split: [str(out / "shards" / split / one.name) for one in corpora] for split in ("train", "held_out")}
+    words = [*launcher, "pipeline.pretrain", "--model", "albert-tiny"]
+    words += ["--model-args", *(f"{name}={value}" for name, value in plan.model.items())]
+    words += ["--data", *shards["train"], "--eval-data", *shards["held_out"]]
+    words += ["--deepspeed_config", str(out / "deepspeed.json"), "--output", str(out / "pretrain")]
+    words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{limit:g}"]
+    words += ["--eval-interval", str(often), "--save-interval", str(often), "--log-interval", str(logged)]
+    return Command("pre-train", (*words, *plan.flags), out / "pretrain" / "done")
+
+
+def run(runner: Runner, stages: Sequence[Stage]) -> None:
+    """Runs commands that are not done. Raises SystemExit with the status of the first that failed or was stopped."""
+    if status := runner.run(stages):
+        raise SystemExit(status)
+
+
+def tune(runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...]) -> list[Pair]:
+    """Chooses the settings of every task and fine-tunes it. Returns the final jobs."""
+    pairs = []
+    for name, directory in found.items():
+        task, export = find_task(name), out / "pretrain" / "export"
+        divided = tasks.divide(task, directory, out / "tasks" / name, plan.max_examples)
+        count = tasks.examples(task, divided)
+        tried = finetune.candidates(task, divided, count, plan, out / "choice" / name)
+        run(runner, [tuple(finetune.command(job, plan, export, python) for job in tried)])
+        chosen = finetune.choose(tried)
+        both = finetune.final(task, directory, tasks.examples(task, directory), chosen, plan, out / "final")
+        run(runner, [tuple(finetune.command(job, plan, export, python) for job in both)])
+        pairs.append((both[0], both[1]))
+    return pairs
+
+
+def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], out: Path) -> str:
+    """Writes OUT/page and returns its text."""
+    curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
+    results = [page.result_of(*pair) for pair in pairs]
+    seconds = next(iter(curves.values()))[-1]["seconds"]
+    facts: dict[str, Any] = {
+        "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
+        "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",
+        "pre-training": f"{seconds / 60:.0f} minutes",
+        "machine": f"{report.processor()}, {report.cores()} cores",
+    }
+    words = page.markdown(facts, page.curves_table(curves), page.tasks_table(results, plan.seeds))
+    record = {"format": "study 1", "curves": curves, "tasks": [dataclasses.asdict(one) for one in results]}
+    with owned.adding_files(out / "page", "benchmarks.study") as place:
+        atomic.write_text(place / "study.md", words)
+        atomic.write_text(place / "study.json", json.dumps(record | facts, indent=1) + "\n")
+        page.plot(place / "curves.png", curves)
+    return words
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+        plan, python = PLANS[args.plan], (sys.executable, "-m")
+        corpora, found = text.find_corpora(args.data_root), tasks.find_tasks(args.data_root)
+        if unknown := set(args.tasks or ()) - set(found):
+            raise UserError(f"{args.data_root} has no training and dev data of {', '.join(sorted(unknown))}")
+        chosen = {name: found[name] for name in args.tasks or found}
+        runner = Runner(args.out / "logs", at_a_time=report.cores())
+        launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
+        launcher = launcher if args.ranks > 1 else python
+        args.out.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
+        learn = pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher)
+        run(runner, [*text.stages(corpora, plan, args.out, python), (learn,)])
+        pairs = tune(runner, plan, chosen, args.out, python)
+        print(write_page(plan, corpora, pairs, args.out))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

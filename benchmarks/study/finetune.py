@@ -1,0 +1,90 @@
+"""The commands of fine-tuning, and the choice of its settings.
+
+Every task is fine-tuned from the pre-trained model and from random weights with the same settings. The settings are
+those with the best mean score of both on the part of the training data that `tasks.divide` keeps for the choice. Each
+run is evaluated once, at its end, so that no step is chosen on the dev set.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.study.plan import Candidate, Plan
+from common.json_files import read_object
+from pipeline.paper.experiments import Command
+from pipeline.tasks.task import Task
+
+STARTS = ("pre-trained", "random")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fine-tuning of one start.
+
+    Attributes:
+        task: what is learned.
+        data: for `--data`.
+        train_examples: number of them.
+        candidate: settings.
+        random: whether the model starts from random weights.
+        seeds: number of runs; 1 for the choice of settings.
+        out: directory of the run.
+    """
+
+    task: Task
+    data: Path
+    train_examples: int
+    candidate: Candidate
+    random: bool
+    seeds: int
+    out: Path
+
+
+def steps_of(job: Job, plan: Plan) -> int:
+    """The optimizer steps of the candidate's epochs, within the plan's limit of examples read."""
+    read = min(job.candidate.epochs * job.train_examples, plan.max_read)
+    return max(1, round(read / plan.batch_size))
+
+
+def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Command:
+    """The command of one job."""
+    steps = steps_of(job, plan)
+    words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(export), "--data", str(job.data)]
+    words += ["--output", str(job.out), "--steps", str(steps), "--warmup-steps", str(steps // 10)]
+    words += ["--eval-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
+    words += ["--learning-rate", f"{job.candidate.learning_rate:g}", "--batch-size", str(plan.batch_size)]
+    words += ["--max-length", str(plan.length), "--dropout", "0"]
+    if job.seeds > 1:
+        words += ["--seeds", str(job.seeds)]
+    if job.random:
+        words.append("--random-weights")
+    start = STARTS[job.random]
+    name = f"fine-tune {job.task.name} {start} {job.candidate.learning_rate:g} {job.candidate.epochs} x{job.seeds}"
+    return Command(name, tuple(words), job.out / "results.json", task=job.task.name)
+
+
+def candidates(task: Task, divided: Path, train_examples: int, plan: Plan, out: Path) -> list[Job]:
+    """A job for each candidate and start, on the divided training data."""
+    return [
+        Job(task, divided, train_examples, one, random, 1, out / STARTS[random] / f"{one.learning_rate:g}-{one.epochs}")
+        for one in plan.candidates
+        for random in (False, True)
+    ]
+
+
+def choose(jobs: Sequence[Job]) -> Candidate:
+    """The candidate with the best mean of both starts; the first of equals. The jobs are finished."""
+    scores: dict[Candidate, list[float]] = {}
+    for job in jobs:
+        metrics = read_object(job.out / "results.json", "run the study again")["metrics"]
+        scores.setdefault(job.candidate, []).append(float(metrics[job.task.dev_splits[0]][job.task.score]))
+    return max(scores, key=lambda candidate: statistics.fmean(scores[candidate]))
+
+
+def final(task: Task, data: Path, train_examples: int, chosen: Candidate, plan: Plan, out: Path) -> list[Job]:
+    """The jobs that the page shows: both starts on the official data."""
+    return [
+        Job(task, data, train_examples, chosen, random, plan.seeds, out / STARTS[random] / task.name)
+        for random in (False, True)
+    ]

@@ -1,0 +1,153 @@
+"""The study's page: what pre-training learned, and every task beside random weights and the majority class."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.study.finetune import Job
+from common.atomic import replacing
+from pipeline.analysis.comparison import difference_of, estimate_of
+from pipeline.analysis.finished_runs import member_directories, read_predictions
+from pipeline.analysis.intervals import Interval
+from pipeline.training.reporting.metrics_log import read_records
+
+matplotlib.use("Agg")  # no display is needed
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task's first metric on its first dev set, in percent: means over the seeds.
+
+    Attributes:
+        settings: of fine-tuning, for people.
+        gain: 95 % bootstrap interval of the mean gain over the seeds, in points.
+    """
+
+    task: str
+    metric: str
+    examples: int
+    settings: str
+    majority: float
+    random: float
+    trained: float
+    gain: Interval
+
+    @property
+    def verdict(self) -> str:
+        """The conclusion that the interval allows."""
+        if self.gain[0] > 0:
+            return "pre-training helps"
+        return "pre-training hurts" if self.gain[1] < 0 else "no difference shown"
+
+
+def result_of(trained: Job, random: Job) -> TaskResult:
+    """Compares the seeds of both starts, seed by seed.
+
+    Each resample draws the same examples for both starts and for all seeds.
+    """
+    task = trained.task
+    split = task.dev_splits[0]
+    runs = [[dict(read_predictions(seed))[split] for seed in member_directories(job.out)] for job in (trained, random)]
+    pairs = [difference_of(task, ours, theirs) for ours, theirs in zip(*runs, strict=True)]
+    count = pairs[0][1]
+    rng = np.random.default_rng(0)
+    gains = []
+    for _ in range(RESAMPLES):
+        rows = rng.integers(0, count, count)
+        gains.append(statistics.fmean(difference(rows) for difference, _ in pairs))
+    low, high = np.percentile(gains, (2.5, 97.5))
+    estimates = [[estimate_of(task, one) for one in of_start] for of_start in runs]
+    values = [statistics.fmean(one.value for one in of_start if one is not None) for of_start in estimates]
+    first = estimates[0][0]
+    assert first is not None, "dev sets have labels"
+    settings = f"{trained.candidate.learning_rate:g}, {trained.candidate.epochs} epochs"
+    return TaskResult(
+        task.name, task.metrics[0], count, settings, first.majority, values[1], values[0], (100 * low, 100 * high)
+    )
+
+
+def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
+    """The tasks as a Markdown table."""
+    lines = [
+        f"In percent, means of {seeds} seeds. The gain is the mean over the seeds, with its 95 % bootstrap interval.",
+        "",
+        "| task | metric | examples | settings | majority | random weights | pre-trained | gain, 95 % | verdict |",
+        "|---|---|---:|---|---:|---:|---:|---:|---|",
+    ]
+    for one in results:
+        gain = f"{one.trained - one.random:+.1f} ({one.gain[0]:+.1f} to {one.gain[1]:+.1f})"
+        lines.append(
+            f"| {one.task} | {one.metric} | {one.examples:,} | {one.settings} | {one.majority:.1f} | {one.random:.1f} "
+            f"| {one.trained:.1f} | {gain} | {one.verdict} |"
+        )
+    return "\n".join(lines)
+
+
+def curves_of(run: Path, corpora: Sequence[str]) -> dict[str, list[dict[str, float]]]:
+    """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
+    training = {record["step"]: record for record in read_records(run, "train")}
+    found: dict[str, list[dict[str, float]]] = {}
+    for record in read_records(run, "eval"):
+        reached = training[record["step"]]
+        for number, corpus in enumerate(corpora):
+            prefix = f"{corpus}/" if number else ""
+            point = {
+                "tokens": reached["tokens"],
+                "seconds": reached["seconds"],
+                "mlm": 100 * record[f"{prefix}mlm_below_unigram"],
+                **{
+                    end or "sop": 100 * record[f"{prefix}sop_accuracy{end}"]
+                    for end in ("", "_low", "_high")
+                    if f"{prefix}sop_accuracy{end}" in record
+                },
+            }
+            found.setdefault(corpus, []).append(point)
+    return found
+
+
+def curves_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    """The last point of every curve as a Markdown table."""
+    lines = [
+        "| held-out text | tokens read | MLM below the unigram entropy | SOP accuracy, 95 % |",
+        "|---|---:|---:|---:|",
+    ]
+    for corpus, points in curves.items():
+        last = points[-1]
+        sop = f"{last['sop']:.1f} ({last['_low']:.1f} to {last['_high']:.1f})" if "sop" in last else "no pairs"
+        lines.append(f"| {corpus} | {last['tokens'] / 1e6:,.1f} million | {last['mlm']:.1f} % | {sop} |")
+    return "\n".join(lines)
+
+
+def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
+    """Draws both losses of every corpus against tokens and time."""
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    grid = figure.subplots(2, 2, sharex="col", sharey="row")
+    for row, (name, label) in enumerate((("mlm", "MLM below the unigram entropy (%)"), ("sop", "SOP accuracy (%)"))):
+        for column, (axis, unit, scale) in enumerate((("tokens", "million tokens", 1e6), ("seconds", "minutes", 60.0))):
+            axes = grid[row][column]
+            for corpus, points in curves.items():
+                shown = [point for point in points if name in point]
+                axes.plot([point[axis] / scale for point in shown], [point[name] for point in shown], label=corpus)
+            axes.grid(alpha=0.3)
+            if column == 0:
+                axes.set_ylabel(label)
+            if row == 1:
+                axes.set_xlabel(unit)
+    grid[0][0].legend()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
+
+
+def markdown(summary: Mapping[str, Any], pretraining: str, tasks: str) -> str:
+    """The page."""
+    facts = [f"- {name}: {value}" for name, value in summary.items()]
+    parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
+    return "\n".join([*parts, "## Tasks", "", tasks, ""])

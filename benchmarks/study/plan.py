@@ -1,0 +1,95 @@
+"""The settings of a study. `FULL` is for three hours on two cores, `SMALL` for a test in seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting of fine-tuning: peak learning rate and epochs."""
+
+    learning_rate: float
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of a study.
+
+    Attributes:
+        vocabulary_size: pieces.
+        length: tokens of a row, and of an example in fine-tuning.
+        model: fields of `AlbertConfig` that replace those of albert-tiny.
+        pretraining: the DeepSpeed JSON.
+        flags: further flags of pipeline.pretrain.
+        tokens_a_second: a low estimate of both cores together; it decides the steps that the hours are planned for.
+        evaluations: of pre-training.
+        candidates: settings of fine-tuning to choose from.
+        batch_size: examples in a step of fine-tuning.
+        max_examples: training examples that the choice uses at most.
+        max_read: the most examples that one fine-tuning reads, in all epochs together.
+        seeds: fine-tuning runs of each model on each task.
+    """
+
+    vocabulary_size: int
+    length: int
+    model: Mapping[str, object]
+    pretraining: Mapping[str, Any]
+    flags: tuple[str, ...]
+    tokens_a_second: int
+    evaluations: int
+    candidates: tuple[Candidate, ...]
+    batch_size: int = 32
+    max_examples: int = 2000
+    max_read: int = 30_000
+    seeds: int = 3
+
+
+def _deepspeed(rate: float, batch: int, micro_batch: int) -> dict[str, Any]:
+    return {
+        "train_batch_size": batch,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
+        },
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 1, "reduce_bucket_size": 4_000_000, "allgather_bucket_size": 4_000_000},
+        "zero_allow_untested_optimizer": True,
+    }
+
+
+FULL = Plan(
+    vocabulary_size=8000,
+    length=128,
+    model={
+        "num_hidden_layers": 4,
+        "hidden_size": 256,
+        "num_attention_heads": 8,
+        "intermediate_size": 1024,
+        "embedding_size": 128,
+    },
+    pretraining=_deepspeed(0.001, 32, 16),
+    flags=("--mask-probability", "0.3"),
+    tokens_a_second=9_000,
+    evaluations=20,
+    candidates=tuple(Candidate(rate, epochs) for rate in (2e-4, 6e-4) for epochs in (3, 8)),
+)
+
+SMALL = Plan(
+    vocabulary_size=200,
+    length=64,
+    model={"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64},
+    pretraining=_deepspeed(0.001, 4, 2),
+    flags=(),
+    tokens_a_second=500,
+    evaluations=2,
+    candidates=(Candidate(1e-3, 1), Candidate(3e-3, 1)),
+    batch_size=4,
+    max_examples=8,
+    seeds=2,
+)
+
+PLANS = {"full": FULL, "small": SMALL}
