@@ -102,7 +102,7 @@ def make(root: Path) -> None:
     others = corpora.write_documents(root / "others", corpora.make_documents(10))
     words = ("--documents", str(others), *words[2:])
     data_prep(["shards", *words, "--out", str(root / "held_out")])
-    config = _run(root / "run", vocabulary)
+    config = make_run(root / "run", vocabulary)
     torch.manual_seed(0)
     model = AlbertForPreTraining(config)
     huggingface.save(model, root / "export", vocabulary)
@@ -155,7 +155,7 @@ def make_in_child(root: Path) -> None:
         raise RuntimeError("the inputs could not be made")
 
 
-def _run(directory: Path, vocabulary: Path) -> AlbertConfig:
+def make_run(directory: Path, vocabulary: Path) -> AlbertConfig:
     """A pre-training run after one step, with a checkpoint."""
     fields = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
     config = AlbertConfig.preset("albert-tiny", **fields, embedding_size=4, vocab_size=300, max_position_embeddings=64)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,9 +12,8 @@ from pipeline.checkpoint.manifest import MANIFEST, DamagedCheckpoint
 from tests.fuzz import inputs
 
 
-def test_a_tensor_in_a_group_that_the_state_lacks(tmp_path: Path) -> None:
-    (tmp_path / "spiece.model").write_bytes(b"x")
-    inputs._run(tmp_path / "run", tmp_path / "spiece.model")
+def test_a_tensor_in_a_group_that_the_state_lacks(corpus: SimpleNamespace, tmp_path: Path) -> None:
+    inputs.make_run(tmp_path / "run", corpus.vocabulary)
     (tag,) = (tmp_path / "run" / "checkpoints").glob("step-*")
     assert files.verify_share(tag, 0, 1).state["step"] == 1
     record = json.loads((tag / MANIFEST).read_text())
