@@ -13,11 +13,7 @@ seek               seconds and memory to open four billion tokens in the middle 
 study/             a small model from real text to fine-tuned tasks, with a page and plots
 train_step         a training step beside transformers
 
-examples           the same examples for both systems of train_step
-measure            seconds, bytes, and the speed of a matrix product
-report             results of train_step as JSON and Markdown
-systems            the two systems of train_step
-time_shares        time of a step by kind of work
+shared/            what several measurements use
 trainer_reference  fine-tuning with transformers.Trainer, started by finetune
 
 Results are in results/.

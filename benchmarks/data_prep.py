@@ -30,10 +30,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import report
-from common import atomic
+from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic
 from data_prep.corpus.documents import read_documents, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
 from data_prep.format import shards

@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks import report
-from common import atomic
+from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic
 from pipeline.checkpoint.initial_weights import fill, read_initial_weights
 from pipeline.finetuning.heads import has_head_of, make_model
 from pipeline.finetuning.prediction import predict

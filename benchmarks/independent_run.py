@@ -27,11 +27,11 @@ import transformers
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks import report
-from benchmarks.examples import open_collator, unpack
-from common import atomic
+from benchmarks.shared import report
+from benchmarks.shared.examples import open_collator, unpack
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic
 from data_prep.format.shards import open_shards
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL

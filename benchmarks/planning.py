@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
 from benchmarks.data_prep import job
-from common import atomic
+from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic
 from data_prep.sources.books import Books
 
 FOLDER = 1000  # files in a folder

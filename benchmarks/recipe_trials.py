@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
-from benchmarks import report
-from common import atomic
+from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 

@@ -26,7 +26,7 @@ INTERVAL = 600.0
 def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float], float]:
     """Parameters, seconds of each save into `directory`, and seconds of a load."""
     from model import AlbertConfig, AlbertForPreTraining
-    from model.parameter_counts import parameter_counts
+    from model.inspection.parameter_counts import parameter_counts
     from pipeline.checkpoint import save_load
     from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds

@@ -27,15 +27,15 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks import measure, report
-from benchmarks.examples import Examples, draw, open_collator, shards_of_pieces
-from benchmarks.systems import System, loss_difference, make_systems
-from benchmarks.time_shares import time_shares
+from benchmarks.shared import measure, report
+from benchmarks.shared.examples import Examples, draw, open_collator, shards_of_pieces
+from benchmarks.shared.systems import System, loss_difference, make_systems
+from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser
 from common.errors import UserError
 from model import AlbertConfig
 from model.attention.kernels import chosen_kernels
-from model.flops import model_flops
+from model.inspection.flops import model_flops
 from pipeline.data.collate import Collator
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

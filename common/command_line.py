@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from common import interrupts
 from common.errors import UserError
-from common.places import explain
+from common.files.places import explain
 from common.version import __version__
 
 _PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT")

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from common.command_line import Parser
 from common.errors import UserError
-from common.places import explain
+from common.files.places import explain
 from data_prep.mpi.executor import INTERRUPTED, explain_full_disk, launched_rank
 
 

@@ -17,9 +17,7 @@ wrong and what to do.
     onnx_export       ONNX graphs
     tokenizer         tokenizer.json for `transformers`
     files             JSON and tensor files, written atomically
-    parameter_counts  parameters of each part, beside those in the paper; `python -m model` prints them
-    flops             floating-point operations of a training step
-    similarity        how far each layer moves its input (Figure 1)
+    inspection/       parameter counts, floating-point operations, similarity of layers
 """
 
 import sys

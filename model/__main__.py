@@ -4,7 +4,7 @@ import sys
 
 from common.command_line import Parser
 from common.errors import UserError
-from model.parameter_counts import table
+from model.inspection.parameter_counts import table
 
 
 def main() -> int:

@@ -9,8 +9,8 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from common.atomic import replacing, set_default_mode, write_text
-from common.json_files import read_object
+from common.files.atomic import replacing, set_default_mode, write_text
+from common.files.json_files import read_object
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from common.atomic import replacing
+from common.files.atomic import replacing
 from model.albert import ModelWithHead
 from model.classification import (
     AlbertForMultipleChoice,

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common import atomic, owned
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
+from common.files import atomic, owned
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.checkpoint import run_directory as runs
 from pipeline.training.reporting import metrics_log

@@ -21,19 +21,19 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common import places
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
+from common.files import places
 from pipeline.distributed.burn_in import hosts as burn_in_hosts
 from pipeline.distributed.burn_in import results as burn_in_results
-from pipeline.distributed.host_comparison import (
+from pipeline.distributed.hosts.comparison import (
     problems,
     problems_of_launcher,
     problems_of_packages,
     problems_of_rank_0,
 )
-from pipeline.distributed.host_query import Answer, Question, address_of_rank_0, ask_all, ask_here, ask_this_machine
-from pipeline.distributed.hostfile import read_environment, read_hostfile
+from pipeline.distributed.hosts.hostfile import read_environment, read_hostfile
+from pipeline.distributed.hosts.query import Answer, Question, address_of_rank_0, ask_all, ask_here, ask_this_machine
 
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Directories and files of the project that must be the same on all hosts."""

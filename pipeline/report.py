@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import atomic
 from common.command_line import Parser
 from common.errors import UserError
-from common.json_files import read_bytes
+from common.files import atomic
+from common.files.json_files import read_bytes
 from pipeline.analysis import compared_runs, finished_runs
 from pipeline.analysis.html_report import MARK, page
 from pipeline.sharing.markdown import quantity

@@ -14,9 +14,9 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import owned
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
+from common.files import owned
 from data_prep.format.shards import VOCABULARY, read_manifest
 from data_prep.jobs import show, stats_plots
 from data_prep.jobs.stats import table

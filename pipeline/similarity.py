@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import owned
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
-from common.json_files import read_text
+from common.files import owned
+from common.files.json_files import read_text
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertModel
 from model.checkpoint import check_tensors

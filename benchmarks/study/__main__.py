@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks.shared import report
 from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.finetune import Job
 from benchmarks.study.plan import PLANS, Plan
-from common import atomic, owned
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic, owned
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.runner import Runner
 from pipeline.tasks.registry import find_task

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.study.plan import Candidate, Plan
-from common.json_files import read_object
+from common.files.json_files import read_object
 from pipeline.paper.experiments import Command
 from pipeline.tasks.task import Task
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.study.finetune import Job
-from common.atomic import replacing
+from common.files.atomic import replacing
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
 from pipeline.analysis.intervals import Interval

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from common import atomic
 from common.errors import UserError
+from common.files import atomic
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.files.squad import SquadFiles

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.atomic import replacing
-from common.checksums import file_checksum
 from common.errors import UserError, one_line
+from common.files.atomic import replacing
+from common.files.checksums import file_checksum
 
 
 def write_array(path: Path, array: NDArray) -> dict[str, object]:

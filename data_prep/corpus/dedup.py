@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from common import owned
-from common.atomic import replacing
 from common.errors import UserError
+from common.files import owned
+from common.files.atomic import replacing
 from data_prep.corpus.arrays import read_array, write_array
 from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same, value_width

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from common.atomic import replacing, write_text
-from common.checksums import content_checksum, file_checksum
 from common.errors import UserError, one_line
-from common.json_files import Count, check_as, read_object
-from common.names import plain_name, refuse_link
+from common.files.atomic import replacing, write_text
+from common.files.checksums import content_checksum, file_checksum
+from common.files.json_files import Count, check_as, read_object
+from common.files.names import plain_name, refuse_link
 from data_prep.text.languages import ENGLISH
 
 FORMAT_VERSION = 1

@@ -21,11 +21,11 @@ import pyarrow as pa
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from common.atomic import replacing, write_text
-from common.checksums import content_checksum, file_checksum
 from common.errors import UserError, one_line
-from common.json_files import Count, Probability, check_as, read_object
-from common.names import plain_name, refuse_link
+from common.files.atomic import replacing, write_text
+from common.files.checksums import content_checksum, file_checksum
+from common.files.json_files import Count, Probability, check_as, read_object
+from common.files.names import plain_name, refuse_link
 from data_prep.format.pairs import Parts
 from data_prep.text.languages import ENGLISH
 

@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from common import owned
 from common.errors import UserError
-from common.json_files import Count
-from common.locks import LOCK
-from common.names import refuse_link
+from common.files import owned
+from common.files.json_files import Count
+from common.files.locks import LOCK
+from common.files.names import refuse_link
 from data_prep.corpus.documents import (
     CARD,
     HELD_OUT,

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common import owned
 from common.errors import UserError
-from common.json_files import Count, parse_object
-from common.locks import LOCK
+from common.files import owned
+from common.files.json_files import Count, parse_object
+from common.files.locks import LOCK
 from data_prep.corpus import dedup
 from data_prep.corpus.documents import SPLITS, TRAIN
 from data_prep.corpus.fingerprints import Method

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common import owned
 from common.errors import UserError
+from common.files import owned
 from data_prep.format import packing, row_checks, shards
 from data_prep.format.pairs import Parts
 from data_prep.jobs import stats_plots

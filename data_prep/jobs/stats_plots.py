@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from common.atomic import replacing
+from common.files.atomic import replacing
 from data_prep.format.shards import ShardManifest
 
 matplotlib.use("Agg")  # no display is needed

@@ -23,12 +23,13 @@ import sentencepiece
 from annotated_types import Len
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
-from common import memory, owned
-from common.atomic import replacing, write_text
-from common.checksums import file_checksum
+from common import memory
 from common.errors import UserError
-from common.json_files import Count, check_as, read_bytes, read_object
-from common.locks import beside
+from common.files import owned
+from common.files.atomic import replacing, write_text
+from common.files.checksums import file_checksum
+from common.files.json_files import Count, check_as, read_bytes, read_object
+from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from common.progress import Progress
 from data_prep.corpus.documents import TRAIN

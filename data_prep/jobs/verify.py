@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from common.checksums import file_checksum
 from common.errors import UserError
+from common.files.checksums import file_checksum
 from data_prep.corpus import documents
 from data_prep.format import row_checks, shards
 from data_prep.mpi import executor

@@ -13,7 +13,7 @@ class Goal:
 
     Attributes:
         output: what the user named.
-        lock: the lock's file, see `common.locks`.
+        lock: the lock's file, see `common.files.locks`.
         scratch: directory of intermediate results. It stays behind where a job was killed.
         is_complete: whether the result is there. It raises UserError if another result is.
         clear: removes the intermediate results.

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common import locks
 from common.environment import whole_number
 from common.errors import UserError
-from common.places import FULL, explain
+from common.files import locks
+from common.files.places import FULL, explain
 from common.progress import Progress
 from data_prep.mpi.ledger import Ledger, Record
 
@@ -112,7 +112,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def holding(self, lock: Path, output: Path) -> Iterator[None]:
-        """Rank 0 holds the lock of `output` in the block, see `common.locks`. On all ranks: UserError, if another
+        """Rank 0 holds the lock of `output` in the block, see `common.files.locks`. On all ranks: UserError, if another
         process holds it."""
         with contextlib.ExitStack() as held:
             self.on_root(lambda: held.enter_context(locks.holding(lock, output)))

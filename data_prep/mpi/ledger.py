@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import owned
-from common.atomic import TEMPORARY, write_text
-from common.checksums import file_checksum
 from common.errors import UserError
-from common.json_files import Count, check_as, read_object
-from common.locks import LOCK
-from common.names import is_plain_name
-from common.places import FULL
+from common.files import owned
+from common.files.atomic import TEMPORARY, write_text
+from common.files.checksums import file_checksum
+from common.files.json_files import Count, check_as, read_object
+from common.files.locks import LOCK
+from common.files.names import is_plain_name
+from common.files.places import FULL
 
 Record = dict[str, Any]
 """The result of one work unit, as JSON. If it has "files", each {"name", "bytes", ...} must exist in the output."""

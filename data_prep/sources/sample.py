@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from common.errors import UserError
-from common.owned import MARKER, replacing_directory
+from common.files.owned import MARKER, replacing_directory
 from data_prep.sources import api_reference
 
 

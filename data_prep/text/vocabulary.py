@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
-from common.json_files import parse_object, read_bytes
+from common.files.json_files import parse_object, read_bytes
 from common.normalization import Normalization
 from data_prep.text.languages import ENGLISH
 from data_prep.text.tokenizer_json import sentencepiece_model

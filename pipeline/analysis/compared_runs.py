@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.json_files import read_object
-from model.parameter_counts import parameter_counts
+from common.files.json_files import read_object
+from model.inspection.parameter_counts import parameter_counts
 from pipeline.checkpoint.run_records import SETTINGS, model_of, read_settings
 from pipeline.tracking.tracker import flat, without_secrets
 from pipeline.training.reporting import metrics_log

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from common import atomic, owned
 from common.errors import UserError
+from common.files import atomic, owned
 from pipeline.analysis.finished_runs import TaskRun, member_directories, read_predictions
 from pipeline.checkpoint.run_records import RESULTS, read_results
 from pipeline.tasks.own import record_of

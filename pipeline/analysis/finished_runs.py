@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.json_files import read_bytes, read_object
-from common.names import plain_name, referenced_directory
+from common.files.json_files import read_bytes, read_object
+from common.files.names import plain_name, referenced_directory
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_results, read_settings
 from pipeline.tasks.own import task_of
 from pipeline.tasks.predictions import Predictions

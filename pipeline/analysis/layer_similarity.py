@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from common import atomic, owned
 from common.errors import UserError
+from common.files import atomic, owned
 from data_prep.text.normalization import normalize
 from data_prep.text.vocabulary import CLS_ID, PAD_ID, SEP_ID, Vocabulary
 from model import AlbertModel
-from model.similarity import LayerSimilarity, SimilarityMeter
+from model.inspection.similarity import LayerSimilarity, SimilarityMeter
 
 PLOT, VALUES = "similarity.png", "similarity.json"
 ROWS_PER_BATCH = 8

@@ -15,9 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from common.atomic import fsync_file, set_default_mode
 from common.errors import UserError
-from common.json_files import Count, Finite
+from common.files.atomic import fsync_file, set_default_mode
+from common.files.json_files import Count, Finite
 from pipeline.checkpoint.manifest import (
     MANIFEST,
     STATE,

@@ -10,7 +10,7 @@ import xxhash
 from torch import Tensor, nn
 
 from common.errors import UserError
-from common.json_files import check_as, read_as
+from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, checkpoint, huggingface
 from pipeline.checkpoint import run_directory

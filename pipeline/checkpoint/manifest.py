@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.checksums import content_checksum, file_checksum
 from common.errors import UserError
-from common.json_files import Count, Extra, check_as, parse_object, read_bytes
+from common.files.checksums import content_checksum, file_checksum
+from common.files.json_files import Count, Extra, check_as, parse_object, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -11,10 +11,10 @@ import os
 import re
 from pathlib import Path
 
-from common import owned
-from common.atomic import TEMPORARY, fsync_directory, fsync_file, write_text
 from common.errors import UserError
-from common.json_files import read_text
+from common.files import owned
+from common.files.atomic import TEMPORARY, fsync_directory, fsync_file, write_text
+from common.files.json_files import read_text
 from pipeline.checkpoint.manifest import LATEST, MANIFEST, OWN_FILES, CheckpointManifest, DamagedCheckpoint, check
 
 _NAME = re.compile(r"step-(\d{8,})")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import atomic, locks, owned, places
 from common.errors import UserError
+from common.files import atomic, locks, owned, places
 from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import run_records

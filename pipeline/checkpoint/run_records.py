@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from common.errors import UserError
-from common.json_files import Count, Finite, Positive, check_as, read_object
+from common.files.json_files import Count, Finite, Positive, check_as, read_object
 from model.config import AlbertConfig
 
 RESULTS = "results.json"

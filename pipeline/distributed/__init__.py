@@ -14,8 +14,5 @@ collective_times  how long this rank waits in collectives
 connections       a server on a free port, and lines of JSON
 descriptors       open files of rank 0: how many it needs, and the limit
 burn_in/          measures hosts under load and names the slow ones
-host_probe        examines a host; preflight runs this file on every host
-host_query        asks every host of a hostfile over ssh
-host_comparison   what keeps a host from training, by its answer
-hostfile          reads DeepSpeed's hostfile and `.deepspeed_env`
+hosts/            the hosts of a hostfile: examined over ssh before a run
 """

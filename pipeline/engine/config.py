@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from common.errors import UserError, one_line
-from common.json_files import parse_object, read_text
+from common.files.json_files import parse_object, read_text
 from pipeline.distributed import elastic
 from pipeline.engine import config_keys, config_values
 from pipeline.engine.machine.hardware import Hardware

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common.command_line import Parser
-from common.json_files import check_as
+from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.run_records import SETTINGS
 

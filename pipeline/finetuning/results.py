@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from common import atomic
 from common.errors import UserError
+from common.files import atomic
 from pipeline.analysis.comparison import estimate_of
 from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, SummaryRecord, read_results
 from pipeline.distributed.control import ControlGroup

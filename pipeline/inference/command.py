@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from common.errors import UserError
-from common.json_files import Positive, check_as
+from common.files.json_files import Positive, check_as
 from data_prep.format.shards import VOCABULARY
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import run_directory

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import atomic, places
 from common.errors import UserError, one_line
+from common.files import atomic, places
 from pipeline.inference.inputs import PIPE
 
 Rows = Sequence[dict[str, Any]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from model import AlbertConfig
-from model.flops import executed_flops, forward_flops
+from model.inspection.flops import executed_flops, forward_flops
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper.experiments import CORPUS_LENGTH, Command
 from pipeline.paper.printed_tables import PreTraining

@@ -7,7 +7,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from common.atomic import replacing
+from common.files.atomic import replacing
 from pipeline.paper.printed_tables import Cell, Panel, Table
 
 matplotlib.use("Agg")  # no display is needed

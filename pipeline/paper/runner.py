@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from common import locks, owned, places
+from common.files import locks, owned, places
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.paper.experiments import Command, Stage
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import atomic, owned
+from common.files import atomic, owned
 from model import AlbertConfig
-from model.parameter_counts import parameter_counts
+from model.inspection.parameter_counts import parameter_counts
 from pipeline.analysis.finished_runs import Pretrained, TaskRun
 from pipeline.checkpoint.run_records import RESULTS
 from pipeline.paper import plots

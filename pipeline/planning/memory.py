@@ -20,7 +20,7 @@ from functools import cache
 
 from model import AlbertConfig
 from model.checkpoint import empty_model
-from model.parameter_counts import parameter_counts
+from model.inspection.parameter_counts import parameter_counts
 from pipeline.data.collate import BatchShape
 from pipeline.engine.parameter_groups import parameter_groups
 

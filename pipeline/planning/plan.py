@@ -6,7 +6,7 @@ from typing import Any
 
 from common.errors import UserError
 from model.config import ACTIVATION_CHECKPOINTING
-from model.parameter_counts import parameter_counts
+from model.inspection.parameter_counts import parameter_counts
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.engine import workarounds
 from pipeline.planning.failures import FailurePlan, plan_failures

@@ -8,9 +8,9 @@ from typing import Annotated
 from annotated_types import Interval
 
 from common.errors import UserError
-from common.json_files import check_as, read_object
+from common.files.json_files import check_as, read_object
 from model import AlbertConfig
-from model.flops import executed_flops, model_flops
+from model.inspection.flops import executed_flops, model_flops
 from pipeline.data.collate import BatchShape
 from pipeline.engine.machine.hardware import Cluster, Gpu
 from pipeline.planning.memory import BYTES

@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from common.errors import UserError
-from common.json_files import check_as
+from common.files.json_files import check_as
 from data_prep.format.shards import VOCABULARY, ShardManifest, ShardSet, open_shards
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.mixture import names_of

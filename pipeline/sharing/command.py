@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from common import owned
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import owned
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.retention import step_of
 from pipeline.sharing import selection

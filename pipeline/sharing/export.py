@@ -10,8 +10,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from common import atomic, owned
 from common.errors import UserError
+from common.files import atomic, owned
 from model import checkpoint, huggingface
 from model.albert import ModelWithHead
 from model.onnx_export import missing_packages, output_names, save_onnx

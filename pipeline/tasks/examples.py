@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError, one_line
-from common.json_files import read_bytes
+from common.files.json_files import read_bytes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.json_files import check_as
+from common.files.json_files import check_as
 from pipeline.tasks import tagging_metrics
 from pipeline.tasks.examples import Splits, TextExample
 from pipeline.tasks.files import own as own_files

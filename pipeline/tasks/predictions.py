@@ -19,9 +19,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from common import atomic
 from common.errors import UserError, one_line
-from common.json_files import Count, Finite, read_as, read_bytes
+from common.files import atomic
+from common.files.json_files import Count, Finite, read_as, read_bytes
 
 MAX_LOGITS_BYTES = 4 << 30
 

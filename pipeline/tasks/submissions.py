@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from common import atomic
 from common.errors import UserError
+from common.files import atomic
 from pipeline.tasks.predictions import Logits, Predictions, null_odds, squad_answers
 from pipeline.tasks.readable import records
 from pipeline.tasks.task import Task

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from common import atomic
+from common.files import atomic
 from pipeline.tracking.tracker import Figures, TrackedRun
 
 _UNSAFE = re.compile(r"[^\w.-]+")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from common import atomic
-from common.json_files import check_as, read_object
+from common.files import atomic
+from common.files.json_files import check_as, read_object
 
 TRACKERS = "trackers.json"
 """In the run's directory: for each tracker the id under which it knows the run."""

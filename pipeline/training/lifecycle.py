@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
-from common import atomic
 from common.errors import UserError
-from common.json_files import check_as
+from common.files import atomic
+from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import run_directory, save_load
 from pipeline.distributed import collectives

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from common.json_files import Count, Finite
+from common.files.json_files import Count, Finite
 
 
 @dataclass

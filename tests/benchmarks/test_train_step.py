@@ -9,9 +9,9 @@ import torch
 from torch.autograd import DeviceType
 
 from benchmarks import train_step
-from benchmarks.examples import draw, open_collator
-from benchmarks.systems import make_systems
-from benchmarks.time_shares import sum_by_kind
+from benchmarks.shared.examples import draw, open_collator
+from benchmarks.shared.systems import make_systems
+from benchmarks.shared.time_shares import sum_by_kind
 from model import AlbertConfig, ExecutionOptions
 from pipeline.planning import time as plan_time
 
@@ -92,7 +92,7 @@ def test_a_kernel_of_a_gpu_counts_once_under_the_name_of_its_operator():
 def test_every_micro_batch_has_a_compiled_graph_of_its_own(corpus, monkeypatch):
     """torch.compile gives a second size a graph of unknown sizes, which is slower, and after eight graphs gives up."""
     compiled = partial(ExecutionOptions, compile_backend="aot_eager")
-    monkeypatch.setattr("benchmarks.systems.ExecutionOptions", compiled)
+    monkeypatch.setattr("benchmarks.shared.systems.ExecutionOptions", compiled)
     systems = make_systems(SMALL, torch.float32, CPU, compiled=True)
     collator = open_collator(corpus.train)
     with torch._dynamo.config.patch(recompile_limit=1):

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from common.errors import UserError
-from pipeline.distributed.hostfile import read_environment, read_hostfile
+from pipeline.distributed.hosts.hostfile import read_environment, read_hostfile
 from tests.cluster.hosts import REPOSITORY
 
 KEEPALIVE = "-o ServerAliveInterval=10"

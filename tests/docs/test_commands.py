@@ -86,7 +86,7 @@ def test_the_plan_prints_what_its_page_shows(capsys):
 
 
 def test_the_parameter_counts_are_those_that_model_prints():
-    from model.parameter_counts import table
+    from model.inspection.parameter_counts import table
 
     page = (REPOSITORY / "docs" / "model.md").read_text(encoding="utf-8")
     for line in table().splitlines():

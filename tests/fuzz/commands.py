@@ -13,7 +13,7 @@ from data_prep import __main__ as data_prep
 from pipeline import evaluate, export, finetune, plan, predict, pretrain, report, reproduce, show, similarity
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.manifest import DamagedCheckpoint
-from pipeline.distributed.hostfile import read_hostfile
+from pipeline.distributed.hosts.hostfile import read_hostfile
 from pipeline.finetuning import command as finetuning
 from pipeline.finetuning import settings as finetuning_settings
 from pipeline.paper.experiments import Stage

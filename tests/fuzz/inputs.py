@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from common.checksums import content_checksum
+from common.files.checksums import content_checksum
 from data_prep.__main__ import main as data_prep
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface

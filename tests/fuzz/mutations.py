@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from common.checksums import content_checksum, file_checksum
+from common.files.checksums import content_checksum, file_checksum
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2**31, 2**63, 10**30, 0.5, -1.0, 1e308, float("nan"), float("inf")),

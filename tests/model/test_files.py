@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from common import atomic
+from common.files import atomic
 from model.files import read_json, read_tensors, write_json, write_tensors
 
 WRITERS = [

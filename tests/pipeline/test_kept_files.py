@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.owned import MARKER
+from common.files.owned import MARKER
 from data_prep import __main__ as data_prep_command
 from model import huggingface
 from pipeline import evaluate, export, finetune, pretrain, reproduce, show, similarity

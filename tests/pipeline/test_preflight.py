@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import preflight
-from pipeline.distributed.host_comparison import problems_of_packages
+from pipeline.distributed.hosts.comparison import problems_of_packages
 from tests.pipeline.conftest import REPOSITORY
 
 NOT_NEEDED_TO_TRAIN = {"tests", "benchmarks"}

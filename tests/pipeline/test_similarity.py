@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
-from model.similarity import LayerSimilarity
+from model.inspection.similarity import LayerSimilarity
 from pipeline import similarity
 from pipeline.analysis.layer_similarity import draw, rows_of
 from pipeline.finetuning.export import head_fields

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.distributed.burn_in import program
 from pipeline.distributed.burn_in.program import Measured, Task
-from pipeline.distributed.host_query import RemotePython
+from pipeline.distributed.hosts.query import RemotePython
 
 _START_SECONDS = 300.0  # imports from a cold network disk, and the pairs' connections
 _PAIR_SECONDS = 10.0

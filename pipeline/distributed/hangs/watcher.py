@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common import atomic
+from common.files import atomic
 from pipeline.distributed import terminal
 from pipeline.distributed.connections import send
 from pipeline.distributed.hangs import progress, stacks, verdict

@@ -6,7 +6,7 @@ import warnings
 import torch
 
 from common.errors import UserError
-from pipeline.distributed.host_probe import gpus_of_driver, has_gpu_device, lines_of
+from pipeline.distributed.hosts.probe import gpus_of_driver, has_gpu_device, lines_of
 
 _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """The oldest driver for torch builds of a CUDA major version (NVIDIA, "CUDA Compatibility")."""

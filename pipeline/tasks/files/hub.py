@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.names import plain_name
+from common.files.names import plain_name
 from pipeline.tasks.examples import ChoiceExample, Passage, Question, Splits, TextExample, index_of, text_of
 from pipeline.tasks.files import race, squad
 from pipeline.tasks.files.glue import label_of

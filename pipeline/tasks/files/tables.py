@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError, one_line
-from common.json_files import read_bytes
+from common.files.json_files import read_bytes
 from pipeline.tasks.examples import MAX_FILE_BYTES, load_json, read_text
 
 Row = Mapping[str, Any]

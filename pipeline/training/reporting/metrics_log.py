@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common import atomic
 from common.errors import UserError
-from common.json_files import check_as, parse_object, read_bytes
+from common.files import atomic
+from common.files.json_files import check_as, parse_object, read_bytes
 from pipeline.checkpoint.run_records import MetricsRecord
 from pipeline.tracking.figures import Curves
 from pipeline.tracking.tensorboard import TensorBoardFiles

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from model import AlbertConfig
-from model.flops import model_flops
+from model.inspection.flops import model_flops
 from pipeline.data.collate import BatchShape
 from pipeline.engine.config import Precision
 from pipeline.engine.machine.hardware import find_by_device_name

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.checksums import content_checksum
 from common.errors import UserError
+from common.files.checksums import content_checksum
 from data_prep.corpus import documents as d
 from data_prep.corpus.documents import Document, DocumentCounts, DocumentsManifest
 from tests.data_prep.corpora import write_part

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from common.checksums import content_checksum
 from common.errors import UserError
+from common.files.checksums import content_checksum
 from data_prep.corpus import documents
 from data_prep.format import shards
 from data_prep.mpi.ledger import Ledger

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from common.errors import UserError
-from common.owned import MARKER
+from common.files.owned import MARKER
 from data_prep.__main__ import main
 from data_prep.format import shards
 from data_prep.jobs import stats, stats_plots

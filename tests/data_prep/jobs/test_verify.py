@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from common.checksums import file_checksum
 from common.errors import UserError
+from common.files.checksums import file_checksum
 from data_prep.__main__ import main
 from data_prep.format import shards
 from tests.data_prep import corpora

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from common.checksums import file_checksum
 from common.errors import UserError
+from common.files.checksums import file_checksum
 from data_prep.mpi.ledger import Ledger, describe_differences
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.checksums import content_checksum
+from common.files.checksums import content_checksum
 from pipeline.checkpoint import files
 from pipeline.checkpoint.manifest import MANIFEST, DamagedCheckpoint
 from tests.fuzz import inputs

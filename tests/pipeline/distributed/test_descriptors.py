@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from pipeline.distributed import descriptors
-from pipeline.distributed.host_comparison import problems_of_rank_0
-from pipeline.distributed.host_query import Answer
+from pipeline.distributed.hosts.comparison import problems_of_rank_0
+from pipeline.distributed.hosts.query import Answer
 from tests.pipeline.conftest import run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.descriptor_cases import count_open_files

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from common import locks
 from common.errors import UserError
+from common.files import locks
 from pipeline.checkpoint import run_directory
 from pipeline.distributed import elastic, exits
 from pipeline.engine import config as engine_config

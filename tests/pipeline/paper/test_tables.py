@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from model import AlbertConfig
-from model.parameter_counts import parameter_counts
+from model.inspection.parameter_counts import parameter_counts
 from pipeline import evaluate
 from pipeline.analysis import finished_runs
 from pipeline.data.masking import MaskingSettings

@@ -9,8 +9,8 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
-from model.flops import executed_flops, forward_flops, model_flops
-from model.parameter_counts import parameter_counts
+from model.inspection.flops import executed_flops, forward_flops, model_flops
+from model.inspection.parameter_counts import parameter_counts
 from pipeline import plan
 from pipeline.data.collate import BatchShape
 from pipeline.engine.machine.hardware import GPUS, Cluster

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from common.owned import MARKER
+from common.files.owned import MARKER
 from pipeline import export
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import tag_name

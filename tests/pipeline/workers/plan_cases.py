@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from model.parameter_counts import parameter_counts
+from model.inspection.parameter_counts import parameter_counts
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.parameter_groups import parameter_groups

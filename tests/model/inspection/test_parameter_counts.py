@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from model import AlbertConfig, AlbertForPreTraining
-from model.parameter_counts import PAPER_COUNTS, parameter_counts
+from model.inspection.parameter_counts import PAPER_COUNTS, parameter_counts
 from tests.model.examples import tiny_config
 
 # albert-xxlarge: the paper prints 235M, its released checkpoint has 223M, and so have we.

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from common import locks
 from common.errors import UserError
+from common.files import locks
 
 OTHER_PROCESS = """
 import sys
 from pathlib import Path
-from common.locks import holding
+from common.files.locks import holding
 with holding(Path(sys.argv[1]), Path("out")):
     print("held", flush=True)
     sys.stdin.readline()

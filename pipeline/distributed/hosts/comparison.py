@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.distributed import descriptors
-from pipeline.distributed.host_query import Answer
+from pipeline.distributed.hosts.query import Answer
 
 MAX_CLOCK_SECONDS = 5.0  # up to this difference, a person can order the logs of two hosts by time
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common import owned
 from common.errors import UserError
+from common.files import owned
 
 
 def write(directory: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from common.errors import UserError
-from common.names import MAX_NAME_BYTES
+from common.files.names import MAX_NAME_BYTES
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk or quota."""

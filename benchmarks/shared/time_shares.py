@@ -7,7 +7,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.measure import synchronise
+from benchmarks.shared.measure import synchronise
 
 # (kind, parts of the names of torch's operators and inductor's kernels); the first line that matches decides.
 _KINDS = (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from common.names import is_plain_name, plain_name, referenced_directory
+from common.files.names import is_plain_name, plain_name, referenced_directory
 
 BAD = ["", ".", "..", "../victim", "/etc/passwd", "a/b", "a\\b", "a\0b", "a\nb", "\ud800", "x" * 256, 3, None, ["a"]]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from model import AlbertModel
-from model.similarity import SimilarityMeter
+from model.inspection.similarity import SimilarityMeter
 from tests.model.examples import random_ids, randomise, tiny_config
 
 

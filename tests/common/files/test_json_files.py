@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.errors import UserError
-from common.json_files import (
+from common.files.json_files import (
     Count,
     Finite,
     Probability,

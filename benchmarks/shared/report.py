@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 
-from common import atomic
+from common.files import atomic
 
 FORMAT = "train_step 1"
 """Format of a result file; `pipeline.plan` accepts no other."""
@@ -74,8 +74,8 @@ def markdown(result: dict[str, Any]) -> str:
     lines += [
         "",
         "Tokens a second, padding not counted: forward, backward and LAMB update, medians of alternating rounds; times "
-        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `model/flops.py`, in brackets the "
-        f"share of one large matrix product in the same run ({products} TFLOP/s).",
+        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `model/inspection/flops.py`, in brackets "
+        f"the share of one large matrix product in the same run ({products} TFLOP/s).",
     ]
     lines += ["", *_profile_lines(result["measurements"]), ""]
     differences = {row["precision"]: row["loss_difference"] for row in result["measurements"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common import atomic
+from common.files import atomic
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_file(tmp_path: Path)
     script = """
 import os, signal, sys
 from pathlib import Path
-from common import atomic
+from common.files import atomic
 atomic.os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 atomic.write_text(Path(sys.argv[1]), "new")
 """
-    result = subprocess.run([sys.executable, "-c", script, str(target)], cwd=Path(__file__).parents[2], check=False)
+    result = subprocess.run([sys.executable, "-c", script, str(target)], cwd=Path(__file__).parents[3], check=False)
     assert result.returncode == -signal.SIGKILL
     assert target.read_text() == "old"
     (leftover,) = (path for path in tmp_path.iterdir() if path != target)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common import places
 from common.errors import UserError
+from common.files import places
 
 
 def test_a_place_that_can_be_written_is_not_touched(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from benchmarks.examples import Examples, Inputs
+from benchmarks.shared.examples import Examples, Inputs
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
 from model.layers.heads import classification_sums
 from pipeline.engine.lamb import Lamb

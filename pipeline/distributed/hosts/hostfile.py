@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from common.errors import UserError
-from common.json_files import read_text
+from common.files.json_files import read_text
 
 MAX_BYTES = 16 << 20
 MAX_SLOTS = 1024

@@ -1,4 +1,4 @@
-"""Examines hosts over ssh: each host runs `pipeline.distributed.host_probe` and returns its answer."""
+"""Examines hosts over ssh: each host runs `pipeline.distributed.hosts.probe` and returns its answer."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.distributed import host_probe
+from pipeline.distributed.hosts import probe
 
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 120
 _NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # exit statuses; the last one is ssh's own
@@ -20,7 +20,7 @@ _NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # exit statuses; the last one is 
 
 @dataclass(frozen=True)
 class Question:
-    """The arguments of `pipeline.distributed.host_probe.examine`, which describes the fields.
+    """The arguments of `pipeline.distributed.hosts.probe.examine`, which describes the fields.
 
     Attributes:
         listen: a port that the host opens until the query ends; 0 for none.
@@ -41,7 +41,7 @@ class Answer:
     """The answer of a host.
 
     Attributes:
-        found: the result of `pipeline.distributed.host_probe`; empty if there is none.
+        found: the result of `pipeline.distributed.hosts.probe`; empty if there is none.
         problem: why there is none.
         sent, received: when the question was sent and the answer came, in seconds since the epoch of this host's clock.
     """
@@ -92,7 +92,7 @@ class HostQuery(RemotePython):
     """A question to one host."""
 
     def __init__(self, host: str, environment: Mapping[str, str], question: Question) -> None:
-        text = Path(host_probe.__file__).read_text()
+        text = Path(probe.__file__).read_text()
         super().__init__(host, environment, text, json.dumps(asdict(question)))
 
     def answer(self) -> Answer:
@@ -171,13 +171,13 @@ def ask_all(
 def ask_this_machine(question: Question, port: int) -> Answer:
     """This machine's own answer, its GPUs and the port of the rendezvous included."""
     now = time.time()
-    server = host_probe.listen(port)
+    server = probe.listen(port)
     if server is not None:
         server.close()
-    return Answer(host_probe.examine(asdict(question)) | {"taken": server is None}, "", now, time.time())
+    return Answer(probe.examine(asdict(question)) | {"taken": server is None}, "", now, time.time())
 
 
 def ask_here(question: Question) -> Answer:
     """This host's own answer, without ssh. Its GPUs are not tried: it may be a node without any."""
     now = time.time()
-    return Answer(host_probe.examine(asdict(question) | {"gpus": False}), "", now, now)
+    return Answer(probe.examine(asdict(question) | {"gpus": False}), "", now, now)

@@ -9,22 +9,26 @@ from typing import Any
 
 import pytest
 
-from pipeline.distributed import host_probe
-from pipeline.distributed.host_comparison import problems
-from pipeline.distributed.host_query import Answer
+from pipeline.distributed.hosts import probe
+from pipeline.distributed.hosts.comparison import problems
+from pipeline.distributed.hosts.query import Answer
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
 NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}
 
 
-def probe(tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True) -> dict[str, Any]:
+def ask_probe(
+    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True
+) -> dict[str, Any]:
+    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True
+) -> dict[str, Any]:
     """The answer of a host, as the preflight asks it: the probe's file, run by a Python without the project."""
     path = f"{nvidia_smi(tmp_path / 'bin', listed, '535.104.05')}:{os.environ['PATH']}"
     environment = {"PATH": path, "PYTHONPATH": str(torch_package(tmp_path / "package", usable, broken))}
     words = [
         sys.executable,
         "-c",
-        Path(host_probe.__file__).read_text(),
+        Path(probe.__file__).read_text(),
         json.dumps({**NOTHING, "gpus": gpus, "listen": 0}),
     ]
     ended = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -45,7 +49,7 @@ def probe(tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = ()
 def test_each_gpu_computes_a_product(
     tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...], line: str
 ) -> None:
-    found = probe(tmp_path, listed, usable, broken)
+    found = ask_probe(tmp_path, listed, usable, broken)
     answer = Answer(found, "", found["time"], found["time"])
     lines = problems("node1", 2, answer, answer, {})
     if not line:
@@ -57,6 +61,6 @@ def test_each_gpu_computes_a_product(
 
 
 def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Path) -> None:
-    found = probe(tmp_path, 2, 0, gpus=False)
+    found = ask_probe(tmp_path, 2, 0, gpus=False)
     answer = Answer(found, "", found["time"], found["time"])
     assert problems("node1", 1, answer, answer, {"DS_ACCELERATOR": "cpu"}) == []

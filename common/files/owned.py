@@ -24,12 +24,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common.atomic import TEMPORARY, fsync_directory, fsync_file, replacing, write_text
-from common.checksums import file_checksum
 from common.errors import UserError
-from common.json_files import Count, check_as, read_object
-from common.locks import WAIT_SECONDS, beside, holding
-from common.places import cannot_write, check_directory
+from common.files.atomic import TEMPORARY, fsync_directory, fsync_file, replacing, write_text
+from common.files.checksums import file_checksum
+from common.files.json_files import Count, check_as, read_object
+from common.files.locks import WAIT_SECONDS, beside, holding
+from common.files.places import cannot_write, check_directory
 
 MARKER = ".albert-pretraining.json"
 FORMAT = 1

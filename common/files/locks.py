@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from common.places import cannot_write
+from common.files.places import cannot_write
 
 LOCK = ".lock"
 """The name of the lock inside a directory that a command works in."""

@@ -1,0 +1,8 @@
+"""What several measurements use.
+
+measure      seconds, bytes, and the speed of a matrix product
+report       the description of the machine, and results as JSON and Markdown
+examples     the same examples for both systems of train_step
+systems      the two systems of train_step
+time_shares  time of a step by kind of work
+"""

@@ -1,0 +1,10 @@
+"""Files that are read with care, written whole, and replaced only if this project wrote them.
+
+json_files  reads JSON files safely, and checks them against a type with bounds
+atomic      writes files whole or not at all
+owned       decides whether a command may replace or delete a file or directory: only what this project wrote
+locks       keeps two commands from writing to one output at the same moment
+places      says before the work that a place cannot be written to
+checksums   checksums of files and manifests
+names       checks names that come from files before they become paths
+"""
