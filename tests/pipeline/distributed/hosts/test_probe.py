@@ -20,8 +20,6 @@ NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": 
 def ask_probe(
     tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True
 ) -> dict[str, Any]:
-    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True
-) -> dict[str, Any]:
     """The answer of a host, as the preflight asks it: the probe's file, run by a Python without the project."""
     path = f"{nvidia_smi(tmp_path / 'bin', listed, '535.104.05')}:{os.environ['PATH']}"
     environment = {"PATH": path, "PYTHONPATH": str(torch_package(tmp_path / "package", usable, broken))}
