@@ -4,10 +4,11 @@ This comes before normalisation, because capitals and typographic quotes help to
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import sentencex
 
+from data_prep.text.english import sentence_ends
 from data_prep.text.languages import ENGLISH
 
 _WIDE_SPACES = "\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
@@ -48,17 +49,25 @@ def iterate_sentences(text: str, language: str = ENGLISH) -> Iterator[str]:
             continue
         if not paragraph.isascii() and any(space in paragraph for space in _WIDE_SPACES):
             paragraph = paragraph.translate(_TO_SPACES)
-        found = sentencex.segment(language, paragraph)
-        for sentence in found if language == ENGLISH else _joined(found, language):
+        for sentence in _split(paragraph) if language == ENGLISH else _joined(paragraph, language):
             sentence = sentence.strip()
             if sentence:
                 yield sentence
 
 
-def _joined(found: Iterable[str], language: str) -> Iterator[str]:
-    """Joins what is no sentence of its own to the one before: "im 3. | jahrhundert", "M. | Dupont"."""
+def _split(paragraph: str) -> Iterator[str]:
+    """Yields the sentences of an English paragraph with the white space around them."""
+    start = 0
+    for end in sentence_ends(paragraph):
+        yield paragraph[start:end]
+        start = end
+    yield paragraph[start:]
+
+
+def _joined(paragraph: str, language: str) -> Iterator[str]:
+    """Splits a paragraph with sentencex, and joins what is no sentence of its own: "im 3. | jahrhundert"."""
     current = ""
-    for part in found:
+    for part in sentencex.segment(language, paragraph):
         if current and not _goes_on(current, part, language):
             yield current
             current = ""
