@@ -20,8 +20,8 @@ def _words(text: str) -> frozenset[str]:
 
 _CANDIDATE = re.compile(
     r"""
-    [.!?…]+ (?: ["'”’»)\]}_*]+ | \ ["”](?=\s|$) )*  # a lone quotation mark belongs to what it closes
-    \s+ (?! [a-z.,;:!?)\]}”»&=/<>|–—-] | [(\[{][^A-Z"“‘'\d] | [‘'`][a-z] )
+    [.!?…] (?<![.!?…]{2}) [.!?…]* (?: ["'”’»)\]}_*] | \ ["”](?=\s|$) )*  # a lone quotation mark belongs to what it closes
+    \s+ (?! [\sa-z.,;:!?)\]}”»&=/<>|–—-] | [(\[{][^A-Z"“‘'\d] | [‘'`][a-z] )
     """,
     re.VERBOSE,
 )
@@ -117,13 +117,13 @@ def _ends(paragraph: str, match: re.Match[str], begin: int) -> bool:
     if not following.isascii() and following.islower():
         return False
     stop = match[0].rstrip()
+    word = paragraph[max(paragraph.rfind(" ", begin, first) + 1, begin) : first].lstrip("\"'“‘«([{`*_")
     if stop.rstrip(_CLOSING)[-1] in "!?":
         if _QUOTES.search(stop):
             return _SPEAKER.match(paragraph, after) is None
         if following in '"“' and paragraph[after + 1 : after + 2].islower():
             return False
-        return paragraph[paragraph.rfind(" ", begin, first) + 1 : first] not in _EXCLAIMED
-    word = paragraph[max(paragraph.rfind(" ", begin, first) + 1, begin) : first].lstrip("\"'“‘«([{`*_")
+        return word not in _EXCLAIMED
     if not word and stop[0] == ".":  # "Sept ." in tokenised text, and ". . ."
         word = paragraph[max(begin, first - 50) : first].rstrip().rpartition(" ")[2]
     if stop.startswith(("..", "…")) or word.endswith("."):
