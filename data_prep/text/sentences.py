@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import sentencex
 
-from data_prep.text.english import sentence_ends
+from data_prep.text.english import english_sentences
 from data_prep.text.languages import ENGLISH
 
 _WIDE_SPACES = "\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
@@ -49,19 +49,13 @@ def iterate_sentences(text: str, language: str = ENGLISH) -> Iterator[str]:
             continue
         if not paragraph.isascii() and any(space in paragraph for space in _WIDE_SPACES):
             paragraph = paragraph.translate(_TO_SPACES)
-        for sentence in _split(paragraph) if language == ENGLISH else _joined(paragraph, language):
+        if language == ENGLISH:
+            yield from english_sentences(paragraph)
+            continue
+        for sentence in _joined(paragraph, language):
             sentence = sentence.strip()
             if sentence:
                 yield sentence
-
-
-def _split(paragraph: str) -> Iterator[str]:
-    """Yields the sentences of an English paragraph with the white space around them."""
-    start = 0
-    for end in sentence_ends(paragraph):
-        yield paragraph[start:end]
-        start = end
-    yield paragraph[start:]
 
 
 def _joined(paragraph: str, language: str) -> Iterator[str]:

