@@ -1,9 +1,11 @@
 """Makes segment pairs of sentences (ALBERT, section 3.1 "Inter-sentence coherence loss" and section 4.1).
 
-A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. Each span is
-exactly as long as its target, even if that cuts a sentence. The target is the capacity of a row or, with probability
-`short_probability` for each span, a smaller number drawn uniformly. (A short span does not end with the sentence that
-reaches its target. Its last sentence would be longer than most, and lengths would leak the order.)
+A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. A span is as
+long as a row allows, even if that cuts a sentence, and ends before a word. Two rules make other spans. Some are divided
+in two, so that `short_probability` of all are short. And the last two spans of a document share their tokens if the
+last one had too few. Both draw the place uniformly from those that leave two whole sentences on both sides, and do nothing where
+there is none. (No span ends with the sentence that fills it, and none is cut because of the sentences that it begins
+with. The last sentence or the first would be longer than most, and lengths would leak the order.)
 
 A span has four parts:
 
@@ -23,6 +25,7 @@ both ends of the longer segment and drops what it cuts. It draws the short targe
 chunk of one sentence it takes B from another document, always with label 1, which is next-sentence prediction.
 """
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -86,37 +89,59 @@ class DocumentRng:
         return self._generator
 
 
+MAX_BACK = 16
+"""Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
+
+
 def span_stops(
     start: int,
     end: int,
     capacity: int,
     short_probability: float,
     generator: np.random.Generator,
+    boundaries: list[int],
+    words: IntArray,
 ) -> tuple[list[int], list[float]]:
     """Cuts one document into spans.
 
     Args:
         start, end: the document's tokens are [start, end).
         capacity: largest number of tokens in a span, at least 2.
-        short_probability: probability that a span's target is uniform on 2..capacity, not capacity.
-        generator: gives three random numbers for each span, in order, so they do not depend on the spans that follow.
+        short_probability: share of the spans that are halves of divided ones, if all can be divided.
+        generator: gives four random numbers for each span, in order, so they do not depend on the spans that follow.
+        boundaries: where sentences begin and end, each once, in order; both `start` and `end` are among them.
+        words: int64, for each token and the end of all: the last token up to there that begins a word.
 
     Returns:
         The end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
     """
     stops: list[int] = []
     cuts: list[float] = []
-    uniforms: list[list[float]] = []  # three numbers for each span
+    uniforms: list[list[float]] = []  # four numbers for each span
     used = 0
+    last = bisect_left(boundaries, end)
+    rest = 0  # where the second part of a divided span ends
     while start < end:
         if used == len(uniforms):
-            uniforms = generator.random(((end - start) // capacity + 2, 3)).tolist()
+            uniforms = generator.random(((end - start) // capacity + 2, 4)).tolist()
             used = 0
-        short, size, cut = uniforms[used]
+        short, place, division, cut = uniforms[used]
         used += 1
-        stop = min(start + capacity, end)
-        if short < short_probability:
-            stop = min(stop, start + 2 + int(size * (capacity - 1)))
+        whole = rest == 0
+        stop, rest = (rest or min(start + capacity, end)), 0
+        first = bisect_left(boundaries, start)
+        if boundaries[last - 2] < stop < end <= start + 2 * capacity and last - first >= 4:
+            earliest = max(boundaries[first + 2], end - capacity + min(MAX_BACK, capacity // 8))
+            if earliest <= boundaries[last - 2]:
+                stop = earliest + int(place * (boundaries[last - 2] - earliest + 1))
+        if whole and short < short_probability / (2 - short_probability):
+            latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
+            if first + 2 <= latest:
+                earliest = boundaries[first + 2]
+                rest, stop = stop, earliest + int(division * (boundaries[latest] - earliest + 1))
+        word = int(words[stop])
+        if start < word and stop - word <= MAX_BACK:
+            stop = word
         stops.append(stop)
         cuts.append(cut)
         start = stop
@@ -155,6 +180,7 @@ def make_pairs(
     short_probability: float,
     min_tokens: int,
     seed: int,
+    begins_word: NDArray[np.bool_] | None = None,
 ) -> Pairs:
     """Makes the segment pairs of a run of consecutive documents.
 
@@ -168,12 +194,17 @@ def make_pairs(
         short_probability: see `span_stops`.
         min_tokens: a document with fewer tokens is left out.
         seed: any non-negative integer below 2**64.
+        begins_word: bool[T], for each token whether a word begins there; None: all do.
     """
     capacity = max_seq_length - 3
     rng = DocumentRng(seed)
     sentence_ends = np.cumsum(sentence_lengths)
     last_sentences = np.cumsum(sentences_per_document)
     ends = sentence_ends.tolist()
+    boundaries = list(dict.fromkeys([0, *ends]))
+    words = np.arange(ends[-1] + 1 if ends else 1)
+    if begins_word is not None:
+        words = np.maximum.accumulate(np.where(np.append(begins_word, True), words, 0))
     stops: list[int] = []
     starts: list[int] = []
     cuts: list[float] = []
@@ -188,7 +219,7 @@ def make_pairs(
             tokens_left_out += stop - start
         else:
             ordinal = first_document + offset
-            spans, span_cuts = span_stops(start, stop, capacity, short_probability, rng.of(ordinal))
+            spans, span_cuts = span_stops(start, stop, capacity, short_probability, rng.of(ordinal), boundaries, words)
             starts.append(start)
             starts += spans[:-1]
             stops += spans

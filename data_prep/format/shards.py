@@ -30,6 +30,8 @@ from data_prep.format.pairs import Parts
 from data_prep.text.languages import ENGLISH
 
 FORMAT_VERSION = 1
+RULES_VERSION = 2
+"""Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
 MANIFEST, VOCABULARY, CARD, DUPLICATES = "manifest.json", "spiece.model", "README.md", "duplicates.jsonl"
 
 LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{re.escape(VOCABULARY)}|{re.escape(DUPLICATES)}")
@@ -127,6 +129,7 @@ class ShardManifest:
         duplicates: the first duplicates: {"removed": [directory, id], "kept": [directory, id]}. All are in
             `duplicates.jsonl`.
         language: codes of the languages of the documents, separated by a comma. The file has it unless it is English.
+        rules_version: version of the rules that made the rows; a file without it is of version 1.
     """
 
     vocabulary_sha256: str
@@ -146,6 +149,7 @@ class ShardManifest:
     compared_digest: str = ""
     duplicates: list[dict[str, list[str]]] = field(default_factory=list)
     language: str = ENGLISH
+    rules_version: Count = 1
     format_version: int = FORMAT_VERSION
 
     def shards(self) -> list[ShardFile]:

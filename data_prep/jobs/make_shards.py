@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.1,
         metavar="P",
-        help="probability that a pair has a random shorter length (default: %(default)s)",
+        help="share of pairs with a random shorter length (default: %(default)s)",
     )
     parser.add_argument(
         *("--min-tokens",),
@@ -204,6 +204,7 @@ def _plan(args: argparse.Namespace) -> JobPlan:
         comparison = dedup.compare(args.documents, options.split, args.against)
     identity = asdict(options) | {
         "format_version": shards.FORMAT_VERSION,
+        "rules_version": shards.RULES_VERSION,
         "normalization": vocabulary.normalization.description,
         "vocabulary_sha256": vocabulary.sha256,
         "documents_digest": corpus.digest,
@@ -271,6 +272,7 @@ def make_shard(
         short_probability=options.short_seq_prob,
         min_tokens=options.min_tokens,
         seed=options.seed,
+        begins_word=~encoder.vocabulary.continues_word[tokens],
     )
     costs = packing.positions(made.parts)
     max_pairs_in_row = packing.max_pairs(options.max_seq_length) if options.pack else 1
@@ -375,6 +377,7 @@ def _finish(
         normalization=vocabulary.normalization.description,
         documents_digest=corpus.digest,
         language=corpus.language,
+        rules_version=shards.RULES_VERSION,
         sources=corpus.sources,
         counts=counts,
         files=[shards.ShardFile(**file) for record in records for file in record["files"]],

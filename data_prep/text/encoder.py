@@ -73,7 +73,7 @@ class Encoder:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._forget()
 
     def _forget(self) -> None:
@@ -119,9 +119,9 @@ class Encoder:
         """Replaces the tokens of the `chosen` sentences in `ids` and `counts` by those that SentencePiece gives."""
         if not len(chosen):
             return ids, counts
-        new_ids, new_counts = self._vocabulary.encode_flat(
+        new_ids, new_counts = self.vocabulary.encode_flat(
             [
-                normalize(sentences[number].replace(_END, " "), self._vocabulary.normalization)
+                normalize(sentences[number].replace(_END, " "), self.vocabulary.normalization)
                 for number in chosen.tolist()
             ]
         )
@@ -138,8 +138,8 @@ class Encoder:
         """Encodes the words that were numbered since the last call."""
         if not self._numbers.new:
             return
-        normalized = [normalize(word, self._vocabulary.normalization) for word in self._numbers.new]
-        ids, lengths = self._vocabulary.encode_flat(normalized)
+        normalized = [normalize(word, self.vocabulary.normalization) for word in self._numbers.new]
+        ids, lengths = self.vocabulary.encode_flat(normalized)
         ambiguous = np.array([_REPETITION.search(word) is not None for word in normalized])
         self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         self._numbers.new.clear()
