@@ -3,9 +3,9 @@
 A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. A span is as
 long as a row allows, even if that cuts a sentence, and ends before a word. Two rules make other spans. Some are divided
 in two, so that `short_probability` of all are short. And the last two spans of a document share their tokens if the
-last one had too few. Both draw the place uniformly from those that leave two whole sentences on both sides, and do nothing where
-there is none. (No span ends with the sentence that fills it, and none is cut because of the sentences that it begins
-with. The last sentence or the first would be longer than most, and lengths would leak the order.)
+last one had too few. Both draw the place uniformly from those that leave two whole sentences on both sides, and do
+nothing where there is none. (No span ends with the sentence that fills it, and none is cut because of the sentences
+that it begins with. The last sentence or the first would be longer than most, and lengths would leak the order.)
 
 A span has four parts:
 

@@ -1,6 +1,7 @@
 """Segment pairs: every token once, bounds, and the distributions of random lengths and cuts."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,23 +71,64 @@ def test_a_and_b_are_the_whole_sentences_of_the_pair(documents: list[list[int]],
             assert start + lead + a in inside[1:-1]
 
 
+class Scripted:
+    """Gives the same four numbers for every span but the first: division?, place of the last cut, place, boundary."""
+
+    def __init__(self, first: list[float]) -> None:
+        self.first = first
+
+    def random(self, shape: tuple[int, int]) -> np.ndarray:
+        return np.array([self.first] + [[0.9, 0.5, 0.5, 0.75]] * (shape[0] - 1))
+
+
+def stops_of(
+    boundaries: list[int], words: list[int] | None = None, first: float = 0.9
+) -> tuple[list[int], list[float]]:
+    """Spans of capacity 10 over the sentences between `boundaries`; words begin at `words`, or everywhere."""
+    end = boundaries[-1]
+    begins = np.isin(np.arange(end + 1), [*(range(end) if words is None else words), end])
+    last_word = np.maximum.accumulate(np.where(begins, np.arange(end + 1), 0))
+    generator = Scripted([first, 0.5, 0.5, 0.25])
+    return span_stops(0, end, 10, 0.1, generator, boundaries, last_word)  # type: ignore[arg-type]
+
+
 def test_a_full_span_hands_what_it_cannot_hold_to_the_next_one() -> None:
     # Capacity 10, sentences of 4: a span ends at 10, inside the third sentence, and so on.
-    generator = np.random.default_rng(0)
-    stops, cuts = span_stops(0, 24, 10, 0.0, generator)
-    assert stops == [10, 20, 24]
-    assert len(cuts) == 3
+    assert stops_of(list(range(0, 25, 4))) == ([10, 20, 24], [0.25, 0.75, 0.75])
 
 
-def test_a_short_span_ends_at_its_target() -> None:
-    class Scripted:
-        def random(self, shape: tuple[int, int]) -> np.ndarray:
-            # Draws of (short?, size, cut): the first span is short with target 2 + int(0.5 * 9) = 6, the next is full.
-            return np.array([[0.05, 0.5, 0.25], [0.5, 0.5, 0.75], [0.5, 0.5, 0.5]])
+def test_a_divided_span_leaves_two_sentences_on_both_sides() -> None:
+    # Sentences of one token: 0-10 is divided at 2 + int(0.5 * 7) = 5, one of 2 to 8.
+    assert stops_of(list(range(25)), first=0.05) == ([5, 10, 20, 24], [0.25, 0.75, 0.75, 0.75])
+    # Sentences of 3: no place in 0-10 has two on both sides. Of 2, one place has.
+    assert stops_of(list(range(0, 31, 3)), first=0.05)[0][0] == 10
+    assert stops_of([0, 2, 4, 6, 8, 18, 19], first=0.05)[0][:2] == [4, 10]
 
-    stops, cuts = span_stops(0, 24, 10, 0.1, Scripted())  # type: ignore[arg-type]
-    assert stops == [6, 16, 24]
-    assert cuts == [0.25, 0.75, 0.5]
+
+def test_the_last_two_spans_share_what_is_left() -> None:
+    # After 10, 11 tokens are left. 10 and 1 would leave one alone; the cut is one of 12 to 19: 12 + int(0.5 * 8).
+    assert stops_of(list(range(22)))[0] == [10, 16, 21]
+    # Three sentences are left: no cut gives both two.
+    assert stops_of([*range(11), 14, 18, 21])[0] == [10, 20, 21]
+
+
+def test_spans_begin_at_words() -> None:
+    assert stops_of(list(range(0, 25, 4)), words=[0, 4, 8, 12, 16, 17, 20])[0] == [8, 16, 24]
+    # Where no word begins inside the span, it stays as long as it can be.
+    assert stops_of([0, 40], words=[0])[0] == [10, 20, 30, 40]
+    document = [5, 9, 30, 14] * 50
+    begins = np.random.default_rng(0).random(sum(document)) < 0.6
+    begins[np.cumsum([0, *document[:-1]])] = True
+    pairs = make_pairs(
+        *(np.array(document), np.array([len(document)]), 0),
+        max_seq_length=64,
+        short_probability=0.3,
+        min_tokens=1,
+        seed=0,
+        begins_word=begins,
+    )
+    assert begins[pairs.starts].all()
+    assert pairs.parts.total().sum() == sum(document)
 
 
 def test_parts_by_hand() -> None:
@@ -129,24 +171,22 @@ def test_a_documents_pairs_do_not_depend_on_its_company() -> None:
             np.testing.assert_array_equal(part, among_others[mine])
 
 
-def test_short_targets_are_drawn_for_each_pair() -> None:
-    # One novel of one-token sentences, so a span's length is its target: one draw a document would make all pairs of
-    # this one short or none.
+def test_short_spans_are_drawn_for_each_span() -> None:
+    # One novel of one-token sentences, so that every span can be divided: one draw a document would divide all or none.
     pairs = pairs_of([[1] * 4_000_000], max_seq_length=103)
-    lengths = pairs.parts.total()[:-1]
-    count = len(lengths)
-    short = lengths[lengths < 100]
-    # A short target of exactly 100 is not seen as short: 0.1 * 98 / 99 of the pairs, within five deviations.
-    share = 0.1 * 98 / 99
-    assert abs(len(short) / count - share) < 5 * (share * (1 - share) / count) ** 0.5
-    histogram = np.bincount(short, minlength=100)[2:100]
-    expected = len(short) / 98
-    chi_square = ((histogram - expected) ** 2 / expected).sum()
-    assert chi_square < 97 + 5 * (2 * 97) ** 0.5
-    # Independent of the pair before: short follows short as often as anything.
-    is_short = lengths < 100
-    after_short = is_short[1:][is_short[:-1]]
-    assert abs(after_short.mean() - share) < 5 * (share * (1 - share) / len(after_short)) ** 0.5
+    lengths = pairs.parts.total()[:-2]
+    divided = np.flatnonzero(lengths < 100)[::2]  # the first halves
+    assert (lengths[divided] + lengths[divided + 1] == 100).all()
+    spans = len(lengths) - len(divided)
+    share = 0.1 / 1.9  # of the spans; then 0.1 of what results is short
+    assert abs(len(divided) / spans - share) < 5 * (share * (1 - share) / spans) ** 0.5
+    histogram = np.bincount(lengths[divided], minlength=100)[2:99]
+    expected = len(divided) / 97
+    assert len(divided) == histogram.sum()
+    assert ((histogram - expected) ** 2 / expected).sum() < 96 + 5 * (2 * 96) ** 0.5
+    # Independent of the span before: a divided span follows another as often as anything.
+    twice = (np.diff(divided) == 2).mean()
+    assert abs(twice - share) < 5 * (share * (1 - share) / len(divided)) ** 0.5
 
 
 def test_cuts_are_uniform_over_the_inner_boundaries() -> None:
@@ -162,18 +202,28 @@ def test_a_sentence_that_fills_the_pair_has_no_partner() -> None:
     assert not any(part.any() for part in (pairs.parts.lead, pairs.parts.b, pairs.parts.trail))
 
 
-def test_a_and_b_are_equally_long_whatever_the_length_of_the_span() -> None:
-    # A swap would show in the lengths if the sentence that ends a span were longer than others: the one in which a
-    # drawn position falls is longer, on average.
+@pytest.mark.parametrize("sentences_in_document", [30, 150_000])
+@pytest.mark.parametrize("short_probability", [0.1, 1.0])
+def test_lengths_do_not_tell_the_order(sentences_in_document: int, short_probability: float) -> None:
+    # A swap would show in the lengths if the sentence that ends a span were longer than others, or the one that begins
+    # it: the sentence in which a drawn position falls is longer, on average.
     generator = np.random.default_rng(0)
-    lengths = np.maximum(1, generator.lognormal(3, 0.8, 300_000)).astype(int)  # 27 tokens on average, very uneven
-    pairs = pairs_of([lengths.tolist()], max_seq_length=128, short_probability=0.5)
+    lengths = np.maximum(1, generator.lognormal(3, 0.8, 150_000)).astype(int)  # 27 tokens on average, very uneven
+    documents = lengths.reshape(-1, sentences_in_document).tolist()
+    pairs = pairs_of(documents, max_seq_length=128, short_probability=short_probability)
     parts, ordered = pairs.parts, pairs.parts.b > 0
+    boundaries = np.cumsum([0, *lengths])
+    begin, end = pairs.starts + parts.lead, pairs.starts + parts.total() - parts.trail
+    first = boundaries[np.searchsorted(boundaries, begin[ordered]) + 1] - begin[ordered]
+    last = end[ordered] - boundaries[np.searchsorted(boundaries, end[ordered]) - 1]
     for full in (True, False):
-        chosen = ordered & ((parts.total() == 125) == full)
-        difference = (parts.a - parts.b)[chosen]
-        assert len(difference) > 5_000
-        assert abs(difference.mean()) < 4 * difference.std() / len(difference) ** 0.5
+        chosen = (parts.total()[ordered] > 125 * 0.9) == full
+        for difference in ((parts.a - parts.b)[ordered][chosen], (first - last)[chosen]):
+            assert len(difference) > 1_000
+            assert abs(difference.mean()) < 4 * difference.std() / len(difference) ** 0.5
+        longer = np.sign((first - last)[chosen])
+        counts = np.array([(longer > 0).sum(), (longer < 0).sum()])
+        assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 16  # chi-square, one degree of freedom
 
 
 def test_another_seed_gives_other_pairs() -> None:
