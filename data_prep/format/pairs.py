@@ -120,6 +120,7 @@ def span_stops(
     uniforms: list[list[float]] = []  # four numbers for each span
     used = 0
     last = bisect_left(boundaries, end)
+    divided = short_probability / (2 - short_probability)
     rest = 0  # where the second part of a divided span ends
     while start < end:
         if used == len(uniforms):
@@ -129,12 +130,14 @@ def span_stops(
         used += 1
         whole = rest == 0
         stop, rest = (rest or min(start + capacity, end)), 0
-        first = bisect_left(boundaries, start)
-        if boundaries[last - 2] < stop < end <= start + 2 * capacity and last - first >= 4:
-            earliest = max(boundaries[first + 2], end - capacity + min(MAX_BACK, capacity // 8))
-            if earliest <= boundaries[last - 2]:
-                stop = earliest + int(place * (boundaries[last - 2] - earliest + 1))
-        if whole and short < short_probability / (2 - short_probability):
+        if stop < end <= start + 2 * capacity and boundaries[last - 2] < stop:
+            first = bisect_left(boundaries, start)
+            if last - first >= 4:
+                earliest = max(boundaries[first + 2], end - capacity + min(MAX_BACK, capacity // 8))
+                if earliest <= boundaries[last - 2]:
+                    stop = earliest + int(place * (boundaries[last - 2] - earliest + 1))
+        if whole and short < divided:
+            first = bisect_left(boundaries, start)
             latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
             if first + 2 <= latest:
                 earliest = boundaries[first + 2]

@@ -173,7 +173,7 @@ def test_a_documents_pairs_do_not_depend_on_its_company() -> None:
 
 def test_short_spans_are_drawn_for_each_span() -> None:
     # One novel of one-token sentences, so that every span can be divided: one draw a document would divide all or none.
-    pairs = pairs_of([[1] * 4_000_000], max_seq_length=103)
+    pairs = pairs_of([[1] * 1_000_000], max_seq_length=103)
     lengths = pairs.parts.total()[:-2]
     divided = np.flatnonzero(lengths < 100)[::2]  # the first halves
     assert (lengths[divided] + lengths[divided + 1] == 100).all()
