@@ -20,13 +20,14 @@ def _words(text: str) -> frozenset[str]:
 
 _CANDIDATE = re.compile(
     r"""
-    [.!?…] (?<![.!?…]{2}) [.!?…]*+ (?: ["'”’»)\]}_*] | \ ["”](?=\s|$) )*+  # a lone mark closes, too
-    \s++ (?! [\sa-z.,;:!?)\]}”»&=/<>|–—-] | [(\[{][^A-Z"“‘'\d] | [‘'`][a-z] )
+    [.!?…] (?:
+        (?<=[a-z]{4}[.!?]) \ (?=["“‘']?[A-Z]) ()  # most ends, found fast
+        | (?<![.!?…]{2}) [.!?…]*+ (?: ["'”’»)\]}_*] | \ ["”](?=\s|$) )*+  # a lone mark closes, too
+        \s++ (?! [\sa-z.,;:!?)\]}”»&=/<>|–—-] | [(\[{][^A-Z"“‘'\d] | [‘'`][a-z] )
+    )
     """,
     re.VERBOSE,
 )
-_CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_CLEAR_AFTER = {".": _CAPITALS + "\"'“‘(0123456789", "!": _CAPITALS, "?": _CAPITALS, "…": ""}
 _CLOSING = " \"'”’»)]}_*"
 _QUOTES = re.compile("[\"'”’»]")
 _NEXT_WORD = re.compile(r"""["'“‘«(\[{`*_]*([A-Z]\.|[\w’'-]*)""")  # with its stop if it is an initial
@@ -95,21 +96,21 @@ _LABEL = re.compile(  # "1. CAR.", "PRINCE OF Morocco.", "Bursal (aside).", "Fri
     )\.(?=\s)""",
     re.VERBOSE,
 )
+_LONGEST_LABEL = 150
 
 
 def english_sentences(paragraph: str) -> Iterator[str]:
     """Yields the sentences of a paragraph, stripped. The paragraph must not be empty, or of white space alone."""
-    found = _LABEL.match(paragraph)
-    label = found.end() if found else 0
+    length = len(paragraph)
     begin = 0  # of the sentence
-    for match in _CANDIDATE.finditer(paragraph, label):
+    for match in _CANDIDATE.finditer(paragraph):
         first, after = match.span()
-        if after == len(paragraph):
+        if after == length:
             break
-        following, tail = paragraph[after], paragraph[first - 4 : first]
-        # Most candidates follow a word of four small letters or more. That saves half the time.
-        clear = after == first + 2 and tail.isalpha() and tail.islower() and tail not in _TAILS
-        if (clear and following in _CLEAR_AFTER[paragraph[first]]) or _ends(paragraph, match, begin):
+        if first < _LONGEST_LABEL and (found := _LABEL.match(paragraph)) and first < found.end():
+            continue
+        clear = match.lastindex and paragraph[first - 4 : first] not in _TAILS
+        if clear or _ends(paragraph, match, begin):
             yield paragraph[begin:after].strip()
             begin = after
     yield paragraph[begin:].strip()
