@@ -9,6 +9,7 @@ kills              kills a run many times and compares its end with an undisturb
 planning           planning of `extract` for 100,000 files
 recipe_trials      what a small model learns with one setting changed at a time
 save               seconds of a checkpoint
+sentence_boundaries  precision, recall and speed of splitting English text into sentences
 seek               seconds and memory to open four billion tokens in the middle of training
 study/             a small model from real text to fine-tuned tasks, with a page and plots
 train_step         a training step beside transformers

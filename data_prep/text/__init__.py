@@ -2,6 +2,7 @@
 
 languages      codes of languages
 sentences      splits text into sentences
+english        where English sentences end
 normalization  ALBERT's text normalisation
 vocabulary     the SentencePiece model with ALBERT's special pieces
 tokenizer_json  restores the SentencePiece model from a tokenizer.json
