@@ -75,7 +75,8 @@ def _learning(run: TrackedRun) -> list[Any]:
         return [_lines("training loss", ["train/loss"]), _lines("accuracy and metrics", ["train/accuracy", "eval/.*"])]
     tasks = ["mlm"] if run.objective == "mlm" else ["mlm", run.objective]
     charts = [_with_interval(f"{task.upper()} accuracy: held-out with 95 % interval, training", task) for task in tasks]
-    return [*charts, _lines("MLM loss (nats): held-out and training", ["eval/mlm_loss", "train/mlm_loss"])]
+    # TensorBoard draws charts with a band behind those without, and the last of them first.
+    return [_lines("MLM loss (nats): held-out and training", ["eval/mlm_loss", "train/mlm_loss"]), *reversed(charts)]
 
 
 def _health(run: TrackedRun) -> list[Any]:
