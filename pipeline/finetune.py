@@ -29,6 +29,7 @@ from pipeline.training import launch
 
 if TYPE_CHECKING:
     from pipeline.finetuning.command import Prepared
+    from pipeline.training.lifecycle import Finished
 
 # DeepSpeed is imported inside the functions: a mistake in the command line shows without waiting for it.
 
@@ -39,16 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return launch.run(lambda world_size: _prepare(words, world_size), _run)
 
 
-def _prepare(argv: Sequence[str], world_size: int) -> "Prepared":
+def _prepare(argv: Sequence[str], world_size: int) -> "Prepared | Finished":
     args = settings.parse(argv)
     from pipeline.finetuning import command
 
     return command.prepare(args, world_size)
 
 
-def _run(prepared: "Prepared") -> int:
+def _run(prepared: "Prepared | Finished") -> int:
     from pipeline.finetuning import command
 
+    assert isinstance(prepared, command.Prepared)  # the other has nothing to do
     return command.run(prepared)
 
 

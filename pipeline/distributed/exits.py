@@ -1,5 +1,6 @@
 """How a rank ends: stop signals, exit statuses, and the end of its process."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -77,7 +78,8 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         status = 1
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # of --help: what reads the output (head, less) has closed it
+        sys.stdout.flush()
     sys.stderr.flush()
     if is_final:
         elastic.end_agent()

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from common.normalization import Normalization
+from common.progress import quantity
 from model import AlbertConfig
 from pipeline.checkpoint.run_records import CorpusRecord, FinetuneRecord, LengthRecord, PretrainRecord
-from pipeline.sharing.markdown import duration, plain, quantity
+from pipeline.sharing.markdown import duration, plain
 from pipeline.training.reporting import metrics_log
 
 Row = tuple[str, ...]

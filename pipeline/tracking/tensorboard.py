@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.tracking import layout
-from pipeline.tracking.tracker import Figures, Plain, TrackedRun, flat, without_secrets
+from pipeline.tracking.tracker import Figures, Plain, TrackedRun, shown_flat
 
 THOUSANDTHS = 1000
 _COMPARED = (
@@ -109,7 +109,7 @@ class TensorBoardFiles:
         """Writes layout, settings and hparams; the settings of each start, because some may change."""
         if not self._run.settings:
             return
-        settings = dict(flat(without_secrets(self._run.settings)))
+        settings = shown_flat(self._run.settings)
         self._writer.file_writer.add_summary(_layout_summary(self._run), 0)
         self.text("settings", _table(settings), self._run.step)
         for part in _session_start({_HPARAMS[name]: value for name, value in settings.items() if name in _HPARAMS}):

@@ -89,6 +89,34 @@ class Prepared(Generic[S]):
         return facts | {f"the run in {self.output}": states, "the precision": first.engine.precision}
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A command that has nothing to do, which is known without reading its files. A `pipeline.training.launch.Checked`.
+
+    Attributes:
+        output: the --output of the command.
+        host_timeout, hang_timeout: of the command.
+    """
+
+    output: Path
+    host_timeout: float
+    hang_timeout: float
+
+    @property
+    def finished(self) -> str:
+        """The message."""
+        return nothing_to_do(self.output)
+
+    def facts(self) -> dict[str, str]:
+        """See `Prepared.facts`."""
+        return {f"the run in {self.output}": "finished"}
+
+
+def nothing_to_do(output: Path) -> str:
+    """The message of a command that finds its run finished."""
+    return f"{output} is finished: nothing to do"
+
+
 def _state_on_disk(settings: RunSettings, done: bool) -> str:
     if done:
         return "finished"
