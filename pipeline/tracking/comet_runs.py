@@ -1,4 +1,4 @@
-"""Comet. COMET_API_KEY has the key; with `"online": false` the experiment is written to a file."""
+"""Comet, also its offline mode (`"online": false`). COMET_API_KEY has the key."""
 
 import os
 from collections.abc import Mapping
@@ -28,6 +28,7 @@ class CometRun:
             online=block.get("online"),
             # Nor does it send the source code, git's differences and the output.
             experiment_config=comet_ml.ExperimentConfig(
+                offline_directory=os.environ.get("COMET_OFFLINE_DIRECTORY") or str(run.directory / "comet"),
                 log_code=False,
                 log_git_metadata=False,
                 log_git_patch=False,

@@ -69,8 +69,7 @@ def test_wandb_offline(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_comet_offline(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("COMET_OFFLINE_DIRECTORY", str(tmp_path / "comet"))
-    for name in ("COMET_API_KEY", "COMET_DISABLE_AUTO_LOGGING"):
+    for name in ("COMET_OFFLINE_DIRECTORY", "COMET_API_KEY", "COMET_DISABLE_AUTO_LOGGING"):
         monkeypatch.setenv(name, "")  # so that it is known to be undone
         monkeypatch.delenv(name)
     track(tmp_path / "base", [], {"comet": {"enabled": True, "online": False, "project": "p"}})
@@ -78,7 +77,7 @@ def test_comet_offline(tmp_path, monkeypatch, capsys):
     assert "failed" not in said
     assert "WARNING" not in said
     starts = []
-    for path in sorted((tmp_path / "comet").glob("*.zip"), key=lambda path: path.stat().st_mtime_ns):
+    for path in sorted((tmp_path / "base" / "comet").glob("*.zip"), key=lambda path: path.stat().st_mtime_ns):
         with zipfile.ZipFile(path) as archive:
             assert set(archive.namelist()) == {"experiment.json", "messages.json"}  # no source code, no patch
             about = json.loads(archive.read("experiment.json"))
