@@ -52,7 +52,7 @@ def summary(run: Path, export: Path | None = None) -> str:
         ("steps", f"{training['step']:,} of {settings['steps']:,}, {training['tokens']:,} tokens"),
         (
             "held-out MLM loss",
-            f"{loss:.3f} nats, {below:.1f} % below the unigram entropy {floor:.3f}",
+            f"{loss:.3f} nats, {abs(below):.1f} % {'below' if below >= 0 else 'above'} the unigram entropy {floor:.3f}",
         ),
         ("held-out MLM accuracy", f"{100 * evaluation['mlm_accuracy']:.1f} % of {evaluation['predictions']:,} tokens"),
     ]
