@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch.distributed", "pipeline.training.launch", "pipeline.distributed.control"])
+_CONTEXT.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
 
 
 class Forked:
