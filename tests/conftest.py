@@ -2,7 +2,9 @@
 
 import argparse
 import fcntl
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,13 @@ from data_prep.sources import sample
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The processes that tests start do without MLflow; the tests themselves use it.
+HIDDEN = str(Path(__file__).with_name("hidden"))
+if HIDDEN in sys.path:  # of a process that shares the tests
+    sys.path.remove(HIDDEN)
+else:
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HIDDEN, os.environ.get("PYTHONPATH"))))
 
 # The same examples in every run, so that a failure is of the code that changed.
 settings.register_profile("project", derandomize=True, deadline=None)
