@@ -4,7 +4,7 @@ import os
 
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 
-import torch._dynamo
+import torch._dynamo  # noqa: F401
 
 import pipeline.finetuning.command
 import pipeline.pretraining.command  # noqa: F401
