@@ -5,13 +5,12 @@ import os
 import random
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.hosts import REPOSITORY
-from tests.pipeline.test_pretrain import CONFIG, SMALL
+from tests.pipeline.test_pretrain import CONFIG, SMALL, await_step
 
 SCRIPT = REPOSITORY / "docs" / "pretrain.sbatch"
 SCONTROL = """#!/bin/bash
@@ -63,13 +62,9 @@ def submit(slurm, corpus, tmp_path, steps, *more):
 
 
 def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, corpus, tmp_path):
-    requeued, steps = Path(slurm["REQUEUED"]), 400
+    requeued, steps = Path(slurm["REQUEUED"]), 200
     process = submit(slurm, corpus, tmp_path, steps)
-    deadline = time.monotonic() + 150
-    while not (tmp_path / "run" / "checkpoints" / "step-00000010").exists():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_step(process, tmp_path / "run", 10)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
     said, _ = process.communicate(timeout=100)
     assert "stopped by SIGUSR1 and saved" in said

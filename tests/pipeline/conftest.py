@@ -54,7 +54,7 @@ def corpus(tmp_path_factory):
         paragraphs = [" ".join(sentences(rng, int(rng.integers(5, 15)))) for _ in range(8)]
         (books / f"book{number:02d}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
     documents = root / "documents"
-    data_prep("extract", "--source", "books", "--input", books, "--out", documents, "--held-out", "0.15")
+    data_prep("extract", "--source", "books", "--input", books, "--out", documents, "--held-out", "0.05")
     vocabulary = root / "vocabulary.model"
     data_prep("vocab", "--documents", documents, "--out", vocabulary, "--size", "200")
     shards = {}
