@@ -10,20 +10,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.pipeline.workers import forked
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def run(*command, status=0, timeout=300, **environment):
-    """Runs a command from the repository's root; its output, which is shown where the status is not as expected."""
-    result = subprocess.run(
-        [str(part) for part in command],
-        cwd=REPOSITORY,
-        env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    """Runs a command from the repository's root; its output, which is shown where the status is not as expected.
+
+    `python -m pipeline.NAME` is forked from a process that has imported torch and DeepSpeed.
+    """
+    words = [str(part) for part in command]
+    variables = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **environment}
+    if words[0] in ("python", sys.executable) and words[1] == "-m" and "pipeline" in words[2].split("."):
+        result = forked.run_module(words[2], words[3:], REPOSITORY, variables, timeout)
+    else:
+        result = subprocess.run(
+            words, cwd=REPOSITORY, env=variables, capture_output=True, text=True, timeout=timeout, check=False
+        )
     assert result.returncode == status, result.stdout + result.stderr
     return result
 
