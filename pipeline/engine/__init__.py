@@ -18,10 +18,11 @@ workarounds       workarounds for DeepSpeed bugs, and rejected settings
 
 import sys
 import types
+from typing import Any
 
 # Two modules that DeepSpeed imports in every rank and that no setting of this project uses. With them it imports MLflow
 # where that is installed, and torch's compiler, which takes 2 seconds of a processor.
-_UNUSED = {
+_UNUSED: dict[str, dict[str, Any]] = {
     "deepspeed.autotuning.autotuner": {"Autotuner": None},
     "deepspeed.runtime.zero.muon.original_muon": {
         "MuonWithAuxAdam": type("MuonWithAuxAdam", (), {}),
