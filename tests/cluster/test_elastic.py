@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.conftest import STEPS
 from tests.cluster.test_training import assert_same
-from tests.pipeline.test_pretrain import command
+from tests.pipeline.test_pretrain import command, newest
 
 PORT = 29400
 # A host counts as dead 6 s after its last sign of life, and a start waits 6 s for more hosts.
@@ -81,10 +81,6 @@ def hosts(cluster):
     yield sorted(made, key=lambda host: host.address)
     for host in made:
         host.inside.end()
-
-
-def newest(output):
-    return max((int(path.name[5:]) for path in (output / "checkpoints").glob("step-*")), default=0)
 
 
 def wait_for_newer_checkpoint(agents, output):
