@@ -1,0 +1,75 @@
+"""Runs of pipeline.pretrain that meet a spike, and kills in the middle of a rollback."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any, Literal
+from unittest import mock
+
+import numpy as np
+
+from model.layers.heads import IGNORED_LABEL
+from pipeline.checkpoint import save_load
+from pipeline.data import mixture
+from pipeline.engine import step as engine_step
+from pipeline.pretraining import task
+from pipeline.training.divergence import rollback
+from tests.pipeline.workers.runs import Ended, run_each
+
+WRONG_LABEL = 7
+
+Kill = Literal["before the record", "after the record"]
+
+
+def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kill | None = None) -> list[Ended]:
+    """Runs command lines as `run_each`. All predicted tokens of the batches `spoilt` have the same wrong label.
+
+    With `kill`, the process kills itself in the first rollback.
+    """
+    with _spoiling(spoilt), contextlib.nullcontext() if kill is None else _killing(kill):
+        return run_each(commands)
+
+
+def train_with_a_high_rate(command: list[str], steps: range) -> Ended:
+    """Runs a command line. The learning rate is 1 in these steps, counted from 0."""
+    set_learning_rate = engine_step.set_learning_rate
+
+    def high(engine: Any, rate: float) -> None:
+        set_learning_rate(engine, 1.0 if engine.global_steps in steps else rate)
+
+    with mock.patch.object(engine_step, "set_learning_rate", high):
+        return run_each([(command, None)])[0]
+
+
+@contextlib.contextmanager
+def _spoiling(spoilt: range) -> Iterator[None]:
+    def spoil(data: Any, batch: int, *arguments: int) -> list[Any]:
+        made = mixture.training_step(data, batch, *arguments)
+        if batch not in spoilt:
+            return made
+        wrong = [np.where(one.masked_labels == IGNORED_LABEL, IGNORED_LABEL, WRONG_LABEL) for one in made]
+        return [one._replace(masked_labels=labels.astype(np.int64)) for one, labels in zip(made, wrong)]
+
+    with mock.patch.object(task, "training_step", spoil):
+        yield
+
+
+@contextlib.contextmanager
+def _killing(kill: Kill) -> Iterator[None]:
+    place, name = (rollback.atomic, "write_text") if kill == "before the record" else (save_load, "load_latest")
+    original = getattr(place, name)
+    rolled_back = rollback.roll_back
+    begun = []
+
+    def begin(*arguments: Any) -> Any:
+        begun.append(True)
+        return rolled_back(*arguments)
+
+    def killing(*arguments: Any) -> Any:
+        if begun and (kill == "after the record" or arguments[0].name == rollback.ROLLBACKS):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments)
+
+    with mock.patch.object(place, name, killing), mock.patch.object(rollback, "roll_back", begin):
+        yield
