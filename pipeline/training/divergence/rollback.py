@@ -90,6 +90,12 @@ def passed_over(rollbacks: Sequence[Rollback]) -> Ranges:
     return tuple(ranges)
 
 
+def describe(rollbacks: Sequence[Rollback]) -> str:
+    """How many rollbacks there were and how much they passed over, for people."""
+    batches = sum(end - first for first, end in passed_over(rollbacks))
+    return f"{len(rollbacks)} rollback{'s' * (len(rollbacks) > 1)}, {batches:,} batches passed over"
+
+
 def first_step_undone(first_sign: int) -> int:
     """The number of steps before the first one that a rollback undoes.
 

@@ -25,8 +25,8 @@ ALLOWED = 4.0
 """The deviation that noise may have. A step with less is a usual one."""
 MAX_DEVIATION = 16.0
 """The most that the loss of one step counts, and twice the most that its gradient norm counts."""
-ALARM = 40.0
-"""Evidence of a spike: at least 3 steps, or 10 steps whose loss is 8 deviations too high."""
+ALARM = 48.0
+"""Evidence of a spike: at least 3 steps, or 12 steps whose loss alone is 8 deviations too high."""
 RAISED = 2.0
 """The deviation of the loss from which on the gradient norm counts."""
 LEAST_SCALE = 0.01

@@ -41,7 +41,10 @@ class TwoRanks:
 
 
 def make_trainer(control: Any, received: int | None = None, state: TrainState | None = None) -> Trainer:
-    settings = SimpleNamespace(steps=10, max_hours=None, schedule=lambda: None)
+    engine_config = SimpleNamespace(world_size=2, accumulation_steps=2)
+    settings = SimpleNamespace(
+        steps=10, max_hours=None, schedule=lambda: None, on_divergence=None, max_rollbacks=0, engine=engine_config
+    )
     module = SimpleNamespace(parameters=lambda: [torch.zeros(3)])
     engine = SimpleNamespace(device=torch.device("cpu"), skipped_steps=0, module=module)
     task = SimpleNamespace(name="task", sums_kind=Sums, label_counts=lambda micro_batches: LabelCounts(3.0, 1.0))
@@ -98,7 +101,7 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
         note()
         yield [[], []]
 
-    trainer.engine = NotingEngine(device="cpu", backward=note, step=note)  # type: ignore[assignment]
+    trainer.engine = NotingEngine(device="cpu", backward=note, step=note, get_global_grad_norm=lambda: None)  # type: ignore[assignment]
     trainer.task = SimpleNamespace(  # type: ignore[assignment]
         evaluate=note, loss=lambda *arguments: torch.zeros(()), sums=lambda *arguments: Sums(*torch.zeros(3))
     )

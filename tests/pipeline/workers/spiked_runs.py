@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
@@ -29,6 +31,25 @@ def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kil
     """
     with _spoiling(spoilt), contextlib.nullcontext() if kill is None else _killing(kill):
         return run_each(commands)
+
+
+def train_and_list(
+    starts: list[tuple[list[str], int | None]],
+    listed: list[str],
+    high_rate: list[str],
+    spoilt: range,
+    source: Path,
+    target: Path,
+) -> list[Ended]:
+    """As `train`; then resumes `listed` with the record of another run, and runs `high_rate` with a high rate.
+
+    Args:
+        source, target: directories of the other run, and of `listed`.
+    """
+    ends = train(starts, spoilt)
+    shutil.copyfile(source / rollback.ROLLBACKS, target / rollback.ROLLBACKS)
+    ends += train([(listed, None)], spoilt)
+    return [*ends, train_with_a_high_rate(high_rate, range(spoilt.start, 10**6))]
 
 
 def train_with_a_high_rate(command: list[str], steps: range) -> Ended:
