@@ -40,9 +40,10 @@ def curve(run: Path) -> dict[str, Any]:
     settings, records = run_directory.read_settings(run), metrics_log.read_records(run, "train")
     if [record["step"] for record in records] != list(range(1, len(records) + 1)):
         raise UserError(f"{run} has not logged every step; train it with --log-interval 1")
-    names = ("train_batch_size", "objective", "optimizer")
+    model = settings["model"]
     return {
-        **{name: settings[name] for name in names},
+        **{name: settings[name] for name in ("train_batch_size", "objective", "optimizer")},
+        "model": f"{model['num_hidden_layers']} layers of {model['hidden_size']}",
         "losses": [round(100 * record["loss"]) for record in records],
         "log_norms": [round(100 * math.log(record["grad_norm"])) for record in records],
     }
@@ -96,7 +97,7 @@ def markdown(result: dict[str, Any]) -> str:
     """The results as tables."""
     lines = ["| run | steps | alarms | most evidence (an alarm needs " + f"{spikes.ALARM:g}) |", "|---|---|---|---|"]
     for number, (found, measured) in enumerate(zip(result["curves"], result["results"], strict=True), 1):
-        title = f"{number}: {found['optimizer']['type']}, batch {found['train_batch_size']}, {found['objective']}"
+        title = f"{number}: {found['model']}, {found['optimizer']['type']}, batch {found['train_batch_size']}, {found['objective']}"
         own = measured["as_it_is"]
         lines.append(f"| {title} | {own['steps']:,} | {len(own['alarms'])} | {own['most_evidence']:g} |")
     lines += [

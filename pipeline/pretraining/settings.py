@@ -122,6 +122,8 @@ class PretrainSettings(RunSettings):
             **self.execution_dict(),
             "save_interval": self.save_interval,
             "eval_interval": self.eval_interval,
+            "on_divergence": self.on_divergence,
+            "max_rollbacks": self.max_rollbacks,
         }
 
 

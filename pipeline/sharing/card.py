@@ -104,7 +104,7 @@ def model_card(export: Exported, options: CardOptions) -> str:
         ),
     ]
     if isinstance(record, PretrainRecord):
-        parts += _pretraining(record)
+        parts += _pretraining(record, export.run)
         measured = figures.of_pretraining(export.run, export.step)
         header = ("held-out set", "figure", "value")
     else:
@@ -182,12 +182,15 @@ def _how_to_use(export: Exported) -> str:
     return _section("How to use", *parts)
 
 
-def _pretraining(record: PretrainRecord, data_title: str = "Training data", recipe_title: str = "Recipe") -> list[str]:
+def _pretraining(
+    record: PretrainRecord, run: Path, data_title: str = "Training data", recipe_title: str = "Recipe"
+) -> list[str]:
     """The sections on the data and the recipe of a pre-training run."""
     rows = records.of_pretraining_data(record)
     header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
     data = table(rows, header) if rows else "The run did not record what its training data was made from."
-    return [_section(data_title, data), _section(recipe_title, table(records.of_pretraining(record), SETTINGS_HEADER))]
+    recipe = table(records.of_pretraining(record) + records.of_rollbacks(run), SETTINGS_HEADER)
+    return [_section(data_title, data), _section(recipe_title, recipe)]
 
 
 def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
@@ -203,7 +206,7 @@ def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
         if origin is not None:
             before = run_records.read_record(origin.directory / SETTINGS)
             assert isinstance(before, PretrainRecord)
-            return [*found, *_pretraining(before, "Pre-training data", "Pre-training recipe")]
+            return [*found, *_pretraining(before, origin.directory, "Pre-training data", "Pre-training recipe")]
     return found
 
 

@@ -18,4 +18,4 @@ def test_real_curves_raise_no_alarm_and_added_spikes_do() -> None:
         assert recorded["as_it_is"]["alarms"] == []
         (large,) = [one for one in recorded["added"] if (one["rise"], one["length"]) == (1.0, 10)]
         assert benchmark.find_added(steps, 1.0, 10) == large
-        assert large["found"] == 1.0
+        assert large["found"] >= 0.98

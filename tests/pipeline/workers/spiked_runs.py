@@ -34,21 +34,22 @@ def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kil
 
 
 def train_and_list(
-    starts: list[tuple[list[str], int | None]],
-    listed: list[str],
-    high_rate: list[str],
-    spoilt: range,
-    source: Path,
-    target: Path,
+    starts: list[tuple[list[str], int | None]], others: list[list[str]], places: list[Path], spoilt: range
 ) -> list[Ended]:
-    """As `train`; then resumes `listed` with the record of another run, and runs `high_rate` with a high rate.
+    """As `train`, and then three other command lines.
 
     Args:
-        source, target: directories of the other run, and of `listed`.
+        others: one resumes a run with the record of the first run; one goes on with a copy of the first run, whose
+            record is lost; one has a high learning rate.
+        places: the directories of the first run, and of the first two of `others`.
     """
+    (listed, lost, high_rate), (first, of_listed, of_lost) = others, places
     ends = train(starts, spoilt)
-    shutil.copyfile(source / rollback.ROLLBACKS, target / rollback.ROLLBACKS)
-    ends += train([(listed, None)], spoilt)
+    shutil.copyfile(first / rollback.ROLLBACKS, of_listed / rollback.ROLLBACKS)
+    shutil.copytree(first, of_lost)
+    for name in ("done", rollback.ROLLBACKS):
+        (of_lost / name).unlink()
+    ends += train([(listed, None), (lost, None)], spoilt)
     return [*ends, train_with_a_high_rate(high_rate, range(spoilt.start, 10**6))]
 
 
