@@ -97,8 +97,8 @@ def markdown(result: dict[str, Any]) -> str:
     """The results as tables."""
     lines = ["| run | steps | alarms | most evidence (an alarm needs " + f"{spikes.ALARM:g}) |", "|---|---|---|---|"]
     for number, (found, measured) in enumerate(zip(result["curves"], result["results"], strict=True), 1):
-        title = f"{number}: {found['model']}, {found['optimizer']['type']}, batch {found['train_batch_size']}, {found['objective']}"
-        own = measured["as_it_is"]
+        own, optimizer, batch = measured["as_it_is"], found["optimizer"]["type"], found["train_batch_size"]
+        title = f"{number}: {found['model']}, {optimizer}, batch {batch}, {found['objective']}"
         lines.append(f"| {title} | {own['steps']:,} | {len(own['alarms'])} | {own['most_evidence']:g} |")
     lines += [
         "",
