@@ -160,11 +160,7 @@ def open_run(
     saved = save_load.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
     rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)
-    if state.rollbacks > len(rollbacks):
-        raise UserError(
-            f"the checkpoint of step {state.step:,} was made after {state.rollbacks} rollbacks, and "
-            f"{settings.output / rollback.ROLLBACKS} has {len(rollbacks)}; restore it"
-        )
+    rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
     state.rollbacks = len(rollbacks)
     return OpenRun(settings, control, engine, state, description, rollbacks)
 
@@ -215,9 +211,11 @@ def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Th
     """
     collectives.note()
     status = None
-    while status is None:
-        status = _train_until_spike(run, task, signals, throughput)
-    progress.of_this_process().enter("end")
+    try:
+        while status is None:
+            status = _train_until_spike(run, task, signals, throughput)
+    finally:
+        progress.of_this_process().enter("end")
     if status:
         run.control.barrier()  # the launcher ends all ranks as soon as one exits
     return status

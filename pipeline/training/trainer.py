@@ -274,8 +274,8 @@ class Trainer:
         self.state.tokens += int(totals.tokens)
         samples = self.state.step * self.settings.engine.train_batch_size
         passed_over = batch_of_step(self.state.step - 1, self.passed_over) - (self.state.step - 1)
-        read = samples + passed_over * self.settings.engine.train_batch_size
-        metrics = self.task.summarise(totals) | self.task.data_progress(read)
+        behind = samples + passed_over * self.settings.engine.train_batch_size
+        metrics = self.task.summarise(totals) | self.task.data_progress(behind)
         metrics |= {
             "samples": samples,
             "tokens": self.state.tokens,

@@ -105,6 +105,21 @@ def first_step_undone(first_sign: int) -> int:
     return max(0, first_sign - 1 - MARGIN)
 
 
+def check(run: Path, rollbacks: Sequence[Rollback], step: int, made: int) -> None:
+    """Raises UserError unless a checkpoint of `step` steps, which `made` rollbacks precede, agrees with the record."""
+    if made > len(rollbacks):
+        raise UserError(
+            f"the checkpoint of step {step:,} was made after {made} rollbacks, and {run / ROLLBACKS} has "
+            f"{len(rollbacks)}; restore it"
+        )
+    for number, rollback in enumerate(rollbacks[made:], made + 1):
+        if step > first_step_undone(rollback.first_step):
+            raise UserError(
+                f"the checkpoint of step {step:,} holds steps that rollback {number} of {run / ROLLBACKS} has undone; "
+                "move the checkpoint away"
+            )
+
+
 def of_spike(spike: Spike, earlier: Sequence[Rollback]) -> Rollback:
     """The rollback that passes over the batches of `spike`, which a run with the rollbacks `earlier` has met."""
     ranges = passed_over(earlier)

@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -167,6 +167,17 @@ def test_the_record_is_checked(tmp_path: Any) -> None:
     path.write_text(json.dumps({"rollbacks": [asdict(one) for one in recorded((10, 20), (40, 40))]}))
     with pytest.raises(UserError, match=r"rollbacks\.1\.passed_over: 40 is not below 40"):
         rollback.read(tmp_path)
+
+
+def test_a_checkpoint_must_agree_with_the_record(tmp_path: Any) -> None:
+    """The steps from 60 - 1 - 8 on were undone by the second rollback."""
+    made = [*recorded((10, 20)), replace(recorded((60, 70))[0], first_step=60)]
+    for step, before in ((51, 1), (51, 2), (90, 2)):
+        rollback.check(tmp_path, made, step, before)
+    with pytest.raises(UserError, match=r"step 52 holds steps that rollback 2 of .* has undone"):
+        rollback.check(tmp_path, made, 52, 1)
+    with pytest.raises(UserError, match="was made after 3 rollbacks"):
+        rollback.check(tmp_path, made, 90, 3)
 
 
 def test_old_checkpoints_are_kept_as_long_as_a_spike_may_need_them(tmp_path: Any) -> None:
