@@ -18,6 +18,7 @@ from common.files import atomic, owned
 from common.progress import quantity
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.checkpoint import run_directory as runs
+from pipeline.training.divergence import rollback
 from pipeline.training.reporting import metrics_log
 
 
@@ -68,6 +69,7 @@ def summary(run: Path, export: Path | None = None) -> str:
             f"{speed:,.0f} tokens/s in {settings.get('precision', 'unknown precision')}",
         ),
         ("time", f"{training['seconds']:.0f} s{on_ranks}"),
+        *([("divergence", rollback.describe(rollbacks))] if (rollbacks := rollback.read(run)) else []),
         ("run", str(run)),
         ("TensorBoard logs", str(run / "tensorboard")),
         ("exported model", str(export if export is not None else run / "export")),

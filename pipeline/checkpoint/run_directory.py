@@ -25,7 +25,7 @@ EXPORT_TOOL = "pipeline.export"
 
 OWN_NAMES = (
     *("checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
-    *("results.json", "logits", "submission", "hangs"),
+    *("results.json", "logits", "submission", "hangs", "rollbacks.json"),
     *("trackers.json", "csv", "wandb", "comet"),
 )
 """The names that a run writes into its directory after settings.json."""

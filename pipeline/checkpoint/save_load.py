@@ -49,6 +49,7 @@ def save(
     *,
     keep: int = 5,
     score: float | None = None,
+    undo_step: int | None = None,
 ) -> Path:
     """Writes the checkpoint of the engine's present step and deletes old ones. Collective.
 
@@ -57,6 +58,7 @@ def save(
         client_state: the caller's own JSON values; `load_latest` returns them.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than this one are deleted.
         score: higher is better; the checkpoint with the best score remains as well.
+        undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
     Returns:
         The checkpoint's path.
     Raises:
@@ -100,12 +102,12 @@ def save(
     if rank == 0:
         # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
         with contextlib.suppress(OSError):
-            retention.prune(directory, keep, tag)
+            retention.prune(directory, keep, tag, undo_step)
     return tag
 
 
 def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
-    """Sets the engine to the newest complete checkpoint. Collective; before the first step.
+    """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
     other settings are those of the engine.

@@ -102,7 +102,7 @@ def model_card(export: Exported, options: CardOptions) -> str:
         ),
     ]
     if isinstance(record, PretrainRecord):
-        parts += _pretraining(record)
+        parts += _pretraining(record, export.run)
         measured = figures.of_pretraining(export.run, export.step)
         header = ("held-out set", "figure", "value")
     else:
@@ -180,12 +180,16 @@ def _how_to_use(export: Exported) -> str:
     return _section("How to use", *parts)
 
 
-def _pretraining(record: PretrainRecord, data_title: str = "Training data", recipe_title: str = "Recipe") -> list[str]:
+def _pretraining(
+    record: PretrainRecord, run: Path | None, data_title: str = "Training data", recipe_title: str = "Recipe"
+) -> list[str]:
     """The sections on the data and the recipe of a pre-training run."""
     rows = records.of_pretraining_data(record)
     header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
     data = table(rows, header) if rows else "The run did not record what its training data was made from."
-    return [_section(data_title, data), _section(recipe_title, table(records.of_pretraining(record), SETTINGS_HEADER))]
+    rollbacks = [] if run is None else records.of_rollbacks(run)
+    recipe = table(records.of_pretraining(record) + rollbacks, SETTINGS_HEADER)
+    return [_section(data_title, data), _section(recipe_title, recipe)]
 
 
 def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
@@ -198,7 +202,7 @@ def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
         return [*found, _section("Pre-training", "None: the run started from random weights.")]
     if record.pretraining is None:
         return found
-    return [*found, *_pretraining(record.pretraining, "Pre-training data", "Pre-training recipe")]
+    return [*found, *_pretraining(record.pretraining, None, "Pre-training data", "Pre-training recipe")]
 
 
 def _evaluation(measured: list[tuple[str, ...]], header: tuple[str, ...], step: int) -> str:

@@ -17,6 +17,7 @@ DESCRIPTIONS = {
     "grad_norm": "Norm of the gradient of the last step, before clipping. A jump is a first sign of divergence.",
     "loss_scale": "The fp16 loss scale. It should settle; one that only falls means that gradients overflow.",
     "overflow_steps": "Steps so far whose update fp16 skipped.",
+    "batches_passed_over": "Batches that the run has passed over so far, because of spikes of the loss.",
     "trust_ratio_min": "The smallest of LAMB's trust ratios of the last step, over all tensors.",
     "trust_ratio_max": "The largest of LAMB's trust ratios of the last step, over all tensors.",
     "tokens_per_second": "Tokens of all ranks, without padding, evaluations and saves.",
