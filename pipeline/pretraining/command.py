@@ -66,7 +66,7 @@ def run(prepared: Prepared) -> int:
     """
     (settings,) = prepared.runs
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
-    training, held_out = _open_data(settings, vocabulary)
+    training, held_out = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
     for directory in (*settings.data, *settings.eval_data):
@@ -78,7 +78,7 @@ def run(prepared: Prepared) -> int:
 
         def make_model() -> nn.Module:
             model = AlbertForPreTraining(settings.model, settings.execution)
-            new_tensors.extend(_fill(model, settings))
+            new_tensors.extend(fill_initial(model, settings))
             return model
 
         opened = lifecycle.open_run(settings, make_model, vocabulary, control)
@@ -92,7 +92,7 @@ def run(prepared: Prepared) -> int:
         return 0
 
 
-def _fill(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
+def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
     """Gives `model` the weights of --init, unless a checkpoint will give it others. Returns what stays random."""
     initial = settings.initial
     if initial is None or initial.weights is None:
@@ -103,7 +103,7 @@ def _fill(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
     return kept
 
 
-def _open_data(settings: PretrainSettings, vocabulary: Vocabulary) -> tuple[Mixture, dict[str, Collator]]:
+def open_data(settings: PretrainSettings, vocabulary: Vocabulary) -> tuple[Mixture, dict[str, Collator]]:
     """Opens the training shards and, by name, the held-out shards.
 
     Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared.
