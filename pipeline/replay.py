@@ -12,20 +12,14 @@ Exit status: 0 the same; 1 something differs; 2 a mistake in the command; 75 sto
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from common.command_line import Parser
 from pipeline.distributed.exits import run_and_exit
 from pipeline.training import launch
 from pipeline.training.flags import positive
-
-if TYPE_CHECKING:
-    from pipeline.pretraining.replay import Prepared
-
-# DeepSpeed is imported inside the functions: a mistake in the command line shows without waiting for it.
 
 
 def parser() -> Parser:
@@ -45,21 +39,13 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    words = sys.argv[1:] if argv is None else argv
-    return launch.run(lambda world_size: _prepare(words, world_size), _run)
+    return launch.start(argv, parser().parse_all, _command)
 
 
-def _prepare(argv: Sequence[str], world_size: int) -> "Prepared":
-    args = parser().parse_all(argv)
+def _command() -> ModuleType:
     from pipeline.pretraining import replay
 
-    return replay.prepare(args, world_size)
-
-
-def _run(prepared: "Prepared") -> int:
-    from pipeline.pretraining import replay
-
-    return replay.run(prepared)
+    return replay
 
 
 if __name__ == "__main__":

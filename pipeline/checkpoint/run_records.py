@@ -48,6 +48,7 @@ class _Settings:
     device: str | None = None
     seed: Count | None = None
     deepspeed: dict[str, Any] | None = None
+    command: list[str] | None = None
 
 
 @dataclass(frozen=True)

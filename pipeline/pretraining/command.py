@@ -27,6 +27,7 @@ from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, re
 from pipeline.pretraining.task import PreTraining
 from pipeline.sharing.export import export_pretrained
 from pipeline.training import lifecycle
+from pipeline.training.flags import check_writable
 from pipeline.training.lifecycle import OpenRun
 from pipeline.training.reporting.throughput import Throughput
 
@@ -50,6 +51,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     """Checks a parsed command line for `world_size` ranks. Writes nothing. Raises UserError for a mistake."""
     hardware = detect_hardware()
     settings = resolve(args, world_size, hardware)
+    check_writable(args.output)
     # A changed length is not another run: `lengths_of` has checked it.
     same = {"steps": settings.earlier_steps}
     lifecycle.check(settings, same, EARLIER_DEFAULTS, reopens=settings.changes_length)

@@ -16,7 +16,6 @@ from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from pipeline.checkpoint import manifest, retention, run_directory, save_load
-from pipeline.data.collate import Batch
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
 from pipeline.distributed.hangs import progress
@@ -113,7 +112,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
 
 
 def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> PretrainSettings:
-    words = read_recorded(args.run, "restore it")
+    words = read_recorded(args.run)
     if not words:
         raise UserError(f"{args.run} was made by an older version, which did not record its command")
     words += ["--precision", recorded.get("precision") or "auto", "--output", str(args.run)]
@@ -134,26 +133,13 @@ def _is_complete(tag: Path) -> bool:
 
 
 @dataclass
-class ReplayedTask(PreTraining):
-    """Pre-training up to the step `last`, without evaluations."""
-
-    last: int = 0
-
-    @property
-    def evaluates(self) -> bool:
-        """See `TrainingTask`."""
-        return False
-
-    def steps(self, first: int) -> Iterator[list[Batch]]:
-        """See `TrainingTask.steps`."""
-        return itertools.islice(super().steps(first), self.last - first)
-
-
-@dataclass
 class ReplayTrainer(Trainer):
-    """Makes steps again, with records at the steps of `records`. It neither evaluates nor saves."""
+    """Makes steps again up to the last one of `records`, with a record at each of them. It saves nothing."""
 
     records: Records = field(default_factory=dict)
+
+    def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        return itertools.islice(super()._fetched(steps), max(self.records) - self.state.step)
 
     def _is_logged(self, step: int) -> bool:
         return step in self.records
@@ -201,7 +187,9 @@ def run(prepared: Prepared) -> int:
             f"{'the beginning' if prepared.tag is None else prepared.tag.name}",
             flush=True,
         )
-    task = ReplayedTask(settings, training, {}, control, vocabulary.pieces, prepared.last)
+    task = PreTraining(
+        settings, training, {}, control, vocabulary.pieces
+    )  # without held-out rows, so it never evaluates
     log = _NewRecords()
     hosts = control.gather(socket.gethostname()) or ()
     trainer = ReplayTrainer(

@@ -33,7 +33,7 @@ from pipeline.pretraining.earlier_start import (
 from pipeline.pretraining.masking_flags import add_masking_flags, resolve_masking
 from pipeline.pretraining.run_length import lengths_of
 from pipeline.training import recorded_command, schedule
-from pipeline.training.flags import Defaults, add_run_arguments, check_writable, positive
+from pipeline.training.flags import Defaults, add_run_arguments, positive
 from pipeline.training.schedule import Length, Schedule
 from pipeline.training.settings import EARLIER_MODEL, RunSettings
 
@@ -228,7 +228,6 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
     check_sizes(directories, sets, corpus_weights, engine.train_batch_size)
     check_vocabulary_and_length(directories, sets, args.eval_data)
     check_held_out(directories, sets, args.eval_data)
-    check_writable(args.output)
     lengths = lengths_of(earlier, args.steps, engine.train_batch_size, args.max_hours)
     settings = PretrainSettings(
         model=model,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from common.command_line import Parser
-from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.run_records import SETTINGS
 
@@ -53,15 +52,15 @@ def with_recorded(words: Sequence[str]) -> Sequence[str]:
     run = next((run for run in runs if (run / SETTINGS).exists()), None)
     if run is None:
         return words
-    return [*read_recorded(run, "give --task and the other flags again"), *words]
+    return [*read_recorded(run), *words]
 
 
-def read_recorded(run: Path, remedy: str) -> list[str]:
+def read_recorded(run: Path) -> list[str]:
     """The recorded command line of `run`, without --output; [] if an older version made it.
 
-    Raises UserError, with the remedy, if the record is damaged.
+    Raises UserError if settings.json is damaged.
     """
-    return check_as(run_directory.read_settings(run).get(KEY) or [], list[str], run / SETTINGS, remedy)
+    return run_directory.read_settings(run).get(KEY) or []
 
 
 def _output_of(words: Sequence[str]) -> Path | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import sys
 from dataclasses import dataclass
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from common.errors import UserError
 from pipeline.checkpoint.retention import find_latest, tags
 from pipeline.distributed.exits import EXIT_LOST
+from pipeline.pretraining.replay import prepare
+from pipeline.replay import parser
 from pipeline.training.silent_errors import CHECKSUMS
 from tests.pipeline.conftest import run as run_process
 from tests.pipeline.workers import processes
@@ -20,13 +24,13 @@ from tests.pipeline.workers.runs import Ended
 
 pytestmark = pytest.mark.slow
 
-RANKS, STEPS = 3, 8
+RANKS, STEPS = 3, 6
 MODEL = ("num_hidden_layers=1", "hidden_size=16", "num_attention_heads=2", "intermediate_size=32", "embedding_size=8")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run with records after every second step, checkpoints after every fourth, and a bit that flips.
+    """A run with a record after every second step, checkpoints after the fourth and the last, and a bit that flips.
 
     Attributes:
         replayed: the step that is replayed after the run; None for none.
@@ -61,18 +65,16 @@ class Case:
 
 # At stage 0 a copy stays wrong until the next check; from stage 1 on each update writes it again.
 NAMED = [
-    Case("weights at stage 0", 0, Flip("weights", 5)),
-    Case("weights at stage 0 in bf16", 0, Flip("weights", 6), "bf16"),
-    Case("fp32 weights at stage 0", 0, Flip("fp32 weights", 5), "bf16"),
-    Case("moments at stage 0", 0, Flip("moments", 5)),
-    Case("weights at stage 2", 2, Flip("weights", 6), "bf16"),
-    Case("fp32 weights at stage 1", 1, Flip("fp32 weights", 6)),
-    Case("weights at stage 3", 3, Flip("weights", 6), "bf16"),
+    Case("fp32 weights at stage 0", 0, Flip("fp32 weights", 1), "bf16"),
+    Case("moments at stage 0", 0, Flip("moments", 1)),
+    Case("fp32 weights at stage 1", 1, Flip("fp32 weights", 2)),
+    Case("weights at stage 2", 2, Flip("weights", 2), "bf16"),
+    Case("weights at stage 3", 3, Flip("weights", 2), "bf16"),
 ]
-AT_A_SAVE = Case("at a save", 0, Flip("weights", 7), flags=("--check-interval", "0"))
-CLEAN = Case("clean", 2, precision="bf16", replayed=7)
-MOMENTS = Case("moments at stage 1", 1, Flip("moments", 5), replayed=8)
-BATCH = Case("a batch", 1, Flip("batch", 5), replayed=8)
+AT_A_SAVE = Case("at a save", 0, Flip("weights", 5), flags=("--check-interval", "0"))
+CLEAN = Case("clean", 2, precision="bf16", replayed=5)
+MOMENTS = Case("moments at stage 1", 1, Flip("moments", 5), replayed=6)
+BATCH = Case("a batch", 1, Flip("batch", 5), flags=("--log-interval", "1"), replayed=6)
 CASES = [*NAMED, AT_A_SAVE, CLEAN, MOMENTS, BATCH]
 
 Ends = dict[str, tuple[Ended, Ended | None]]
@@ -115,21 +117,24 @@ def test_the_rank_with_a_flipped_bit_is_named_at_the_next_check_and_nothing_of_i
     end, _ = ended[case.name]
     assert end.status == EXIT_LOST, end.stderr
     (line,) = end.stderr.splitlines()
-    assert line.startswith(f"error: rank 1 on host {socket.gethostname()} holds wrong weights after step 6, in ")
+    assert line.startswith(f"error: rank 1 on host {socket.gethostname()} holds wrong weights after step 2, in ")
     assert TENSOR in line
     assert "rank 0" not in line
     assert "rank 2" not in line
-    assert [tag.name for tag in tags(folder / case.name / "checkpoints")] == ["step-00000004"]
-    assert find_latest(folder / case.name / "checkpoints", content=True) is not None
-    assert [record["step"] for record in records(folder / case.name)] == [2, 4]
+    assert not tags(folder / case.name / "checkpoints")
+    assert not records(folder / case.name)
 
 
-def test_without_checks_in_between_a_flipped_bit_is_found_at_the_save(ended: Ends, folder: Path) -> None:
+def test_without_checks_in_between_it_is_found_at_the_save_and_older_checkpoints_stay(
+    ended: Ends, folder: Path
+) -> None:
     end, _ = ended[AT_A_SAVE.name]
     assert end.status == EXIT_LOST
     assert "rank 1 on host" in end.stderr
-    assert "after step 8" in end.stderr
-    assert [tag.name for tag in tags(folder / AT_A_SAVE.name / "checkpoints")] == ["step-00000004"]
+    assert "after step 6" in end.stderr
+    checkpoints = folder / AT_A_SAVE.name / "checkpoints"
+    assert [tag.name for tag in tags(checkpoints)] == ["step-00000004"]
+    assert find_latest(checkpoints, content=True) is not None
     assert not set(CHECKSUMS) & set(records(folder / AT_A_SAVE.name)[-1])
 
 
@@ -137,16 +142,15 @@ def test_a_replay_on_the_same_ranks_is_the_same_bit_for_bit(ended: Ends, folder:
     status, verdicts, last = replay_of(ended, CLEAN)
     assert status == 0
     assert verdicts == dict.fromkeys(("loss", "gradient norm", "batches", "weights", "moments"), "equal")
-    assert last == "step 8 is as recorded"  # step 7 has no record
+    assert last == "step 6 is as recorded"  # step 5 has no record
     replayed = ended[CLEAN.name][1]
     assert replayed is not None
-    assert "making steps 5 to 8 " in replayed.stdout
+    assert "making steps 5 to 6 " in replayed.stdout
     assert "from step-00000004" in replayed.stdout
     assert "comparing the weights by checksum takes " in ended[CLEAN.name][0].stdout
 
 
 def test_a_flipped_bit_in_moments_is_found_by_a_replay(ended: Ends) -> None:
-    """It is in step 5, and the record of step 6 is the first that shows it."""
     status, verdicts, last = replay_of(ended, MOMENTS)
     assert status == 1
     assert verdicts["batches"] == "equal"
@@ -158,7 +162,7 @@ def test_a_flipped_bit_in_a_batch_is_found_by_a_replay_as_the_batch(ended: Ends)
     status, verdicts, last = replay_of(ended, BATCH)
     assert status == 1
     assert verdicts["batches"] == verdicts["weights"] == "differs"
-    assert last.startswith("the batch of one of the steps 5 to 6 was another one on the device")
+    assert last.startswith("the batch of step 5 was another one on the device"), "the first record that differs"
 
 
 def test_a_replay_in_one_process_compares_batches_exactly_and_the_rest_up_to_rounding(
@@ -176,3 +180,38 @@ def test_a_replay_in_one_process_compares_batches_exactly_and_the_rest_up_to_rou
     assert verdicts["weights"] == verdicts["moments"] == "not comparable"
     assert last == "step 6 is as recorded"
     assert "the run computed this step on 3 x 2 x 2 rows, ZeRO stage 2, bf16, " in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("step", "key", "value", "message"),
+    [
+        (7, "precision", "bf16", "has no record of step 7 or a later one: its last is of step 6"),
+        (6, "max_hours", 1.0, "settings"),
+        (6, "command", [], "did not record its command"),
+        (6, "command", ["--nothing"], "unknown argument --nothing"),
+        (6, "command", 3, "has command = 3, which should be a valid array"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_line(
+    ended: Ends, folder: Path, tmp_path: Path, step: int, key: str, value: Any, message: str
+) -> None:
+    assert ended[CLEAN.name][0].status == 0
+    run = tmp_path / "run"
+    shutil.copytree(folder / CLEAN.name, run)
+    settings = json.loads((run / "settings.json").read_text())
+    (run / "settings.json").write_text(json.dumps(settings | {key: value}))
+    with pytest.raises(UserError, match=message):
+        prepare(parser().parse_all(["--run", str(run), "--step", str(step)]), 1)
+
+
+def test_a_run_that_was_moved_is_replayed_from_its_beginning_without_checkpoints(
+    ended: Ends, folder: Path, tmp_path: Path
+) -> None:
+    assert ended[CLEAN.name][0].status == 0
+    run = tmp_path / "moved"
+    shutil.copytree(folder / CLEAN.name, run)
+    found = prepare(parser().parse_all(["--run", str(run), "--step", "3"]), 1)
+    assert (found.tag, sorted(found.records)) == (None, [2, 4])
+    found = prepare(parser().parse_all(["--run", str(run), "--step", "5"]), 1)
+    assert found.tag == run / "checkpoints" / "step-00000004"
+    assert sorted(found.records) == [6]
