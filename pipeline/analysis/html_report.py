@@ -163,8 +163,9 @@ def _curves(runs: Sequence[ComparedRun], colours: dict[str, str]) -> str:
 
 
 def _pretraining_charts(runs: Sequence[ComparedRun], colours: dict[str, str]) -> Iterable[str]:
-    def draw(title: str, name: str, x: str = "tokens", splits: Sequence[str] = ("train", "eval"), factor: float = 1.0,
-             logarithmic: bool = False) -> str:  # fmt: skip
+    def draw(
+        title: str, name: str, x: str = "tokens", splits: Sequence[str] = ("train", "eval"), factor: float = 1.0
+    ) -> str:
         series = [one for run in runs for split in splits for one in [_series(run, split, name, x, factor, colours)]]
         return chart(title, x, series)
 
