@@ -13,7 +13,7 @@ from pipeline.distributed import elastic, signal_answers
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2  # of the user
-EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, or never came
+EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, never came, or holds wrong weights
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal after saving; try again
 
 

@@ -15,7 +15,7 @@ from model import AlbertConfig
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
 from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, model_of, read_record
-from pipeline.finetuning import recorded_command
+from pipeline.training import recorded_command
 from pipeline.training.settings import EARLIER_MODEL
 
 

@@ -22,7 +22,7 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import run_directory, save_load
 from pipeline.distributed import collectives
 from pipeline.distributed.control import ControlGroup
-from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals, say_stopped
+from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
 from pipeline.distributed.hangs import compilation, progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
@@ -235,7 +235,8 @@ def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Th
         signals: stop-signal handlers, already installed.
         throughput: see `Trainer`.
     Returns:
-        The exit status: 0; 1 if training failed; 75 if a signal ended it early. Rank 0 has printed why.
+        The exit status: 0; 1 if training failed; 69 if a rank holds wrong weights; 75 if a signal ended it early.
+        Rank 0 has printed why.
     """
     collectives.note()
     status = None
@@ -293,7 +294,7 @@ def _train_until_spike(
 def _fail(run: OpenRun, error: TrainingFailed) -> int:
     if run.control.rank == 0:
         print(f"error: {error}", file=sys.stderr, flush=True)
-    return EXIT_FAILED
+    return error.status
 
 
 def _go_back(run: OpenRun, spike: Spike, seconds: float) -> None:

@@ -1,7 +1,9 @@
 """How far a run has come."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from common.files.json_files import Count, Finite
 from pipeline.training.divergence.spikes import SpikeState
@@ -35,3 +37,4 @@ class TrainState:
     evaluation_due: Literal["earlier", "last"] | None = None
     spikes: SpikeState = field(default_factory=SpikeState)
     rollbacks: Count = 0
+    batches: Annotated[int, Interval(ge=-(2**63), lt=2**63)] = 0
