@@ -18,6 +18,7 @@ from pathlib import Path
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import Count, Finite, Positive, read_as
+from common.progress import quantity
 from pipeline.checkpoint import retention
 from pipeline.data.sampler import Ranges, batch_of_step
 from pipeline.distributed.control import ControlGroup
@@ -93,7 +94,7 @@ def passed_over(rollbacks: Sequence[Rollback]) -> Ranges:
 def describe(rollbacks: Sequence[Rollback]) -> str:
     """How many rollbacks there were and how much they passed over, for people."""
     batches = sum(end - first for first, end in passed_over(rollbacks))
-    return f"{len(rollbacks)} rollback{'s' * (len(rollbacks) > 1)}, {batches:,} batches passed over"
+    return f"{quantity(len(rollbacks), 'rollback')}, {batches:,} batches passed over"
 
 
 def first_step_undone(first_sign: int) -> int:
@@ -109,7 +110,7 @@ def check(run: Path, rollbacks: Sequence[Rollback], step: int, made: int) -> Non
     """Raises UserError unless a checkpoint of `step` steps, which `made` rollbacks precede, agrees with the record."""
     if made > len(rollbacks):
         raise UserError(
-            f"the checkpoint of step {step:,} was made after {made} rollbacks, and {run / ROLLBACKS} has "
+            f"the checkpoint of step {step:,} was made after {quantity(made, 'rollback')}, and {run / ROLLBACKS} has "
             f"{len(rollbacks)}; restore it"
         )
     for number, rollback in enumerate(rollbacks[made:], made + 1):

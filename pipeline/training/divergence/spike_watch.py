@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from common.progress import quantity
 from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import REMEDY, TrainingFailed
 from pipeline.training.divergence.rollback import SpikeFound
@@ -79,7 +80,9 @@ class SpikeWatch:
             elif self._made < self._most:
                 raise SpikeFound(spike)
             else:
-                raise TrainingFailed(f"{spike}; the run has made {self._made} rollbacks (--max-rollbacks); {REMEDY}")
+                raise TrainingFailed(
+                    f"{spike}; the run has made {quantity(self._made, 'rollback')} (--max-rollbacks); {REMEDY}"
+                )
 
     def undo_step(self, step: int) -> int | None:
         """A checkpoint of at most so many steps must be kept once `step` steps are judged; None if none has to be."""

@@ -128,7 +128,8 @@ def test_other_ranks_and_stages_go_back_alike(outcome: Outcome) -> None:
         for found, record in zip(records(outcome.folder, TWO, split), expected, strict=True):
             assert (found["step"], found.get("epochs")) == (record["step"], record.get("epochs"))
             for name in set(MEANS) & set(record):
-                assert found[name] == pytest.approx(record[name], rel=1e-5), (split, record["step"], name)
+                # Rounding grows over the steps; another batch would change the loss by 1e-2.
+                assert found[name] == pytest.approx(record[name], rel=1e-4), (split, record["step"], name)
 
 
 def test_a_spike_that_the_data_do_not_explain_ends_the_run(outcome: Outcome) -> None:
@@ -137,11 +138,11 @@ def test_a_spike_that_the_data_do_not_explain_ends_the_run(outcome: Outcome) -> 
     assert end.status == 1
     assert "rollback 1 of 1" in end.stdout
     assert end.stderr.startswith("error: the loss has risen from ")
-    assert "the run has made 1 rollbacks (--max-rollbacks); lower the learning rate" in end.stderr
+    assert "the run has made 1 rollback (--max-rollbacks); lower the learning rate" in end.stderr
     assert len(rollback.read(outcome.run(HIGH_RATE))) == 1
 
 
 def test_a_lost_record_is_noticed(outcome: Outcome) -> None:
     end = outcome.ends[LOST.name]
     assert end.status == 2
-    assert "the checkpoint of step 84 was made after 1 rollbacks" in end.stderr
+    assert "the checkpoint of step 84 was made after 1 rollback" in end.stderr
