@@ -261,8 +261,9 @@ def check_choice(what: str, value: str | None, choices: Iterable[str | None]) ->
 
 # The fields that are sizes or counts.
 _SIZES = tuple(field.name for field in dataclasses.fields(AlbertConfig) if field.type is int)
-MAX_LAYERS = 4096
-# Larger values are mistakes. Without a bound, a model of a million layers would be built before anything is compared.
+MAX_LAYERS = 1000
+"""Layers of the deepest Transformers (DeepNet, arXiv 2203.00555). More are a mistake, which is found before the model
+is built."""
 _LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS, "inner_group_num": MAX_LAYERS}
 
 

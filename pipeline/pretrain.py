@@ -28,41 +28,27 @@ Three samples of Wikipedia for each sample of books, evaluated separately:
         --eval-data held_out/wikipedia held_out/books --deepspeed_config ds_configs/base.json --output runs/mixed
 
 Exit status of a rank: 0 done, or nothing left to do; 1 failed; 2 a mistake in the command; 69 another rank or host was
-lost; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after a save. After 69 and 75, start the command again. The launcher's
-own exit status: docs/cluster.md.
+lost, or a rank holds wrong weights; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after a save. After 69 and 75, start the
+command again. The launcher's own exit status: docs/cluster.md.
 """
 
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from pipeline.distributed.exits import run_and_exit
 from pipeline.pretraining import settings
 from pipeline.training import launch
 
-if TYPE_CHECKING:
-    from pipeline.pretraining.command import Prepared
-
-# DeepSpeed is imported inside the functions: a mistake in the command line shows without waiting for it.
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    words = sys.argv[1:] if argv is None else argv
-    return launch.run(lambda world_size: _prepare(words, world_size), _run)
+    return launch.start(argv, settings.parse, _command)
 
 
-def _prepare(argv: Sequence[str], world_size: int) -> "Prepared":
-    args = settings.parse(argv)
+def _command() -> ModuleType:
     from pipeline.pretraining import command
 
-    return command.prepare(args, world_size)
-
-
-def _run(prepared: "Prepared") -> int:
-    from pipeline.pretraining import command
-
-    return command.run(prepared)
+    return command
 
 
 if __name__ == "__main__":

@@ -170,4 +170,5 @@ def read_column(unit: WorkUnit, name: str) -> Iterator[str]:
     for part in unit.slices:
         with opened_part(part.path) as file:
             column = file.read_row_group(part.row_group, columns=[name]).column(name)
-        yield from column.slice(part.first, part.count).to_pylist()
+            texts = column.slice(part.first, part.count).to_pylist()
+        yield from texts

@@ -8,42 +8,33 @@ It also writes FILE.vocab (pieces and scores as text) and FILE.json (how the voc
 
 import argparse
 import hashlib
-import io
-import itertools
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
 import sentencepiece
-from annotated_types import Len
-from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common import memory
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import replacing, write_text
-from common.files.checksums import file_checksum
-from common.files.json_files import Count, check_as, read_bytes, read_object
+from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
-from common.normalization import ALBERT_NORMALIZATION, Normalization
+from common.normalization import Normalization
 from common.progress import Progress
 from data_prep.corpus.documents import TRAIN
-from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
+from data_prep.corpus.work_units import Corpus, open_corpus
+from data_prep.jobs.sentence_sample import sample_sentences
 from data_prep.mpi import executor
 from data_prep.mpi.exclusive import Goal, reach
-from data_prep.mpi.ledger import WORK_FILE, FileEntry, Ledger, Record, UnitRecord, describe_differences
+from data_prep.mpi.ledger import WORK_FILE, describe_differences
 from data_prep.text.languages import ENGLISH
-from data_prep.text.normalization import normalize
-from data_prep.text.sentences import iterate_sentences
-from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from data_prep.text.unigram_training import USER_SYMBOLS, train
+from data_prep.text.vocabulary import SPECIAL_PIECES
 
-USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
-CHARACTER_COVERAGE = 0.99995
 MAX_SENTENCES = 4_000_000
 """Default of --sentences. At 180 characters a sentence, as in novels, training on them needs 13 GB."""
 BYTES_PER_CHARACTER = 18
@@ -51,11 +42,6 @@ BYTES_PER_CHARACTER = 18
 million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
-MIN_SENTENCE_BYTES = 2  # one character and one separator
-MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
-# SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
-# fixed. The published vocabulary was trained with the same number.
-TRAINING_THREADS = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
         def work() -> None:
             ranks.on_root(lambda: _begin(args.out, options))
-            sample, described = _sample(ranks, corpus, options, scratch, normalization)
+            sample, described = sample_sentences(ranks, corpus, options, scratch, normalization)
             ranks.on_root(lambda: _finish(args.out, sample, options, described, scratch, normalization))
 
         reach(ranks, goal, work)
@@ -183,23 +169,6 @@ class _VocabularyRecord:
     listing_sha256: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _CountRecord(UnitRecord):
-    """The record of a unit whose sentences were counted."""
-
-    sentences: Count
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SampleRecord(UnitRecord):
-    """The record of a unit whose sentences were sampled into a file."""
-
-    sentences: Count
-    sampled: Count
-    characters: Count
-    files: Annotated[list[FileEntry], Len(1, 1)]
-
-
 def _sha256(path: Path) -> str:
     return hashlib.sha256(read_bytes(path, "move it away, or use another --out")).hexdigest()
 
@@ -216,82 +185,6 @@ def _record_of(model: Path) -> dict[str, Any]:
 def _changed_since(model: Path, record: dict[str, Any]) -> str:
     changed = _sha256(model) != record["model_sha256"]
     return "its content is not what was recorded" if changed else ""
-
-
-def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
-    """Yields the normalised sentences of a work unit, in order."""
-    for text, language in read_texts_with_language(unit):
-        yield from filter(None, (normalize(sentence, normalization) for sentence in iterate_sentences(text, language)))
-
-
-def quotas(counts: list[int], max_total: int) -> list[int]:
-    """Returns how many of each unit's sentences to take: all, or `max_total` altogether in proportion to `counts`."""
-    total = sum(counts)
-    if total <= max_total:
-        return list(counts)
-    ends = [0]
-    for count in counts:
-        ends.append(ends[-1] + count)
-    bounds = [end * max_total // total for end in ends]
-    return [last - first for first, last in itertools.pairwise(bounds)]
-
-
-def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
-    """Draws `quota` of a unit's `count` sentences, uniformly without replacement: int64[quota], ascending."""
-    generator = np.random.Generator(np.random.Philox(key=[seed, 2**63 + unit]))
-    return np.sort(generator.choice(count, quota, replace=False, shuffle=False))
-
-
-def _sample(
-    ranks: executor.Ranks, corpus: Corpus, options: dict[str, Any], scratch: Path, normalization: Normalization
-) -> tuple[list[Path], dict[str, Any]]:
-    """Writes the sampled sentences of each unit to a file. On rank 0 returns the files in order, and a description."""
-    options = {name: value for name, value in options.items() if name != "size"}
-    sizes = [unit.text_bytes for unit in corpus.units]
-    wanted: list[int] | None = None
-    if corpus.text_bytes > MIN_SENTENCE_BYTES * options["sentences"]:  # a smaller corpus cannot contain more sentences
-        counting = Ledger(scratch / "counts", _CountRecord)
-        ranks.on_root(lambda: counting.begin(options, discard_others=True))
-        counted = ranks.run(
-            corpus.units,
-            lambda _, unit: {
-                "documents": unit.documents,
-                "sentences": sum(1 for _ in sentences_of(unit, normalization)),
-            },
-            counting,
-            sizes=sizes,
-            description="vocab: counting sentences",
-        )
-        wanted = ranks.on_root(lambda: quotas([r["sentences"] for r in counted], options["sentences"]))
-
-    def write_sample(index: int, unit: WorkUnit) -> Record:
-        sentences = list(sentences_of(unit, normalization))
-        quota = len(sentences) if wanted is None else wanted[index]
-        path = scratch / "sentences" / f"{index:06d}.txt"
-        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-            sampled = [sentences[chosen] for chosen in choose(len(sentences), quota, options["seed"], index).tolist()]
-            file.writelines(f"{sentence}\n" for sentence in sampled)
-        return {
-            "files": [{"name": path.name, "bytes": path.stat().st_size, "xxh3_128": file_checksum(path)}],
-            "documents": unit.documents,
-            "sentences": len(sentences),
-            "sampled": quota,
-            "characters": sum(map(len, sampled)),
-        }
-
-    sampling = Ledger(scratch / "sentences", _SampleRecord, content=True)
-    ranks.on_root(lambda: sampling.begin(options, discard_others=True))
-    records = ranks.run(corpus.units, write_sample, sampling, sizes=sizes, description="vocab: sampling sentences")
-    total, sampled = sum(r["sentences"] for r in records), sum(r["sampled"] for r in records)
-    method = "all sentences"
-    if sampled < total:
-        method = (
-            f"{sampled:,} of {total:,} sentences: of each of {len(records)} units of work the same share, "
-            f"uniform without replacement, seed {options['seed']}"
-        )
-    files = [scratch / "sentences" / file["name"] for record in records for file in record["files"]]
-    characters = sum(r["characters"] for r in records)
-    return files, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
 
 
 def _finish(
@@ -358,64 +251,3 @@ def _counted(sentences: Iterator[str], progress: Progress) -> Iterator[str]:
     for sentence in sentences:
         yield sentence
         progress.update()
-
-
-def train(
-    sentences: Iterator[str],
-    size: int,
-    normalization: Normalization = ALBERT_NORMALIZATION,
-    language: str = ENGLISH,
-) -> Vocabulary:
-    """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
-
-    Args:
-        sentences: what to train on.
-        size: number of pieces.
-        normalization: how the sentences were normalised. The model records it.
-        language: codes of their languages, separated by commas. The model records them unless it is English.
-
-    Raises:
-        UserError: the text has too few different pieces for `size`, or too many characters.
-    """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=size,
-            character_coverage=CHARACTER_COVERAGE,
-            normalization_rule_name="identity",  # the sentences are normalised already
-            pad_id=0,
-            unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
-            pad_piece=SPECIAL_PIECES[0],
-            unk_piece=SPECIAL_PIECES[1],
-            control_symbols=list(SPECIAL_PIECES[2:]),
-            user_defined_symbols=list(USER_SYMBOLS),
-            byte_fallback=False,
-            max_sentence_length=MAX_SENTENCE_BYTES,
-            num_threads=TRAINING_THREADS,
-            minloglevel=3,
-        )
-    except (RuntimeError, OSError) as error:
-        raise _explained(str(error), size) from error
-    if normalization == ALBERT_NORMALIZATION and language == ENGLISH:
-        return Vocabulary(model.getvalue())
-    proto = model_proto.ModelProto.FromString(model.getvalue())
-    proto.normalizer_spec.name = normalization.name
-    if language != ENGLISH:
-        proto.trainer_spec.accept_language.extend(language.split(","))
-    return Vocabulary(proto.SerializeToString(deterministic=True))
-
-
-def _explained(message: str, size: int) -> Exception:
-    """Explains SentencePiece's error message in terms of this command's flags."""
-    if found := re.search(r"Vocabulary size too high .*?<= (\d+)", message):
-        return UserError(
-            f"--size {size} is more than this text has pieces for; use --size {found[1]} or less, or more text"
-        )
-    if found := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
-        return UserError(f"--size {size} is less than the characters of this text need; use --size {found[2]} or more")
-    return UserError(f"SentencePiece cannot train on this text ({message}); give it more text or a smaller --size")

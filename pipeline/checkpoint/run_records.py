@@ -48,6 +48,7 @@ class _Settings:
     device: str | None = None
     seed: Count | None = None
     deepspeed: dict[str, Any] | None = None
+    command: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class FinetuneRecord(_Settings):
     random_weights: bool | None = None
     data_directory: str | None = None
     data_on_hub: bool | None = None
+    pretraining: PretrainRecord | None = None
     hyperparameters: dict[str, Any] | None = None
 
 
@@ -103,6 +105,11 @@ class MetricsRecord:
     interval_tokens: Finite | None = None
     predictions: Finite | None = None
     loss: Finite | None = None
+    grad_norm: Finite | None = None
+    weights_checksum: str | None = None
+    moments_checksum: str | None = None
+    batch_checksum: str | None = None
+    layout: str | None = None
     pairs: Finite | None = None
     mlm_loss: Finite | None = None
     mlm_unigram_entropy: Finite | None = None

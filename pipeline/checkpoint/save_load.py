@@ -49,6 +49,7 @@ def save(
     *,
     keep: int = 5,
     score: float | None = None,
+    undo_step: int | None = None,
 ) -> Path:
     """Writes the checkpoint of the engine's present step and deletes old ones. Collective.
 
@@ -57,6 +58,7 @@ def save(
         client_state: the caller's own JSON values; `load_latest` returns them.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than this one are deleted.
         score: higher is better; the checkpoint with the best score remains as well.
+        undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
     Returns:
         The checkpoint's path.
     Raises:
@@ -100,12 +102,12 @@ def save(
     if rank == 0:
         # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
         with contextlib.suppress(OSError):
-            retention.prune(directory, keep, tag)
+            retention.prune(directory, keep, tag, undo_step)
     return tag
 
 
 def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
-    """Sets the engine to the newest complete checkpoint. Collective; before the first step.
+    """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
     other settings are those of the engine.
@@ -129,17 +131,37 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
             faults.append(f"{name} is damaged ({error})")
             continue
         _tell_lost(directory, name, faults, tell)
-        groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-        for line in engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups):
-            tell(line)
-        client_state: dict[str, Any] = checkpoint.state["client_state"]
-        return client_state
+        return _restore(engine, checkpoint, tell)
     if names:
         raise UserError(
             f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "
             "restore one, or remove the directory to start from the beginning"
         )
     return None
+
+
+def load(engine: Engine, tag: Path) -> dict[str, Any]:
+    """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
+
+    Returns:
+        The caller's state as given to `save`.
+    Raises:
+        UserError: the checkpoint is damaged, or of another model.
+    """
+    try:
+        checkpoint = _load_tensors(engine, tag)
+    except DamagedCheckpoint as error:
+        raise UserError(f"{tag} is damaged ({error}); restore it") from None
+    return _restore(engine, checkpoint, _ignore)
+
+
+def _restore(engine: Engine, checkpoint: VerifiedCheckpoint, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
+    groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
+    for line in engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups):
+        tell(line)
+    client_state: dict[str, Any] = checkpoint.state["client_state"]
+    return client_state
 
 
 def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:

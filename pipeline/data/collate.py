@@ -16,7 +16,7 @@ from data_prep.text.vocabulary import MASK_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import masking, rng
 from pipeline.data.masking import MaskingSettings, Span
-from pipeline.data.row_layout import blank_rows, lay_out
+from pipeline.data.row_layout import Layout, blank_rows, lay_out
 
 FIRST_ORDINARY_ID = MASK_ID + 1
 
@@ -77,21 +77,21 @@ class Collator:
 
     def read(self, epochs: Sequence[int], rows: Sequence[int]) -> Batch:
         """The batch of the given rows, each with the draws of its epoch; a negative row number gives an empty row."""
-        batch = blank(len(rows), self.shape)
-        for index, (epoch, row) in enumerate(zip(epochs, rows)):
-            if row >= 0:
-                self._fill(batch, index, int(epoch), int(row))
-        return batch
+        return self._draw(epochs, rows)[0]
 
     def spans(self, epoch: int, row: int) -> list[Span]:
         """The n-grams of one row that are predicted."""
-        return self._fill(blank(1, self.shape), 0, epoch, row)
+        return self._draw([epoch], [row])[1]
 
-    def _fill(self, batch: Batch, index: int, epoch: int, row_number: int) -> list[Span]:
-        """Draws row `row_number` and writes it into row `index` of the batch. Returns the n-grams to predict."""
-        pairs, labels = self._arrange(self.shards.row(row_number), epoch, row_number)
-        segments = _write_pairs(batch, index, pairs, labels)
-        return self._mask(batch, index, segments, epoch, row_number)
+    def _draw(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, list[Span]]:
+        """Draws rows. Returns their batch, and the n-grams to predict as places among its tokens."""
+        batch = blank(len(rows), self.shape)
+        drawn = [(int(epoch), int(row)) for epoch, row in zip(epochs, rows)]
+        arranged = [self._arrange(self.shards.row(row), epoch, row) if row >= 0 else ([], []) for epoch, row in drawn]
+        layout = lay_out(batch, [[(a, b if len(b) else None) for a, b in pairs] for pairs, _ in arranged])
+        batch.cls_positions[layout.row, layout.number] = layout.start
+        batch.sentence_labels[layout.row, layout.number] = [label for _, labels in arranged for label in labels]
+        return batch, self._mask(batch, layout, drawn)
 
     def _arrange(self, row: ShardRow, epoch: int, row_number: int) -> tuple[list[tuple[Segment, Segment]], list[int]]:
         """First and second segment of every pair, arranged for the objective, and the pair's label."""
@@ -146,28 +146,46 @@ class Collator:
                         return best
         return best
 
-    def _mask(self, batch: Batch, index: int, segments: NDArray[np.int64], epoch: int, row_number: int) -> list[Span]:
-        """Draws the predictions of row `index`; writes `masked_positions`, `masked_labels` and the new `input_ids`.
+    def _mask(self, batch: Batch, layout: Layout, drawn: Sequence[tuple[int, int]]) -> list[Span]:
+        """Draws the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.
 
+        Args:
+            layout: the tokens of the batch.
+            drawn: epoch and number of each row.
         Returns:
-            The n-grams to predict.
+            The n-grams to predict, as places among the tokens of `layout`.
         """
-        ids = batch.input_ids[index]
-        predictions = self.shape.predictions
-        words = masking.find_words(ids, segments, self.continues_word)
-        # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
-        uniforms = rng.random_uniforms(self.seed, rng.Purpose.MASK, epoch, row_number, 2 * (len(ids) + predictions))
-        length = int(np.count_nonzero(batch.sequence_ids[index] >= 0))
-        budget = min(predictions, self.masking.max_predictions(length))
-        spans = masking.choose_spans(words, budget, uniforms[: 2 * len(words.starts)], self.masking)
-        chosen = masking.positions(spans)
-        count = len(chosen)
-        labels = ids[chosen]
-        batch.masked_positions[index, :count] = chosen
-        batch.masked_labels[index, :count] = labels
-        ids[chosen] = masking.corrupt(
+        length, predictions = self.shape.sequence_length, self.shape.predictions
+        ids = batch.input_ids.reshape(-1)[layout.places]  # (F,)
+        words = masking.find_words(ids, layout.segments, self.continues_word)
+        ends = np.searchsorted(layout.places, length * np.arange(1, len(drawn) + 1))  # (B,) where rows end among F
+        word_ends = np.searchsorted(words.starts, ends).tolist()
+        spans: list[Span] = []
+        uniforms = []  # those that replace tokens, for each row (2, K)
+        start = word = 0
+        for (epoch, row), end, word_end in zip(drawn, ends.tolist(), word_ends):
+            if end == start:
+                uniforms.append(np.empty((2, 0)))
+                continue
+            # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
+            numbers = rng.random_uniforms(self.seed, rng.Purpose.MASK, epoch, row, 2 * (length + predictions))
+            budget = min(predictions, self.masking.max_predictions(end - start))
+            of_row = masking.Words(*(column[word:word_end] for column in words))
+            chosen = masking.choose_spans(of_row, budget, numbers[: 2 * (word_end - word)], self.masking)
+            count = sum(span.tokens for span in chosen)
+            uniforms.append(numbers[2 * length : 2 * (length + count)].reshape(2, count))
+            spans += chosen
+            start, word = end, word_end
+        at = masking.positions(spans)  # (K,) ascending
+        labels, places = ids[at], layout.places[at]
+        counts = np.array([of_row.shape[1] for of_row in uniforms], dtype=np.int64)  # (B,)
+        rows = np.repeat(np.arange(len(drawn)), counts)  # (K,)
+        column = np.arange(len(at)) - (np.cumsum(counts) - counts)[rows]
+        batch.masked_positions[rows, column] = places - length * rows
+        batch.masked_labels[rows, column] = labels
+        batch.input_ids.reshape(-1)[places] = masking.corrupt(
             labels,
-            uniforms[2 * len(ids) :][: 2 * count],
+            np.concatenate(uniforms, axis=1).reshape(-1),
             MASK_ID,
             FIRST_ORDINARY_ID,
             len(self.continues_word),
@@ -196,27 +214,6 @@ def blank(rows: int, shape: BatchShape) -> Batch:
         cls_positions=np.zeros((rows, shape.pairs), dtype=np.int64),
         sentence_labels=np.full((rows, shape.pairs), IGNORED_LABEL, dtype=np.int64),
     )
-
-
-def _write_pairs(
-    batch: Batch, index: int, pairs: Sequence[tuple[Segment, Segment]], labels: Sequence[int]
-) -> NDArray[np.int64]:
-    """Lays out the pairs one after another in row `index`; an empty second segment means that there is no B.
-
-    Returns:
-        (S,) number of each token's segment, ascending; -1 on [CLS], [SEP] and padding.
-    """
-    segments = np.full(batch.input_ids.shape[1], -1, dtype=np.int64)
-    start = 0
-    for number, ((a, b), label) in enumerate(zip(pairs, labels)):
-        end = lay_out(batch, index, start, number, a, b if len(b) else None)
-        middle = start + 1 + len(a)  # the first [SEP]
-        segments[start + 1 : middle] = 2 * number
-        segments[middle + 1 : end - 1] = 2 * number + 1
-        batch.cls_positions[index, number] = start
-        batch.sentence_labels[index, number] = label
-        start = end
-    return segments
 
 
 def evaluation_batches(collator: Collator, world_size: int, micro_batch_size: int, limit: int | None = None) -> int:

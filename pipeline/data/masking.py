@@ -111,35 +111,43 @@ def choose_spans(words: Words, budget: int, uniforms: NDArray[np.float64], setti
     """
     count = len(words.starts)
     order = np.argsort(uniforms[:count], kind="stable").tolist()
-    lengths_drawn = (np.searchsorted(settings.ngram_cdf, uniforms[count : 2 * count], side="right") + 1).tolist()
-    starts, lengths, segments = words.starts.tolist(), words.lengths.tolist(), words.segments.tolist()
+    # At most every word is drawn, one by one; the budget is at least a token for each.
+    lengths_drawn = uniforms[count : count + min(count, budget) + 1]
+    lengths_drawn = (np.searchsorted(settings.ngram_cdf, lengths_drawn, side="right") + 1).tolist()
+    # A view gives single elements as fast as a list, and needs no copy of all.
+    starts, segments, ends = words.starts.data, words.segments.data, (words.starts + words.lengths).data
     taken = bytearray(count)
     spans: list[Span] = []
     # The second pass adds single words. It only finds work in rows that are too short for the lengths drawn.
-    for first, single in [(first, False) for first in order] + [(first, True) for first in order]:
-        if budget <= 0:
-            break
-        drawn = 1 if single else lengths_drawn[len(spans)]
-        last = first + drawn - 1
-        if last >= count or segments[last] != segments[first] or any(taken[first : last + 1]):
-            continue
-        tokens = sum(lengths[first : last + 1])
-        while tokens > budget:
-            tokens -= lengths[last]
-            last -= 1
-        if last < first:
-            continue
-        taken[first : last + 1] = b"\1" * (last + 1 - first)
-        spans.append(Span(starts[first], tokens, last + 1 - first, drawn))
-        budget -= tokens
+    for single in (False, True):
+        for first in order:
+            if budget <= 0:
+                break
+            if taken[first]:
+                continue
+            drawn = 1 if single else lengths_drawn[len(spans)]
+            behind = first + drawn
+            if behind > count or segments[behind - 1] != segments[first] or 1 in taken[first:behind]:
+                continue
+            start = starts[first]
+            while behind > first and ends[behind - 1] - start > budget:
+                behind -= 1
+            if behind == first:
+                continue
+            tokens, number = ends[behind - 1] - start, behind - first
+            taken[first:behind] = b"\1" * number
+            spans.append(Span(start, tokens, number, drawn))
+            budget -= tokens
     return sorted(spans)
 
 
 def positions(spans: Sequence[Span]) -> NDArray[np.int64]:
     """The positions of all tokens of `spans`, (K,), in their order."""
     # Words of one segment are contiguous, so a span is a run of positions.
-    runs = [np.arange(span.start, span.start + span.tokens, dtype=np.int64) for span in spans]
-    return np.concatenate([np.empty(0, dtype=np.int64), *runs])
+    starts = np.array([span.start for span in spans], dtype=np.int64)
+    tokens = np.array([span.tokens for span in spans], dtype=np.int64)
+    ends = np.cumsum(tokens)
+    return np.repeat(starts - ends + tokens, tokens) + np.arange(tokens.sum())
 
 
 def corrupt(

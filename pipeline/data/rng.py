@@ -5,6 +5,7 @@ fix its stream. Only its raw 64-bit output is used: numpy guarantees that this d
 """
 
 import enum
+import threading
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +21,28 @@ class Purpose(enum.IntEnum):
     CORPUS = 5
 
 
+class _OfThread(threading.local):
+    """The generator of each thread. Batches are made by several."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.Philox(0)
+
+
+_of_thread = _OfThread()
+
+
 def random_uint64(seed: int, purpose: Purpose, epoch: int, index: int, count: int) -> NDArray[np.uint64]:
     """The first `count` 64-bit numbers of the stream (seed, purpose, epoch, index): uint64 (count,)."""
-    generator = np.random.Philox(
-        key=np.array([seed, purpose], dtype=np.uint64),
-        counter=np.array([0, 0, epoch, index], dtype=np.uint64),
-    )
+    # A new generator would first read the system's entropy, which takes longer than the numbers.
+    generator = _of_thread.generator
+    generator.state = {
+        "bit_generator": "Philox",
+        "state": {"counter": np.array([0, 0, epoch, index], np.uint64), "key": np.array([seed, purpose], np.uint64)},
+        "buffer": np.zeros(4, np.uint64),
+        "buffer_pos": 4,  # nothing is left in the buffer
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
     return generator.random_raw(count)
 
 

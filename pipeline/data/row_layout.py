@@ -3,6 +3,7 @@
 The sequences of a row do not see each other: positions start again at each [CLS], and `sequence_ids` tell them apart.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -51,22 +52,51 @@ def sequence_length(first: Tokens, second: Tokens | None) -> int:
     return len(first) + 2 if second is None else len(first) + len(second) + 3
 
 
-def lay_out(rows: RowFields, row: int, start: int, number: int, first: Tokens, second: Tokens | None) -> int:
-    """Writes [CLS] first [SEP] second [SEP] into row `row`, or [CLS] first [SEP] without a second segment.
+class Layout(NamedTuple):
+    """Where N sequences stand in B rows of S positions: F tokens in all, special ones included, row after row."""
+
+    row: NDArray[np.int64]  # (N,) the sequence's row
+    number: NDArray[np.int64]  # (N,) of the sequence in its row
+    start: NDArray[np.int64]  # (N,) position of its [CLS] in the row
+    lengths: NDArray[np.int64]  # (N,) its tokens
+    places: NDArray[np.int64]  # (F,) each token's index in the B x S positions, ascending
+    segments: NDArray[np.int64]  # (F,) number of the token's segment, ascending; -1 on [CLS] and [SEP]
+
+
+def lay_out(rows: RowFields, sequences: Sequence[Sequence[tuple[Tokens, Tokens | None]]]) -> Layout:
+    """Writes sequences into blank rows, each [CLS] first [SEP] second [SEP], or [CLS] first [SEP] without a second.
 
     Args:
-        start: position of the [CLS].
-        number: of the sequence in its row.
-    Returns:
-        The position behind the last [SEP].
+        rows: of `blank_rows`, B of them.
+        sequences: for each row its sequences, which stand in it one after another.
     """
-    ids = rows.input_ids[row]
-    end = start + sequence_length(first, second)
-    middle = start + 1 + len(first)  # the first [SEP]
-    ids[start], ids[start + 1 : middle], ids[middle] = CLS_ID, first, SEP_ID
-    if second is not None:
-        ids[middle + 1 : end - 1], ids[end - 1] = second, SEP_ID
-        rows.token_type_ids[row, middle + 1 : end] = 1
-    rows.position_ids[row, start:end] = np.arange(end - start)
-    rows.sequence_ids[row, start:end] = number
-    return end
+    flat = [sequence for row in sequences for sequence in row]
+    texts = [text for pair in flat for text in pair if text is not None]
+    per_row = np.array([len(row) for row in sequences], dtype=np.int64)
+    row = np.repeat(np.arange(len(per_row)), per_row)  # (N,)
+    first_of_row = (np.cumsum(per_row) - per_row)[row]  # (N,) number of the row's first sequence
+    number = np.arange(len(flat)) - first_of_row
+    middles = np.array([len(first) + 1 for first, _ in flat], dtype=np.int64)  # (N,) the first [SEP], from [CLS]
+    lengths = np.array([sequence_length(*pair) for pair in flat], dtype=np.int64)  # (N,)
+    ends = np.cumsum(lengths)
+    begins = ends - lengths  # (N,) where each sequence begins among the F tokens
+    start = begins - begins[first_of_row]
+
+    within = np.arange(lengths.sum()) - np.repeat(begins, lengths)  # (F,) position from [CLS]
+    in_second = within > np.repeat(middles, lengths)  # (F,) the last [SEP] as well
+    ordinary = np.ones(len(within), dtype=np.bool_)  # (F,)
+    ordinary[begins] = ordinary[begins + middles] = ordinary[ends - 1] = False
+    ids = np.full(len(within), SEP_ID, dtype=np.int64)
+    ids[begins] = CLS_ID
+    ids[ordinary] = np.concatenate(texts) if texts else 0
+
+    places = np.repeat(row * rows.input_ids.shape[1] + start, lengths) + within  # (F,)
+    for field, values in (
+        (rows.input_ids, ids),
+        (rows.token_type_ids, in_second),
+        (rows.position_ids, within),
+        (rows.sequence_ids, np.repeat(number, lengths)),
+    ):
+        field.reshape(-1)[places] = values
+    segments = np.where(ordinary, np.repeat(2 * np.arange(len(flat)), lengths) + in_second, -1)
+    return Layout(row, number, start, lengths, places, segments)

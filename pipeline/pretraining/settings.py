@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from common.command_line import Parser
 from common.errors import UserError
@@ -32,10 +32,10 @@ from pipeline.pretraining.earlier_start import (
 )
 from pipeline.pretraining.masking_flags import add_masking_flags, resolve_masking
 from pipeline.pretraining.run_length import lengths_of
-from pipeline.training import schedule
-from pipeline.training.flags import Defaults, add_run_arguments, check_writable, positive
+from pipeline.training import recorded_command, schedule
+from pipeline.training.flags import Defaults, add_run_arguments, positive
 from pipeline.training.schedule import Length, Schedule
-from pipeline.training.settings import EARLIER_MODEL, RunSettings
+from pipeline.training.settings import EARLIER_MODEL, OnDivergence, RunSettings
 
 EARLIER_DEFAULTS: dict[str, Any] = {
     "masking": dataclasses.asdict(MaskingSettings()),
@@ -62,6 +62,7 @@ class PretrainSettings(RunSettings):
         lengths: of the run, each from its step on; `steps` is the last one.
         earlier_steps: the length before this start; None for a new run.
         corpora: what the training shards were made from, for the model card.
+        command: the words of the command line, see `recorded_command`.
     """
 
     data: tuple[Path, ...]
@@ -75,6 +76,7 @@ class PretrainSettings(RunSettings):
     lengths: tuple[Length, ...]
     earlier_steps: int | None
     corpora: tuple[CorpusRecord, ...] = ()
+    command: tuple[str, ...] = ()
 
     @property
     def changes_length(self) -> bool:
@@ -119,9 +121,12 @@ class PretrainSettings(RunSettings):
             **({} if self.initial is None else self.initial.record()),
             "data_directories": [str(directory) for directory in self.data],
             "eval_data_directories": [str(directory) for directory in self.eval_data],
+            recorded_command.KEY: self.command,
             **self.execution_dict(),
             "save_interval": self.save_interval,
             "eval_interval": self.eval_interval,
+            "on_divergence": self.on_divergence,
+            "max_rollbacks": self.max_rollbacks,
         }
 
 
@@ -191,6 +196,20 @@ def parser() -> Parser:
         help="evaluate on the rows of N batches, spread evenly over each held-out directory (default: on all rows)",
     )
     p.add_argument(
+        "--on-divergence",
+        choices=get_args(OnDivergence),
+        default="warn",
+        help="after a spike of the loss: print a line, end the run, or go back to a checkpoint before it and pass over "
+        "its batches (default: warn)",
+    )
+    p.add_argument(
+        "--max-rollbacks",
+        type=positive,
+        default=PretrainSettings.max_rollbacks,
+        metavar="N",
+        help=f"end the run at the next spike after N rollbacks (default: {PretrainSettings.max_rollbacks})",
+    )
+    p.add_argument(
         "--attention",
         choices=ATTENTION_KERNELS,
         default="auto",
@@ -225,7 +244,6 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
     check_sizes(directories, sets, corpus_weights, engine.train_batch_size)
     check_vocabulary_and_length(directories, sets, args.eval_data)
     check_held_out(directories, sets, args.eval_data)
-    check_writable(args.output)
     lengths = lengths_of(earlier, args.steps, engine.train_batch_size, args.max_hours)
     settings = PretrainSettings(
         model=model,
@@ -254,8 +272,12 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         host_timeout=args.host_timeout,
         track=tuple(dict.fromkeys(args.track)),
         all_curves=args.all_curves,
+        on_divergence=args.on_divergence,
+        max_rollbacks=args.max_rollbacks,
         hang_timeout=args.hang_timeout,
+        check_interval=args.check_interval,
         corpora=describe_corpora(directories, sets, corpus_weights),
+        command=recorded_command.words_of(args, parser()),
     )
     if earlier is not None:
         check_data(earlier, directories, json.loads(json.dumps(settings.identity()["data"])))

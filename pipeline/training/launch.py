@@ -2,13 +2,13 @@
 
     find_rank -> Rendezvous.agree(prepare) -> Liveness(work) -> exit status
 
-A command such as `pipeline.pretrain` consists of `prepare`, which checks the command line, and `work`.
+A command such as `pipeline.pretrain` consists of `prepare`, which checks the command line, and `run`, which works.
 """
 
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
@@ -47,7 +47,38 @@ class Checked(Protocol):
         ...
 
 
+A = TypeVar("A", contravariant=True)
 C = TypeVar("C", bound=Checked)
+
+
+class Command(Protocol[A, C]):
+    """The module of a command."""
+
+    def prepare(self, args: A, world_size: int, /) -> C:
+        """Checks the parsed command line for a number of ranks. It writes nothing; a mistake is a UserError."""
+        ...
+
+    def run(self, prepared: C, /) -> int:
+        """Does the work and returns the exit status. A mistake is a UserError."""
+        ...
+
+
+def start(argv: Sequence[str] | None, parse: Callable[[Sequence[str]], A], load: Callable[[], Command[A, C]]) -> int:
+    """Runs a command line on this rank and returns the exit status. Every rank of the job must call it.
+
+    Args:
+        argv: words of the command line; None for those of this process.
+        parse: reads them.
+        load: imports the command's module and with it DeepSpeed. A mistake that `parse` finds shows without waiting
+            for that.
+    """
+    words = sys.argv[1:] if argv is None else argv
+
+    def prepare(world_size: int) -> C:
+        args = parse(words)
+        return load().prepare(args, world_size)
+
+    return run(prepare, lambda prepared: load().run(prepared))
 
 
 def run(prepare: Callable[[int], C], work: Callable[[C], int]) -> int:

@@ -4,12 +4,14 @@ import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.engine.config import EngineConfig
 from pipeline.training import schedule
 from pipeline.training.schedule import Schedule
+
+OnDivergence = Literal["warn", "stop", "rollback"]
 
 EARLIER_MODEL: dict[str, Any] = {"embedding_initializer_range": None, "initial_attention": "random"}
 """Values of these fields of `model` in runs whose `settings.json` was written before the fields existed."""
@@ -33,9 +35,12 @@ class RunSettings(ABC):
         max_hours: wall-clock limit over all starts of the run; None for no limit.
         host_timeout: seconds without an answer after which a host counts as lost.
         hang_timeout: seconds without progress after which a rank counts as hanging, at least; 0 for never.
+        check_interval: steps from one comparison of the ranks' weights to the next; 0 for at saves only.
         patience: stop after this many steps without a better evaluation; None disables.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
         track: trackers that get the curves, beside those of the DeepSpeed JSON (`pipeline.tracking.choice`).
+        on_divergence: what happens after a spike of the loss; None to look for none.
+        max_rollbacks: how often the run may go back to a checkpoint because of a spike.
         all_curves: whether every number becomes a curve, and not only those that make a useful chart.
 
     Raises:
@@ -55,10 +60,13 @@ class RunSettings(ABC):
     max_hours: float | None
     host_timeout: float
     hang_timeout: float = 60.0
+    check_interval: int = 1
     patience: int | None = None
     kept_checkpoints: int = 5
     track: tuple[str, ...] = ()
     all_curves: bool = False
+    on_divergence: OnDivergence | None = None
+    max_rollbacks: int = 3
 
     def __post_init__(self) -> None:
         self.schedule()

@@ -13,6 +13,7 @@ from pipeline.checkpoint import save_load
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
+from pipeline.data.sampler import batch_of_step
 from pipeline.distributed import collective_times
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
@@ -20,9 +21,11 @@ from pipeline.distributed.hangs import progress
 from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import Engine
-from pipeline.training import divergence
 from pipeline.training.deadline import SLOWEST_SAVE, Deadline, schedule_step
-from pipeline.training.divergence import NonFiniteLossCounter, TrainingFailed
+from pipeline.training.divergence import non_finite, rollback
+from pipeline.training.divergence.non_finite import NonFiniteLossCounter, TrainingFailed
+from pipeline.training.divergence.rollback import Rollback
+from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
 from pipeline.training.reporting.clock import Clock
 from pipeline.training.reporting.console import Console, evaluation_line
@@ -31,6 +34,7 @@ from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.reporting.stragglers import Stragglers
 from pipeline.training.reporting.throughput import Throughput, peak_memory_gb
 from pipeline.training.settings import RunSettings
+from pipeline.training.silent_errors import SilentErrorCheck
 from pipeline.training.state import TrainState
 from pipeline.training.training_task import TrainingTask
 
@@ -57,6 +61,7 @@ class Trainer:
         signals: stop-signal handlers; signals received before training count.
         throughput: computes speeds; None leaves out TFLOP/s.
         hosts: host name of each rank, on rank 0.
+        rollbacks: that the run has made.
     """
 
     settings: RunSettings
@@ -68,6 +73,7 @@ class Trainer:
     signals: StopSignals
     throughput: Throughput | None = None
     hosts: Sequence[str] = ()
+    rollbacks: Sequence[Rollback] = ()
 
     def __post_init__(self) -> None:
         settings, state, is_rank_0 = self.settings, self.state, self.control.rank == 0
@@ -79,6 +85,8 @@ class Trainer:
         self.progress = progress.of_this_process()
         self.progress.took_save(saved_bytes / SLOWEST_SAVE)
         self.loss_counter = NonFiniteLossCounter(self.engine.device)
+        self.spikes = SpikeWatch(settings, self.engine.device, state.spikes, len(self.rollbacks))
+        self.passed_over = rollback.passed_over(self.rollbacks)
         self.meter = Meter(self.task.sums_kind, self.engine.device)
         if state.meter is not None:
             self.meter.load(state.meter)  # on all ranks, so that all of them refuse sums that do not fit
@@ -88,6 +96,8 @@ class Trainer:
         self._pace = EvaluationPace(self.control, self.signals)
         self._collective_times = collective_times.of_this_process()
         self._stragglers = Stragglers(self.control.rank, self.control.world_size, self.hosts)
+        batches = state.batches if is_rank_0 else 0
+        self._silent_errors = SilentErrorCheck(self.control, self.engine, settings, self.hosts, batches)
         self._throughput = self.throughput or Throughput(None, self.control.world_size, None)
         self._overflow_explained = self.engine.skipped_steps > 0
         self._saved_step = state.step or None  # a resumed run starts at a checkpoint
@@ -100,11 +110,16 @@ class Trainer:
             None if the final step was completed and saved. Otherwise the number of the signal that ended training
             early, after a save.
         Raises:
-            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, or the last save failed.
+            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed, or the
+                run must end at a spike of the loss.
+            SpikeFound: the run should go back to a checkpoint before a spike.
+            SilentError: a rank holds wrong weights.
         """
         settings, state, task = self.settings, self.state, self.task
         if state.finished:
             return None
+        if settings.on_divergence == "rollback" and state.step == 0:
+            self._save(must_succeed=True)  # a spike may come before any other save
         if task.evaluates:
             with self.progress.during("evaluation"):
                 self._try_evaluation()
@@ -114,7 +129,7 @@ class Trainer:
                 stop_signal = self._after_step(state.evaluation_due == "last", evaluate=True, save=True)
                 if stop_signal is not None or state.finished:
                     return stop_signal
-            for micro_batches in self._fetched(prefetch(task.steps(state.step))):
+            for micro_batches in self._fetched(prefetch(task.steps(self._batches()))):
                 began = time.perf_counter()
                 agreed = self._agree(micro_batches)
                 if agreed.stop_signal is not None:
@@ -128,7 +143,7 @@ class Trainer:
                 self.deadline.took("step", time.perf_counter() - began)
                 self.progress.took_step(time.perf_counter() - began)
 
-                if state.step % settings.log_interval == 0 or last:
+                if self._is_logged(state.step) or last:
                     self._report(rate, last)
                 self.bar.update(1)
                 evaluate = task.evaluates and (state.step % settings.eval_interval == 0 or last)
@@ -159,6 +174,10 @@ class Trainer:
         if save or last:
             self._save(must_succeed=last)
         return None
+
+    def _batches(self) -> Iterator[int]:
+        """The number of the global batch of each step to come."""
+        return (batch_of_step(step, self.passed_over) for step in range(self.state.step, self.settings.steps))
 
     def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         """Waits for the micro-batches of each step."""
@@ -196,6 +215,15 @@ class Trainer:
         engine_step.set_learning_rate(self.engine, rate)
         return rate
 
+    def _is_logged(self, step: int) -> bool:
+        """Whether a record is due after `step`."""
+        return step % self.settings.log_interval == 0
+
+    def _is_checked(self, step: int) -> bool:
+        """Whether the record of `step` comes with a comparison of the ranks' weights."""
+        every = self.settings.check_interval
+        return every > 0 and self._is_logged(step) and step % every < self.settings.log_interval
+
     def _step(self, micro_batches: Sequence[Any], label_counts: Any) -> None:
         """Makes one optimizer step; DeepSpeed updates the weights in the last of its micro-steps."""
         torch.manual_seed(dropout_seed(self.settings.seed, self.state.step, self.control.rank))
@@ -203,6 +231,7 @@ class Trainer:
         for number, batch in enumerate(micro_batches, 1):
             self.progress.enter("forward", number)
             tensors = to_device(batch, self.engine.device)
+            self._silent_errors.add_batch(tensors)
             output = self.engine(**tensors)
             loss = self.task.loss(output, label_counts, micro_batches_per_step)  # ()
             self.progress.enter("backward", number)
@@ -211,7 +240,9 @@ class Trainer:
             self._update()
             self.meter.add(self.task.sums(output, tensors))
             self.loss_counter.add(loss)
+            self.spikes.add(loss)
         self.loss_counter.end_step()
+        self.spikes.end_step(engine_step.gradient_norm_on_device(self.engine))
 
     def _update(self) -> None:
         try:
@@ -219,21 +250,30 @@ class Trainer:
         except engine_step.LossScaleAtFloor as error:
             raise TrainingFailed(
                 f"gradients overflow at step {self.state.step} with the fp16 loss scale at its floor, "
-                f"{error.loss_scale:g}; {divergence.REMEDY}"
+                f"{error.loss_scale:g}; {non_finite.REMEDY}"
             ) from None
 
-    def _last_loss_is_finite(self) -> bool:
-        """Whether the loss of the last step was finite on every rank. Waits for the device; collective.
+    def _check_losses(self) -> bool:
+        """Whether the loss of the last step was finite on every rank; looks for a spike in the steps since the last
+        call. Waits for the device; collective.
 
         Raises:
-            TrainingFailed: the loss has been non-finite for too many consecutive steps.
+            TrainingFailed: the loss has been non-finite for too many consecutive steps, or the run must end at a spike.
+            SpikeFound: the run should go back to a checkpoint before a spike.
         """
         steps = self.loss_counter.consecutive_steps()
-        ranks_now, ranks_too_long = self.control.sum([steps > 0, steps >= divergence.NON_FINITE_STEPS])
+        (ranks_now, ranks_too_long), losses, norms = sum_over_ranks(
+            self.control,
+            [steps > 0, steps >= non_finite.NON_FINITE_STEPS],
+            *self.spikes.take(self.control.rank == 0),
+        )
+        for spike in self.spikes.judge(self.state.step, losses, norms):
+            self.bar.say(f"warning: {spike}")
+            self.metrics_log.log(spike.last_step, spike._asdict(), "spike")
         if ranks_too_long:
             raise TrainingFailed(
-                f"the loss has been infinite or no number for {divergence.NON_FINITE_STEPS} steps or more at step "
-                f"{self.state.step}, on {ranks_too_long:.0f} of {self.control.world_size} ranks; {divergence.REMEDY}"
+                f"the loss has been infinite or no number for {non_finite.NON_FINITE_STEPS} steps or more at step "
+                f"{self.state.step}, on {ranks_too_long:.0f} of {self.control.world_size} ranks; {non_finite.REMEDY}"
             )
         return not ranks_now
 
@@ -241,13 +281,15 @@ class Trainer:
         """Logs the metrics of the steps since the last report. Apart from evaluations and saves, only this waits for
         the device."""
         self.progress.enter("logging")
-        self._last_loss_is_finite()
+        self._check_losses()
         (totals,) = sum_over_ranks(self.control, self.meter.totals())
         self.meter.reset()
         lap = self.clock.lap()
         self.state.tokens += int(totals.tokens)
         samples = self.state.step * self.settings.engine.train_batch_size
-        metrics = self.task.summarise(totals) | self.task.data_progress(samples)
+        passed_over = batch_of_step(self.state.step - 1, self.passed_over) - (self.state.step - 1)
+        behind = samples + passed_over * self.settings.engine.train_batch_size
+        metrics = self.task.summarise(totals) | self.task.data_progress(behind)
         metrics |= {
             "samples": samples,
             "tokens": self.state.tokens,
@@ -262,17 +304,23 @@ class Trainer:
         }
         if (ratios := engine_step.trust_ratios(self.engine)) is not None:
             metrics["trust_ratios"] = ratios
+        if passed_over:
+            metrics["batches_passed_over"] = passed_over
+        if self._is_checked(self.state.step):
+            metrics |= self._silent_errors.compare(self.state.step)
+            self._silent_errors.forget_batches()
         self.metrics_log.log(self.state.step, metrics)
         hours = self.settings.max_hours
         seconds_left = math.inf if hours is None else max(0.0, 3600 * hours - metrics["seconds"])
         if (line := self.console.training_line(self.state.step, metrics, last, seconds_left)) is not None:
             self.bar.say(line)
-        if line := self._stragglers.line(metrics):
-            self.bar.say(line)
+        for line in (self._stragglers.line(metrics), self._silent_errors.cost(lap.seconds)):
+            if line:
+                self.bar.say(line)
         if metrics["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             skipped, scale = metrics["overflow_steps"], metrics["loss_scale"]
-            self.bar.say(divergence.explain_overflow(skipped, self.state.step, scale))
+            self.bar.say(non_finite.explain_overflow(skipped, self.state.step, scale))
 
     def _try_evaluation(self) -> None:
         """Evaluates on a few batches, so that a broken evaluation shows before the first step."""
@@ -320,18 +368,22 @@ class Trainer:
         step = self.state.step
         self.progress.enter("save")
         self._collective_times.leave_out()
-        if not self._last_loss_is_finite():
+        if not self._check_losses():
             if must_succeed:
-                raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {divergence.REMEDY}")
+                raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {non_finite.REMEDY}")
             self.bar.say(f"no checkpoint of step {step}: its loss is infinite or no number")
             return
+        self._silent_errors.compare(step)
+        self.state.batches = self._silent_errors.batches
         began = time.perf_counter()
         self.state.seconds = self.clock.seconds()
         self.state.meter = self.control.sum(self.meter.totals())
+        self.state.spikes = self.spikes.state
         directory, keep = self.settings.output / "checkpoints", self.settings.kept_checkpoints
         with self.clock.paused():
             try:
-                save_load.save(self.engine, directory, asdict(self.state), keep=keep, score=self._scores.get(step))
+                score, undo_step = self._scores.get(step), self.spikes.undo_step(step)
+                save_load.save(self.engine, directory, asdict(self.state), keep=keep, score=score, undo_step=undo_step)
             except save_load.SaveFailed as error:
                 if must_succeed:
                     raise TrainingFailed(f"the checkpoint of step {step} failed: {error}") from None

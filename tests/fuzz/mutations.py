@@ -169,6 +169,8 @@ def combine_marks(path: Path, rng: random.Random) -> None:
     marks = "a" + rng.choice(("\u0301\u0323", "\u0301", "\u0345\u0300\u0327")) * rng.choice((1000, 500_000))
     if path.suffix == ".parquet":
         table = parquet.read_table(path)
+        if "text" not in table.column_names:
+            return
         texts = table.column("text").to_pylist()
         texts[rng.randrange(len(texts))] = f"It is {marks} text."
         place = table.schema.get_field_index("text")

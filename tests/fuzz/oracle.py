@@ -1,7 +1,8 @@
 """Runs one command in a child process on damaged files, and judges what happened.
 
-Allowed are: status 0; or status 2 with one line that begins with "error: ". Nothing outside of the output may change,
-and no file of a person inside of it. A command that takes more than 60 s, or more than 2 GiB, has a fault.
+Allowed are: status 0; or status 2 with one line that begins with "error: ". So is status 1 of a training whose loss is
+no number: the values of a checkpoint may be any. Nothing outside of the output may change, and no file of a person
+inside of it. A command that takes more than 60 s, or more than 2 GiB, has a fault.
 
 The memory is the peak of the resident memory of the child. It includes what every module of the project and its
 libraries take, because the child is a fork of a process that has them. The kernel lets a child map no more than 8 GiB
@@ -9,6 +10,7 @@ beyond that, so that the machine survives a bad case.
 """
 
 import os
+import re
 import resource
 import select
 import signal
@@ -25,6 +27,7 @@ TIME_LIMIT = 60
 MEMORY_LIMIT = 2 << 30
 """Bytes."""
 _MAPPED_LIMIT = 8 << 30
+_NO_NUMBER = re.compile(r"error: the .*(loss|norm) is (nan|-?inf) after \d+ steps; ")
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ def judge(
         faults.append(f"ended by {signal.Signals(-status).name}: {lines[-3:]}")
     elif status == 2 and [line for line in lines if line.startswith("error: ")] != lines[-1:]:
         faults.append(f"status 2 with {len(lines)} lines: {lines[:3]}")
+    elif status == 1 and lines and _NO_NUMBER.match(lines[-1]):
+        pass
     elif status not in ((0, 2) if refusal else (0,)):
         faults.append(f"status {status}: " + "\n".join(lines[-40:]))
     memory = usage.ru_maxrss << 10

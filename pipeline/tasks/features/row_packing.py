@@ -61,13 +61,10 @@ def pack(sequences: Sequence[SegmentPair]) -> tuple[PackedRows, Placement]:
     rows = distribute(lengths, max(MIN_ROW_LENGTH, *lengths, 0))
     longest = max(sum(lengths[index] for index in row) for row in rows)
     packed = blank_rows(len(rows), max(8, -(-longest // 8) * 8))  # GPUs multiply matrices fastest in multiples of 8
-    row_of, number_of, start_of = (np.zeros(len(sequences), dtype=np.int64) for _ in range(3))
-    for row, members in enumerate(rows):
-        start = 0
-        for number, index in enumerate(members):
-            row_of[index], number_of[index], start_of[index] = row, number, start
-            start = lay_out(packed, row, start, number, *sequences[index])
-    return packed, Placement(row_of, number_of, start_of, np.array(lengths, dtype=np.int64))
+    layout = lay_out(packed, [[sequences[index] for index in members] for members in rows])
+    places = np.empty(len(sequences), dtype=np.int64)  # (N,) where in the rows each sequence is
+    places[[index for members in rows for index in members]] = np.arange(len(sequences))
+    return packed, Placement(*(column[places] for column in (layout.row, layout.number, layout.start, layout.lengths)))
 
 
 def cls_grid(placement: Placement, rows: int) -> NDArray[np.int64]:

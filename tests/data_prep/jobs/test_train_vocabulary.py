@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.jobs import train_vocabulary
-from data_prep.jobs.train_vocabulary import choose, quotas
+from data_prep.jobs.sentence_sample import choose, quotas
 from tests.data_prep import corpora
 
 
@@ -187,7 +187,8 @@ def test_the_training_stays_within_the_memory_that_was_said(tmp_path: Path) -> N
     """The figure of `BYTES_PER_CHARACTER`, on sentences of random words."""
     script = """
 import random, resource, sys
-from data_prep.jobs.train_vocabulary import BYTES_PER_CHARACTER, train
+from data_prep.jobs.train_vocabulary import BYTES_PER_CHARACTER
+from data_prep.text.unigram_training import train
 random.seed(0)
 words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=random.randint(2, 9))) for _ in range(20_000)]
 sentences = [" ".join(random.choices(words, k=25)) for _ in range(15_000)]

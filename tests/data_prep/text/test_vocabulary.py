@@ -11,9 +11,9 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
-from data_prep.jobs.train_vocabulary import train
 from data_prep.text.normalization import normalize
 from data_prep.text.sentences import split_sentences
+from data_prep.text.unigram_training import train
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, SPECIAL_PIECES, UNK_ID, Vocabulary
 from tests.data_prep import corpora
 
