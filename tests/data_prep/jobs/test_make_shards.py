@@ -104,7 +104,7 @@ def test_the_pairs_of_a_document_are_its_text(
     assert counts.fill == pytest.approx(used / (len(rows) * length))
     assert sum(counts.sentences_per_document) == 120
     if not options:
-        assert counts.fill > 0.97  # of a corpus of 180 kB; large ones are nearer to 1
+        assert counts.fill > 0.92  # spans end before words, which have many of 400 pieces
 
 
 def test_the_manifest_says_what_it_was_made_of(shard_directory: Path, vocabulary: Vocabulary) -> None:
