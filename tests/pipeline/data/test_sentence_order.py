@@ -86,12 +86,12 @@ def features_of_a_set(corpus, kind, objective):
         )
         features.append(found[0])
         labels.append(found[1])
-    return best_guess(np.concatenate(features), np.concatenate(labels))
+    return *best_guess(np.concatenate(features), np.concatenate(labels)), float(np.concatenate(labels).mean())
 
 
 @pytest.mark.parametrize("kind", [Collator, Moving])
 def test_where_segments_begin_and_end_tells_nothing_of_their_order(corpus, kind):
-    accuracy, count = features_of_a_set(corpus, kind, "sop")
+    accuracy, count, _ = features_of_a_set(corpus, kind, "sop")
     assert count > 1000
     if kind is Collator:
         assert accuracy < 0.5 + 3 * 0.5 / count**0.5
@@ -112,9 +112,10 @@ class Careless(Collator):
 
 
 def test_where_segments_begin_and_end_tells_nothing_of_a_stranger(corpus):
-    accuracy, count = features_of_a_set(corpus, Collator, "nsp")
+    accuracy, count, negative = features_of_a_set(corpus, Collator, "nsp")
     assert count > 1000
-    assert accuracy < 0.5 + 3 * 0.5 / count**0.5
+    assert 0.46 < negative < 0.52  # of 590 pairs with a B, a few find no negative one and keep their own
+    assert accuracy < max(negative, 1 - negative) + 3 * 0.5 / count**0.5
 
 
 MAX_WORDS = 20_000

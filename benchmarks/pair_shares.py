@@ -1,0 +1,206 @@
+"""Measures how many segment pairs have no partner, beside the chunks that the paper's procedure makes.
+
+    python -m benchmarks.pair_shares --vocab FILE.model --documents DIR... [--out benchmarks/results/pair_shares]
+
+Both get the same sentences and token counts. The procedure of BERT and ALBERT, written here from its description, fills
+a chunk with whole sentences until it has `max_seq_length` - 3 tokens or the document ends. In 0.1 of the documents the
+length is drawn instead, from 2 up. A chunk of one sentence has no partner of its own, and what is too long is dropped.
+One small drawn length makes a whole novel chunks of one sentence. So the procedure runs with 20 seeds; the page gives
+their share together, the smallest and the largest, and the share without drawn lengths.
+
+The last columns show whether lengths tell the order: the mean difference between the first whole sentence of a pair and
+its last one, and its standard errors.
+"""
+
+import argparse
+import datetime
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.command_line import Parser
+from common.errors import UserError
+from common.files import atomic
+from data_prep.corpus.documents import TRAIN
+from data_prep.corpus.work_units import open_corpus, read_texts_with_language
+from data_prep.format.pairs import make_pairs
+from data_prep.format.shards import RULES_VERSION
+from data_prep.jobs.make_shards import DEFAULT_MIN_TOKENS
+from data_prep.jobs.unit_shards import MIN_SEQ_LENGTH, encode_documents
+from data_prep.text.encoder import Encoder
+from data_prep.text.vocabulary import Vocabulary
+
+SHORT_PROBABILITY = 0.1
+SEEDS = 20
+
+IntArray = NDArray[np.int64]
+
+
+def paper_chunks(documents: Sequence[Sequence[int]], capacity: int, short: float, seed: int) -> dict[str, int]:
+    """Counts the chunks of the paper's procedure.
+
+    Args:
+        documents: tokens of each sentence of each document.
+        capacity: tokens in a row without [CLS] and two [SEP].
+        short: probability that a document's length is drawn.
+        seed: of the drawn lengths.
+
+    Returns:
+        "pairs": chunks; "alone": those of one sentence; "tokens": all; "dropped": those that do not fit.
+    """
+    rng = np.random.default_rng(seed)
+    counts = dict.fromkeys(("pairs", "alone", "tokens", "dropped"), 0)
+    for lengths in documents:
+        target = int(rng.integers(2, capacity + 1)) if rng.random() < short else capacity
+        tokens = sentences = 0
+        for number, length in enumerate(lengths):
+            tokens += length
+            sentences += 1
+            if tokens >= target or number == len(lengths) - 1:
+                counts["pairs"] += 1
+                counts["alone"] += sentences == 1
+                counts["tokens"] += tokens
+                counts["dropped"] += max(tokens - capacity, 0)
+                tokens = sentences = 0
+    return counts
+
+
+def our_pairs(
+    lengths: IntArray, per_document: IntArray, begins_word: NDArray[np.bool_], max_seq_length: int
+) -> dict[str, Any]:
+    """Counts the pairs of `shards`. Args: see `make_pairs`. "first_minus_last" is in tokens, with standard errors."""
+    made = make_pairs(
+        lengths,
+        per_document,
+        0,
+        max_seq_length=max_seq_length,
+        short_probability=SHORT_PROBABILITY,
+        min_tokens=DEFAULT_MIN_TOKENS,
+        seed=0,
+        begins_word=begins_word,
+    )
+    tokens, ordered = made.parts.total(), made.parts.b > 0  # (P,)
+    bounds = np.unique(np.concatenate([[0], np.cumsum(lengths)]))  # where sentences begin and end
+    first = (made.starts + made.parts.lead)[ordered]  # the first whole sentence begins
+    last = (made.starts + tokens - made.parts.trail)[ordered]  # the last one ends
+    difference = np.diff(bounds)[np.searchsorted(bounds, first)] - np.diff(bounds)[np.searchsorted(bounds, last) - 1]
+    return {
+        "pairs": len(made),
+        "alone": int((~ordered).sum()),
+        "tokens": int(tokens.sum()),
+        "begin_inside_a_word": int((~begins_word[made.starts]).sum()),
+        "first_minus_last": float(difference.mean()),
+        "standard_error": float(difference.std() / np.sqrt(len(difference))),
+    }
+
+
+def paper_shares(documents: Sequence[Sequence[int]], capacity: int) -> dict[str, float]:
+    """Shares of chunks of one sentence and of dropped tokens, over all seeds and without drawn lengths."""
+    runs = [paper_chunks(documents, capacity, SHORT_PROBABILITY, seed) for seed in range(SEEDS)]
+    shares = [run["alone"] / run["pairs"] for run in runs]
+    undrawn = paper_chunks(documents, capacity, 0.0, 0)
+    return {
+        "alone": sum(run["alone"] for run in runs) / sum(run["pairs"] for run in runs),
+        "least": min(shares),
+        "most": max(shares),
+        "without_drawn_lengths": undrawn["alone"] / undrawn["pairs"],
+        "dropped": sum(run["dropped"] for run in runs) / sum(run["tokens"] for run in runs),
+    }
+
+
+def measure(documents: Path, encoder: Encoder, max_seq_lengths: Sequence[int]) -> dict[str, Any]:
+    """Returns the counts for the train split of one directory of documents."""
+    parts = [
+        encode_documents(read_texts_with_language(unit), encoder) for unit in open_corpus([documents], TRAIN).units
+    ]
+    tokens, lengths, per_document = (np.concatenate([part[index] for part in parts]) for index in range(3))
+    begins_word = ~encoder.vocabulary.continues_word[tokens]
+    listed = [sentences.tolist() for sentences in np.split(lengths, np.cumsum(per_document)[:-1])]
+    return {
+        "documents": len(per_document),
+        "sentences": len(lengths),
+        "tokens": len(tokens),
+        "lengths": {
+            str(length): {
+                "here": our_pairs(lengths, per_document, begins_word, length),
+                "paper": paper_shares(listed, length - 3),
+            }
+            for length in max_seq_lengths
+        },
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Returns the counts as a table."""
+    lines = [
+        f"{result['date']}; vocabulary of {result['vocabulary_size']:,} pieces with sha256 "
+        f"{result['vocabulary_sha256'][:16]}; rules of version {result['rules_version']}. Shares of the pairs, and of "
+        "the tokens that the paper's procedure drops; here none is dropped.",
+        "",
+        "| documents | tokens in a sentence | row | pairs | no partner | the paper's procedure (by seed) | without drawn "
+        "lengths | drops | begin inside a word | first sentence minus last | standard errors |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, corpus in result["corpora"].items():
+        for length, found in corpus["lengths"].items():
+            here, paper = found["here"], found["paper"]
+            lines.append(
+                f"| {name} | {corpus['tokens'] / corpus['sentences']:.0f} | {length} | {here['pairs']:,} | "
+                f"{here['alone'] / here['pairs']:.1%} | "
+                f"{paper['alone']:.1%} ({paper['least']:.1%} to {paper['most']:.1%}) | "
+                f"{paper['without_drawn_lengths']:.1%} | {paper['dropped']:.1%} | "
+                f"{here['begin_inside_a_word'] / here['pairs']:.1%} | "
+                f"{here['first_minus_last']:+.2f} | {here['first_minus_last'] / here['standard_error']:+.1f} |"
+            )
+    return "\n".join(lines)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line. UserError: a mistake in it."""
+    p = Parser(prog="python -m benchmarks.pair_shares", description="Pairs without a partner.")
+    p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help=".model file that `vocab` wrote")
+    p.add_argument("--documents", required=True, nargs="+", type=Path, metavar="DIR", help="each measured alone")
+    p.add_argument("--max-seq-length", nargs="+", type=int, default=[128, 512], metavar="N", help="(128 512)")
+    p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    args = p.parse_all(sys.argv[1:] if argv is None else argv)
+    if min(args.max_seq_length) < MIN_SEQ_LENGTH:
+        raise UserError(f"--max-seq-length is {min(args.max_seq_length)}; give {MIN_SEQ_LENGTH} or more")
+    names = [path.absolute().name for path in args.documents]
+    if len(set(names)) < len(names):
+        raise UserError(f"two of the --documents have the same name ({', '.join(names)}); rename one")
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parse(argv)
+        vocabulary = Vocabulary.load(args.vocab)
+        result = {
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "vocabulary_size": len(vocabulary),
+            "vocabulary_sha256": vocabulary.sha256,
+            "rules_version": RULES_VERSION,
+            "corpora": {
+                path.absolute().name: measure(path, Encoder(vocabulary), args.max_seq_length) for path in args.documents
+            },
+        }
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(markdown(result))
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
+        title = "# Pairs without a partner\n\n"
+        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
