@@ -94,8 +94,8 @@ def our_pairs(
         "alone": int((~ordered).sum()),
         "tokens": int(tokens.sum()),
         "begin_inside_a_word": int((~begins_word[made.starts]).sum()),
-        "first_minus_last": float(difference.mean()),
-        "standard_error": float(difference.std() / np.sqrt(len(difference))),
+        "first_minus_last": float(difference.sum() / max(len(difference), 1)),
+        "standard_error": float((difference.var() / len(difference)) ** 0.5) if len(difference) else 0.0,
     }
 
 
@@ -149,13 +149,14 @@ def markdown(result: dict[str, Any]) -> str:
     for name, corpus in result["corpora"].items():
         for length, found in corpus["lengths"].items():
             here, paper = found["here"], found["paper"]
+            errors = here["first_minus_last"] / (here["standard_error"] or 1)
             lines.append(
                 f"| {name} | {corpus['tokens'] / corpus['sentences']:.0f} | {length} | {here['pairs']:,} | "
                 f"{here['alone'] / here['pairs']:.1%} | "
                 f"{paper['alone']:.1%} ({paper['least']:.1%} to {paper['most']:.1%}) | "
                 f"{paper['without_drawn_lengths']:.1%} | {paper['dropped']:.1%} | "
                 f"{here['begin_inside_a_word'] / here['pairs']:.1%} | "
-                f"{here['first_minus_last']:+.2f} | {here['first_minus_last'] / here['standard_error']:+.1f} |"
+                f"{here['first_minus_last']:+.2f} | {errors:+.1f} |"
             )
     return "\n".join(lines)
 

@@ -179,6 +179,26 @@ def test_a_complete_set_is_recognised(
     assert contents(tmp_path / "set") == before
 
 
+def test_what_older_rules_made_is_not_continued(
+    documents_directory: Path, vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as old:
+        old.setattr(shards, "RULES_VERSION", 1)
+        make(documents_directory, vocabulary_file, tmp_path / "complete")
+        old.setattr(shards, "write_manifest", lambda *_: sys.exit(1))
+        with pytest.raises(SystemExit):
+            make(documents_directory, vocabulary_file, tmp_path / "begun")
+    options = tmp_path / "begun" / ".units" / "options.json"
+    recorded = json.loads(options.read_text())
+    assert recorded.pop("rules_version") == 1
+    options.write_text(json.dumps(recorded))  # as before there was a version
+    before = contents(tmp_path / "complete")
+    for name, message in (("complete", "shards .* is 1"), ("begun", "an unfinished run .* is None")):
+        with pytest.raises(UserError, match=rf"holds {message} there, 2 was asked for\)"):
+            make(documents_directory, vocabulary_file, tmp_path / name)
+    assert contents(tmp_path / "complete") == before
+
+
 def test_another_seed_gives_other_pairs_of_the_same_tokens(
     documents_directory: Path, vocabulary_file: Path, tmp_path: Path
 ) -> None:
