@@ -44,6 +44,7 @@ BY_THE_CLOCK = frozenset(
         "rows_per_second_per_gpu",
         "tflops_per_gpu",
         "data_wait_share",
+        "check_seconds",
         "last_rank",
         "last_rank_share",
         "last_rank_seconds",

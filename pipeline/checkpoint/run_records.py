@@ -48,6 +48,7 @@ class _Settings:
     device: str | None = None
     seed: Count | None = None
     deepspeed: dict[str, Any] | None = None
+    command: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,11 @@ class MetricsRecord:
     interval_tokens: Finite | None = None
     predictions: Finite | None = None
     loss: Finite | None = None
+    grad_norm: Finite | None = None
+    weights_checksum: str | None = None
+    moments_checksum: str | None = None
+    batch_checksum: str | None = None
+    layout: str | None = None
     pairs: Finite | None = None
     mlm_loss: Finite | None = None
     mlm_unigram_entropy: Finite | None = None

@@ -129,17 +129,37 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
             faults.append(f"{name} is damaged ({error})")
             continue
         _tell_lost(directory, name, faults, tell)
-        groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-        for line in engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups):
-            tell(line)
-        client_state: dict[str, Any] = checkpoint.state["client_state"]
-        return client_state
+        return _restore(engine, checkpoint, tell)
     if names:
         raise UserError(
             f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "
             "restore one, or remove the directory to start from the beginning"
         )
     return None
+
+
+def load(engine: Engine, tag: Path) -> dict[str, Any]:
+    """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
+
+    Returns:
+        The caller's state as given to `save`.
+    Raises:
+        UserError: the checkpoint is damaged, or of another model.
+    """
+    try:
+        checkpoint = _load_tensors(engine, tag)
+    except DamagedCheckpoint as error:
+        raise UserError(f"{tag} is damaged ({error}); restore it") from None
+    return _restore(engine, checkpoint, _ignore)
+
+
+def _restore(engine: Engine, checkpoint: VerifiedCheckpoint, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
+    groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
+    for line in engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups):
+        tell(line)
+    client_state: dict[str, Any] = checkpoint.state["client_state"]
+    return client_state
 
 
 def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:

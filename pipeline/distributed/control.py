@@ -30,6 +30,15 @@ class ControlGroup:
         dist.all_reduce(total, group=self._group)
         return total.tolist()
 
+    def all_gather(self, values: Sequence[int]) -> list[list[int]]:
+        """The whole numbers of each rank, from -2**63 to 2**63 - 1 and as many on all ranks, by rank, on all ranks."""
+        if self._group is None:
+            return [list(values)]
+        mine = torch.tensor(values, dtype=torch.int64)
+        everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(everyone, mine, group=self._group)
+        return [one.tolist() for one in everyone]
+
     def first_problem(self, problem: str) -> str:
         """The problem of the lowest rank that has one, on all ranks; "" if no rank has one."""
         if self._group is None:

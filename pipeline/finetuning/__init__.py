@@ -6,7 +6,6 @@ prediction        predicts every example of a split exactly once, over all ranks
 results           writes predictions, submissions and results.json
 export            loads the model of the best step, and exports it with its head
 own_flags         the flags of tasks on own files
-recorded_command  the command line in settings.json, which `--output RUN` alone repeats
 settings          the settings of a run, from Table 14, command line and JSON
 task              fine-tuning as a `TrainingTask`
 """

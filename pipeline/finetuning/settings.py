@@ -15,11 +15,12 @@ from common.errors import UserError
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.engine import config as engine_config
 from pipeline.engine.machine.hardware import Hardware
-from pipeline.finetuning import own_flags, recorded_command
+from pipeline.finetuning import own_flags
 from pipeline.tasks.features.span import SpanLimits
 from pipeline.tasks.own import record_of
 from pipeline.tasks.registry import OWN_TASKS, TASKS
 from pipeline.tasks.task import Task, steps_of_epochs
+from pipeline.training import recorded_command
 from pipeline.training.flags import Defaults, above_zero, add_run_arguments, below_one, check_writable, positive
 from pipeline.training.settings import RunSettings
 
@@ -236,6 +237,7 @@ def resolve(
         track=tuple(dict.fromkeys(args.track)),
         all_curves=args.all_curves,
         hang_timeout=args.hang_timeout,
+        check_interval=args.check_interval,
     )
     if args.seeds is None:
         return [one]

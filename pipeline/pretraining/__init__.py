@@ -5,6 +5,7 @@ data_checks         held-out documents are not trained on
 evaluation          loss and accuracy on held-out rows
 metrics             metrics from sums over batches
 sample_predictions  masked sentences with the model's predictions, to read
+replay              the work of `pipeline.replay`: makes steps again, and compares them with the record
 settings            the settings of a run, from command line, JSON and data
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 corpora             the corpora on the command line, and whether they fit together

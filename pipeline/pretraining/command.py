@@ -27,6 +27,7 @@ from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, re
 from pipeline.pretraining.task import PreTraining
 from pipeline.sharing.export import export_pretrained
 from pipeline.training import lifecycle
+from pipeline.training.flags import check_writable
 from pipeline.training.lifecycle import OpenRun
 from pipeline.training.reporting.throughput import Throughput
 
@@ -50,6 +51,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     """Checks a parsed command line for `world_size` ranks. Writes nothing. Raises UserError for a mistake."""
     hardware = detect_hardware()
     settings = resolve(args, world_size, hardware)
+    check_writable(args.output)
     # A changed length is not another run: `lengths_of` has checked it.
     same = {"steps": settings.earlier_steps}
     lifecycle.check(settings, same, EARLIER_DEFAULTS, reopens=settings.changes_length)
@@ -66,7 +68,7 @@ def run(prepared: Prepared) -> int:
     """
     (settings,) = prepared.runs
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
-    training, held_out = _open_data(settings, vocabulary)
+    training, held_out = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
     for directory in (*settings.data, *settings.eval_data):
@@ -78,7 +80,7 @@ def run(prepared: Prepared) -> int:
 
         def make_model() -> nn.Module:
             model = AlbertForPreTraining(settings.model, settings.execution)
-            new_tensors.extend(_fill(model, settings))
+            new_tensors.extend(fill_initial(model, settings))
             return model
 
         opened = lifecycle.open_run(settings, make_model, vocabulary, control)
@@ -92,7 +94,7 @@ def run(prepared: Prepared) -> int:
         return 0
 
 
-def _fill(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
+def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
     """Gives `model` the weights of --init, unless a checkpoint will give it others. Returns what stays random."""
     initial = settings.initial
     if initial is None or initial.weights is None:
@@ -103,7 +105,7 @@ def _fill(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
     return kept
 
 
-def _open_data(settings: PretrainSettings, vocabulary: Vocabulary) -> tuple[Mixture, dict[str, Collator]]:
+def open_data(settings: PretrainSettings, vocabulary: Vocabulary) -> tuple[Mixture, dict[str, Collator]]:
     """Opens the training shards and, by name, the held-out shards.
 
     Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared.

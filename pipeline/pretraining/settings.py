@@ -32,8 +32,8 @@ from pipeline.pretraining.earlier_start import (
 )
 from pipeline.pretraining.masking_flags import add_masking_flags, resolve_masking
 from pipeline.pretraining.run_length import lengths_of
-from pipeline.training import schedule
-from pipeline.training.flags import Defaults, add_run_arguments, check_writable, positive
+from pipeline.training import recorded_command, schedule
+from pipeline.training.flags import Defaults, add_run_arguments, positive
 from pipeline.training.schedule import Length, Schedule
 from pipeline.training.settings import EARLIER_MODEL, RunSettings
 
@@ -62,6 +62,7 @@ class PretrainSettings(RunSettings):
         lengths: of the run, each from its step on; `steps` is the last one.
         earlier_steps: the length before this start; None for a new run.
         corpora: what the training shards were made from, for the model card.
+        command: the words of the command line, see `recorded_command`.
     """
 
     data: tuple[Path, ...]
@@ -75,6 +76,7 @@ class PretrainSettings(RunSettings):
     lengths: tuple[Length, ...]
     earlier_steps: int | None
     corpora: tuple[CorpusRecord, ...] = ()
+    command: tuple[str, ...] = ()
 
     @property
     def changes_length(self) -> bool:
@@ -119,6 +121,7 @@ class PretrainSettings(RunSettings):
             **({} if self.initial is None else self.initial.record()),
             "data_directories": [str(directory) for directory in self.data],
             "eval_data_directories": [str(directory) for directory in self.eval_data],
+            recorded_command.KEY: self.command,
             **self.execution_dict(),
             "save_interval": self.save_interval,
             "eval_interval": self.eval_interval,
@@ -225,7 +228,6 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
     check_sizes(directories, sets, corpus_weights, engine.train_batch_size)
     check_vocabulary_and_length(directories, sets, args.eval_data)
     check_held_out(directories, sets, args.eval_data)
-    check_writable(args.output)
     lengths = lengths_of(earlier, args.steps, engine.train_batch_size, args.max_hours)
     settings = PretrainSettings(
         model=model,
@@ -255,7 +257,9 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         track=tuple(dict.fromkeys(args.track)),
         all_curves=args.all_curves,
         hang_timeout=args.hang_timeout,
+        check_interval=args.check_interval,
         corpora=describe_corpora(directories, sets, corpus_weights),
+        command=recorded_command.words_of(args, parser()),
     )
     if earlier is not None:
         check_data(earlier, directories, json.loads(json.dumps(settings.identity()["data"])))

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from pipeline.distributed.exits import EXIT_FAILED
+
 NON_FINITE_STEPS = 10
 """A run ends after this many consecutive steps with a non-finite loss. A single one may be an fp16 overflow, whose
 update is skipped."""
@@ -11,7 +13,13 @@ REMEDY = "lower the learning rate, lengthen the warm-up or use --precision bf16,
 
 
 class TrainingFailed(RuntimeError):
-    """Training cannot continue. The message says why and what to try."""
+    """Training cannot continue. The message says why and what to try.
+
+    Attributes:
+        status: the exit status of the ranks.
+    """
+
+    status = EXIT_FAILED
 
 
 class NonFiniteLossCounter:

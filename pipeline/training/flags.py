@@ -86,6 +86,14 @@ def add_run_arguments(parser: Parser, defaults: Defaults) -> None:
         "0: never (default: 60)",
     )
     parser.add_argument(
+        "--check-interval",
+        type=natural,
+        default=1,
+        metavar="N",
+        help="compare the weights of all ranks by checksum at the first logged line after every N steps, and at every "
+        "save; 0: at saves only (default: 1, at every logged line)",
+    )
+    parser.add_argument(
         "--activation-checkpointing",
         choices=ACTIVATION_CHECKPOINTING,
         default="none",

@@ -194,7 +194,8 @@ def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Th
         signals: stop-signal handlers, already installed.
         throughput: see `Trainer`.
     Returns:
-        The exit status: 0; 1 if training failed; 75 if a signal ended it early. Rank 0 has printed why.
+        The exit status: 0; 1 if training failed; 69 if a rank holds wrong weights; 75 if a signal ended it early.
+        Rank 0 has printed why.
     """
     control, state = run.control, run.state
     settings, json = run.settings, run.settings.engine.json
@@ -220,7 +221,7 @@ def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Th
             if control.rank == 0:
                 say_stopped(stop_signal, state.step)
     except TrainingFailed as error:  # raised on all ranks together
-        status = 1
+        status = error.status
         if control.rank == 0:
             print(f"error: {error}", file=sys.stderr, flush=True)
     finally:

@@ -1,7 +1,9 @@
 """How far a run has come."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 from common.files.json_files import Count, Finite
 
@@ -32,3 +34,4 @@ class TrainState:
     best_step: Count = 0
     finished: bool = False
     evaluation_due: Literal["earlier", "last"] | None = None
+    batches: Annotated[int, Interval(ge=-(2**63), lt=2**63)] = 0

@@ -31,6 +31,7 @@ from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.reporting.stragglers import Stragglers
 from pipeline.training.reporting.throughput import Throughput, peak_memory_gb
 from pipeline.training.settings import RunSettings
+from pipeline.training.silent_errors import SilentErrorCheck
 from pipeline.training.state import TrainState
 from pipeline.training.training_task import TrainingTask
 
@@ -88,6 +89,8 @@ class Trainer:
         self._pace = EvaluationPace(self.control, self.signals)
         self._collective_times = collective_times.of_this_process()
         self._stragglers = Stragglers(self.control.rank, self.control.world_size, self.hosts)
+        batches = state.batches if is_rank_0 else 0
+        self._silent_errors = SilentErrorCheck(self.control, self.engine, settings, self.hosts, batches)
         self._throughput = self.throughput or Throughput(None, self.control.world_size, None)
         self._overflow_explained = self.engine.skipped_steps > 0
         self._saved_step = state.step or None  # a resumed run starts at a checkpoint
@@ -101,6 +104,7 @@ class Trainer:
             early, after a save.
         Raises:
             TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, or the last save failed.
+            SilentError: a rank holds wrong weights.
         """
         settings, state, task = self.settings, self.state, self.task
         if state.finished:
@@ -128,7 +132,7 @@ class Trainer:
                 self.deadline.took("step", time.perf_counter() - began)
                 self.progress.took_step(time.perf_counter() - began)
 
-                if state.step % settings.log_interval == 0 or last:
+                if self._is_logged(state.step) or last:
                     self._report(rate, last)
                 self.bar.update(1)
                 evaluate = task.evaluates and (state.step % settings.eval_interval == 0 or last)
@@ -196,6 +200,15 @@ class Trainer:
         engine_step.set_learning_rate(self.engine, rate)
         return rate
 
+    def _is_logged(self, step: int) -> bool:
+        """Whether a record is due after `step`."""
+        return step % self.settings.log_interval == 0
+
+    def _is_checked(self, step: int) -> bool:
+        """Whether the record of `step` comes with a comparison of the ranks' weights."""
+        every = self.settings.check_interval
+        return every > 0 and self._is_logged(step) and step % every < self.settings.log_interval
+
     def _step(self, micro_batches: Sequence[Any], label_counts: Any) -> None:
         """Makes one optimizer step; DeepSpeed updates the weights in the last of its micro-steps."""
         torch.manual_seed(dropout_seed(self.settings.seed, self.state.step, self.control.rank))
@@ -203,6 +216,7 @@ class Trainer:
         for number, batch in enumerate(micro_batches, 1):
             self.progress.enter("forward", number)
             tensors = to_device(batch, self.engine.device)
+            self._silent_errors.add_batch(tensors)
             output = self.engine(**tensors)
             loss = self.task.loss(output, label_counts, micro_batches_per_step)  # ()
             self.progress.enter("backward", number)
@@ -262,13 +276,17 @@ class Trainer:
         }
         if (ratios := engine_step.trust_ratios(self.engine)) is not None:
             metrics["trust_ratios"] = ratios
+        if self._is_checked(self.state.step):
+            metrics |= self._silent_errors.compare(self.state.step)
+            self._silent_errors.forget_batches()
         self.metrics_log.log(self.state.step, metrics)
         hours = self.settings.max_hours
         seconds_left = math.inf if hours is None else max(0.0, 3600 * hours - metrics["seconds"])
         if (line := self.console.training_line(self.state.step, metrics, last, seconds_left)) is not None:
             self.bar.say(line)
-        if line := self._stragglers.line(metrics):
-            self.bar.say(line)
+        for line in (self._stragglers.line(metrics), self._silent_errors.cost(metrics, lap.seconds)):
+            if line:
+                self.bar.say(line)
         if metrics["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             skipped, scale = metrics["overflow_steps"], metrics["loss_scale"]
@@ -325,6 +343,8 @@ class Trainer:
                 raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {divergence.REMEDY}")
             self.bar.say(f"no checkpoint of step {step}: its loss is infinite or no number")
             return
+        self._silent_errors.compare(step)
+        self.state.batches = self._silent_errors.batches
         began = time.perf_counter()
         self.state.seconds = self.clock.seconds()
         self.state.meter = self.control.sum(self.meter.totals())

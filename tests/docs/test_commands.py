@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
-from pipeline import evaluate, plan, predict, report, reproduce, show
+from pipeline import evaluate, plan, predict, replay, report, reproduce, show
 from pipeline.finetuning import settings as finetuning_settings
 from pipeline.pretraining import settings as pretraining_settings
 from pipeline.sharing import command as export_command
@@ -23,6 +23,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "pipeline.predict": lambda words: predict.parser().parse_all(words),
     "pipeline.plan": lambda words: plan.parser().parse_all(words),
     "pipeline.pretrain": pretraining_settings.parse,
+    "pipeline.replay": lambda words: replay.parser().parse_all(words),
     "pipeline.report": lambda words: report.parser().parse_all(words),
     "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
     "pipeline.show": lambda words: show.parser().parse_all(words),

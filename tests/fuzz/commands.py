@@ -10,7 +10,7 @@ from unittest import mock
 from common.command_line import in_one_line
 from common.errors import UserError
 from data_prep import __main__ as data_prep
-from pipeline import evaluate, export, finetune, plan, predict, pretrain, report, reproduce, show, similarity
+from pipeline import evaluate, export, finetune, plan, predict, pretrain, replay, report, reproduce, show, similarity
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.manifest import DamagedCheckpoint
 from pipeline.distributed.hosts.hostfile import read_hostfile
@@ -18,6 +18,7 @@ from pipeline.finetuning import command as finetuning
 from pipeline.finetuning import settings as finetuning_settings
 from pipeline.paper.experiments import Stage
 from pipeline.pretraining import command as pretraining
+from pipeline.pretraining import replay as replaying
 from pipeline.pretraining import settings as pretraining_settings
 from tests.fuzz.inputs import TINY_MODEL
 from tests.pipeline.tasks.own_files import DIRECTORIES
@@ -88,6 +89,11 @@ def _read_hosts(words: Sequence[str]) -> None:
 def _prepare_pretraining(words: Sequence[str]) -> None:
     """What `pipeline.pretrain` does on each rank before training."""
     pretraining.prepare(pretraining_settings.parse(words), 1)
+
+
+def _prepare_replay(words: Sequence[str]) -> None:
+    """What `pipeline.replay` reads before it makes a step."""
+    replaying.prepare(replay.parser().parse_all(words), 1)
 
 
 def _prepare_finetuning(words: Sequence[str]) -> None:
@@ -321,10 +327,18 @@ _OF_TRAINING = (
         "pipeline.pretrain",
         pretrain.main,
         f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-data @/held_out "
-        f"--deepspeed_config @/{_CONFIG} --steps 2 --output @/trained",
+        f"--deepspeed_config @/{_CONFIG} --steps 2 --log-interval 1 --output @/trained",
         ("trained/*", "trained/.lock", "trained/checkpoints/**/*", "trained/checkpoints/*/*", "trained/settings.json"),
         output="trained",
         slow=True,
+    ),
+    Command(
+        "replay prepares",
+        "pipeline.replay",
+        _in_one_line(_prepare_replay),
+        f"--run @/trained --step 1 --data @/shards --deepspeed_config @/{_CONFIG}",
+        (*_SHARDS, _CONFIG, "trained/settings.json", "trained/metrics.jsonl"),
+        output="trained",
     ),
     Command(
         "finetune prepares",

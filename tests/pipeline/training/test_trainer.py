@@ -107,6 +107,7 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
         engine=SimpleNamespace(world_size=2, accumulation_steps=2, train_batch_size=8),
         seed=0, output=Path("nowhere"), kept_checkpoints=1,
     )  # fmt: skip
+    trainer._silent_errors = SimpleNamespace(add_batch=id, compare=id, batches=0)  # type: ignore[assignment]
     trainer.control.sum = lambda values: [float(value) for value in values]
     monkeypatch.setattr("pipeline.training.trainer.to_device", lambda batch, device: {})
     monkeypatch.setattr(save_load, "save", note)

@@ -80,10 +80,16 @@ def _warn_after(step: int, stop: int | None) -> None:
 
 
 def _run(command: list[str], before_save: Callable[[int], None]) -> Ended:
+    with _watched_saves(before_save):
+        return run_command(pretrain.main, command)
+
+
+def run_command(main: Callable[[list[str]], int], command: list[str]) -> Ended:
+    """Runs one command line of a module with this `main`."""
     stdout, stderr = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _watched_saves(before_save):
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         try:
-            status = pretrain.main(command)
+            status = main(command)
         except SystemExit as error:
             status = int(error.code or 0)
     gc.collect()  # the engine and its buffers

@@ -1,4 +1,4 @@
-"""The command line of a run in its settings.json: `--output RUN` alone resumes it."""
+"""The command line of a run in its settings.json. `pipeline.finetune --output RUN` and `pipeline.replay` repeat it."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from common.command_line import Parser
-from common.files.json_files import check_as
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.run_records import SETTINGS
 
@@ -30,8 +29,13 @@ def words_of(args: argparse.Namespace, parser: Parser) -> tuple[str, ...]:
 
 
 def _absolute(name: str, value: Any) -> str:
-    is_path = isinstance(value, Path) or (name in _PLACES and Path(value).exists())
-    return str(Path(value).absolute()) if is_path else str(value)
+    """The value with an absolute path, if it is the path of something, or such a path with a weight behind a colon."""
+    text = str(value)
+    path, colon, weight = text.rpartition(":")
+    for place, rest in ((text, ""), (path, colon + weight)):
+        if place and (isinstance(value, Path) or name in _PLACES) and Path(place).exists():
+            return f"{Path(place).absolute()}{rest}"
+    return text
 
 
 def with_recorded(words: Sequence[str]) -> Sequence[str]:
@@ -48,8 +52,15 @@ def with_recorded(words: Sequence[str]) -> Sequence[str]:
     run = next((run for run in runs if (run / SETTINGS).exists()), None)
     if run is None:
         return words
-    recorded = run_directory.read_settings(run).get(KEY) or []
-    return [*check_as(recorded, list[str], run / SETTINGS, "give --task and the other flags again"), *words]
+    return [*read_recorded(run), *words]
+
+
+def read_recorded(run: Path) -> list[str]:
+    """The recorded command line of `run`, without --output; [] if an older version made it.
+
+    Raises UserError if settings.json is damaged.
+    """
+    return run_directory.read_settings(run).get(KEY) or []
 
 
 def _output_of(words: Sequence[str]) -> Path | None:

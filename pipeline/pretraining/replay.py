@@ -1,0 +1,297 @@
+"""The work of `pipeline.replay`: makes steps of a run again, and compares them with its record."""
+
+import argparse
+import itertools
+import math
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from common.errors import UserError
+from common.files.json_files import check_as
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertForPreTraining
+from pipeline.checkpoint import manifest, retention, run_directory, save_load
+from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
+from pipeline.distributed.hangs import progress
+from pipeline.engine import workarounds
+from pipeline.engine.build import initialise
+from pipeline.engine.machine.hardware import detect_hardware
+from pipeline.pretraining import settings as pretrain_settings
+from pipeline.pretraining.command import fill_initial, open_data
+from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
+from pipeline.pretraining.task import PreTraining
+from pipeline.training.divergence import TrainingFailed
+from pipeline.training.recorded_command import read_recorded
+from pipeline.training.reporting.metrics_log import METRICS, MetricsLog, read_records
+from pipeline.training.silent_errors import CHECKSUMS, LAYOUT, layout_of
+from pipeline.training.state import TrainState
+from pipeline.training.trainer import Trainer
+
+ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
+"""By precision, the largest relative difference of losses and norms between divisions of a step into ranks."""
+_BATCH = "batch_checksum"
+_SHOWN = {
+    "loss": "loss",
+    "grad_norm": "gradient norm",
+    _BATCH: "batches",
+    "weights_checksum": "weights",
+    "moments_checksum": "moments",
+}
+
+Records = dict[int, dict[str, Any]]
+"""The train records of a run, by step."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A checked command line. It is a `pipeline.training.launch.Checked`.
+
+    Attributes:
+        settings: of the run.
+        tag: the checkpoint before the steps; None for the beginning of the run.
+        records: of the steps that are made again; the last one is the step that was asked for.
+    """
+
+    settings: PretrainSettings
+    tag: Path | None
+    records: Records
+
+    finished = ""
+    hang_timeout = 0.0  # its stacks would be written into the run
+
+    @property
+    def output(self) -> Path:
+        """The directory of the run."""
+        return self.settings.output
+
+    @property
+    def host_timeout(self) -> float:
+        """Seconds without an answer after which a host counts as lost."""
+        return self.settings.host_timeout
+
+    def facts(self) -> dict[str, str]:
+        """What all ranks must agree on."""
+        return {"the run": str(self.settings.identity()), "the checkpoint": str(self.tag), "the step": str(self.last)}
+
+    @property
+    def first(self) -> int:
+        """The steps that the run had made before."""
+        return 0 if self.tag is None else retention.step_of(self.tag)
+
+    @property
+    def last(self) -> int:
+        """The step that is compared last."""
+        return max(self.records)
+
+
+def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
+    """Checks a parsed command line of `pipeline.replay`. Writes nothing. Raises UserError for a mistake."""
+    recorded = run_directory.read_settings(args.run)
+    if "objective" not in recorded:
+        raise UserError(f"{args.run} is a fine-tuning run, and only pre-training is replayed; give its command again")
+    records = {record["step"]: record for record in read_records(args.run, "train")}
+    if not any(step >= args.step for step in records):
+        known = f"its last is of step {max(records):,}" if records else "it has none"
+        raise UserError(f"{args.run / METRICS} has no record of step {args.step:,} or a later one: {known}")
+    last = min(step for step in records if step >= args.step)
+    settings = _settings(args, recorded, world_size)
+    if settings.max_hours is not None:
+        raise UserError(f"{args.run} has --max-hours: its learning rates followed the clock and cannot be replayed")
+    tags = (tag for tag in retention.tags(args.run / "checkpoints") if retention.step_of(tag) < last)
+    tag = next((tag for tag in tags if _is_complete(tag)), None)
+    if tag is None and settings.initial is not None and settings.initial.weights is None:
+        raise UserError(f"{args.run} has no checkpoint before step {last:,}, and did not begin with random weights")
+    first = 0 if tag is None else retention.step_of(tag)
+    return Prepared(settings, tag, {step: one for step, one in records.items() if first < step <= last})
+
+
+def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> PretrainSettings:
+    words = read_recorded(args.run)
+    if not words:
+        raise UserError(f"{args.run} was made by an older version, which did not record its command")
+    words += ["--precision", recorded.get("precision") or "auto", "--output", str(args.run)]
+    words += ["--data", *args.data] if args.data else []
+    words += ["--deepspeed_config", str(args.deepspeed_config)] if args.deepspeed_config else []
+    settings = resolve(pretrain_settings.parse(words), world_size, detect_hardware())
+    workarounds.reject_unsafe_settings(settings.engine.json)
+    run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
+    return settings
+
+
+def _is_complete(tag: Path) -> bool:
+    try:
+        manifest.check(tag, content=False)
+    except manifest.DamagedCheckpoint:
+        return False
+    return True
+
+
+@dataclass
+class ReplayTrainer(Trainer):
+    """Makes steps again up to the last one of `records`, with a record at each of them. It saves nothing."""
+
+    records: Records = field(default_factory=dict)
+
+    def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        return itertools.islice(super()._fetched(steps), max(self.records) - self.state.step)
+
+    def _is_logged(self, step: int) -> bool:
+        return step in self.records
+
+    def _is_checked(self, step: int) -> bool:
+        return self.records.get(step, {}).get(_BATCH) is not None
+
+    def _after_step(self, last: bool, evaluate: bool, save: bool) -> int | None:
+        return None
+
+    def _save(self, must_succeed: bool) -> None:
+        pass
+
+
+class _NewRecords(MetricsLog):
+    """Keeps the records instead of writing them."""
+
+    def __init__(self) -> None:
+        self.found: Records = {}
+
+    def log(self, step: int, metrics: Mapping[str, Any], split: str = "train", recorded: bool = True) -> None:
+        self.found[step] = dict(metrics)
+
+
+def run(prepared: Prepared) -> int:
+    """Makes the steps again and prints the comparison. Collective. Returns the exit status of `pipeline.replay`."""
+    settings = prepared.settings
+    vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
+    training, _ = open_data(settings, vocabulary)
+    workarounds.init_distributed()
+    control = ControlGroup()
+    progress.of_this_process().begin()
+    torch.manual_seed(settings.seed)
+    model = AlbertForPreTraining(settings.model, settings.execution)
+    if prepared.tag is None:
+        fill_initial(model, settings)
+    engine, _ = initialise(model, settings.engine)
+    state = TrainState()
+    if prepared.tag is not None:
+        state = check_as(save_load.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")
+        state.finished, state.evaluation_due = False, None
+    if control.rank == 0:
+        print(
+            f"making steps {prepared.first + 1:,} to {prepared.last:,} of {settings.output} again, from "
+            f"{'the beginning' if prepared.tag is None else prepared.tag.name}",
+            flush=True,
+        )
+    task = PreTraining(
+        settings, training, {}, control, vocabulary.pieces
+    )  # without held-out rows, so it never evaluates
+    log = _NewRecords()
+    hosts = control.gather(socket.gethostname()) or ()
+    trainer = ReplayTrainer(
+        settings, engine, task, control, log, state, StopSignals(), hosts=hosts, records=prepared.records
+    )
+    try:
+        stopped = trainer.train() is not None
+    except TrainingFailed as error:
+        if control.rank == 0:
+            print(f"the replay failed: {error}", flush=True)
+        return EXIT_FAILED
+    if stopped:
+        return EXIT_STOPPED
+    status = _tell(prepared, log.found) if control.rank == 0 else 0
+    return int(control.sum([float(status)])[0])
+
+
+Verdict = Literal["equal", "equal up to rounding", "differs", "not recorded", "not comparable"]
+
+
+class Row(NamedTuple):
+    """One line of the comparison: the name, the recorded value, the new one, and whether they agree."""
+
+    name: str
+    recorded: Any
+    again: Any
+    verdict: Verdict
+
+
+def compare(
+    recorded: Mapping[str, Any], again: Mapping[str, Any], layout: str, settings: PretrainSettings
+) -> list[Row]:
+    """The values of a record beside those of the same step made again.
+
+    Args:
+        layout: of the replay. A record of another one is equal up to rounding at best, and only its batches are equal
+            bit for bit. With dropout, whose draws belong to the ranks, nothing else is comparable.
+    """
+    same = recorded.get(LAYOUT) == layout
+    dropout = settings.model.hidden_dropout_prob > 0 or settings.model.attention_probs_dropout_prob > 0
+    rows = []
+    for key, name in _SHOWN.items():
+        before, now = recorded.get(key), again.get(key)
+        verdict: Verdict = "equal" if before == now else "differs"
+        if before is None and key in CHECKSUMS:
+            verdict = "not recorded"
+        elif not same and key != _BATCH:
+            if dropout or key in CHECKSUMS:
+                verdict = "not comparable"
+            elif before != now and before is not None and now is not None:
+                close = math.isclose(before, now, rel_tol=ROUNDING[settings.engine.precision])
+                verdict = "equal up to rounding" if close else "differs"
+        rows.append(Row(name, before, now, verdict))
+    return rows
+
+
+def _tell(prepared: Prepared, again: Records) -> int:
+    """Prints the comparison of the first record that differs, or of the last one, and returns the exit status."""
+    settings, layout = prepared.settings, layout_of(prepared.settings.engine)
+    for step in sorted(prepared.records):
+        # null in metrics.jsonl
+        new = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in again[step].items()}
+        rows = compare(prepared.records[step], new, layout, settings)
+        wrong = [row.name for row in rows if row.verdict == "differs"]
+        if wrong:
+            break
+    before = max((other for other in prepared.records if other < step), default=prepared.first)
+    print(*table(step, rows), sep="\n")
+    if (recorded := prepared.records[step].get(LAYOUT)) != layout:
+        print(f"the run computed this step on {recorded or 'an unknown number of ranks'}, this replay on {layout}")
+    print(conclusion(step, before, wrong), flush=True)
+    return EXIT_FAILED if wrong else 0
+
+
+def table(step: int, rows: Sequence[Row]) -> list[str]:
+    """The lines of the comparison."""
+    cells = [(f"step {step:,}", "recorded", "again", "")]
+    cells += [(row.name, _text(row.recorded), _text(row.again), row.verdict) for row in rows]
+    widths = [max(len(line[column]) for line in cells) for column in range(3)]
+    return ["  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0])).rstrip() for line in cells]
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def conclusion(step: int, before: int, wrong: Sequence[str]) -> str:
+    """What the comparison means, for people.
+
+    Args:
+        before: the step of the record before, or the steps before the replay.
+        wrong: names of what differs in the record of `step`.
+    """
+    if not wrong:
+        return f"step {step:,} is as recorded"
+    where = f"step {step:,}" if step == before + 1 else f"one of the steps {before + 1:,} to {step:,}"
+    if "batches" in wrong:
+        return (
+            f"the batch of {where} was another one on the device: it was changed after it was read, or the shards have "
+            "changed since (python -m data_prep verify tells)"
+        )
+    return (
+        f"{where} was not computed as here, from the same batches: the weights, the moments or the computation went "
+        "wrong, then or now; replay it on another host as well"
+    )

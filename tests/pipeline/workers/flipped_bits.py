@@ -1,0 +1,75 @@
+"""Runs of pipeline.pretrain in which one bit flips, and replays of them, in the same processes."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from pipeline import pretrain, replay
+from pipeline.engine import state, zero_layout
+from pipeline.training import trainer
+from pipeline.training.trainer import Trainer
+from tests.pipeline.workers.runs import Ended, run_command
+
+TENSOR = "albert.embeddings.word_embeddings.weight"
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A bit that flips on rank 1 in step `step`: in its batch, or after its update."""
+
+    what: Literal["weights", "fp32 weights", "moments", "batch"]
+    step: int
+
+
+def flip(values: Tensor, bit: int) -> None:
+    """Flips one bit of the first element."""
+    words = values.detach().view(-1)[:1].view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()])
+    words ^= 1 << bit
+
+
+def run_flipped(cases: list[tuple[list[str], Flip | None, list[str] | None]]) -> list[tuple[Ended, Ended | None]]:
+    """Runs each command line of pipeline.pretrain, then that of pipeline.replay, if there is one."""
+    return [
+        (_run(command, flips), None if again is None else run_command(replay.main, again))
+        for command, flips, again in cases
+    ]
+
+
+def _run(command: list[str], flips: Flip | None) -> Ended:
+    step, to_device = Trainer._step, trainer.to_device
+    now = 0
+
+    def flipping_step(self: Trainer, *arguments: Any) -> None:
+        nonlocal now
+        now = self.state.step + 1 if self.control.rank == 1 else 0
+        step(self, *arguments)
+        if flips is not None and flips.step == now and flips.what != "batch":
+            _flip_in(self.engine, flips.what)
+
+    def flipping_copy(batch: Any, device: Any) -> dict[str, Tensor]:
+        tensors = to_device(batch, device)
+        if flips == Flip("batch", now):
+            flip(tensors["input_ids"][0, 5:], 3)
+        return tensors
+
+    with (
+        mock.patch.object(Trainer, "_step", flipping_step),
+        mock.patch("pipeline.training.trainer.to_device", flipping_copy),
+    ):
+        return run_command(pretrain.main, command)
+
+
+def _flip_in(engine: Any, what: str) -> None:
+    """Flips a bit of this rank's part of a tensor."""
+    for place, values in state.tensor_states(engine, zero_layout.slices(engine)):
+        if place.length and place.name == TENSOR:
+            if what == "weights":
+                parameter = engine.module.get_parameter(place.name)
+                flip(parameter if zero_layout.stage(engine) < 3 else parameter.ds_tensor, 5)
+            else:
+                flip(values["weight" if what == "fp32 weights" else "exp_avg"], 27)
+            return
+    raise AssertionError(f"rank 1 holds nothing of {TENSOR}")
