@@ -258,6 +258,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         all_curves=args.all_curves,
         hang_timeout=args.hang_timeout,
         check_interval=args.check_interval,
+        save_mode=args.save_mode,
         corpora=describe_corpora(directories, sets, corpus_weights),
         command=recorded_command.words_of(args, parser()),
     )

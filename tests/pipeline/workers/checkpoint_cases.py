@@ -15,6 +15,7 @@ from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
 from pipeline.checkpoint import save_load
 from pipeline.checkpoint.retention import remove
+from pipeline.checkpoint.saver import SaveFailed, Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import KINDS
@@ -118,7 +119,7 @@ def failed(engine: Any, directory: Path) -> str:
     """The message of a save that must fail, after which all ranks have the same one."""
     try:
         save_load.save(engine, directory, {})
-    except save_load.SaveFailed as error:
+    except SaveFailed as error:
         messages: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(messages, str(error))
         assert len(set(messages)) == 1
@@ -228,7 +229,10 @@ def save_after_each_step(directory: Path, last: int) -> dict[str, dict[str, Tens
     """Continues from the newest checkpoint until the step `last`; the test kills it."""
     engine = Setup(1).engine()
     save_load.load_latest(engine, directory)
+    saver = Saver(engine, directory, keep=2)
     while engine.global_steps < last:
         training.train(engine, engine.global_steps, engine.global_steps + 1)
-        save_load.save(engine, directory, {}, keep=2)
+        saver.finish()
+        saver.begin({})
+    saver.finish()
     return everything(engine)

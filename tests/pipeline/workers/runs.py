@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from pipeline import pretrain
-from pipeline.checkpoint import save_load
+from pipeline.checkpoint.saver import Saver
 from tests.pipeline.workers.lamb_cases import claim_fp16
 
 
@@ -99,11 +99,11 @@ def run_command(main: Callable[[list[str]], int], command: list[str]) -> Ended:
 @contextlib.contextmanager
 def _watched_saves(before_save: Callable[[int], None]) -> Iterator[None]:
     """Calls `before_save(step)` before each save."""
-    save = save_load.save
+    begin = Saver.begin
 
-    def watched(engine: Any, *arguments: Any, **settings: Any) -> Path:
-        before_save(engine.global_steps)
-        return save(engine, *arguments, **settings)
+    def watched(saver: Saver, *arguments: Any) -> None:
+        before_save(saver._engine.global_steps)
+        begin(saver, *arguments)
 
-    with mock.patch("pipeline.checkpoint.save_load.save", watched):
+    with mock.patch.object(Saver, "begin", watched):
         yield
