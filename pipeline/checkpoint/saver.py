@@ -107,12 +107,12 @@ class Saver:
         tag = self._directory / retention.tag_name(step)
         state = asdict(engine_state.engine_state(engine)) | {"versions": _versions(), "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
-        making = _Work(lambda: retention.begin(tag) if rank == 0 else None, in_thread=False)
+        making = Work(lambda: retention.begin(tag) if rank == 0 else None, in_thread=False)
         self._agree(making, step, tag)
         tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
         copies = self._copy.of(tensors) if self.in_background else None
         values, temporary = tensors if copies is None else copies, retention.temporary_of(tag)
-        work = _Work(lambda: files.write_rank_file(temporary, rank, values), in_thread=copies is not None)
+        work = Work(lambda: files.write_rank_file(temporary, rank, values), in_thread=copies is not None)
         if score is not None and math.isnan(score):
             score = None
         blocked = time.perf_counter() - began
@@ -164,7 +164,7 @@ class Saver:
             self._save.work.wait()
             self._save = None
 
-    def _publish(self, save: "_Save", written: Sequence[WrittenFile]) -> "_Work[Any]":
+    def _publish(self, save: "_Save", written: Sequence[WrittenFile]) -> "Work[Any]":
         """Makes rank 0 publish the files that all ranks have written."""
         tensors = _stored_tensors(zero_layout.slices(self._engine), written)
         manifest = CheckpointManifest(save.step, save.score, {own.name: own.file for own in written}, tensors)
@@ -177,13 +177,13 @@ class Saver:
             with contextlib.suppress(OSError):
                 retention.prune(self._directory, self._keep, save.tag)
 
-        return _Work(publish if is_rank_0 else lambda: None, self.in_background and is_rank_0)
+        return Work(publish if is_rank_0 else lambda: None, self.in_background and is_rank_0)
 
     @property
     def _rank(self) -> int:
         return dist.get_rank(zero_layout.process_group(self._engine))
 
-    def _agree(self, work: "_Work[T]", step: int, tag: Path) -> tuple[list[T], float]:
+    def _agree(self, work: "Work[T]", step: int, tag: Path) -> tuple[list[T], float]:
         """The results of all ranks, by rank, and the seconds of the slowest. Collective.
 
         Raises SaveFailed on all ranks, after removing the files, if the work failed on one.
@@ -220,13 +220,13 @@ class _Save:
     tag: Path
     state_json: str
     score: float | None
-    work: "_Work[Any]"
+    work: "Work[Any]"
     is_written: bool
     seconds: float
     blocked: float
 
 
-class _Work(Generic[T]):
+class Work(Generic[T]):
     """A function that runs in a thread, or at once.
 
     Attributes:
@@ -255,9 +255,11 @@ class _Work(Generic[T]):
 
     @property
     def is_running(self) -> bool:
+        """Whether the function has not ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self) -> None:
+        """Waits for the end of the function."""
         if self._thread is not None:
             self._thread.join()
 

@@ -122,6 +122,8 @@ def test_states_of_xxlarge_by_hand() -> None:
     assert (weights, gradients, optimizer) == (446_316_900, 446_316_900, 2_677_901_400)
     weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, MemorySettings("fp16", 3, 8, max_live=0))
     assert (weights, gradients, optimizer) == (446_316_900 / 8, 446_316_900 / 8, 2_677_901_400 / 8)
+    # A copy of 2,677,901,400 bytes fits into 2**32; of the 64th part, 41,842,210, into 2**26.
+    assert [plan_memory.copy_bytes(XXLARGE, world) for world in (1, 64)] == [2**32, 2**26]
 
 
 def test_states_depend_on_stage_accumulation_and_ranks() -> None:
@@ -434,6 +436,7 @@ def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> No
         "optimizer",
         "activations",
         "buffers",
+        "memory of a host: 0.54 GB for the copy of a checkpoint",
         "largest micro-batch that fits: 93, which divides the batch into 64 x 1 accumulated",
         "assumed",
         "in collectives",

@@ -36,6 +36,18 @@ def run_one(command: list[str]) -> Ended:
     return _run(command, lambda step: None)
 
 
+def run_and_move(command: list[str], folder: Path, stop: int) -> list[Ended]:
+    """Runs one command line to its end in `folder`/straight, and another run until the step `stop` is saved.
+
+    That run is then moved to `folder`/moved and copied to `folder`/copied, and both go on there.
+    """
+    runs = {name: [*command, "--output", str(folder / name)] for name in ("straight", "first", "moved", "copied")}
+    ended = run_each([(runs["straight"], None), (runs["first"], stop)])
+    subprocess.run(["mv", folder / "first", folder / "moved"], check=True)
+    subprocess.run(["cp", "-a", folder / "moved", folder / "copied"], check=True)
+    return ended + run_each([(runs["moved"], None), (runs["copied"], None)])
+
+
 def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:
     """Runs one command line whose output is in `place`. Between the saves of two steps nothing can be written there.
 
