@@ -23,6 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.files import WrittenFile
@@ -53,8 +54,8 @@ class Saved(NamedTuple):
 
     Attributes:
         step: of the checkpoint.
-        seconds: that copying, writing and publishing took, without the time between them.
-        blocked_seconds: the part of the time in which training stood on this rank.
+        seconds: that copying, writing and publishing took, without the steps of training in between.
+        blocked_seconds: in which training stood on this rank.
     """
 
     step: int
@@ -90,6 +91,15 @@ class Saver:
         """Whether this rank's thread is at work. `advance` does not wait if no rank's is."""
         return self._save is not None and self._save.work.is_running
 
+    def prepare(self) -> "Work[Any]":
+        """Allocates the memory of the copy in a thread, so that the first save need not. Not collective.
+
+        Returns what a caller may wait for.
+        """
+        slices = zero_layout.owned_slices(self._engine)
+        elements = len(KINDS) * sum(place.length for place in slices)
+        return self._copy.allocate(elements, pinned=any(place.flat.is_cuda for place in slices))
+
     def begin(self, client_state: dict[str, Any], score: float | None = None) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
 
@@ -116,7 +126,7 @@ class Saver:
         if score is not None and math.isnan(score):
             score = None
         blocked = time.perf_counter() - began
-        seconds = blocked - (work.seconds if copies is None else 0.0)  # those of the work are added later
+        seconds = blocked - work.seconds_at_once  # those of the work are added later
         self._save = _Save(step, tag, state_json, score, work, is_written=False, seconds=seconds, blocked=blocked)
 
     def advance(self) -> Saved | None:
@@ -131,19 +141,22 @@ class Saver:
         assert save is not None, "no save is in progress"
         began = time.perf_counter()
         save.work.wait()
+        waited = time.perf_counter()
         try:
             results, seconds = self._agree(save.work, save.step, save.tag)
         except SaveFailed:
             self._save = None
             raise
-        save.seconds += seconds
-        if not save.is_written:
-            save.is_written = True
-            save.work = self._publish(save, results)
-        else:
+        was_written, save.is_written = save.is_written, True
+        if was_written:
             self._save = None
-        save.blocked += time.perf_counter() - began
-        return None if self._save is not None else Saved(save.step, save.seconds, save.blocked)
+        else:
+            save.work = self._publish(save, results)
+            seconds -= save.work.seconds_at_once
+        ended = time.perf_counter()
+        save.seconds += seconds + ended - waited
+        save.blocked += ended - began
+        return Saved(save.step, save.seconds, save.blocked) if was_written else None
 
     def finish(self) -> Saved | None:
         """Waits for the end of the save. Collective.
@@ -254,6 +267,11 @@ class Work(Generic[T]):
         self.seconds = time.perf_counter() - began
 
     @property
+    def seconds_at_once(self) -> float:
+        """`seconds` if it ran at once; 0 in a thread."""
+        return self.seconds if self._thread is None else 0.0
+
+    @property
     def is_running(self) -> bool:
         """Whether the function has not ended."""
         return self._thread is not None and self._thread.is_alive()
@@ -274,7 +292,19 @@ class HostCopy:
     """A copy of this rank's tensors in the host's memory. The memory is allocated once; a GPU's copy is pinned."""
 
     def __init__(self) -> None:
-        self._buffer = torch.empty(0)
+        self._memory: Work[Tensor | None] | None = None
+
+    def allocate(self, elements: int, pinned: bool) -> "Work[Tensor | None]":
+        """Allocates the memory, fp32 (elements,), in a thread; None if the host refuses it."""
+
+        def work() -> Tensor | None:
+            try:
+                return torch.empty(elements, pin_memory=pinned).zero_()  # the kernel gives a page when it is written
+            except RuntimeError:
+                return None
+
+        self._memory = Work(work, in_thread=True)
+        return self._memory
 
     @torch.no_grad()
     def of(self, tensors: Sequence[TensorState]) -> list[TensorState] | None:
@@ -284,13 +314,12 @@ class HostCopy:
         """
         values = [state.values[kind] for state in tensors for kind in KINDS]
         device = next((value.device for value in values if value.is_cuda), None)
-        elements = sum(value.numel() for value in values)
-        if self._buffer.numel() != elements:
-            try:
-                self._buffer = torch.empty(elements, pin_memory=device is not None)
-            except RuntimeError:
-                return None
-        parts = iter(self._buffer.split([value.numel() for value in values]))
+        memory = self._memory or self.allocate(sum(value.numel() for value in values), pinned=device is not None)
+        memory.wait()
+        buffer = memory.result()
+        if buffer is None:
+            return None
+        parts = iter(buffer.split([value.numel() for value in values]))
         copies = [TensorState(state.slice, {kind: next(parts) for kind in KINDS}) for state in tensors]
         for state, copy in zip(tensors, copies):
             for kind in KINDS:

@@ -220,9 +220,9 @@ def memory(config: AlbertConfig, rows: int, shape: BatchShape, settings: MemoryS
 
 
 def copy_bytes(config: AlbertConfig, world_size: int) -> float:
-    """Bytes of the host's memory in which a GPU's rank keeps a checkpoint while it is written (`--save-mode background`).
+    """Bytes of the host's memory that one rank needs for the copy of its part of a checkpoint.
 
-    torch rounds pinned memory up to a power of two.
+    The copy is written in the background. torch rounds pinned memory up to a power of two.
     """
     own = BYTES_A_PARAMETER * parameter_counts(config).total / world_size
     return float(2 ** math.ceil(math.log2(own)))

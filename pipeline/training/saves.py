@@ -48,6 +48,11 @@ class RunSaves:
         """Whether this rank writes in the background."""
         return self._saver.is_busy
 
+    def prepare(self) -> None:
+        """Allocates the memory that saves in the background need, while training goes on."""
+        if self._saver.in_background:
+            self._saver.prepare()
+
     def begin(self, state: TrainState, score: float | None, must_succeed: bool) -> None:
         """Begins a save, after the end of the one before. In the foreground, waits for its end. Collective.
 

@@ -123,6 +123,8 @@ class Trainer:
         settings, state, task = self.settings, self.state, self.task
         if state.finished:
             return None
+        if settings.save_interval < settings.steps:
+            self._saves.prepare()
         if task.evaluates:
             with self.progress.during("evaluation"):
                 self._try_evaluation()
