@@ -57,12 +57,12 @@ study: environment
 	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
 	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) --hours $(STUDY_HOURS)
 
-# Two processes share the tests, one file at a time.
+# Two processes share the tests, one file at a time, in the order of tests/conftest.py.
 test: $(VENV)/.developer lint
-	python -m pytest --numprocesses 2 --dist loadfile
+	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.developer
-	python -m pytest --numprocesses 2 --dist loadfile -m "not slow and not cluster and not gpu"
+	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
 
 lint: $(VENV)/.developer
 	ruff check .

@@ -10,6 +10,7 @@ planning           planning of `extract` for 100,000 files
 recipe_trials      what a small model learns with one setting changed at a time
 save               seconds of a checkpoint
 seek               seconds and memory to open four billion tokens in the middle of training
+spikes             false alarms of the detector of spikes on real loss curves
 study/             a small model from real text to fine-tuned tasks, with a page and plots
 train_step         a training step beside transformers
 

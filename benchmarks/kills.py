@@ -44,7 +44,6 @@ BY_THE_CLOCK = frozenset(
         "rows_per_second_per_gpu",
         "tflops_per_gpu",
         "data_wait_share",
-        "check_seconds",
         "last_rank",
         "last_rank_share",
         "last_rank_seconds",
@@ -152,7 +151,7 @@ def kill_once(job: Job, chance: random.Random) -> str:
         ["starting", "all", "all", "one rank", "saving", "saving", "SIGTERM", "SIGUSR1", "SIGTERM to one"]
     )
     if how == "starting":
-        time.sleep(chance.uniform(0.0, 8.0))
+        time.sleep(chance.uniform(0.0, 5.0))
     else:
         before = find_latest(job.checkpoints)
         wait_until(lambda: find_latest(job.checkpoints) != before, processes)

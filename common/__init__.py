@@ -3,7 +3,7 @@
 errors        `UserError`, which is shown to the user as one line
 command_line  command lines whose mistakes raise `UserError`
 environment   whole numbers that launchers set
-progress      a progress bar on a terminal, plain lines elsewhere
+progress      a progress bar on a terminal, plain lines elsewhere; counts and durations as text
 interrupts    Ctrl-C while a command imports, works and ends
 files/        reads, writes, checks and replaces files safely
 normalization  which normalisation of text a vocabulary was trained on

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -78,12 +79,19 @@ class Parser(argparse.ArgumentParser):
 def in_one_line(work: Callable[[], int | None]) -> int:
     """Calls `work` and returns the exit status of the command.
 
-    A mistake of the user, and a file that cannot be read or written, is one line on stderr and status 2.
+    A mistake of the user, and a file that cannot be read or written, is one line on stderr and status 2. If the program
+    that reads the output (head, less) has closed it, the command ends with status 0.
     """
     try:
-        return work() or 0
+        try:
+            return work() or 0
+        finally:
+            sys.stdout.flush()
     except UserError as error:
         message = error
+    except BrokenPipeError:
+        discard_output()
+        return 0
     except OSError as error:
         explained = explain(error)
         if explained is None:
@@ -91,3 +99,8 @@ def in_one_line(work: Callable[[], int | None]) -> int:
         message = explained
     print(f"error: {message}", file=sys.stderr)
     return 2
+
+
+def discard_output() -> None:
+    """Sends standard output to /dev/null, so that nothing is written at exit into a pipe that its reader has closed."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

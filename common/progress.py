@@ -17,6 +17,11 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
 
 
+def quantity(count: float, noun: str) -> str:
+    """A count with its noun: "1 document", "2,000 documents"."""
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
 class Progress:
     """A context manager that shows progress on stderr.
 

@@ -21,13 +21,12 @@ import argparse
 import difflib
 import importlib
 import io
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from common.command_line import Parser
+from common.command_line import Parser, discard_output
 from common.errors import UserError
 from common.files.places import explain
 from data_prep.mpi.executor import INTERRUPTED, explain_full_disk, launched_rank
@@ -106,15 +105,16 @@ def entry() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        main(sys.argv[1:])
-        sys.stdout.flush()
+        try:
+            main(sys.argv[1:])
+        finally:
+            sys.stdout.flush()
         return 0
     except UserError as error:
         message = str(error)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
-            # The program that reads the output (head, less) has closed it. Nothing may be written at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             return 0
         explained = explain_full_disk(error) or explain(error)
         if explained is None:

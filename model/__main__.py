@@ -2,21 +2,19 @@
 
 import sys
 
-from common.command_line import Parser
-from common.errors import UserError
+from common.command_line import Parser, in_one_line
 from model.inspection.parameter_counts import table
 
 
 def main() -> int:
     """Prints the table and returns the exit status."""
     parser = Parser(prog="python -m model", description="Prints the parameter counts of the paper's systems.")
-    try:
+
+    def run() -> None:
         parser.parse_all(sys.argv[1:])
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(table())
-    return 0
+        print(table())
+
+    return in_one_line(run)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser
-from common.errors import UserError
+from common.command_line import Parser, in_one_line
 
 LAUNCHED = ("pretrain", "finetune")
 """Commands that DeepSpeed's launcher starts on every GPU; the others are one process."""
@@ -24,17 +23,15 @@ def commands() -> dict[str, str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the list and returns the exit status."""
-    parser = Parser(prog="python -m pipeline", description="Lists the commands of this package.")
-    try:
-        parser.parse_all(sys.argv[1:] if argv is None else argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return in_one_line(lambda: _run(sys.argv[1:] if argv is None else argv))
+
+
+def _run(argv: Sequence[str]) -> None:
+    Parser(prog="python -m pipeline", description="Lists the commands of this package.").parse_all(argv)
     for name, sentence in commands().items():
         start = "deepspeed --module" if name in LAUNCHED else "python -m"
         print(f"{f'{start} pipeline.{name}':40}{sentence}")
     print("\nEach has --help. Data preparation: python -m data_prep --help. Parameter counts: python -m model.")
-    return 0
 
 
 if __name__ == "__main__":

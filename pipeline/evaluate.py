@@ -15,8 +15,10 @@ from pathlib import Path
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from common.files import atomic, owned
+from common.progress import quantity
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.checkpoint import run_directory as runs
+from pipeline.training.divergence import rollback
 from pipeline.training.reporting import metrics_log
 
 
@@ -44,12 +46,14 @@ def summary(run: Path, export: Path | None = None) -> str:
     if speed is None:
         raise UserError(f"{run / metrics_log.METRICS} has no speed; train {run} on")
     loss, floor = evaluation["mlm_loss"], evaluation["mlm_unigram_entropy"]
+    ranks = settings.get("world_size")
+    on_ranks = "" if ranks is None else f" on {quantity(ranks, 'rank')}"
     below = 100 * (1 - loss / floor) if floor > 0 else 0.0
     rows = [
         ("steps", f"{training['step']:,} of {settings['steps']:,}, {training['tokens']:,} tokens"),
         (
             "held-out MLM loss",
-            f"{loss:.3f} nats, {below:.1f} % below the unigram entropy {floor:.3f}",
+            f"{loss:.3f} nats, {abs(below):.1f} % {'below' if below >= 0 else 'above'} the unigram entropy {floor:.3f}",
         ),
         ("held-out MLM accuracy", f"{100 * evaluation['mlm_accuracy']:.1f} % of {evaluation['predictions']:,} tokens"),
     ]
@@ -64,7 +68,8 @@ def summary(run: Path, export: Path | None = None) -> str:
             "training speed",
             f"{speed:,.0f} tokens/s in {settings.get('precision', 'unknown precision')}",
         ),
-        ("time", f"{training['seconds']:.0f} s on {settings.get('world_size', '?')} ranks"),
+        ("time", f"{training['seconds']:.0f} s{on_ranks}"),
+        *([("divergence", rollback.describe(rollbacks))] if (rollbacks := rollback.read(run)) else []),
         ("run", str(run)),
         ("TensorBoard logs", str(run / "tensorboard")),
         ("exported model", str(export if export is not None else run / "export")),

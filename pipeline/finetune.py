@@ -16,7 +16,8 @@ Own files with the columns "text" and "label" (docs/own_tasks.md):
 Without the launcher, on one rank: `python -m pipeline.finetune ...`.
 
 Exit status of a rank: 0 done, or nothing left to do; 1 failed; 2 a mistake in the command; 69 another rank or host was
-lost; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after a save. After 69 and 75, start the command again.
+lost, or a rank holds wrong weights; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after a save. After 69 and 75, start the
+command again.
 """
 
 from collections.abc import Sequence

@@ -8,13 +8,11 @@ The first two take a fine-tuning run of any task, the last one a pre-training ru
 columns to read and what the labels are called. The rows are written with further columns for the prediction.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser
-from common.errors import UserError
+from common.command_line import Parser, in_one_line
 from pipeline.finetuning.own_flags import add_columns
 from pipeline.training.flags import positive
 
@@ -34,20 +32,14 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        from pipeline.inference import command  # torch takes seconds to import
+    return in_one_line(lambda: _run(sys.argv[1:] if argv is None else argv))
 
-        command.run(args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # what reads the output (head, less) has closed it; nothing may be written at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}; choose another place", file=sys.stderr)
-        return 2
-    return 0
+
+def _run(argv: Sequence[str]) -> None:
+    args = parser().parse_all(argv)
+    from pipeline.inference import command  # torch takes seconds to import
+
+    command.run(args)
 
 
 if __name__ == "__main__":

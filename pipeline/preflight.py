@@ -24,6 +24,7 @@ from pathlib import Path
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from common.files import places
+from common.progress import quantity
 from pipeline.distributed.burn_in import hosts as burn_in_hosts
 from pipeline.distributed.burn_in import results as burn_in_results
 from pipeline.distributed.hosts.comparison import (
@@ -133,7 +134,7 @@ def _check_this_machine(question: Question, environment: Mapping[str, str], port
 def _report(lines: Sequence[str], subject: str, began: float) -> int:
     for line in lines:
         print(line)
-    verdict = "ready" if not lines else f"{len(lines)} problem{'s' if len(lines) > 1 else ''}"
+    verdict = "ready" if not lines else quantity(len(lines), "problem")
     print(f"{subject}: {verdict} ({time.monotonic() - began:.1f} s)")
     return 1 if lines else 0
 

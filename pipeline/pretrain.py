@@ -28,8 +28,8 @@ Three samples of Wikipedia for each sample of books, evaluated separately:
         --eval-data held_out/wikipedia held_out/books --deepspeed_config ds_configs/base.json --output runs/mixed
 
 Exit status of a rank: 0 done, or nothing left to do; 1 failed; 2 a mistake in the command; 69 another rank or host was
-lost; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after a save. After 69 and 75, start the command again. The launcher's
-own exit status: docs/cluster.md.
+lost, or a rank holds wrong weights; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C after a save. After 69 and 75, start the
+command again. The launcher's own exit status: docs/cluster.md.
 """
 
 from collections.abc import Sequence

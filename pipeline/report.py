@@ -6,17 +6,18 @@
 page holds everything that it shows, so it can be sent to others and opened without a network.
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser
+from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import read_bytes
+from common.progress import quantity
 from pipeline.analysis import compared_runs, finished_runs
 from pipeline.analysis.html_report import MARK, page
-from pipeline.sharing.markdown import quantity
 from pipeline.training.flags import price
 
 
@@ -33,21 +34,16 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        check_replaceable(args.out)
-        runs = compared_runs.find(args.runs)
-        text = page(runs, finished_runs.find_runs(args.runs), args.price_per_gpu_hour)
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out, text)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}; choose another place", file=sys.stderr)
-        return 2
+    return in_one_line(lambda: _run(parser().parse_all(sys.argv[1:] if argv is None else argv)))
+
+
+def _run(args: argparse.Namespace) -> None:
+    check_replaceable(args.out)
+    runs = compared_runs.find(args.runs)
+    text = page(runs, finished_runs.find_runs(args.runs), args.price_per_gpu_hour)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    atomic.write_text(args.out, text)
     print(f"{args.out} compares {quantity(len(runs), 'run')}: {', '.join(run.name for run in runs)}")
-    return 0
 
 
 def check_replaceable(out: Path) -> None:

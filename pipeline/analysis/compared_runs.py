@@ -10,7 +10,7 @@ from common.errors import UserError
 from common.files.json_files import read_object
 from model.inspection.parameter_counts import parameter_counts
 from pipeline.checkpoint.run_records import SETTINGS, model_of, read_settings
-from pipeline.tracking.tracker import flat, without_secrets
+from pipeline.tracking.tracker import shown_flat
 from pipeline.training.reporting import metrics_log
 
 Point = tuple[float, float]
@@ -161,7 +161,7 @@ def _read(name: str, directory: Path) -> ComparedRun:
 
 def differing_settings(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[str]]]:
     """Yields the name and the values, one for each run, of every setting that is not the same in all runs."""
-    values = [{name: str(value) for name, value in flat(without_secrets(run.settings))} for run in runs]
+    values = [{name: str(value) for name, value in shown_flat(run.settings).items()} for run in runs]
     for name in dict.fromkeys(name for settings in values for name in settings):
         row = [settings.get(name, MISSING) for settings in values]
         if len(set(row)) > 1 and not name.startswith(_REPEATED):

@@ -4,7 +4,7 @@ import html
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from common.progress import format_duration
+from common.progress import format_duration, quantity
 from pipeline.analysis.compared_runs import ComparedRun, differing_settings, sustained_speed
 from pipeline.analysis.finished_runs import TaskRun
 from pipeline.analysis.svg_chart import COLOURS, Series, chart
@@ -43,7 +43,7 @@ def page(runs: Sequence[ComparedRun], results: Sequence[TaskRun], price: float |
         MARK,
         '<html lang="en"><head><meta charset="utf-8"><title>Runs compared</title>',
         f"<style>{_STYLE}</style></head><body>",
-        f"<h1>{len(runs)} run{'s' if len(runs) > 1 else ''} compared</h1>",
+        f"<h1>{quantity(len(runs), 'run')} compared</h1>",
         _overview(runs, colours),
         _held_out(runs, colours),
         _task_results(results),

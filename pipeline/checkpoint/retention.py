@@ -110,8 +110,34 @@ def name_in_latest(directory: Path) -> str:
         return ""
 
 
-def prune(directory: Path, keep: int, newest: Path) -> None:
-    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, and the best.
+def go_back(directory: Path, step: int) -> bool:
+    """Makes the newest complete checkpoint of at most `step` steps the latest one, and deletes all later ones.
+
+    They are deleted one by one, the newest first. If the process is killed, the others are still complete.
+
+    Returns:
+        False if there is no such checkpoint; then nothing is deleted.
+    Raises:
+        OSError: I/O error, or a person has added a file to a later checkpoint.
+    """
+    for tag in tags(directory):
+        with contextlib.suppress(DamagedCheckpoint):
+            if step_of(tag) <= step and check(tag):
+                break
+    else:
+        return False
+    write_text(directory / LATEST, tag.name + "\n")
+    for later in tags(directory):
+        if step_of(later) > step_of(tag):
+            if others := foreign_files(later):
+                raise OSError(errno.EEXIST, f"it holds a file that is none of a checkpoint's, {others[0]}", str(later))
+            remove(later)
+    fsync_directory(directory)
+    return True
+
+
+def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None) -> None:
+    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and the newest up to `undo_step`.
 
     Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
     one, so they must count neither as the newest nor as the best.
@@ -119,9 +145,11 @@ def prune(directory: Path, keep: int, newest: Path) -> None:
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
             remove(tag)
-    best = find_best(directory)
+    kept = [find_best(directory)]
+    if undo_step is not None:
+        kept += [tag for tag in tags(directory) if step_of(tag) <= undo_step][:1]
     for tag in tags(directory)[keep:]:
-        if tag != best:
+        if tag not in kept:
             remove(tag)
 
 

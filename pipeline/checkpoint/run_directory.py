@@ -25,8 +25,8 @@ EXPORT_TOOL = "pipeline.export"
 
 OWN_NAMES = (
     *("checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
-    *("results.json", "logits", "submission", "hangs"),
-    *("trackers.json", "csv", "wandb"),
+    *("results.json", "logits", "submission", "hangs", "rollbacks.json"),
+    *("trackers.json", "csv", "wandb", "comet"),
 )
 """The names that a run writes into its directory after settings.json."""
 _FILES = ("settings.json", "metrics.jsonl", "spiece.model", "done", "results.json")

@@ -89,6 +89,7 @@ class FinetuneRecord(_Settings):
     random_weights: bool | None = None
     data_directory: str | None = None
     data_on_hub: bool | None = None
+    pretraining: PretrainRecord | None = None
     hyperparameters: dict[str, Any] | None = None
 
 

@@ -39,6 +39,7 @@ def save(
     *,
     keep: int = 5,
     score: float | None = None,
+    undo_step: int | None = None,
 ) -> Path:
     """Writes the checkpoint of the engine's present step and deletes old ones. Collective.
 
@@ -47,19 +48,20 @@ def save(
         client_state: the caller's own JSON values; `load_latest` returns them.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than this one are deleted.
         score: higher is better; the checkpoint with the best score remains as well.
+        undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
     Returns:
         The checkpoint's path.
     Raises:
         SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
     """
     saver = Saver(engine, directory, keep, in_background=False)
-    saver.begin(client_state, score)
+    saver.begin(client_state, score, undo_step)
     saver.finish()
     return directory / retention.tag_name(engine.global_steps)
 
 
 def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
-    """Sets the engine to the newest complete checkpoint. Collective; before the first step.
+    """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
     other settings are those of the engine.

@@ -100,12 +100,20 @@ class Saver:
         elements = len(KINDS) * sum(place.length for place in slices)
         return self._copy.allocate(elements, pinned=any(place.flat.is_cuda for place in slices))
 
-    def begin(self, client_state: dict[str, Any], score: float | None = None) -> None:
+    def begin(
+        self,
+        client_state: dict[str, Any],
+        score: float | None = None,
+        undo_step: int | None = None,
+        at_once: bool = False,
+    ) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
 
         Args:
             client_state: the caller's own JSON values; a load returns them.
             score: higher is better; the checkpoint with the best score remains as well.
+            undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
+            at_once: True writes without a copy, for a caller that waits anyway.
         Raises:
             SaveFailed: the directory cannot be made; on all ranks together.
         """
@@ -120,14 +128,14 @@ class Saver:
         making = Work(lambda: retention.begin(tag) if rank == 0 else None, in_thread=False)
         self._agree(making, step, tag)
         tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
-        copies = self._copy.of(tensors) if self.in_background else None
+        copies = self._copy.of(tensors) if self.in_background and not at_once else None
         values, temporary = tensors if copies is None else copies, retention.temporary_of(tag)
         work = Work(lambda: files.write_rank_file(temporary, rank, values), in_thread=copies is not None)
         if score is not None and math.isnan(score):
             score = None
         blocked = time.perf_counter() - began
         seconds = blocked - work.seconds_at_once  # those of the work are added later
-        self._save = _Save(step, tag, state_json, score, work, is_written=False, seconds=seconds, blocked=blocked)
+        self._save = _Save(step, tag, state_json, score, undo_step, work, False, seconds, blocked)
 
     def advance(self) -> Saved | None:
         """Ends the present stage of the save, for which it waits, and begins the next one. Collective.
@@ -188,7 +196,7 @@ class Saver:
             retention.publish(temporary, save.tag, manifest)
             # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
             with contextlib.suppress(OSError):
-                retention.prune(self._directory, self._keep, save.tag)
+                retention.prune(self._directory, self._keep, save.tag, save.undo_step)
 
         return Work(publish if is_rank_0 else lambda: None, self.in_background and is_rank_0)
 
@@ -233,6 +241,7 @@ class _Save:
     tag: Path
     state_json: str
     score: float | None
+    undo_step: int | None
     work: "Work[Any]"
     is_written: bool
     seconds: float

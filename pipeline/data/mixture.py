@@ -174,12 +174,13 @@ def corpus_seed(corpus: int, seed: int) -> int:
 
 
 def training_step(
-    mixture: Mixture, step: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
+    mixture: Mixture, batch: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
 ) -> list[Batch]:
-    """The micro-batches of one rank in one step, each of `micro_batch_size` rows. The last rows may be empty."""
+    """One rank's micro-batches of the global batch number `batch`, each of `micro_batch_size` rows. The last rows may
+    be empty."""
     return [
         mixture.read(
-            sampler.step_positions(step, micro_step, rank, world_size, micro_batch_size, train_batch_size),
+            sampler.step_positions(batch, micro_step, rank, world_size, micro_batch_size, train_batch_size),
             micro_batch_size,
         )
         for micro_step in range(sampler.micro_step_count(world_size, micro_batch_size, train_batch_size))

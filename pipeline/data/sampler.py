@@ -7,12 +7,17 @@ through it again until they lie inside ("cycle walking": Black & Rogaway, "Ciphe
 CT-RSA 2002).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.data import rng
 
 _ROUNDS = 8
+
+Ranges = Sequence[tuple[int, int]]
+"""Disjoint ranges in ascending order, each as its first number and the one after its last."""
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -51,15 +56,25 @@ def rows_at(positions: NDArray[np.integer], rows: int, seed: int) -> tuple[NDArr
     return epochs, chosen
 
 
+def batch_of_step(step: int, passed_over: Ranges) -> int:
+    """The batch that step `step` trains on, both from 0: the batches in `passed_over` are left out."""
+    batch = step
+    for first, end in passed_over:
+        if batch < first:
+            break
+        batch += end - first
+    return batch
+
+
 def step_positions(
-    step: int, micro_step: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
+    batch: int, micro_step: int, rank: int, world_size: int, micro_batch_size: int, train_batch_size: int
 ) -> NDArray[np.int64]:
     """Positions that one rank reads in one micro-step: (N,), consecutive, N at most `micro_batch_size`.
 
-    All ranks and micro-steps of a step together cover [step * train_batch_size, (step + 1) * train_batch_size) once,
-    however that batch is split. The last parts are shorter or empty if the batch does not divide.
+    All ranks and micro-steps together cover [batch * train_batch_size, (batch + 1) * train_batch_size) once, however
+    that batch is split. The last parts are shorter or empty if the batch does not divide.
     """
-    first, end = step * train_batch_size, (step + 1) * train_batch_size
+    first, end = batch * train_batch_size, (batch + 1) * train_batch_size
     start = first + (micro_step * world_size + rank) * micro_batch_size
     return np.arange(start, min(start + micro_batch_size, end), dtype=np.int64)
 

@@ -3,6 +3,7 @@
 import resource
 
 from common.errors import UserError
+from common.progress import quantity
 
 PER_RANK = 8
 """Descriptors that rank 0 holds for each other rank: the rendezvous, the liveness, and gloo's groups."""
@@ -38,4 +39,5 @@ def check_limit(world_size: int) -> None:
 
 def shortage(hard: int, world_size: int) -> str:
     """Says how many files rank 0 needs to open and how many it may."""
-    return f"rank 0 needs {needed(world_size):,} open files for {world_size:,} ranks, and its host allows {hard:,}"
+    ranks = quantity(world_size, "rank")
+    return f"rank 0 needs {needed(world_size):,} open files for {ranks}, and its host allows {hard:,}"

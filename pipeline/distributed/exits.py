@@ -1,5 +1,6 @@
 """How a rank ends: stop signals, exit statuses, and the end of its process."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from pipeline.distributed import elastic, signal_answers
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2  # of the user
-EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, or never came
+EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, never came, or holds wrong weights
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal after saving; try again
 
 
@@ -77,7 +78,8 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         status = 1
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # of --help: what reads the output (head, less) has closed it
+        sys.stdout.flush()
     sys.stderr.flush()
     if is_final:
         elastic.end_agent()

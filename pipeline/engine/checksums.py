@@ -117,7 +117,7 @@ class RankChecksums:
             the optimizer's "fp32 weights" and moments.
         own: by kind (`KINDS`), the fp32 weights and moments that this rank updates: a part of each tensor from stage 1
             on, which add up over the ranks.
-        rounded: the elements of "weight" in `own`, rounded to the model's precision.
+        rounded: those of "weight" in `own`, rounded to the model's precision.
         unequal: tensors in which the model's weights are not those that the optimizer's give when they are rounded, as
             far as this rank updates them.
     """
@@ -145,9 +145,9 @@ def of_rank(engine: DeepSpeedEngine) -> RankChecksums:
         found["rounded"].append(of_tensor(values["weight"], place.start, parameter.dtype))
         if stage < 3:
             found["weights"].append(of_tensor(parameter))
-        whole = stage == 0
+        is_whole = stage < 3 and place.length == parameter.numel()
         found["model's"].append(
-            found["weights"][-1] if whole else of_tensor(_part(parameter, place, stage), place.start)
+            found["weights"][-1] if is_whole else of_tensor(_part(parameter, place, stage), place.start)
         )
     sums = torch.stack([one.to(engine.device) for kind in found for one in found[kind]]).tolist()
     numbers = iter(one % _MODULUS for one in sums)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from common.errors import UserError, one_line
 from common.files.json_files import parse_object, read_text
+from common.progress import quantity
 from pipeline.distributed import elastic
 from pipeline.engine import config_keys, config_values
 from pipeline.engine.machine.hardware import Hardware
@@ -73,9 +74,11 @@ class EngineConfig:
         """The part of a step's computation that the empty rows cost, from 0 to 1."""
         return self.empty_rows / self.computed_rows
 
-    def describe_batch(self, noun: str, ranks: str = "ranks") -> str:
+    def describe_batch(self, noun: str, rank: str = "rank") -> str:
         """The batch and its division, for people."""
-        division = f"{self.micro_batch_size} x {self.accumulation_steps} accumulated x {self.world_size} {ranks}"
+        division = (
+            f"{self.micro_batch_size} x {self.accumulation_steps} accumulated x {quantity(self.world_size, rank)}"
+        )
         if not self.empty_rows:
             return f"{self.train_batch_size} {noun} = {division}"
         empty = f"{self.empty_rows} empty ({100 * self.empty_share:.1f} % of the computation)"
@@ -143,7 +146,7 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
     asked = config.get("gradient_accumulation_steps")
     derived = (
         f"gradient_accumulation_steps is {accumulation}, not {asked} as the JSON says, to train {batch} rows on "
-        f"{world_size} rank{'s' if world_size > 1 else ''}"
+        f"{quantity(world_size, 'rank')}"
     )
     config |= {
         "train_batch_size": micro * accumulation * world_size,

@@ -1,6 +1,7 @@
 """Makes one step of a DeepSpeed engine, and reads its metrics afterwards."""
 
 from deepspeed import DeepSpeedEngine
+from torch import Tensor
 
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import Lamb
@@ -41,8 +42,13 @@ def set_learning_rate(engine: DeepSpeedEngine, rate: float) -> None:
 
 def gradient_norm(engine: DeepSpeedEngine) -> float:
     """The norm of the last step's gradients over all ranks, before clipping; 0 before the first step."""
-    norm = engine.get_global_grad_norm()
+    norm = gradient_norm_on_device(engine)
     return 0.0 if norm is None else float(norm)
+
+
+def gradient_norm_on_device(engine: DeepSpeedEngine) -> Tensor | float | None:
+    """As `gradient_norm`, without waiting for the device: a scalar () or a number; None if it is not known."""
+    return engine.get_global_grad_norm()
 
 
 def trust_ratios(engine: DeepSpeedEngine) -> dict[str, float] | None:

@@ -1,6 +1,7 @@
 """Fine-tunes a pre-trained model on a task of the paper, or on own files.
 
 command           the work of `pipeline.finetune`: checks the command, trains each seed, predicts, exports
+earlier_start     what earlier starts recorded: the initial model, and whether a command has anything to do
 heads             the model of each kind of task
 prediction        predicts every example of a split exactly once, over all ranks
 results           writes predictions, submissions and results.json

@@ -11,7 +11,7 @@ from torch import nn
 from common.errors import UserError
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import InitialWeights, fill, read_initial_weights, refuse_training
+from pipeline.checkpoint.initial_weights import fill
 from pipeline.checkpoint.model_export import best_checkpoint
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_records import RESULTS, read_results
@@ -22,9 +22,10 @@ from pipeline.engine import workarounds
 from pipeline.engine.build import release
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.finetuning import own_flags, results
+from pipeline.finetuning.earlier_start import InitialModel, answers_alone, find_initial_model
 from pipeline.finetuning.export import export_finetuned
 from pipeline.finetuning.heads import has_head_of, make_model
-from pipeline.finetuning.settings import FinetuneSettings, resolve
+from pipeline.finetuning.settings import FinetuneSettings, directories, parser, resolve
 from pipeline.finetuning.task import FineTuning, make_features
 from pipeline.tasks import own
 from pipeline.tasks.examples import Splits
@@ -33,7 +34,7 @@ from pipeline.tasks.files import reading
 from pipeline.tasks.registry import OWN_TASKS, find_task
 from pipeline.tasks.task import Task
 from pipeline.training import lifecycle
-from pipeline.training.lifecycle import OpenRun
+from pipeline.training.lifecycle import Finished, OpenRun, nothing_to_do
 from pipeline.training.settings import EARLIER_MODEL
 
 
@@ -49,7 +50,7 @@ class Prepared(lifecycle.Prepared[FinetuneSettings]):
     """
 
     several_seeds: bool
-    initial: InitialWeights
+    initial: InitialModel
     splits: Splits
     all_data: str
 
@@ -58,26 +59,26 @@ class Prepared(lifecycle.Prepared[FinetuneSettings]):
         return super().facts() | {"the examples of all splits": self.all_data}
 
 
-def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
+def prepare(args: argparse.Namespace, world_size: int) -> Prepared | Finished:
     """Checks a parsed command line for `world_size` ranks and reads its files. Writes nothing.
 
     Raises:
         UserError: a mistake.
     """
+    places = directories(args)
+    if answers_alone(args, parser(), places) and (args.seeds is None or results.is_summed_up(args.output, places)):
+        return Finished(args.output, args.host_timeout, args.hang_timeout)
     if args.task in OWN_TASKS:
         task, splits = own.read(own_flags.read(args))
     else:
         task = find_task(args.task)
         splits = reading.read(task, args.data)
     _check_splits(args, task, splits)
-    refuse_training(args.init)
-    initial = read_initial_weights(args.init)
+    initial = find_initial_model(args.init, places)
     trained_on = {split: examples for split, examples in splits.items() if split in ("train", *task.dev_splits)}
     all_data = digest(splits)
     hardware = detect_hardware()
-    runs = resolve(
-        args, task, len(splits["train"]), world_size, hardware, initial.config, initial.digest(), digest(trained_on)
-    )
+    runs = resolve(args, task, len(splits["train"]), world_size, hardware, initial, digest(trained_on))
     for settings in runs:
         lifecycle.check(settings, same={"data": all_data}, defaults={"model": EARLIER_MODEL})
     _check_form(args)
@@ -85,8 +86,8 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     finished = all(done)
     if args.seeds is not None:
         run_directory.check_summary(args.output)
-        finished = finished and results.is_summed_up(args.output, [settings.output for settings in runs])
-    message = f"{args.output} is finished: nothing to do" if finished else ""
+        finished = finished and results.is_summed_up(args.output, places)
+    message = nothing_to_do(args.output) if finished else ""
     return Prepared(args.output, runs, done, message, args.seeds is not None, initial, splits, all_data)
 
 
@@ -168,8 +169,8 @@ def _run_seed(
 
     def make_initial_model() -> nn.Module:
         model = make_model(settings.task, settings.model, settings.execution)
-        if not settings.random_weights:
-            new_tensors.extend(fill(model, initial, lambda name: has_head_of(initial, settings.task)))
+        if not settings.random_weights and (weights := initial.weights) is not None:
+            new_tensors.extend(fill(model, weights, lambda name: has_head_of(weights, settings.task)))
         return model
 
     opened = lifecycle.open_run(settings, make_initial_model, initial.vocabulary, control)

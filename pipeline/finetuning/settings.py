@@ -16,6 +16,7 @@ from model.config import AlbertConfig, ExecutionOptions
 from pipeline.engine import config as engine_config
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.finetuning import own_flags
+from pipeline.finetuning.earlier_start import InitialModel
 from pipeline.tasks.features.span import SpanLimits
 from pipeline.tasks.own import record_of
 from pipeline.tasks.registry import OWN_TASKS, TASKS
@@ -41,6 +42,7 @@ class FinetuneSettings(RunSettings):
         init: source of the weights and the vocabulary.
         random_weights: take only the architecture and the vocabulary from `init`.
         init_digest: of the weights.
+        pretraining: what the settings.json of the pre-training run said when this run began; None if there was none.
         data: directory, or name of a data set.
         data_on_hub: whether `data` is the name of a data set on the hub.
         data_digest: of the examples that training sees: those of train and the dev sets.
@@ -53,6 +55,7 @@ class FinetuneSettings(RunSettings):
     init: Path
     random_weights: bool
     init_digest: str
+    pretraining: dict[str, Any] | None
     data: str
     data_on_hub: bool
     data_digest: str
@@ -99,6 +102,7 @@ class FinetuneSettings(RunSettings):
         return {
             **self.identity(),
             "init": str(self.init),
+            "pretraining": self.pretraining,
             "data_directory": self.data,
             recorded_command.KEY: self.command,
             "data_on_hub": self.data_on_hub,
@@ -181,8 +185,7 @@ def resolve(
     examples: int,
     world_size: int,
     hardware: Hardware,
-    config: AlbertConfig,
-    init_digest: str,
+    initial: InitialModel,
     data_digest: str,
 ) -> list[FinetuneSettings]:
     """Makes the settings of the run of each seed. Raises UserError for a mistake.
@@ -190,8 +193,8 @@ def resolve(
     Args:
         task: what the model learns.
         examples: of its training split.
-        config: of the model that is fine-tuned.
-        init_digest, data_digest: see `FinetuneSettings`.
+        initial: the model that is fine-tuned.
+        data_digest: see `FinetuneSettings`.
     """
     engine = engine_config.fit(_deepspeed_json(args, task, hardware), world_size, hardware, args.precision)
     defaults = task.hyperparameters
@@ -204,7 +207,7 @@ def resolve(
     eval_interval = args.eval_interval or max(steps // EVALUATIONS, min(steps, STEPS_BETWEEN))
     dropout = defaults.dropout if args.dropout is None else args.dropout
     model = dataclasses.replace(
-        config,
+        initial.config,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         classifier_dropout_prob=0.1 if args.classifier_dropout is None else args.classifier_dropout,
@@ -216,7 +219,8 @@ def resolve(
         execution=ExecutionOptions(activation_checkpointing=args.activation_checkpointing),
         init=args.init,
         random_weights=args.random_weights,
-        init_digest=init_digest,
+        init_digest=initial.digest,
+        pretraining=None if args.random_weights else initial.pretraining,
         data=own_flags.read(args).source if args.task in OWN_TASKS else args.data,
         data_on_hub=args.data is not None and not Path(args.data).exists(),
         data_digest=data_digest,
@@ -226,7 +230,7 @@ def resolve(
         seed=args.seed,
         steps=steps,
         warmup_steps=warmup_steps,
-        max_length=_max_length(args.max_length, task, config),
+        max_length=_max_length(args.max_length, task, initial.config),
         limits=SpanLimits(**{name: value for name, value in given.items() if value is not None}),
         log_interval=args.log_interval or min(100, max(1, steps // 100)),
         eval_interval=eval_interval,
@@ -242,8 +246,16 @@ def resolve(
     )
     if args.seeds is None:
         return [one]
-    seeds = range(args.seed, args.seed + args.seeds)
-    return [dataclasses.replace(one, seed=seed, output=args.output / f"seed-{seed}") for seed in seeds]
+    return [
+        dataclasses.replace(one, seed=seed, output=output) for seed, output in enumerate(directories(args), args.seed)
+    ]
+
+
+def directories(args: argparse.Namespace) -> list[Path]:
+    """The directory of the run of each seed."""
+    if args.seeds is None:
+        return [args.output]
+    return [args.output / f"seed-{seed}" for seed in range(args.seed, args.seed + args.seeds)]
 
 
 def _deepspeed_json(args: argparse.Namespace, task: Task, hardware: Hardware) -> dict[str, Any]:

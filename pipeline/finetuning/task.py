@@ -1,6 +1,6 @@
 """Fine-tuning as a `TrainingTask`: a task's examples, its head, and its metrics on the dev sets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -98,14 +98,14 @@ class FineTuning:
         """Whether the data has a dev set."""
         return bool(self.dev_splits)
 
-    def steps(self, first: int) -> Iterator[list[Any]]:
+    def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
         """See `TrainingTask.steps`."""
         engine, training = self.settings.engine, self.features["train"]
-        for step in range(first, self.settings.steps):
+        for batch in batches:
             micro_batches = []
             for micro_step in range(engine.accumulation_steps):
                 positions = sampler.step_positions(
-                    step,
+                    batch,
                     micro_step,
                     self.control.rank,
                     self.control.world_size,

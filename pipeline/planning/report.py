@@ -19,7 +19,7 @@ def report(plan: RunPlan) -> str:
     lines = [
         f"{request.name}, {plan.parameters:,} parameters, on {where}: {engine.precision}, ZeRO stage "
         f"{engine.zero_stage}",
-        f"batch: {engine.describe_batch(f'rows of {request.shape.sequence_length}', 'GPUs')}; activation checkpointing "
+        f"batch: {engine.describe_batch(f'rows of {request.shape.sequence_length}', 'GPU')}; activation checkpointing "
         f"{request.checkpointing}",
         *(f"note: {note}" for note in engine.notes),
         "",

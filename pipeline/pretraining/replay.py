@@ -1,6 +1,7 @@
 """The work of `pipeline.replay`: makes steps of a run again, and compares them with its record."""
 
 import argparse
+import dataclasses
 import itertools
 import math
 import socket
@@ -26,7 +27,8 @@ from pipeline.pretraining import settings as pretrain_settings
 from pipeline.pretraining.command import fill_initial, open_data
 from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
-from pipeline.training.divergence import TrainingFailed
+from pipeline.training.divergence import rollback
+from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.recorded_command import read_recorded
 from pipeline.training.reporting.metrics_log import METRICS, MetricsLog, read_records
 from pipeline.training.silent_errors import CHECKSUMS, LAYOUT, layout_of
@@ -166,7 +168,8 @@ class _NewRecords(MetricsLog):
 
 def run(prepared: Prepared) -> int:
     """Makes the steps again and prints the comparison. Collective. Returns the exit status of `pipeline.replay`."""
-    settings = prepared.settings
+    settings = dataclasses.replace(prepared.settings, on_divergence=None)
+    rollbacks = rollback.read(settings.output)
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
     training, _ = open_data(settings, vocabulary)
     workarounds.init_distributed()
@@ -187,13 +190,14 @@ def run(prepared: Prepared) -> int:
             f"{'the beginning' if prepared.tag is None else prepared.tag.name}",
             flush=True,
         )
-    task = PreTraining(
-        settings, training, {}, control, vocabulary.pieces
-    )  # without held-out rows, so it never evaluates
+    task = PreTraining(settings, training, {}, control, vocabulary.pieces)  # no held-out rows: it never evaluates
     log = _NewRecords()
     hosts = control.gather(socket.gethostname()) or ()
     trainer = ReplayTrainer(
-        settings, engine, task, control, log, state, StopSignals(), hosts=hosts, records=prepared.records
+        *(settings, engine, task, control, log, state, StopSignals()),
+        hosts=hosts,
+        rollbacks=rollbacks,
+        records=prepared.records,
     )
     try:
         stopped = trainer.train() is not None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from common.command_line import Parser
 from common.errors import UserError
@@ -35,7 +35,7 @@ from pipeline.pretraining.run_length import lengths_of
 from pipeline.training import recorded_command, schedule
 from pipeline.training.flags import Defaults, add_run_arguments, positive
 from pipeline.training.schedule import Length, Schedule
-from pipeline.training.settings import EARLIER_MODEL, RunSettings
+from pipeline.training.settings import EARLIER_MODEL, OnDivergence, RunSettings
 
 EARLIER_DEFAULTS: dict[str, Any] = {
     "masking": dataclasses.asdict(MaskingSettings()),
@@ -125,6 +125,8 @@ class PretrainSettings(RunSettings):
             **self.execution_dict(),
             "save_interval": self.save_interval,
             "eval_interval": self.eval_interval,
+            "on_divergence": self.on_divergence,
+            "max_rollbacks": self.max_rollbacks,
         }
 
 
@@ -194,6 +196,20 @@ def parser() -> Parser:
         help="evaluate on the rows of N batches, spread evenly over each held-out directory (default: on all rows)",
     )
     p.add_argument(
+        "--on-divergence",
+        choices=get_args(OnDivergence),
+        default="warn",
+        help="after a spike of the loss: print a line, end the run, or go back to a checkpoint before it and pass over "
+        "its batches (default: warn)",
+    )
+    p.add_argument(
+        "--max-rollbacks",
+        type=positive,
+        default=PretrainSettings.max_rollbacks,
+        metavar="N",
+        help=f"end the run at the next spike after N rollbacks (default: {PretrainSettings.max_rollbacks})",
+    )
+    p.add_argument(
         "--attention",
         choices=ATTENTION_KERNELS,
         default="auto",
@@ -256,6 +272,8 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         host_timeout=args.host_timeout,
         track=tuple(dict.fromkeys(args.track)),
         all_curves=args.all_curves,
+        on_divergence=args.on_divergence,
+        max_rollbacks=args.max_rollbacks,
         hang_timeout=args.hang_timeout,
         check_interval=args.check_interval,
         save_mode=args.save_mode,

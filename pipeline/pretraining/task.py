@@ -1,6 +1,6 @@
 """Pre-training as a `TrainingTask`: rows of shards, masked tokens and the sentence loss."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -53,12 +53,12 @@ class PreTraining:
         """Whether there are held-out rows."""
         return bool(self.held_out)
 
-    def steps(self, first: int) -> Iterator[list[Batch]]:
+    def steps(self, batches: Iterable[int]) -> Iterator[list[Batch]]:
         """See `TrainingTask.steps`."""
-        for step in range(first, self.settings.steps):
+        for batch in batches:
             yield training_step(
                 self.training,
-                step,
+                batch,
                 self.control.rank,
                 self.control.world_size,
                 self.settings.engine.micro_batch_size,

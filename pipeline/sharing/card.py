@@ -3,7 +3,6 @@
 It is written from the run's own records. What they lack is not in it.
 """
 
-import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from common.errors import UserError
 from common.normalization import Normalization
 from common.version import __version__
 from model import AlbertConfig
-from pipeline.analysis.finished_runs import find_origin
 from pipeline.checkpoint import run_records
 from pipeline.checkpoint.run_records import (
     RESULTS,
@@ -104,7 +102,7 @@ def model_card(export: Exported, options: CardOptions) -> str:
         ),
     ]
     if isinstance(record, PretrainRecord):
-        parts += _pretraining(record)
+        parts += _pretraining(record, export.run)
         measured = figures.of_pretraining(export.run, export.step)
         header = ("held-out set", "figure", "value")
     else:
@@ -182,29 +180,29 @@ def _how_to_use(export: Exported) -> str:
     return _section("How to use", *parts)
 
 
-def _pretraining(record: PretrainRecord, data_title: str = "Training data", recipe_title: str = "Recipe") -> list[str]:
+def _pretraining(
+    record: PretrainRecord, run: Path | None, data_title: str = "Training data", recipe_title: str = "Recipe"
+) -> list[str]:
     """The sections on the data and the recipe of a pre-training run."""
     rows = records.of_pretraining_data(record)
     header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
     data = table(rows, header) if rows else "The run did not record what its training data was made from."
-    return [_section(data_title, data), _section(recipe_title, table(records.of_pretraining(record), SETTINGS_HEADER))]
+    rollbacks = [] if run is None else records.of_rollbacks(run)
+    recipe = table(records.of_pretraining(record) + rollbacks, SETTINGS_HEADER)
+    return [_section(data_title, data), _section(recipe_title, recipe)]
 
 
 def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
-    """The sections on the recipe of a fine-tuning run, and on the pre-training before it if its records are there."""
+    """The sections on the recipe of a fine-tuning run, and on the pre-training before it if it is recorded."""
     results = run / RESULTS
     counts = read_results(results).get("examples") if results.exists() else None
     examples = counts if isinstance(counts, dict) else {}
     found = [_section("Recipe", table(records.of_finetuning(record, examples), SETTINGS_HEADER))]
     if record.random_weights:
         return [*found, _section("Pre-training", "None: the run started from random weights.")]
-    with contextlib.suppress(UserError, OSError):  # records of another run, which may be gone or damaged
-        origin = find_origin({"init": record.init})
-        if origin is not None:
-            before = run_records.read_record(origin.directory / SETTINGS)
-            assert isinstance(before, PretrainRecord)
-            return [*found, *_pretraining(before, "Pre-training data", "Pre-training recipe")]
-    return found
+    if record.pretraining is None:
+        return found
+    return [*found, *_pretraining(record.pretraining, None, "Pre-training data", "Pre-training recipe")]
 
 
 def _evaluation(measured: list[tuple[str, ...]], header: tuple[str, ...], step: int) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.sharing.markdown import percent, plain, quantity
+from common.progress import quantity
+from pipeline.sharing.markdown import percent, plain
 from pipeline.training.reporting import metrics_log
 from pipeline.training.reporting.metrics import wilson_interval
 

@@ -27,11 +27,6 @@ def front_matter(fields: Mapping[str, str | Sequence[str]]) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def quantity(count: float, noun: str) -> str:
-    """A count with its noun: "1 document", "2,000 documents"."""
-    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """Seconds as people say them: "45 s", "3 min 5 s", "2 h 10 min"."""
     whole = round(seconds)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from common.normalization import Normalization
+from common.progress import quantity
 from model import AlbertConfig
 from pipeline.checkpoint.run_records import CorpusRecord, FinetuneRecord, LengthRecord, PretrainRecord
-from pipeline.sharing.markdown import duration, plain, quantity
+from pipeline.sharing.markdown import duration, plain
+from pipeline.training.divergence import rollback
 from pipeline.training.reporting import metrics_log
 
 Row = tuple[str, ...]
@@ -82,6 +84,12 @@ def of_pretraining(record: PretrainRecord) -> list[Row]:
         *_given(record.masking),
     ]
     return rows + _execution(record)
+
+
+def of_rollbacks(run: Path) -> list[Row]:
+    """What a pre-training run passed over because of spikes; empty if it never went back. Raises UserError."""
+    rollbacks = rollback.read(run)
+    return [("after spikes of the loss", rollback.describe(rollbacks))] if rollbacks else []
 
 
 def _start(init: str | None) -> list[Row]:

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from common.progress import quantity
 from pipeline.analysis import intervals
 from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint.run_records import RESULTS, read_results
-from pipeline.sharing.markdown import percent, plain, quantity
+from pipeline.sharing.markdown import percent, plain
 from pipeline.tasks import scoring, tagging_metrics
 from pipeline.tasks.predictions import Logits, Predictions, TagLogits
 from pipeline.tasks.task import Task

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-from sklearn.metrics import f1_score, matthews_corrcoef
 
 from pipeline.tasks.task import Metric
+
+# scipy and scikit-learn are imported inside the functions: they take a second, and every rank imports this module.
 
 
 def accuracy(predictions: NDArray, labels: NDArray) -> float:
@@ -21,16 +21,22 @@ def accuracy(predictions: NDArray, labels: NDArray) -> float:
 
 def f1(predictions: NDArray, labels: NDArray) -> float:
     """F1 of class 1 for predictions (N,) and labels (N,) of 0 and 1; 0 if neither has the class."""
+    from sklearn.metrics import f1_score
+
     return float(f1_score(labels, predictions, pos_label=1, average="binary", zero_division=0.0))
 
 
 def f1_macro(predictions: NDArray, labels: NDArray) -> float:
     """The mean F1 of the classes that occur in predictions (N,) or labels (N,)."""
+    from sklearn.metrics import f1_score
+
     return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
 
 
 def matthews(predictions: NDArray, labels: NDArray) -> float:
     """Matthews correlation of predictions (N,) and labels (N,), both classes; 0 if either has one class only."""
+    from sklearn.metrics import matthews_corrcoef
+
     if _constant(predictions) or _constant(labels):
         return 0.0
     return float(matthews_corrcoef(labels, predictions))
@@ -38,6 +44,8 @@ def matthews(predictions: NDArray, labels: NDArray) -> float:
 
 def pearson(predictions: NDArray, labels: NDArray) -> float:
     """Pearson correlation of predictions (N,) and labels (N,); 0 if either is constant, or N is 1."""
+    from scipy import stats
+
     if _constant(predictions) or _constant(labels):
         return 0.0
     return float(stats.pearsonr(predictions, labels).statistic)
@@ -45,6 +53,8 @@ def pearson(predictions: NDArray, labels: NDArray) -> float:
 
 def spearman(predictions: NDArray, labels: NDArray) -> float:
     """Pearson correlation of the ranks; equal values get their mean rank. 0 if either is constant, or N is 1."""
+    from scipy import stats
+
     return pearson(stats.rankdata(predictions), stats.rankdata(labels))
 
 

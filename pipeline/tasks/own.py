@@ -15,7 +15,7 @@ from common.files.json_files import check_as
 from pipeline.tasks import tagging_metrics
 from pipeline.tasks.examples import Splits, TextExample
 from pipeline.tasks.files import own as own_files
-from pipeline.tasks.files.hub import open_dataset
+from pipeline.tasks.files.hub import open_dataset, our_splits
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
 from pipeline.tasks.registry import OWN_TASKS, TASKS, find_task
 from pipeline.tasks.submissions import PredictionLines
@@ -114,11 +114,8 @@ def _tables(data: OwnData) -> dict[str, Table]:
         return datasets.load_dataset(name, data.subset)
 
     found = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
-    tables = {}
-    for split, rows in found.items():
-        if split in SPLIT_NAMES:
-            tables[SPLIT_NAMES[split]] = from_dataset(rows, f"{name}, split {split}")
-    return tables
+    named = our_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
+    return {ours: from_dataset(found[split], f"{name}, split {split}") for ours, split in named.items()}
 
 
 def _files_in(directory: Path) -> dict[str, Path]:

@@ -1,11 +1,10 @@
-"""Comet. COMET_API_KEY has the key; with `"online": false` the experiment is written to a file."""
+"""Comet, also its offline mode (`"online": false`). COMET_API_KEY has the key."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tracking.tracker import Figures, TrackedRun, flat, without_secrets
-
-PROJECT = "albert-pretraining"
+from pipeline.tracking.tracker import PROJECT, Figures, TrackedRun, shown_flat
 
 
 class CometRun:
@@ -16,6 +15,8 @@ class CometRun:
     """
 
     def __init__(self, run: TrackedRun, block: Mapping[str, Any]) -> None:
+        # Figures and settings only: without this, Comet would also change other packages so as to log their work.
+        os.environ.setdefault("COMET_DISABLE_AUTO_LOGGING", "1")
         import comet_ml
 
         known = run.id_of("comet") or block.get("experiment_key")
@@ -25,8 +26,9 @@ class CometRun:
             experiment_key=known,
             mode=block.get("mode"),
             online=block.get("online"),
-            # Figures and settings only: Comet would also send the source code, git's differences and the output.
+            # Nor does it send the source code, git's differences and the output.
             experiment_config=comet_ml.ExperimentConfig(
+                offline_directory=os.environ.get("COMET_OFFLINE_DIRECTORY") or str(run.directory / "comet"),
                 log_code=False,
                 log_git_metadata=False,
                 log_git_patch=False,
@@ -41,7 +43,7 @@ class CometRun:
         self._experiment.set_name(block.get("experiment_name") or run.name)
         if run.id_of("comet") is None:
             run.remember("comet", self._experiment.get_key())
-        self._experiment.log_parameters(dict(flat(without_secrets(run.settings))))
+        self._experiment.log_parameters(shown_flat(run.settings))
 
     def log(self, figures: Figures) -> None:
         """Logs the figures of one record."""

@@ -51,7 +51,7 @@ class Curves:
         return Figures(step, split, *self._consumed(step, metrics), values)
 
     def _shows(self, split: str, name: str, value: Any) -> bool:
-        if not _is_number(value) or split == "save" or name == "tflops_per_gpu":
+        if not _is_number(value) or split in ("save", "spike") or name == "tflops_per_gpu":
             return False
         if self._everything:
             return name not in _COUNTS

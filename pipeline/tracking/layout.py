@@ -17,6 +17,7 @@ DESCRIPTIONS = {
     "grad_norm": "Norm of the gradient of the last step, before clipping. A jump is a first sign of divergence.",
     "loss_scale": "The fp16 loss scale. It should settle; one that only falls means that gradients overflow.",
     "overflow_steps": "Steps so far whose update fp16 skipped.",
+    "batches_passed_over": "Batches that the run has passed over so far, because of spikes of the loss.",
     "trust_ratio_min": "The smallest of LAMB's trust ratios of the last step, over all tensors.",
     "trust_ratio_max": "The largest of LAMB's trust ratios of the last step, over all tensors.",
     "tokens_per_second": "Tokens of all ranks, without padding, evaluations and saves.",
@@ -75,7 +76,8 @@ def _learning(run: TrackedRun) -> list[Any]:
         return [_lines("training loss", ["train/loss"]), _lines("accuracy and metrics", ["train/accuracy", "eval/.*"])]
     tasks = ["mlm"] if run.objective == "mlm" else ["mlm", run.objective]
     charts = [_with_interval(f"{task.upper()} accuracy: held-out with 95 % interval, training", task) for task in tasks]
-    return [*charts, _lines("MLM loss (nats): held-out and training", ["eval/mlm_loss", "train/mlm_loss"])]
+    # TensorBoard draws charts with a band behind those without, and the last of them first.
+    return [_lines("MLM loss (nats): held-out and training", ["eval/mlm_loss", "train/mlm_loss"]), *reversed(charts)]
 
 
 def _health(run: TrackedRun) -> list[Any]:

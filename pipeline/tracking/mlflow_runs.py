@@ -5,9 +5,8 @@ import re
 import time
 from typing import Any
 
-from pipeline.tracking.tracker import Figures, TrackedRun, flat, without_secrets
+from pipeline.tracking.tracker import PROJECT, Figures, TrackedRun, shown_flat
 
-EXPERIMENT = "albert-pretraining"
 MAX_PARAMETERS = 100
 """MLflow's bound for one call."""
 _UNSAFE = re.compile(r"[^\w\-. :/]")
@@ -49,12 +48,12 @@ class MlflowRun:
     def _start(self, run: TrackedRun) -> str:
         from mlflow.entities import Param
 
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         experiment = self._client.get_experiment_by_name(name)
         number = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
         identifier: str = self._client.create_run(number, run_name=run.name).info.run_id
         run.remember("mlflow", identifier)
-        parameters = [Param(_UNSAFE.sub("_", key), str(value)) for key, value in flat(without_secrets(run.settings))]
+        parameters = [Param(_UNSAFE.sub("_", key), str(value)) for key, value in shown_flat(run.settings).items()]
         for start in range(0, len(parameters), MAX_PARAMETERS):
             self._client.log_batch(identifier, params=parameters[start : start + MAX_PARAMETERS])
         return identifier

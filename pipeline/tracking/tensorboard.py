@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.tracking import layout
-from pipeline.tracking.tracker import Figures, Plain, TrackedRun, flat, without_secrets
+from pipeline.tracking.tracker import Figures, Plain, TrackedRun, shown_flat
 
 THOUSANDTHS = 1000
-_COMPARED = ("eval/mlm_loss", "eval/mlm_accuracy", "eval/sop_accuracy", "eval/nsp_accuracy", "train/tokens_per_second")
+_COMPARED = (
+    *("eval/mlm_loss", "eval/mlm_accuracy", "eval/sop_accuracy", "eval/nsp_accuracy", "eval/accuracy"),
+    "train/tokens_per_second",
+)
 """Metrics of the HPARAMS page; of those a run has only some."""
 _HPARAMS = {
     "objective": "objective",
@@ -31,6 +34,8 @@ _HPARAMS = {
     "model.parameter_sharing": "sharing",
 }
 """Settings of the HPARAMS page, and their names there."""
+_TEXTS = frozenset({"objective", "task", "precision", "optimizer", "sharing"})
+"""Those of them that are no numbers."""
 
 
 class TensorBoardFiles:
@@ -104,7 +109,7 @@ class TensorBoardFiles:
         """Writes layout, settings and hparams; the settings of each start, because some may change."""
         if not self._run.settings:
             return
-        settings = dict(flat(without_secrets(self._run.settings)))
+        settings = shown_flat(self._run.settings)
         self._writer.file_writer.add_summary(_layout_summary(self._run), 0)
         self.text("settings", _table(settings), self._run.step)
         for part in _session_start({_HPARAMS[name]: value for name, value in settings.items() if name in _HPARAMS}):
@@ -147,8 +152,9 @@ def _layout_summary(run: TrackedRun) -> Any:
 def _session_start(hparams: Mapping[str, Plain]) -> tuple[Any, Any]:
     from torch.utils.tensorboard.summary import hparams as summaries
 
-    experiment, start, _ = summaries(dict(hparams), dict.fromkeys(_COMPARED, 0.0))
-    return experiment, start
+    # TensorBoard takes the columns of one run for all, and the runs of a directory differ in what they have.
+    columns = {name: "" if name in _TEXTS else 0.0 for name in _HPARAMS.values()}
+    return summaries(columns, dict.fromkeys(_COMPARED, 0.0))[0], summaries(dict(hparams), {})[1]
 
 
 def _session_end() -> Any:

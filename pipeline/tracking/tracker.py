@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from common.files import atomic
 from common.files.json_files import check_as, read_object
 
+PROJECT = "albert-pretraining"
+"""The project or experiment in which services keep runs, if none is named."""
 TRACKERS = "trackers.json"
 """In the run's directory: for each tracker the id under which it knows the run."""
 
@@ -124,10 +126,19 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, P
             yield f"{prefix}{name}", json.dumps(value, ensure_ascii=False)
 
 
-def without_secrets(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without the blocks of trackers, which can hold account names."""
+def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a run that others see.
+
+    Left out are the blocks of trackers, which can hold account names, and the settings of another run.
+    """
     deepspeed = {name: value for name, value in (settings.get("deepspeed") or {}).items() if name not in BLOCKS}
-    return {**settings, **({"deepspeed": deepspeed} if deepspeed else {})}
+    own = {name: value for name, value in settings.items() if name != "pretraining"}
+    return own | ({"deepspeed": deepspeed} if deepspeed else {})
+
+
+def shown_flat(settings: Mapping[str, Any]) -> dict[str, Plain]:
+    """`shown` as pairs of a dotted name and a plain value."""
+    return dict(flat(shown(settings)))
 
 
 BLOCKS = ("tensorboard", "wandb", "csv_monitor", "comet")

@@ -5,9 +5,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tracking.tracker import Figures, TrackedRun, without_secrets
+from pipeline.tracking.tracker import PROJECT, Figures, TrackedRun, shown
 
-PROJECT = "albert-pretraining"
 LOGIN_SECONDS = 10
 """How long a person at a terminal is asked for an API key. A run must not wait for an answer that never comes."""
 
@@ -33,7 +32,7 @@ class WandbRun:
             id=identifier,
             resume="allow",
             dir=os.environ.get("WANDB_DIR") or str(run.directory),
-            config=without_secrets(run.settings),
+            config=shown(run.settings),
             allow_val_change=True,
             settings=wandb.Settings(
                 silent=True, console="off", login_timeout=LOGIN_SECONDS, disable_git=True, disable_code=True

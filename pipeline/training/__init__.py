@@ -1,7 +1,6 @@
 """Trains a model: the loop and all that pre-training and fine-tuning share.
 
 deadline          progress of a run under --max-hours
-divergence        losses that are not finite, fp16 gradients that overflow
 flags             command-line flags of both commands, and the types of their values
 evaluation_pace   shows the progress of an evaluation, and ends it early
 launch            runs one command on all ranks: rendezvous, validate, monitor, exit
@@ -13,6 +12,7 @@ settings          the settings that both kinds of run have
 silent_errors     compares what the ranks hold by checksum, and names the one that is wrong
 state             how far a run has come
 trainer           the training loop
+divergence/       losses that are not finite, spikes, and the way back
 reporting/        metrics, speed and memory, on the console, in metrics.jsonl and in TensorBoard
 training_task     the interface of what is trained: batches, loss, metrics, evaluation
 """

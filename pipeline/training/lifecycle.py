@@ -28,7 +28,10 @@ from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
 from pipeline.engine.protocol import Engine
 from pipeline.tracking import choice
-from pipeline.training.divergence import TrainingFailed
+from pipeline.training.divergence import rollback
+from pipeline.training.divergence.non_finite import TrainingFailed
+from pipeline.training.divergence.rollback import Rollback, SpikeFound
+from pipeline.training.divergence.spikes import Spike
 from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.reporting.throughput import Throughput
 from pipeline.training.settings import RunSettings
@@ -89,6 +92,34 @@ class Prepared(Generic[S]):
         return facts | {f"the run in {self.output}": states, "the precision": first.engine.precision}
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A command that has nothing to do, which is known without reading its files. A `pipeline.training.launch.Checked`.
+
+    Attributes:
+        output: the --output of the command.
+        host_timeout, hang_timeout: of the command.
+    """
+
+    output: Path
+    host_timeout: float
+    hang_timeout: float
+
+    @property
+    def finished(self) -> str:
+        """The message."""
+        return nothing_to_do(self.output)
+
+    def facts(self) -> dict[str, str]:
+        """See `Prepared.facts`."""
+        return {f"the run in {self.output}": "finished"}
+
+
+def nothing_to_do(output: Path) -> str:
+    """The message of a command that finds its run finished."""
+    return f"{output} is finished: nothing to do"
+
+
 def _state_on_disk(settings: RunSettings, done: bool) -> str:
     if done:
         return "finished"
@@ -118,15 +149,17 @@ def check(
     choice.check(settings.track, settings.engine.json)
     run_directory.check_same_settings(settings.output, settings.identity(), same, defaults)
     run_directory.check_output(settings.output, reopens)
+    rollback.read(settings.output)
 
 
-@dataclass(frozen=True)
+@dataclass
 class OpenRun:
     """A run whose engine is ready to train.
 
     Attributes:
         state: restored from the newest checkpoint, or that of a new run.
         description: of the optimizer's parameter groups, one line each.
+        rollbacks: that the run has made.
     """
 
     settings: RunSettings
@@ -134,6 +167,7 @@ class OpenRun:
     engine: Engine
     state: TrainState
     description: str
+    rollbacks: list[Rollback]
 
 
 def open_run(
@@ -152,13 +186,20 @@ def open_run(
     torch.manual_seed(settings.seed)
     engine, description = initialise(make_model(), settings.engine)
     saved = save_load.load_latest(engine, settings.output / "checkpoints")
-    state = TrainState()
-    if saved is not None:
-        state = check_as(saved, TrainState, settings.output / "checkpoints", "restore a whole checkpoint")
-        # Without a time limit and without patience a run ends at its last step only. So it has become longer since.
-        may_end_early = settings.max_hours is not None or settings.patience is not None
-        state.finished = state.finished and (may_end_early or state.step >= settings.steps)
-    return OpenRun(settings, control, engine, state, description)
+    state = TrainState() if saved is None else _state_of(saved, settings)
+    rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)
+    rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
+    state.rollbacks = len(rollbacks)
+    return OpenRun(settings, control, engine, state, description, rollbacks)
+
+
+def _state_of(saved: Any, settings: RunSettings) -> TrainState:
+    """The state in a checkpoint. Raises UserError if it does not fit."""
+    state = check_as(saved, TrainState, settings.output / "checkpoints", "restore a whole checkpoint")
+    # Without a time limit and without patience a run ends at its last step only. So it has become longer since.
+    may_end_early = settings.max_hours is not None or settings.patience is not None
+    state.finished = state.finished and (may_end_early or state.step >= settings.steps)
+    return state
 
 
 def introduce(run: OpenRun, subject: Sequence[str], rows: int, noun: str, details: Sequence[str]) -> None:
@@ -188,7 +229,7 @@ def introduce(run: OpenRun, subject: Sequence[str], rows: int, noun: str, detail
 
 
 def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None) -> int:
-    """Trains to the end of the run. Collective.
+    """Trains to the end of the run. After a spike it may go back to a checkpoint and go on from there. Collective.
 
     Args:
         signals: stop-signal handlers, already installed.
@@ -197,6 +238,22 @@ def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Th
         The exit status: 0; 1 if training failed; 69 if a rank holds wrong weights; 75 if a signal ended it early.
         Rank 0 has printed why.
     """
+    collectives.note()
+    status = None
+    try:
+        while status is None:
+            status = _train_until_spike(run, task, signals, throughput)
+    finally:
+        progress.of_this_process().enter("end")
+    if status:
+        run.control.barrier()  # the launcher ends all ranks as soon as one exits
+    return status
+
+
+def _train_until_spike(
+    run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None
+) -> int | None:
+    """As `train`. None: the run has gone back to a checkpoint before a spike, and has to go on from there."""
     control, state = run.control, run.state
     settings, json = run.settings, run.settings.engine.json
     metrics_log = MetricsLog(
@@ -209,27 +266,56 @@ def train(run: OpenRun, task: TrainingTask, signals: StopSignals, throughput: Th
         open_trackers=lambda tracked: choice.open_all(settings.track, json, tracked),
         evaluation_due=state.evaluation_due is not None,
     )
-    collectives.note()
     hosts = control.gather(socket.gethostname()) or ()
-    trainer = Trainer(run.settings, run.engine, task, control, metrics_log, state, signals, throughput, hosts)
-    status = 0
+    trainer = Trainer(
+        settings, run.engine, task, control, metrics_log, state, signals, throughput, hosts, run.rollbacks
+    )
     try:
-        with compilation.recorded() if run.settings.execution.compile else contextlib.nullcontext():
+        with compilation.recorded() if settings.execution.compile else contextlib.nullcontext():
             stop_signal = trainer.train()
-        if stop_signal is not None:
-            status = EXIT_STOPPED
-            if control.rank == 0:
-                say_stopped(stop_signal, state.step)
-    except TrainingFailed as error:  # raised on all ranks together
-        status = error.status
+        if stop_signal is None:
+            return 0
         if control.rank == 0:
-            print(f"error: {error}", file=sys.stderr, flush=True)
+            say_stopped(stop_signal, state.step)
+        return EXIT_STOPPED
+    except SpikeFound as found:
+        spike = found.spike
+    except TrainingFailed as error:  # raised on all ranks together
+        return _fail(run, error)
     finally:
         metrics_log.close(state.finished)
-        progress.of_this_process().enter("end")
-    if status:
-        control.barrier()  # the launcher ends all ranks as soon as one exits
-    return status
+    try:
+        _go_back(run, spike, trainer.clock.seconds())
+    except TrainingFailed as error:
+        return _fail(run, error)
+    return None
+
+
+def _fail(run: OpenRun, error: TrainingFailed) -> int:
+    if run.control.rank == 0:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+    return error.status
+
+
+def _go_back(run: OpenRun, spike: Spike, seconds: float) -> None:
+    """Sets the run to a checkpoint before the spike, whose batches it will pass over. Collective.
+
+    Args:
+        seconds: wall-clock time of the run, which does not go back.
+    """
+    progress.of_this_process().enter("rollback")
+    settings = run.settings
+    made = rollback.roll_back(settings.output, run.rollbacks, spike, run.control)
+    run.rollbacks.append(made)
+    run.state = _state_of(save_load.load_latest(run.engine, settings.output / "checkpoints"), settings)
+    run.state.seconds, run.state.rollbacks = seconds, len(run.rollbacks)
+    if run.control.rank == 0:
+        (first, end), number = made.passed_over, len(run.rollbacks)
+        print(
+            f"rollback {number} of {settings.max_rollbacks}: {spike}; back to step {run.state.step:,}, passing over "
+            f"batches {first:,} to {end - 1:,}",
+            flush=True,
+        )
 
 
 def finish(run: OpenRun, export: Callable[[Path, Path], str], model: str = "the model") -> None:

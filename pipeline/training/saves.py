@@ -8,7 +8,8 @@ from pipeline.distributed import collective_times
 from pipeline.distributed.hangs import progress
 from pipeline.engine.protocol import Engine
 from pipeline.training.deadline import Deadline
-from pipeline.training.divergence import TrainingFailed
+from pipeline.training.divergence.non_finite import TrainingFailed
+from pipeline.training.divergence.rollback import SpikeFound
 from pipeline.training.reporting.clock import Clock
 from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.settings import RunSettings
@@ -16,7 +17,7 @@ from pipeline.training.state import TrainState
 
 
 class RunSaves:
-    """Saves the checkpoints of a run, in the background or in the foreground.
+    """Saves the checkpoints of a run, in the background or in the foreground. A context manager around training.
 
     Attributes:
         saved_step: step of the newest checkpoint; None without one.
@@ -53,11 +54,11 @@ class RunSaves:
         if self._saver.in_background:
             self._saver.prepare()
 
-    def begin(self, state: TrainState, score: float | None, must_succeed: bool) -> None:
+    def begin(self, state: TrainState, score: float | None, undo_step: int | None, must_succeed: bool) -> None:
         """Begins a save, after the end of the one before. In the foreground, waits for its end. Collective.
 
         Args:
-            score: see `Saver.begin`.
+            score, undo_step: see `Saver.begin`.
             must_succeed: True waits for the end as well.
         Raises:
             TrainingFailed: a save that must succeed has failed. Training goes on after any other one.
@@ -65,8 +66,9 @@ class RunSaves:
         self.finish()
 
         def work() -> Saved | None:
-            self._saver.begin(asdict(state), score)
-            return self._saver.finish() if must_succeed or not self._saver.in_background else None
+            waits = must_succeed or not self._saver.in_background
+            self._saver.begin(asdict(state), score, undo_step, at_once=waits)
+            return self._saver.finish() if waits else None
 
         self._record(work, must_succeed)
 
@@ -84,8 +86,16 @@ class RunSaves:
         if self._saver.is_saving:
             self._record(self._saver.finish)
 
-    def abandon(self) -> None:
-        """Gives up a save in progress, whose thread then writes nothing more. Not collective."""
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Ends a save in progress if all ranks leave the block together. Otherwise gives it up: nothing more is written.
+
+        The weights of a save are checked before it, so what ends training later does not make them wrong.
+        """
+        if isinstance(error, TrainingFailed | SpikeFound):
+            self.finish()
         self._saver.abandon()
 
     def _record(self, work: Callable[[], Saved | None], must_succeed: bool = False) -> None:

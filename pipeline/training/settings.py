@@ -4,12 +4,14 @@ import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.engine.config import EngineConfig
 from pipeline.training import schedule
 from pipeline.training.schedule import Schedule
+
+OnDivergence = Literal["warn", "stop", "rollback"]
 
 EARLIER_MODEL: dict[str, Any] = {"embedding_initializer_range": None, "initial_attention": "random"}
 """Values of these fields of `model` in runs whose `settings.json` was written before the fields existed."""
@@ -38,6 +40,8 @@ class RunSettings(ABC):
         patience: stop after this many steps without a better evaluation; None disables.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
         track: trackers that get the curves, beside those of the DeepSpeed JSON (`pipeline.tracking.choice`).
+        on_divergence: what happens after a spike of the loss; None to look for none.
+        max_rollbacks: how often the run may go back to a checkpoint because of a spike.
         all_curves: whether every number becomes a curve, and not only those that make a useful chart.
 
     Raises:
@@ -63,6 +67,8 @@ class RunSettings(ABC):
     kept_checkpoints: int = 5
     track: tuple[str, ...] = ()
     all_curves: bool = False
+    on_divergence: OnDivergence | None = None
+    max_rollbacks: int = 3
 
     def __post_init__(self) -> None:
         self.schedule()

@@ -18,7 +18,7 @@ from pipeline.engine import checksums
 from pipeline.engine.checksums import RankChecksums
 from pipeline.engine.config import EngineConfig
 from pipeline.engine.protocol import Engine
-from pipeline.training.divergence import TrainingFailed
+from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.settings import RunSettings
 
 CHECKSUMS = ("weights_checksum", "moments_checksum", "batch_checksum")
@@ -54,7 +54,7 @@ class SilentErrorCheck:
         self._control, self._engine, self._settings, self._hosts = control, engine, settings, hosts
         self._batches = torch.tensor(batches, dtype=torch.int64, device=engine.device)  # ()
         self.batches = batches
-        self._comparisons = 0
+        self._comparisons, self._seconds, self._cost_is_told = 0, 0.0, False
 
     def add_batch(self, tensors: dict[str, Tensor]) -> None:
         """Adds a micro-batch, as it is on the device. Waits for nothing; not collective."""
@@ -89,19 +89,20 @@ class SilentErrorCheck:
         self.batches = _signed(all_batches)
         self._comparisons += 1
         found = dict(zip(CHECKSUMS, (f"{one:016x}" for one in (weights, moments, all_batches))))
-        return {**found, LAYOUT: layout_of(self._settings.engine), "check_seconds": time.perf_counter() - began}
+        self._seconds = time.perf_counter() - began
+        return {**found, LAYOUT: layout_of(self._settings.engine)}
 
-    def cost(self, metrics: dict[str, Any], seconds: float) -> str | None:
-        """What the check costs, for people: at the second comparison, which does not make the tables of the first.
+    def cost(self, seconds: float) -> str | None:
+        """What a comparison costs, for people: once, after the second one. The first one also made tables.
 
         Args:
-            metrics: of the present record.
-            seconds: that the steps of the record took.
+            seconds: from one record to the next.
         """
-        if self._comparisons != 2 or "check_seconds" not in metrics:
+        if self._cost_is_told or self._comparisons < 2:
             return None
-        own = metrics["check_seconds"]
-        return f"comparing the weights by checksum takes {1e3 * own:.3g} ms, {100 * own / seconds:.2g} % of the time"
+        self._cost_is_told = True
+        own, share = 1e3 * self._seconds, 100 * self._seconds / seconds
+        return f"comparing the weights by checksum takes {own:.3g} ms, {share:.2g} % of the time between two records"
 
     def _name(self, mine: RankChecksums, step: int) -> None:
         """Raises SilentError, which names the ranks that are wrong."""

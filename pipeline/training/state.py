@@ -1,11 +1,12 @@
 """How far a run has come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from common.files.json_files import Count, Finite
+from pipeline.training.divergence.spikes import SpikeState
 
 
 @dataclass
@@ -13,8 +14,8 @@ class TrainState:
     """The progress of a run: all that a resume needs beside the engine's own state.
 
     Attributes:
-        step: steps made, including those whose update an fp16 overflow skipped. With the batch size it gives the
-            samples consumed, and with the seed the order of all rows to come.
+        step: steps made, including those whose update an fp16 overflow skipped. With the batch size and the record of
+            rollbacks it gives the samples consumed, and with the seed the order of all rows to come.
         seconds: wall-clock time of all starts.
         tokens: tokens trained on up to the last logged line, without padding.
         meter: the task's sums over the steps since the last logged line and over all ranks, in the order of the
@@ -34,4 +35,6 @@ class TrainState:
     best_step: Count = 0
     finished: bool = False
     evaluation_due: Literal["earlier", "last"] | None = None
+    spikes: SpikeState = field(default_factory=SpikeState)
+    rollbacks: Count = 0
     batches: Annotated[int, Interval(ge=-(2**63), lt=2**63)] = 0

@@ -12,6 +12,7 @@ from common.progress import Progress
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
+from pipeline.data.sampler import batch_of_step
 from pipeline.distributed import collective_times
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
@@ -19,9 +20,11 @@ from pipeline.distributed.hangs import progress
 from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import Engine
-from pipeline.training import divergence
 from pipeline.training.deadline import SLOWEST_SAVE, Deadline, schedule_step
-from pipeline.training.divergence import NonFiniteLossCounter, TrainingFailed
+from pipeline.training.divergence import non_finite, rollback
+from pipeline.training.divergence.non_finite import NonFiniteLossCounter, TrainingFailed
+from pipeline.training.divergence.rollback import Rollback
+from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
 from pipeline.training.reporting.clock import Clock
 from pipeline.training.reporting.console import Console, evaluation_line
@@ -60,6 +63,7 @@ class Trainer:
         signals: stop-signal handlers; signals received before training count.
         throughput: computes speeds; None leaves out TFLOP/s.
         hosts: host name of each rank, on rank 0.
+        rollbacks: that the run has made.
     """
 
     settings: RunSettings
@@ -71,6 +75,7 @@ class Trainer:
     signals: StopSignals
     throughput: Throughput | None = None
     hosts: Sequence[str] = ()
+    rollbacks: Sequence[Rollback] = ()
 
     def __post_init__(self) -> None:
         settings, state, is_rank_0 = self.settings, self.state, self.control.rank == 0
@@ -82,6 +87,8 @@ class Trainer:
         self.progress = progress.of_this_process()
         self.progress.took_save(saved_bytes / SLOWEST_SAVE)
         self.loss_counter = NonFiniteLossCounter(self.engine.device)
+        self.spikes = SpikeWatch(settings, self.engine.device, state.spikes, len(self.rollbacks))
+        self.passed_over = rollback.passed_over(self.rollbacks)
         self.meter = Meter(self.task.sums_kind, self.engine.device)
         if state.meter is not None:
             self.meter.load(state.meter)  # on all ranks, so that all of them refuse sums that do not fit
@@ -95,10 +102,9 @@ class Trainer:
         self._silent_errors = SilentErrorCheck(self.control, self.engine, settings, self.hosts, batches)
         self._throughput = self.throughput or Throughput(None, self.control.world_size, None)
         self._overflow_explained = self.engine.skipped_steps > 0
-        self._saves = RunSaves(
-            self.engine, settings, self.clock, self.deadline, self.metrics_log, self.bar.say,
-            saved_step=state.step or None,  # a resumed run starts at a checkpoint
-        )  # fmt: skip
+        saved_step = state.step or None  # a resumed run starts at a checkpoint
+        log, say = self.metrics_log, self.bar.say
+        self._saves = RunSaves(self.engine, settings, self.clock, self.deadline, log, say, saved_step)
         self._scores: dict[int, float] = {}  # by evaluated step: each checkpoint is saved with the score of its step
 
     def train(self) -> int | None:
@@ -108,21 +114,20 @@ class Trainer:
             None if the final step was completed and saved. Otherwise the number of the signal that ended training
             early, after a save.
         Raises:
-            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, or the last save failed.
+            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed, or the
+                run must end at a spike of the loss.
+            SpikeFound: the run should go back to a checkpoint before a spike.
             SilentError: a rank holds wrong weights.
         """
-        try:
+        with self._saves:
             return self._train()
-        except TrainingFailed:  # raised on all ranks together; the weights of a save in progress were checked before
-            self._saves.finish()
-            raise
-        finally:
-            self._saves.abandon()
 
     def _train(self) -> int | None:
         settings, state, task = self.settings, self.state, self.task
         if state.finished:
             return None
+        if settings.on_divergence == "rollback" and state.step == 0:
+            self._save(must_succeed=True)  # a spike may come before any other save
         if settings.save_interval < settings.steps:
             self._saves.prepare()
         if task.evaluates:
@@ -134,7 +139,7 @@ class Trainer:
                 stop_signal = self._after_step(state.evaluation_due == "last", evaluate=True, save=True)
                 if stop_signal is not None or state.finished:
                     return stop_signal
-            for micro_batches in self._fetched(prefetch(task.steps(state.step))):
+            for micro_batches in self._fetched(prefetch(task.steps(self._batches()))):
                 began = time.perf_counter()
                 agreed = self._agree(micro_batches)
                 if agreed.stop_signal is not None:
@@ -182,6 +187,10 @@ class Trainer:
         if save or last:
             self._save(must_succeed=last)
         return None
+
+    def _batches(self) -> Iterator[int]:
+        """The number of the global batch of each step to come."""
+        return (batch_of_step(step, self.passed_over) for step in range(self.state.step, self.settings.steps))
 
     def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         """Waits for the micro-batches of each step."""
@@ -244,7 +253,9 @@ class Trainer:
             self._update()
             self.meter.add(self.task.sums(output, tensors))
             self.loss_counter.add(loss)
+            self.spikes.add(loss)
         self.loss_counter.end_step()
+        self.spikes.end_step(engine_step.gradient_norm_on_device(self.engine))
 
     def _update(self) -> None:
         try:
@@ -252,21 +263,30 @@ class Trainer:
         except engine_step.LossScaleAtFloor as error:
             raise TrainingFailed(
                 f"gradients overflow at step {self.state.step} with the fp16 loss scale at its floor, "
-                f"{error.loss_scale:g}; {divergence.REMEDY}"
+                f"{error.loss_scale:g}; {non_finite.REMEDY}"
             ) from None
 
-    def _last_loss_is_finite(self) -> bool:
-        """Whether the loss of the last step was finite on every rank. Waits for the device; collective.
+    def _check_losses(self) -> bool:
+        """Whether the loss of the last step was finite on every rank; looks for a spike in the steps since the last
+        call. Waits for the device; collective.
 
         Raises:
-            TrainingFailed: the loss has been non-finite for too many consecutive steps.
+            TrainingFailed: the loss has been non-finite for too many consecutive steps, or the run must end at a spike.
+            SpikeFound: the run should go back to a checkpoint before a spike.
         """
         steps = self.loss_counter.consecutive_steps()
-        ranks_now, ranks_too_long = self.control.sum([steps > 0, steps >= divergence.NON_FINITE_STEPS])
+        (ranks_now, ranks_too_long), losses, norms = sum_over_ranks(
+            self.control,
+            [steps > 0, steps >= non_finite.NON_FINITE_STEPS],
+            *self.spikes.take(self.control.rank == 0),
+        )
+        for spike in self.spikes.judge(self.state.step, losses, norms):
+            self.bar.say(f"warning: {spike}")
+            self.metrics_log.log(spike.last_step, spike._asdict(), "spike")
         if ranks_too_long:
             raise TrainingFailed(
-                f"the loss has been infinite or no number for {divergence.NON_FINITE_STEPS} steps or more at step "
-                f"{self.state.step}, on {ranks_too_long:.0f} of {self.control.world_size} ranks; {divergence.REMEDY}"
+                f"the loss has been infinite or no number for {non_finite.NON_FINITE_STEPS} steps or more at step "
+                f"{self.state.step}, on {ranks_too_long:.0f} of {self.control.world_size} ranks; {non_finite.REMEDY}"
             )
         return not ranks_now
 
@@ -274,13 +294,15 @@ class Trainer:
         """Logs the metrics of the steps since the last report. Apart from evaluations and saves, only this waits for
         the device."""
         self.progress.enter("logging")
-        self._last_loss_is_finite()
+        self._check_losses()
         (totals,) = sum_over_ranks(self.control, self.meter.totals())
         self.meter.reset()
         lap = self.clock.lap()
         self.state.tokens += int(totals.tokens)
         samples = self.state.step * self.settings.engine.train_batch_size
-        metrics = self.task.summarise(totals) | self.task.data_progress(samples)
+        passed_over = batch_of_step(self.state.step - 1, self.passed_over) - (self.state.step - 1)
+        behind = samples + passed_over * self.settings.engine.train_batch_size
+        metrics = self.task.summarise(totals) | self.task.data_progress(behind)
         metrics |= {
             "samples": samples,
             "tokens": self.state.tokens,
@@ -295,6 +317,8 @@ class Trainer:
         }
         if (ratios := engine_step.trust_ratios(self.engine)) is not None:
             metrics["trust_ratios"] = ratios
+        if passed_over:
+            metrics["batches_passed_over"] = passed_over
         if self._is_checked(self.state.step):
             metrics |= self._silent_errors.compare(self.state.step)
             self._silent_errors.forget_batches()
@@ -303,13 +327,13 @@ class Trainer:
         seconds_left = math.inf if hours is None else max(0.0, 3600 * hours - metrics["seconds"])
         if (line := self.console.training_line(self.state.step, metrics, last, seconds_left)) is not None:
             self.bar.say(line)
-        for line in (self._stragglers.line(metrics), self._silent_errors.cost(metrics, lap.seconds)):
+        for line in (self._stragglers.line(metrics), self._silent_errors.cost(lap.seconds)):
             if line:
                 self.bar.say(line)
         if metrics["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             skipped, scale = metrics["overflow_steps"], metrics["loss_scale"]
-            self.bar.say(divergence.explain_overflow(skipped, self.state.step, scale))
+            self.bar.say(non_finite.explain_overflow(skipped, self.state.step, scale))
 
     def _try_evaluation(self) -> None:
         """Evaluates on a few batches, so that a broken evaluation shows before the first step."""
@@ -357,16 +381,17 @@ class Trainer:
         step = self.state.step
         self.progress.enter("save")
         self._collective_times.leave_out()
-        if not self._last_loss_is_finite():
+        if not self._check_losses():
             if must_succeed:
-                raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {divergence.REMEDY}")
+                raise TrainingFailed(f"the loss is infinite or no number at step {step}, the last; {non_finite.REMEDY}")
             self.bar.say(f"no checkpoint of step {step}: its loss is infinite or no number")
             return
         self._silent_errors.compare(step)
         self.state.batches = self._silent_errors.batches
         self.state.seconds = self.clock.seconds()
         self.state.meter = self.control.sum(self.meter.totals())
-        self._saves.begin(self.state, self._scores.get(step), must_succeed)
+        self.state.spikes = self.spikes.state
+        self._saves.begin(self.state, self._scores.get(step), self.spikes.undo_step(step), must_succeed)
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:

@@ -1,6 +1,6 @@
 """What a `Trainer` trains on. Pre-training and fine-tuning are each a `TrainingTask`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -43,8 +43,11 @@ class TrainingTask(Protocol):
     @property
     def evaluates(self) -> bool: ...
 
-    def steps(self, first: int) -> Iterator[list[Any]]:
-        """This rank's micro-batches of each step, from step `first` to the last step of the run."""
+    def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
+        """This rank's micro-batches of each step. Step by step, `batches` has the number of the global batch, from 0.
+
+        The data is divided into global batches of `train_batch_size` samples, in the order of training.
+        """
         ...
 
     def label_counts(self, micro_batches: Sequence[Any]) -> Any:
@@ -77,7 +80,7 @@ class TrainingTask(Protocol):
         ...
 
     def data_progress(self, samples: int) -> dict[str, Any]:
-        """Metrics of how much of the data a run has consumed after `samples` samples; {} if there are none."""
+        """Metrics of how much of the data a run has consumed when `samples` samples are behind it; {} without any."""
         ...
 
     def try_evaluation(self, engine: Engine) -> tuple[Evaluation | None, float]:

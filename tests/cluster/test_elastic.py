@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.conftest import STEPS
 from tests.cluster.test_training import assert_same
-from tests.pipeline.test_pretrain import command
+from tests.pipeline.test_pretrain import command, newest
 
 PORT = 29400
 # A host counts as dead 6 s after its last sign of life, and a start waits 6 s for more hosts.
@@ -83,10 +83,6 @@ def hosts(cluster):
         host.inside.end()
 
 
-def newest(output):
-    return max((int(path.name[5:]) for path in (output / "checkpoints").glob("step-*")), default=0)
-
-
 def wait_for_newer_checkpoint(agents, output):
     step = newest(output)
     agents.wait(lambda: newest(output) > step, f"a checkpoint after step {step}")
@@ -114,7 +110,7 @@ def test_what_is_left_goes_on_and_who_comes_back_is_taken_in(cluster, hosts, cor
     agents.mark()
     since = time.monotonic()
     cluster.unplug(second)
-    agents.wait_for("accumulated x 1 ranks", third)
+    agents.wait_for("accumulated x 1 rank\n", third)
     print(f"link cut, --host-timeout 6: one host trains again after {time.monotonic() - since:.1f} s")
     wait_for_newer_checkpoint(agents, output)
     rank = agents.rank(third)

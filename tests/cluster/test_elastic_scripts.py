@@ -1,7 +1,5 @@
 """docs/elastic.sbatch with stand-ins for Slurm's commands, and docs/kubernetes.yaml against Kubernetes's schema."""
 
-import os
-import random
 import signal
 import subprocess
 import time
@@ -14,16 +12,10 @@ from torch.distributed.run import get_args_parser
 from pipeline.distributed import elastic
 from pipeline.pretraining import settings
 from tests.cluster.hosts import REPOSITORY
+from tests.cluster.slurm import environment
 
 SCRIPT = REPOSITORY / "docs" / "elastic.sbatch"
 MANIFEST = REPOSITORY / "docs" / "kubernetes.yaml"
-SCONTROL = """#!/bin/bash
-case "$1 $2" in
-"show hostnames") [ "$3" = "node[1-2]" ] && printf 'node1\\nnode2\\n' ;;
-"requeue $SLURM_JOB_ID") echo "$2" >>"$FOLDER/requeued" ;;
-*) exit 1 ;;
-esac
-"""
 # Each task has its own process group, which scancel signals.
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
@@ -53,20 +45,8 @@ exit "$(cat "$FOLDER/end")"
 @pytest.fixture
 def slurm(tmp_path):
     """The environment of a job on node[1-2]. What the stand-ins are asked to do stands in files in $FOLDER."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    stand_ins = {"scontrol": SCONTROL, "srun": SRUN, "scancel": SCANCEL, "torchrun": TORCHRUN}
-    for name, text in stand_ins.items():
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    return os.environ | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "FOLDER": str(tmp_path),
-        "SLURM_JOB_ID": str(random.randrange(10**6)),
-        "SLURM_JOB_NODELIST": "node[1-2]",
-        "SLURM_JOB_NUM_NODES": "2",
-        "SLURM_GPUS_ON_NODE": "8",
-    }
+    found = environment(tmp_path, "node1 node2", srun=SRUN, scancel=SCANCEL, torchrun=TORCHRUN)
+    return found | {"SLURM_JOB_NUM_NODES": "2", "SLURM_GPUS_ON_NODE": "8"}
 
 
 def submit(slurm, tmp_path):

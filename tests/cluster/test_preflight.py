@@ -94,7 +94,7 @@ def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_
     assert len(lines) == len(expected), "\n".join(lines)
     for line, beginning in zip(lines, expected):
         assert line.startswith(beginning), "\n".join(lines)
-    assert "1000 slots in the hostfile" in lines[6]
+    assert "1,000 slots in the hostfile" in lines[6]
     assert not any((tmp_path / "runs").iterdir())
 
 

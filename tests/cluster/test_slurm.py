@@ -1,26 +1,17 @@
 """docs/pretrain.sbatch with stand-ins for Slurm's commands, on two "nodes" of this machine that really train."""
 
 import json
-import os
-import random
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.hosts import REPOSITORY
-from tests.pipeline.test_pretrain import CONFIG, SMALL
+from tests.cluster.slurm import environment
+from tests.pipeline.test_pretrain import CONFIG, SMALL, await_step
 
 SCRIPT = REPOSITORY / "docs" / "pretrain.sbatch"
-SCONTROL = """#!/bin/bash
-case "$1 $2" in
-"show hostnames") [ "$3" = "node[1-2]" ] && printf 'localhost\\nnode2\\n' ;;
-"requeue $SLURM_JOB_ID") echo "$2" >>"$REQUEUED" ;;
-*) exit 1 ;;
-esac
-"""
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 SLURM_NODEID=0 "$@" & first=$!
@@ -33,20 +24,9 @@ exit $((a > b ? a : b))
 
 @pytest.fixture
 def slurm(tmp_path):
-    """The environment of a job on node[1-2]; what it has put back into the queue stands in the file $REQUEUED."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for name, text in (("scontrol", SCONTROL), ("srun", SRUN)):
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    return os.environ | {
-        "PATH": f"{programs}:{os.environ['PATH']}",
-        "SLURM_JOB_ID": str(random.randrange(10**6)),
-        "SLURM_JOB_NODELIST": "node[1-2]",
-        "REQUEUED": str(tmp_path / "requeued"),
-        "DS_ACCELERATOR": "cpu",
-        "OMP_NUM_THREADS": "1",
-    }
+    """The environment of a job on node[1-2]; what it has put back into the queue stands in $FOLDER/requeued."""
+    own = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    return environment(tmp_path, "localhost node2", srun=SRUN) | own
 
 
 def submit(slurm, corpus, tmp_path, steps, *more):
@@ -63,13 +43,9 @@ def submit(slurm, corpus, tmp_path, steps, *more):
 
 
 def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, corpus, tmp_path):
-    requeued, steps = Path(slurm["REQUEUED"]), 400
+    requeued, steps = Path(slurm["FOLDER"], "requeued"), 200
     process = submit(slurm, corpus, tmp_path, steps)
-    deadline = time.monotonic() + 150
-    while not (tmp_path / "run" / "checkpoints" / "step-00000010").exists():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    await_step(process, tmp_path / "run", 10)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
     said, _ = process.communicate(timeout=100)
     assert "stopped by SIGUSR1 and saved" in said
@@ -90,4 +66,4 @@ def test_a_mistake_is_not_tried_again(slurm, corpus, tmp_path):
     said, _ = process.communicate(timeout=100)
     assert process.returncode == 2, said
     assert "unknown argument --stepps" in said
-    assert not Path(slurm["REQUEUED"]).exists()
+    assert not Path(slurm["FOLDER"], "requeued").exists()

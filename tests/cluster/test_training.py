@@ -11,7 +11,7 @@ import torch
 
 from pipeline.checkpoint.files import load_weights
 from tests.cluster.conftest import STEPS
-from tests.pipeline.test_pretrain import command
+from tests.pipeline.test_pretrain import await_step, command
 
 KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
 
@@ -51,14 +51,6 @@ def assert_same(output, reference):
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
 
 
-def wait_for_checkpoint(process, output, step):
-    deadline = time.monotonic() + 150
-    while not (output / "checkpoints" / f"step-{step:08d}").exists():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline, "the run never came so far"
-        time.sleep(0.005)
-
-
 def seconds_until_gone(ranks, since):
     """How long after `since` the last of these processes ended."""
     _gone, alive = psutil.wait_procs(ranks, timeout=100)
@@ -77,7 +69,7 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
     output = tmp_path / "dies"
     victim = cluster.start("victim")
     process = start(cluster, corpus, config, output, "10.64.0.1", victim.address)
-    wait_for_checkpoint(process, output, 10)
+    await_step(process, output, 10)
     survivor = cluster.hosts["node1"].processes("pipeline.pretrain")
     since = time.monotonic()
     victim.inside.end()
@@ -99,7 +91,7 @@ def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, 
     output = tmp_path / "unplugged"
     nodes = [cluster.hosts[name] for name in ("node1", "node2")]
     process = start(cluster, corpus, config, output, *(node.address for node in nodes))
-    wait_for_checkpoint(process, output, 10)
+    await_step(process, output, 10)
     ranks = [node.processes("pipeline.pretrain") for node in nodes]
     assert all(ranks)
     since = time.monotonic()

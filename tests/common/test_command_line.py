@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,20 @@ def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         in_one_line(fail)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    ["model", "pipeline", "pipeline --help", "pipeline.plan --help", "pipeline.pretrain --help", "data_prep --help"],
+)
+def test_output_into_a_closed_pipe_is_no_error(command: str) -> None:
+    """As of `| head -1`, which closes the pipe before the command has written all."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        line = [sys.executable, "-m", *command.split()]
+        ended = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,6 +1,7 @@
 """Generated corpora and processes, for the tests of the jobs from documents to shards."""
 
 import contextlib
+import io
 import itertools
 import os
 import signal
@@ -8,8 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import sentencepiece
 
 from data_prep.corpus.documents import (
     Document,
@@ -20,6 +23,8 @@ from data_prep.corpus.documents import (
     write_manifest,
     writing_part,
 )
+from data_prep.text.normalization import normalize
+from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "né", "pir", "qua", "ros", "shu", "ter")
@@ -32,6 +37,28 @@ def write_part(path: Path, documents: Iterable[Document]) -> PartFile:
             part.add(document)
     assert part.file is not None
     return part.file
+
+
+def train_pieces(path: Path, lines: Iterable[str], size: int, rule: str, symbols: Sequence[str], **more: Any) -> Path:
+    """Trains a vocabulary with a normalisation of SentencePiece's own, which the project never does, into `path`."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=map(normalize, lines),
+        model_writer=written,
+        model_type="unigram",
+        vocab_size=size,
+        normalization_rule_name=rule,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=list(SPECIAL_PIECES[2:]),
+        user_defined_symbols=list(symbols),
+        minloglevel=2,
+        **more,
+    )
+    path.write_bytes(Vocabulary(written.getvalue()).serialized)
+    return path
 
 
 def make_sentences(count: int, seed: int = 0) -> list[str]:

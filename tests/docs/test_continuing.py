@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, huggingface
+from model import huggingface
 from tests.docs.pages import REPOSITORY, commands_of, module_command
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.workers import processes
@@ -54,9 +53,7 @@ def printed(corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, lis
     (directory / "documents").symlink_to(corpus.documents)
     shutil.copyfile(corpus.vocabulary, directory / "vocabulary.model")
     trained_models.publish(trained_models.albert(corpus.vocabulary), directory / "albert-base-v2", corpus.vocabulary)
-    size = len(Vocabulary.load(corpus.vocabulary))
-    config = AlbertConfig.preset("albert-tiny", vocab_size=size, max_position_embeddings=64)
-    huggingface.save(AlbertForPreTraining(config), directory / "export", corpus.vocabulary)
+    trained_models.export(directory / "export", corpus.vocabulary)
     transformers.AutoTokenizer.from_pretrained(directory / "export").save_pretrained(directory / "saved-again")
     config_file = {"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}}
     (directory / "small.json").write_text(json.dumps(config_file))

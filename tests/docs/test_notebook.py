@@ -37,7 +37,8 @@ def printed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("notebook")
     script = directory / "cells.py"
     script.write_text("\n\n".join(source(cell) for cell in CELLS if cell["cell_type"] == "code"), encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(directory)}
+    searched = os.pathsep.join((str(REPOSITORY), os.environ["PYTHONPATH"]))
+    environment = os.environ | {"PYTHONPATH": searched, "TMPDIR": str(directory)}
     result = subprocess.run(
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300, check=False
     )

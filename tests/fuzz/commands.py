@@ -224,7 +224,7 @@ _OF_RUNS = (
         "pipeline.evaluate",
         evaluate.main,
         "summary --run @/run",
-        ("run/settings.json", "run/metrics.jsonl"),
+        ("run/settings.json", "run/metrics.jsonl", "run/rollbacks.json"),
     ),
     Command(
         "report",

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.fuzz import inputs, surroundings
-from tests.fuzz.cases import try_case, try_valid
+from tests.fuzz import surroundings
+from tests.fuzz.cases import try_case, try_valid, warm_up
 from tests.fuzz.commands import COMMANDS
 
 pytestmark = pytest.mark.slow
@@ -16,16 +16,10 @@ WRITES_NOTHING = (
 """Commands that need no place to write to, for these inputs."""
 
 
-@pytest.fixture(scope="module")
-def valid(tmp_path_factory):
-    root = tmp_path_factory.mktemp("fuzz") / "valid"
-    inputs.make_in_child(root)
-    return root
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_every_command_ends_well_or_with_one_line(command, valid, tmp_path):
     assert try_valid(command, valid, tmp_path).fault == ""
+    warm_up(tmp_path)
     results = [try_case(command, valid, tmp_path, seed) for seed in range(1 if command.slow else CASES)]
     assert [(result.case, result.verdict.fault) for result in results if result.verdict.fault] == []
 

@@ -41,6 +41,15 @@ STATE = {
     "versions": {"python": "3", "torch": "2", "deepspeed": "0"},
     "client_state": {"step": 1, "seconds": 1.5, "tokens": 100, "meter": None, "best_score": None, "best_step": 0},
 }
+ROLLBACK = {
+    "passed_over": [10, 20],
+    "first_step": 19,
+    "last_step": 21,
+    "loss": 5.9,
+    "usual_loss": 2.07,
+    "grad_norm": None,
+    "usual_grad_norm": None,
+}
 METRICS = (
     {"step": 1, "split": "train", "loss": 3.0, "tokens": 100, "tokens_per_second": 50.0, "seconds": 2.0},
     {
@@ -103,6 +112,7 @@ def make(root: Path) -> None:
     words = ("--documents", str(others), *words[2:])
     data_prep(["shards", *words, "--out", str(root / "held_out")])
     config = make_run(root / "run", vocabulary)
+    (root / "run" / "rollbacks.json").write_text(json.dumps({"rollbacks": [ROLLBACK]}), encoding="utf-8")
     torch.manual_seed(0)
     model = AlbertForPreTraining(config)
     huggingface.save(model, root / "export", vocabulary)

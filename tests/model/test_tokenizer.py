@@ -2,14 +2,12 @@
 
 import importlib
 import inspect
-import io
 import json
 import os
 import random
 from pathlib import Path
 
 import pytest
-import sentencepiece
 import torch
 import transformers
 from hypothesis import example, given
@@ -20,6 +18,7 @@ from data_prep.text.normalization import normalize
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
 from model.tokenizer import SPECIAL_TOKENS, tokenizer_json
+from tests.data_prep import corpora
 from tests.model.examples import few_examples, tiny_config
 
 SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
@@ -64,26 +63,9 @@ def vocabulary_file(
     normalisation."""
     numbers = random.Random(0)
     years = [f"in {numbers.randrange(1900, 2000)}, it was" for _ in range(500)]
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([normalize(line) for line in english + years]),
-        model_writer=written,
-        model_type="unigram",
-        vocab_size=600,
-        normalization_rule_name=request.param,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        user_defined_symbols=SYMBOLS,
-        character_coverage=0.999,
-        num_threads=1,
-        minloglevel=2,
-    )
     path = tmp_path_factory.mktemp("vocabulary") / "spiece.model"
-    path.write_bytes(Vocabulary(written.getvalue()).serialized)
-    return path
+    more = {"character_coverage": 0.999, "num_threads": 1}
+    return corpora.train_pieces(path, english + years, 600, request.param, SYMBOLS, **more)
 
 
 @pytest.fixture(scope="session")

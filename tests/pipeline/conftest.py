@@ -1,5 +1,6 @@
 """A small corpus of made-up sentences, as documents, vocabulary and shards."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,20 +10,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.pipeline.workers import forked
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def run(*command, status=0, timeout=300, **environment):
-    """Runs a command from the repository's root; its output, which is shown where the status is not as expected."""
-    result = subprocess.run(
-        [str(part) for part in command],
-        cwd=REPOSITORY,
-        env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    """Runs a command from the repository's root; its output, which is shown where the status is not as expected.
+
+    `python -m pipeline.NAME` is forked from a process that has imported torch and DeepSpeed.
+    """
+    words = [str(part) for part in command]
+    variables = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **environment}
+    if words[0] in ("python", sys.executable) and words[1] == "-m" and "pipeline" in words[2].split("."):
+        result = forked.run_module(words[2], words[3:], REPOSITORY, variables, timeout)
+    else:
+        result = subprocess.run(
+            words, cwd=REPOSITORY, env=variables, capture_output=True, text=True, timeout=timeout, check=False
+        )
     assert result.returncode == status, result.stdout + result.stderr
     return result
 
@@ -45,23 +50,32 @@ def sentences(rng, count):
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
-    """Directories and files: documents, vocabulary, train and held_out shards of 64 positions, other_vocabulary."""
-    root = tmp_path_factory.mktemp("corpus")
+    """Directories and files: documents, vocabulary, and train and held_out shards of 64 positions.
+
+    It is made once for all processes that share the tests. Tests that change it work on a copy.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "corpus"
+    found = SimpleNamespace(documents=root / "documents", vocabulary=root / "vocabulary.model")
+    found.train, found.held_out = root / "shards" / "train", root / "shards" / "held_out"
+    with root.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            _make_corpus(root, found)
+    return found
+
+
+def _make_corpus(root, found):
     rng = np.random.default_rng(0)
     books = root / "books"
-    books.mkdir()
+    books.mkdir(parents=True)
     for number in range(60):
         paragraphs = [" ".join(sentences(rng, int(rng.integers(5, 15)))) for _ in range(8)]
         (books / f"book{number:02d}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
-    documents = root / "documents"
-    data_prep("extract", "--source", "books", "--input", books, "--out", documents, "--held-out", "0.15")
-    vocabulary = root / "vocabulary.model"
-    data_prep("vocab", "--documents", documents, "--out", vocabulary, "--size", "200")
-    shards = {}
+    data_prep("extract", "--source", "books", "--input", books, "--out", found.documents, "--held-out", "0.05")
+    data_prep("vocab", "--documents", found.documents, "--out", found.vocabulary, "--size", "200")
     for split in ("train", "held_out"):
-        shards[split] = root / "shards" / split
         data_prep(
-            "shards", "--documents", documents, "--vocab", vocabulary, "--out", shards[split],
-            "--split", split, "--max-seq-length", "64",
+            "shards", "--documents", found.documents, "--vocab", found.vocabulary,
+            "--out", root / "shards" / split, "--split", split, "--max-seq-length", "64",
         )  # fmt: skip
-    return SimpleNamespace(documents=documents, vocabulary=vocabulary, **shards)

@@ -1,6 +1,7 @@
 """Every file and directory that a command writes has the mode that the umask says: one table over the commands."""
 
 import contextlib
+import json
 import os
 import stat
 import sys
@@ -9,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from data_prep import __main__ as data_prep_command
+from data_prep.sources import sample
 from pipeline import evaluate, export, reproduce, show, similarity
 from pipeline.paper.experiments import Command
+from tests.data_prep.sources import test_sample
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.sharing import runs
 from tests.pipeline.tasks import task_files
@@ -32,6 +35,7 @@ def of(main, *words):
 
 # Each: the command that writes into `out`, of (made, out).
 COMMANDS = {
+    "sample": lambda m, out: data_prep("sample", "--out", out),
     "extract": lambda m, out: data_prep(
         "extract", "--source", "books", "--input", m.text, "--out", out, "--held-out", "0.1"
     ),
@@ -65,11 +69,13 @@ def made(corpus, tmp_path_factory):
         made_runs.logits(tuned, "dev", 15, 5)
     task_files.write_all(root)
     (root / "text.txt").write_text("Badofi gukela. Monipu.\n" * 40)
-    (root / "config.json").write_text(
-        '{"train_batch_size": 4, "optimizer": {"type": "Lamb", "params": {"lr": 0.01}}, '
-        '"zero_optimization": {"stage": 1}}'
-    )
-    return SimpleNamespace(root=root, run=run, tuned=root / "tuned", text=root / "text.txt", **vars(corpus))
+    archives = test_sample.archives(root)
+    (root / "sample").mkdir()
+    sample.write_sample(*archives.values(), root / "sample")
+    return SimpleNamespace(
+        root=root, run=run, tuned=root / "tuned", text=root / "text.txt", archives=archives,
+        sample_digest=sample.digest(root / "sample"), **vars(corpus),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +86,18 @@ def trained(made, tmp_path_factory):
     for umask in UMASKS:
         place = scratch / f"{umask:03o}"
         steps = ("--steps", "2", "--warmup-steps", "0")
+        place.mkdir()
+        optimizer = {"type": "Lamb", "params": {"lr": 0.01}}
+        curves = {"enabled": True, "output_path": str(place / "pretrain" / "curves")}
+        (place / "config.json").write_text(
+            json.dumps({
+                "train_batch_size": 4, "optimizer": optimizer, "zero_optimization": {"stage": 1}, "tensorboard": curves,
+            })
+        )  # fmt: skip
         pretrain = (
             "--model", "albert-tiny", "--data", made.train, "--eval-data", made.held_out, "--deepspeed_config",
-            made.root / "config.json", "--output", place / "pretrain", "--eval-batches", "1", "--eval-interval", "1",
-            "--save-interval", "1",
+            place / "config.json", "--output", place / "pretrain", "--eval-batches", "1", "--eval-interval", "1",
+            "--save-interval", "1", "--track", "csv",
             "--model-args", "hidden_size=16", "num_attention_heads=2", "intermediate_size=16", "embedding_size=8",
         )  # fmt: skip
         finetune = (
@@ -121,6 +135,8 @@ def other_modes(directory, umask):
 @pytest.mark.parametrize("umask", UMASKS, ids=lambda umask: f"{umask:03o}")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_writes_with_the_modes_of_the_umask(made, tmp_path, monkeypatch, name, umask):
+    monkeypatch.setattr(sample, "fetch", lambda archive, scratch: made.archives[archive.requirement.partition("==")[0]])
+    monkeypatch.setattr(sample, "SAMPLE_DIGEST", made.sample_digest)
     writes = Command("sample", (sys.executable, "-c", "print('log')"), None)
     monkeypatch.setattr(reproduce, "stages", lambda *arguments: [[writes]])
     out = tmp_path / "out"
@@ -137,6 +153,8 @@ def test_a_run_has_the_modes_of_the_umask(trained, name, umask):
     run = trained / f"{umask:03o}" / name
     assert (run / "export" / "model.safetensors").exists()
     assert list(run.glob("checkpoints/*/rank-00000.safetensors"))
+    for directory in ("tensorboard", *(("csv", "curves") if name == "pretrain" else ())):
+        assert any(path.is_file() for path in (run / directory).rglob("*"))
     assert other_modes(run, umask) == []
 
 

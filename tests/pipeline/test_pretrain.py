@@ -157,12 +157,17 @@ def ranks_of(launcher):
     return found
 
 
+def newest(output):
+    """The step of the newest checkpoint; 0 before the first."""
+    return max((int(path.name[5:]) for path in (output / "checkpoints").glob("step-*")), default=0)
+
+
 def await_step(process, output, step):
-    """Returns once the checkpoint of `step` exists."""
-    deadline = time.monotonic() + 120
-    while not (output / "checkpoints" / f"step-{step:08d}").exists():
+    """Returns once there is a checkpoint of `step` or a later one."""
+    deadline = time.monotonic() + 150
+    while newest(output) < step:
+        assert process.poll() is None, f"the run ended early: {process.stdout and process.stdout.read()}"
         assert time.monotonic() < deadline, "the run never came so far"
-        assert process.poll() is None, "the run ended early"
         time.sleep(0.005)
 
 

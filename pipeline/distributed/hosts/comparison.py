@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from common.progress import quantity
 from pipeline.distributed import descriptors
 from pipeline.distributed.hosts.query import Answer
 
@@ -31,7 +32,7 @@ def problems(name: str, slots: int, answer: Answer, here: Answer, environment: M
         fault = f"{early:.0f} s slow" if early > late else f"{late:.0f} s fast"
         lines.append(f"its clock is {fault}; set it by NTP (chronyc tracking)")
     on_cpu = environment.get("DS_ACCELERATOR") == "cpu"
-    count, devices = (there["cores"], "cores") if on_cpu else (there["gpus"], "GPUs")
+    count, device = (there["cores"], "core") if on_cpu else (there["gpus"], "GPU")
     if there["gpu_problem"]:
         lines.append(
             f"torch cannot compute on its GPUs: {there['gpu_problem']}; see `nvidia-smi` there, and README, "
@@ -39,7 +40,8 @@ def problems(name: str, slots: int, answer: Answer, here: Answer, environment: M
         )
     elif count < slots:
         lines.append(
-            f"has {count} {devices}, and {slots} slots in the hostfile; correct the hostfile, or see nvidia-smi"
+            f"has {quantity(count, device)}, and {quantity(slots, 'slot')} in the hostfile; correct the hostfile, or "
+            "see nvidia-smi"
         )
     lines += [
         f"has no network interface {interface}, which .deepspeed_env names; see `ip -brief address` there"

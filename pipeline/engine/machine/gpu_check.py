@@ -6,6 +6,7 @@ import warnings
 import torch
 
 from common.errors import UserError
+from common.progress import quantity
 from pipeline.distributed.hosts.probe import gpus_of_driver, has_gpu_device, lines_of
 
 _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
@@ -27,7 +28,7 @@ def check_gpus_are_usable() -> None:
             return
         reason = _reason()
     driver = next(iter(lines_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")), "")
-    found = f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''} (driver {driver or 'unknown'})" if gpus else "/dev/nvidia0"
+    found = f"{quantity(len(gpus), 'GPU')} (driver {driver or 'unknown'})" if gpus else "/dev/nvidia0"
     build = f"torch {torch.__version__} (built for CUDA {torch.version.cuda or 'none'})"
     raise UserError(
         f"this host has {found}, and {build} cannot use a GPU: {reason}; {_remedy(driver)}, "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from common.environment import whole_number
 from common.errors import UserError
+from common.progress import quantity
 
 BUFFER_BYTES = (2 << 20) + 2 * (32 << 20) + 8
 """`struct allreduce_workspace`: two small and two large buffers, and two states."""
@@ -45,7 +46,7 @@ def check_directory(directory: Path) -> None:
     """Raises UserError unless the ranks of this host can write their buffers in `directory`."""
     ranks = ranks_on_host()
     needed = ranks * BUFFER_BYTES if ranks > 1 else ALONE_BYTES
-    of_ranks = f"{ranks} rank{'s' if ranks > 1 else ''} on this host"
+    of_ranks = f"{quantity(ranks, 'rank')} on this host"
     if not directory.is_dir():
         raise UserError(
             f"{directory} does not exist, and DeepSpeed needs {_mb(needed)} MB there for {of_ranks}; "

@@ -128,11 +128,31 @@ def read(task: Task, name: str) -> Splits:
                 splits[split] = datasets.load_dataset(name, subset)["test"]
         return splits
 
-    splits: Splits = {}
-    for split, rows in open_dataset(name, load, f"--data {name} holds no official file of {task.name}").items():
-        ours = plain_name(split, f"--data {name}").replace("validation", "dev")
-        splits[ours] = task.hub.read(task, ours, rows, f"{name}, split {split}")
-    return splits
+    found = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
+    named = our_splits(
+        {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in found}, name
+    )
+    return {ours: task.hub.read(task, ours, found[split], f"{name}, split {split}") for ours, split in named.items()}
+
+
+def our_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
+    """The splits of a data set by our names.
+
+    Args:
+        names: our name of each split.
+        data: the data set, for messages.
+    Raises:
+        UserError: two splits have the same name of ours, such as "validation" and "dev".
+    """
+    found: dict[str, str] = {}
+    for split, ours in names.items():
+        if ours in found:
+            raise UserError(
+                f"--data {data} has the splits {found[ours]} and {split}, and both are the split {ours}; save the data "
+                "set with one of them, and name its directory"
+            )
+        found[ours] = split
+    return found
 
 
 def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:

@@ -1,13 +1,11 @@
 """The SentencePiece model that is restored from tokenizer.json gives the ids of the first one."""
 
 import base64
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 
 from common.errors import UserError
 from data_prep.text.normalization import normalize
@@ -21,24 +19,9 @@ LINES = ['(it) is "new" - and old.', "in 1918, 1,234,567 votes", "£5 – €7 �
 @pytest.fixture(scope="module", params=["identity", "nmt_nfkc"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A vocabulary without and with SentencePiece's own normalisation, which the published one has."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=map(normalize, [*corpora.make_sentences(400), *LINES * 5]),
-        model_writer=written,
-        model_type="unigram",
-        vocab_size=160,
-        normalization_rule_name=request.param,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=list(SPECIAL_PIECES[2:]),
-        user_defined_symbols=["(", ")", '"', "-", ".", "–", "£", "€"],
-        minloglevel=2,
-    )
+    symbols = ["(", ")", '"', "-", ".", "–", "£", "€"]
     path = tmp_path_factory.mktemp("trained") / "spiece.model"
-    path.write_bytes(Vocabulary(written.getvalue()).serialized)
-    return path
+    return corpora.train_pieces(path, [*corpora.make_sentences(400), *LINES * 5], 160, request.param, symbols)
 
 
 def test_the_restored_vocabulary_encodes_as_the_first(trained: Path, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_limit_that_is_too_low_ends_the_command(tmp_path: Path) -> None:
     words = "-m pipeline.pretrain --model albert-tiny --deepspeed_config ds_configs/tiny.json --data none --output"
     command = f'ulimit -n 200; exec "{sys.executable}" {words} "{tmp_path / "run"}"'
     ended = run("sh", "-c", command, status=2)
-    assert ended.stderr.startswith("error: rank 0 needs 264 open files for 1 ranks, and its host allows 200; raise")
+    assert ended.stderr.startswith("error: rank 0 needs 264 open files for 1 rank, and its host allows 200; raise")
 
 
 def test_the_preflight_checks_the_hard_limit_of_the_first_host() -> None:

@@ -87,7 +87,7 @@ def test_what_deepspeed_gets_is_a_product_and_the_batch_stays_the_user_s():
     assert (fitted.train_batch_size, fitted.empty_rows, fitted.empty_share) == (12, 8, 0.4)
     wanted = "12 rows = 2 x 2 accumulated x 5 ranks - 8 empty (40.0 % of the computation)"
     assert fitted.describe_batch("rows") == wanted
-    assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPUs") == "12 rows = 2 x 2 accumulated x 3 GPUs"
+    assert engine_config.fit(config, 3, CPU).describe_batch("rows", "GPU") == "12 rows = 2 x 2 accumulated x 3 GPUs"
 
 
 def test_accumulation_steps_of_another_number_of_ranks_are_noted():

@@ -177,3 +177,16 @@ def test_reentrant_checkpointing_is_wrong_for_shared_layers(found_bugs: dict[Any
     assert right(2, False)
     assert right(3, False)
     assert not (right(2, True) and right(3, True)), FIXED
+
+
+def test_a_rank_imports_neither_mlflow_nor_the_compiler_nor_metrics() -> None:
+    program = (
+        "import pipeline.pretraining.command, pipeline.finetuning.command, sys\n"
+        "from deepspeed.runtime.zero.muon import muon_optimizer\n"
+        "print({'deepspeed', 'mlflow', 'sklearn', 'scipy', 'torch._inductor.compile_fx'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )  # fmt: skip
+    assert done.stdout == "{'deepspeed'}\n"

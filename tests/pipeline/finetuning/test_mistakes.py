@@ -1,5 +1,6 @@
 """Mistakes of the user in a fine-tuning command, files that change, and results that cannot be written."""
 
+import contextlib
 import json
 import shutil
 import sys
@@ -113,6 +114,44 @@ def test_what_is_only_predicted_makes_no_other_run(short, data, tmp_path):
     # What training has seen makes another run.
     (files / "dev.tsv").write_text("\n".join((files / "dev.tsv").read_text().splitlines()[:-1]) + "\n")
     assert "holds a run with other settings (data: " in run(*line, status=2).stderr
+
+
+@contextlib.contextmanager
+def away(*places):
+    """Moves files or directories away in the block."""
+    for place in places:
+        place.rename(place.with_name(f"{place.name}-away"))
+    try:
+        yield
+    finally:
+        for place in places:
+            place.with_name(f"{place.name}-away").rename(place)
+
+
+def test_a_run_needs_what_it_has_read_no_more(short, data, tmp_path, monkeypatch, capsys):
+    files, output, command = own_files(data, short)
+    finished = f"{output} is finished: nothing to do\n"
+    with away(data.init, files):
+        for line in (command, ["--output", str(output)]):
+            assert finetune_here(monkeypatch, capsys, line) == (0, finished, "")
+        status, _, error = finetune_here(monkeypatch, capsys, [*command, "--seed", "1"])
+        assert (status, error.count("\n")) == (2, 1)
+        assert f"{files} does not exist" in error
+    with away(data.init):
+        assert finetune_here(monkeypatch, capsys, command) == (0, finished, "")
+
+        # A run with a checkpoint resumes from it.
+        shutil.copytree(output, tmp_path / "run")
+        for name in ("done", "results.json"):
+            (tmp_path / "run" / name).unlink()
+        line = [*command, "--output", str(tmp_path / "run")]
+        said = run(sys.executable, "-m", "pipeline.finetune", *line)
+        assert "resuming from step 4\n" in said.stdout
+        assert results(tmp_path / "run") == results(output)
+        # One without needs the weights.
+        shutil.rmtree(tmp_path / "run")
+        status, _, error = finetune_here(monkeypatch, capsys, line)
+        assert (status, f"--init {data.init} is not a directory" in error) == (2, True)
 
 
 def test_a_failure_of_the_last_stage_keeps_the_training(short, data, tmp_path):

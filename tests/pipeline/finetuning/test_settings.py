@@ -11,6 +11,7 @@ from common.errors import UserError
 from model import AlbertConfig
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.finetuning import settings as finetuning_settings
+from pipeline.finetuning.earlier_start import InitialModel
 from pipeline.tasks.registry import PAPER_TASKS, find_task
 from tests.pipeline.conftest import REPOSITORY
 
@@ -37,7 +38,8 @@ MODEL = AlbertConfig.preset("albert-base")  # 512 positions, dropout 0.1
 def resolved_runs(task="rte", *flags, hardware=CPU, model=MODEL):
     words = ["--task", task, "--init", "init", "--data", "data", "--output", "output", *flags]
     args = finetuning_settings.parse(words)
-    return finetuning_settings.resolve(args, find_task(task), 1000, 1, hardware, model, "init", "data")
+    initial = InitialModel(model, "init", vocabulary=None, weights=None, pretraining=None)
+    return finetuning_settings.resolve(args, find_task(task), 1000, 1, hardware, initial, "data")
 
 
 def resolved(*arguments, **options):

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, huggingface
 from tests.model.examples import randomise
 
 SIZES = {
@@ -45,4 +46,13 @@ def publish(model: Any, directory: Path, vocabulary: Path, pickled: bool = False
     if pickled:
         (directory / "model.safetensors").unlink()
         torch.save(model.state_dict(), directory / "pytorch_model.bin")
+    return directory
+
+
+def export(directory: Path, vocabulary: Path, **fields: Any) -> Path:
+    """Exports a small ALBERT of the project, with the same random weights each time. Returns the directory."""
+    sizes = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes |= {"embedding_size": 16, "vocab_size": len(Vocabulary.load(vocabulary)), "max_position_embeddings": 64}
+    torch.manual_seed(0)
+    huggingface.save(AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes | fields)), directory, vocabulary)
     return directory

@@ -11,9 +11,13 @@ import yaml
 from huggingface_hub import ModelCard
 from sentencepiece import sentencepiece_model_pb2
 
+from model import AlbertForPreTraining, huggingface
 from pipeline import export
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import tag_name
+from pipeline.checkpoint.run_directory import read_settings
+from pipeline.finetuning.earlier_start import find_initial_model
+from pipeline.finetuning.export import export_finetuned
 from pipeline.training.reporting.metrics import wilson_interval
 from tests.pipeline.sharing import runs
 
@@ -29,7 +33,7 @@ def made(corpus, tmp_path_factory):
     shared = runs.config_of(num_hidden_layers=2, parameter_sharing="attention")
     runs.pretraining(root / "own", corpus.vocabulary, (1,), shared)
     for task in ("rte", "sst2", "stsb", "squad1", "squad2", "race"):
-        runs.finetuning(root / task, corpus.vocabulary, task, init=str(run))
+        runs.finetuning(root / task, corpus.vocabulary, task, pretraining=read_settings(run))
     return root
 
 
@@ -116,12 +120,13 @@ def test_what_was_not_recorded_is_not_in_it(made, tmp_path):
 )
 def test_the_header_is_what_the_hub_reads(made, tmp_path, name, tag):
     text = exported(made, name, tmp_path / "out", "--license", "cc-by-4.0", "--language", "en", "no")
-    data = ModelCard(text).data
-    assert (data.license, data.library_name, data.pipeline_tag) == ("cc-by-4.0", "transformers", tag)
-    assert data.language == ["en", "no"]
-    assert data.tags == ["albert", *([] if name == "run" else [name])]
-    assert data.datasets is None
-    assert data.license_name is None
+    assert ModelCard(text).data.to_dict() == {
+        "license": "cc-by-4.0",
+        "language": ["en", "no"],
+        "library_name": "transformers",
+        "pipeline_tag": tag,
+        "tags": ["albert", *([] if name == "run" else [name])],
+    }
 
 
 def test_a_continued_run_says_so(corpus, tmp_path):
@@ -160,7 +165,7 @@ def test_an_unknown_license_is_said_to_be_unknown(made, tmp_path):
 def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path):
     for name, on_hub, expected in (("a", True, ["nyu-mll/glue"]), ("b", False, None)):
         runs.finetuning(tmp_path / name, corpus.vocabulary, data_directory="nyu-mll/glue", data_on_hub=on_hub)
-        assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.datasets == expected
+        assert ModelCard(exported(tmp_path, name, tmp_path / "out" / name)).data.to_dict().get("datasets") == expected
 
 
 def test_a_fine_tuned_model_has_its_metrics_and_its_pre_training(made, tmp_path):
@@ -171,6 +176,22 @@ def test_a_fine_tuned_model_has_its_metrics_and_its_pre_training(made, tmp_path)
     assert dict(rows_of(card, "Recipe"))["examples"] == "train 40, dev 20"
     assert rows_of(card, "Pre-training data")[0][0] == "wikipedia"
     assert dict(rows_of(card, "Pre-training recipe"))["optimizer"] == "Lamb"
+
+
+def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
+    """The run that --init named may go on with other settings, or be deleted."""
+    before = runs.pretraining(tmp_path / "run", corpus.vocabulary, recorded=runs.RECORDED)
+    huggingface.save(AlbertForPreTraining(runs.config_of()), before / "export", corpus.vocabulary)
+    for number, init in enumerate((before, before / "export", tmp_path / "0")):
+        record = find_initial_model(init, [tmp_path / "new"]).pretraining
+        tuned = runs.finetuning(tmp_path / str(number), corpus.vocabulary, pretraining=record)
+        export_finetuned(tuned, tuned / "export")
+    (before / "settings.json").write_text(json.dumps(read_settings(before) | {"seed": 8}))
+    for number in range(3):
+        card = exported(tmp_path, str(number), tmp_path / "out" / str(number))
+        recipe = dict(rows_of(card, "Pre-training recipe"))
+        assert (recipe["seed"], recipe["optimizer"]) == ("7", "Lamb")
+    assert find_initial_model(before, [tmp_path / "0"]).pretraining["seed"] == 7  # a later start keeps it
 
 
 @pytest.mark.slow
@@ -225,5 +246,5 @@ def test_text_of_the_records_is_only_text(corpus, tmp_path):
     card = exported(tmp_path, "run", tmp_path / "out")
     assert "<script>" not in card.replace(r"\<script\>", "")
     assert "\n# heading" not in card
-    assert ModelCard(card).data.license == "other"
+    assert ModelCard(card).data.to_dict()["license"] == "other"
     assert rows_of(card, "Cost")[-1][1] == r"2 ranks of a \| b \# heading \<script\>"

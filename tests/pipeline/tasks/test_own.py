@@ -8,6 +8,7 @@ from common.errors import UserError
 from pipeline.finetuning import own_flags
 from pipeline.finetuning import settings as finetuning_settings
 from pipeline.tasks import own
+from pipeline.tasks.files import reading
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.tasks import own_files
 
@@ -82,6 +83,17 @@ def test_a_data_set_of_the_library(tmp_path):
     task, splits = read("--task", "classification", "--data", tmp_path / "saved")
     assert task.labels == ("pos", "neg")  # in the order of the data set
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
+
+
+def test_two_splits_with_one_meaning_are_refused(tmp_path):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
+    datasets.DatasetDict(train=rows, validation=rows, dev=rows).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
+        read("--task", "classification", "--data", tmp_path / "saved")
+    with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
+        reading.read(TASKS["sst2"], str(tmp_path / "saved"))
 
 
 def test_a_data_set_on_the_hub(monkeypatch):

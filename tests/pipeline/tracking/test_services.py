@@ -1,6 +1,8 @@
-"""Real trackers, without a network: MLflow's file store, W&B's offline mode, CSV files. Each also after a kill."""
+"""Real trackers without a network: MLflow's file store, offline modes of W&B and Comet, CSV. Each also after a kill."""
 
 import csv
+import json
+import zipfile
 
 import pytest
 
@@ -63,6 +65,36 @@ def test_wandb_offline(tmp_path, monkeypatch, capsys):
         tag = f"{split}/mlm_loss"
         assert [(row["step"], row[tag]) for row in rows if tag in row] == expected(split)
     assert next(row for row in rows if row["step"] == 20)["tokens"] == 400
+
+
+@pytest.mark.slow
+def test_comet_offline(tmp_path, monkeypatch, capsys):
+    for name in ("COMET_OFFLINE_DIRECTORY", "COMET_API_KEY", "COMET_DISABLE_AUTO_LOGGING"):
+        monkeypatch.setenv(name, "")  # so that it is known to be undone
+        monkeypatch.delenv(name)
+    track(tmp_path / "base", [], {"comet": {"enabled": True, "online": False, "project": "p"}})
+    said = capsys.readouterr().err
+    assert "failed" not in said
+    assert "WARNING" not in said
+    starts = []
+    for path in sorted((tmp_path / "base" / "comet").glob("*.zip"), key=lambda path: path.stat().st_mtime_ns):
+        with zipfile.ZipFile(path) as archive:
+            assert set(archive.namelist()) == {"experiment.json", "messages.json"}  # no source code, no patch
+            about = json.loads(archive.read("experiment.json"))
+            messages = [json.loads(line) for line in archive.read("messages.json").splitlines()]
+        starts.append((about["offline_id"], about["project_name"], [(one["type"], one["payload"]) for one in messages]))
+    assert len(starts) == 2
+    assert {start[:2] for start in starts} == {(starts[0][0], "p")}  # one experiment, although it was started twice
+    sent = [message for *_, messages in starts for message in messages]
+    assert ("Name", "base") in [(one["key"], one["value"]) for kind, one in sent if kind == "log_other"]
+    parameters = [one["param"] for kind, one in sent if kind == "parameter_msg"]
+    assert ("optimizer.params.lr", 0.001) in [(one["paramName"], one["paramValue"]) for one in parameters]
+    assert not any("comet" in one["paramName"] for one in parameters)
+    metrics = [one["metric"] for kind, one in sent if kind == "metric_msg"]
+    for split in ("train", "eval"):
+        curve = [(one["step"], one["metricValue"]) for one in metrics if one["metricName"] == f"{split}/mlm_loss"]
+        assert curve == expected(split)
+    assert {one["epoch"] for one in metrics if one["step"] == 60} == {1}
 
 
 @pytest.mark.parametrize("block", [{}, {"output_path": "logs"}, {"output_path": "logs", "job_name": "mine"}])

@@ -22,10 +22,13 @@ def test_a_stopped_rank_is_named_and_ends_the_job(corpus, config, tmp_path):
         words, cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as launcher:  # fmt: skip
-        await_step(launcher, output, 5)
-        (victim,) = (rank for rank in ranks_of(launcher) if rank.environ()["RANK"] == "1")
-        victim.send_signal(signal.SIGSTOP)
-        _, errors = launcher.communicate(timeout=120)
+        try:
+            await_step(launcher, output, 5)
+            (victim,) = (rank for rank in ranks_of(launcher) if rank.environ()["RANK"] == "1")
+            victim.send_signal(signal.SIGSTOP)
+            _, errors = launcher.communicate(timeout=120)
+        finally:
+            launcher.kill()  # where it has not ended, its ranks end with it
     assert launcher.returncode == 69
     line = rf"error: rank 1 on host {os.uname().nodename} hangs: no progress for \d+ s in phase \w+ of step \d+"
     assert re.search(line, errors), errors

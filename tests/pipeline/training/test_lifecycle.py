@@ -7,13 +7,12 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.kills import differences
-from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import finetune, pretrain
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.finetuning import command as finetuning_command
 from pipeline.pretraining import command as pretraining_command
 from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import run_and_move
@@ -33,11 +32,7 @@ def commands(corpus, tmp_path_factory):
     root = tmp_path_factory.mktemp("commands")
     task_files.write_all(root)
     sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
-    config = AlbertConfig.preset(
-        "albert-tiny", **sizes, embedding_size=8, vocab_size=len(Vocabulary.load(corpus.vocabulary)),
-        max_position_embeddings=64,
-    )  # fmt: skip
-    huggingface.save(AlbertForPreTraining(config), root / "export", corpus.vocabulary)
+    export(root / "export", corpus.vocabulary, **sizes, embedding_size=8)
     return {
         "pretrain": SimpleNamespace(
             main=pretrain.main,

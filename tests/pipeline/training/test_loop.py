@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,124 +19,30 @@ from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
+from tests.pipeline.training.loop_runs import (
+    ALIKE,
+    AT_ITS_FLOOR,
+    BATCH,
+    DIVERGING,
+    HOURS,
+    LOGGED,
+    OBJECTIVES,
+    OVERFLOWING,
+    PEAK,
+    RUNS,
+    SCHEDULED,
+    SPLITS,
+    STANDING,
+    STEPS,
+    TIMED,
+    UNEVEN,
+    UNEVEN_SPLITS,
+    Run,
+)
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.runs import Ended, run_each, run_on_a_disk_that_fills_up
 
 pytestmark = pytest.mark.slow
-
-BATCH, STEPS, PEAK, LOGGED = 12, 10, 0.02, 5
-MODEL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run of 10 steps of 12 rows.
-
-    Attributes:
-        name: of its directory.
-        micro: rows of a micro-batch, at most.
-        settings: of the DeepSpeed JSON, beside the usual ones.
-        flags: of the command line, likewise.
-        stopped_after: a stop signal arrives after the checkpoint of this step; None for no signal.
-        goes_on: the stopped run that this one resumes; None for a new run.
-        batch: rows of a step.
-        later: True for a run that starts after all others of its number of ranks.
-    """
-
-    name: str
-    world: int = 2
-    micro: int = 3
-    stage: int = 1
-    settings: tuple[tuple[str, Any], ...] = ()
-    flags: tuple[str, ...] = ()
-    precision: str = "fp32"
-    stopped_after: int | None = None
-    goes_on: "Run | None" = None
-    batch: int = BATCH
-    later: bool = False
-
-    @property
-    def directory(self) -> str:
-        return self.name if self.goes_on is None else self.goes_on.directory
-
-    def command(self, corpus: Any, folder: Path) -> list[str]:
-        config = {
-            "train_batch_size": self.batch,
-            "train_micro_batch_size_per_gpu": self.micro,
-            "optimizer": {"type": "Lamb", "params": {"lr": PEAK}},
-            "zero_optimization": {"stage": self.stage, "reduce_bucket_size": 5000},
-            **dict(self.settings),
-        }
-        path = folder / f"{self.name}.json"
-        path.write_text(json.dumps(config))
-        flags = {
-            "--model": "albert-tiny", "--data": corpus.train, "--eval-data": corpus.held_out,
-            "--deepspeed_config": path, "--output": folder / self.directory, "--precision": self.precision,
-            "--steps": STEPS, "--log-interval": LOGGED, "--eval-interval": LOGGED, "--save-interval": 2,
-        }  # fmt: skip
-        return [*(str(word) for flag in flags.items() for word in flag), "--model-args", *MODEL, *self.flags]
-
-
-# Every split of 12 rows into ranks x micro-batch x accumulation, the ZeRO stages in turns.
-SPLITS = [
-    Run(f"{world} ranks x {micro}", world, micro, stage=(index + world) % 4)
-    for world in (1, 2, 3, 4)
-    for index, micro in enumerate(size for size in range(1, BATCH + 1) if BATCH // world % size == 0)
-]
-# 12 rows on 5 ranks: three on a rank, in micro-steps of up to 2. The second is short or empty.
-UNEVEN_SPLITS = [
-    *[Run(f"5 ranks x 2 at stage {stage}", 5, 2, stage) for stage in range(4)],
-    Run("4 ranks x 2", 4, 2, stage=1),
-]
-# Fewer rows than ranks: two of the five ranks have none.
-THREE_ROWS = Run("1 rank, 3 rows", 1, 3, batch=3)
-FEW_ROWS = [Run(f"5 ranks, 3 rows at stage {stage}", 5, 1, stage, batch=3) for stage in (0, 3)]
-# 11 rows from 3 ranks to 2 and back.
-ELEVEN_ROWS = Run("1 rank, 11 rows", 1, 11, batch=11)
-OUT = Run("3 ranks, stopped", 3, 2, stage=2, batch=11, stopped_after=4)
-AWAY = Run("then 2", 2, 4, stage=1, batch=11, goes_on=OUT, stopped_after=8, later=True)
-BACK = Run("then 3 again", 3, 3, stage=3, batch=11, goes_on=AWAY, later=True)
-REIMPLEMENTED = [
-    *[
-        Run(f"{kind} recomputed at stage {stage}", stage=stage, flags=("--activation-checkpointing", kind))
-        for stage in (2, 3)
-        for kind in ("layer", "ffn")
-    ],
-    Run("compiled", 1, 12, flags=("--compile",)),
-]
-TWO = Run("2 ranks, stopped", 2, 3, stage=2, stopped_after=4)
-THREE = Run("then 3 at stage 3", 3, 2, stage=3, goes_on=TWO, stopped_after=8)
-FOUR = Run("then 4 at stage 1", 4, 3, stage=1, goes_on=THREE)
-BLOCKS = {
-    "constant": {"type": "WarmupLR", "params": {"warmup_num_steps": 3, "warmup_type": "linear"}},
-    "cosine": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 3, "cos_min_ratio": 0.1}},
-}
-SCHEDULED = [
-    Run(name, 1, 12, settings=(("scheduler", block),), flags=("--log-interval", "1")) for name, block in BLOCKS.items()
-]
-ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.001}}),)
-OTHERS = ("parameter_sharing=none", "hidden_dropout_prob=0.1", "--objective", "mlm")
-OBJECTIVES = [
-    Run("nsp", 1, 12, flags=("parameter_sharing=attention", "--objective", "nsp")),
-    Run("mlm", 1, 12, settings=ADAMW, flags=OTHERS, precision="bf16"),
-]
-# Weights that stay what they are: then the rows alone give every logged mean.
-STANDING = Run("standing", settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e-30}}),))
-FP16 = (("initial_scale_power", 30), ("hysteresis", 1), ("loss_scale_window", 1000), ("enabled", True))
-OVERFLOWING = Run("overflowing", precision="fp16", settings=(("fp16", dict(FP16)),), flags=("--steps", "30"))
-AT_ITS_FLOOR = Run("at its floor", precision="fp16", settings=(("fp16", dict([*FP16, ("min_loss_scale", 2**29)])),))
-DIVERGING = Run(
-    "diverging", 1, 6,
-    settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e30}}),),
-    flags=("--steps", "40", "--warmup-steps", "4"),
-)  # fmt: skip
-HOURS = 0.002
-TIMED = Run("timed", 1, 12, flags=("--max-hours", str(HOURS), "--steps", "100000", "--eval-interval", "100000"))
-RUNS = [
-    *SPLITS, *UNEVEN_SPLITS, THREE_ROWS, *FEW_ROWS, ELEVEN_ROWS, OUT, AWAY, BACK,
-    *REIMPLEMENTED, TWO, THREE, FOUR, *SCHEDULED, *OBJECTIVES,
-    STANDING, OVERFLOWING, AT_ITS_FLOOR, DIVERGING, TIMED,
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -182,13 +87,6 @@ def reader(corpus: Any, directory: Path, objective: str) -> Collator:
 
 
 MEANS = ("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "grad_norm")
-
-
-ALIKE = [
-    *((SPLITS[0], run) for run in (*SPLITS, *UNEVEN_SPLITS, *REIMPLEMENTED, FOUR)),
-    *((THREE_ROWS, run) for run in FEW_ROWS),
-    (ELEVEN_ROWS, BACK),
-]
 
 
 @pytest.mark.parametrize(("alone", "run"), ALIKE, ids=lambda run: run.name)
@@ -286,9 +184,6 @@ def test_logged_means_are_those_of_the_rows(ended: Ends, folder: Path, corpus: A
         assert logged["loss"] == pytest.approx(wanted["mlm_loss"] + wanted["sop_loss"], rel=1e-6)
         tokens = sum(int((source.read([e], [r]).sequence_ids >= 0).sum()) for e, r in zip(epochs, rows))
         assert logged["interval_tokens"] == tokens
-
-
-UNEVEN = [run for run in (*SPLITS, OBJECTIVES[0]) if run.name in ("1 ranks x 12", "2 ranks x 6", "3 ranks x 4", "nsp")]
 
 
 @pytest.mark.parametrize("run", UNEVEN, ids=lambda run: run.name)

@@ -10,6 +10,8 @@ import torch
 
 from pipeline.checkpoint.saver import Saver
 from pipeline.distributed.exits import StopSignals
+from pipeline.training.divergence.spike_watch import SpikeWatch
+from pipeline.training.divergence.spikes import SpikeState
 from pipeline.training.state import TrainState
 from pipeline.training.trainer import Agreement, Trainer
 from pipeline.training.training_task import Evaluation
@@ -41,8 +43,17 @@ class TwoRanks:
 
 
 def make_trainer(control: Any, received: int | None = None, state: TrainState | None = None) -> Trainer:
+    engine_config = SimpleNamespace(world_size=2, accumulation_steps=2)
     settings = SimpleNamespace(
-        steps=10, max_hours=None, schedule=lambda: None, save_mode="foreground", output=Path(), kept_checkpoints=1
+        steps=10,
+        max_hours=None,
+        schedule=lambda: None,
+        on_divergence=None,
+        max_rollbacks=0,
+        engine=engine_config,
+        save_mode="foreground",
+        output=Path(),
+        kept_checkpoints=1,
     )
     module = SimpleNamespace(parameters=lambda: [torch.zeros(3)])
     engine = SimpleNamespace(device=torch.device("cpu"), skipped_steps=0, module=module)
@@ -105,7 +116,7 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
         note()
         yield [[], []]
 
-    trainer.engine = NotingEngine(device="cpu", backward=note, step=note)  # type: ignore[assignment]
+    trainer.engine = NotingEngine(device="cpu", backward=note, step=note, get_global_grad_norm=lambda: None)  # type: ignore[assignment]
     trainer.task = SimpleNamespace(  # type: ignore[assignment]
         evaluate=note, loss=lambda *arguments: torch.zeros(()), sums=lambda *arguments: Sums(*torch.zeros(3))
     )
@@ -125,3 +136,22 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
     names = ["data", *("forward", "backward", "optimizer") * 2, "evaluation", "save"]
     assert phases == [(name, 5) for name in names]
     trainer.progress.begin()
+
+
+def test_a_spike_that_is_only_warned_of_is_said_and_recorded() -> None:
+    trainer = make_trainer(TwoRanks(0, []))
+    trainer.settings.on_divergence = "warn"  # type: ignore[misc]
+    trainer.spikes = SpikeWatch(trainer.settings, "cpu", SpikeState(), 0)
+    trainer.control.sum = lambda values: [float(value) for value in values]
+    said: list[str] = []
+    logged: list[Any] = []
+    trainer.bar.say = said.append  # type: ignore[method-assign]
+    trainer.metrics_log = SimpleNamespace(log=lambda *arguments: logged.append(arguments))  # type: ignore[assignment]
+    for step in range(100):
+        trainer.spikes.add(torch.tensor(8.0 if step < 90 else 24.0))  # the sum over 4 micro-batches
+        trainer.spikes.end_step(torch.tensor(1.0 if step < 90 else 9.0))
+    trainer.state.step = 100
+    assert trainer._check_losses()
+    assert said == ["warning: the loss has risen from 2 to 6 in steps 91 to 93, and the gradient norm from 1 to 9"]
+    ((step, metrics, split),) = logged
+    assert (step, split, metrics["loss"], metrics["usual_loss"]) == (93, "spike", 6.0, 2.0)

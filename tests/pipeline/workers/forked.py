@@ -2,14 +2,17 @@
 
 import multiprocessing
 import os
+import runpy
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch.distributed", "pipeline.training.launch", "pipeline.distributed.control"])
+_CONTEXT.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
 
 
 class Forked:
@@ -58,3 +61,29 @@ def _call(
         setattr(sys, ("stdout", "stderr")[number - 1], stream)
     os.environ.update(environment)
     work(*arguments)
+
+
+def run_module(
+    module: str, arguments: list[str], directory: Path, environment: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m module arguments` in a forked process, which has imported torch and DeepSpeed already."""
+    with tempfile.TemporaryDirectory() as scratch:
+        process = Forked(Path(scratch, "run"), _be_module, module, arguments, directory, dict(environment))
+        process.process.join(timeout)
+        if process.process.exitcode is None:
+            process.process.kill()
+            raise subprocess.TimeoutExpired([module, *arguments], timeout, process.stdout, process.stderr)
+        status = process.process.exitcode
+        return subprocess.CompletedProcess([module, *arguments], status, process.stdout, process.stderr)
+
+
+def _be_module(module: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(directory)
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()

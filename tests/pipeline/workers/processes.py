@@ -1,6 +1,7 @@
 """Starts real processes, connected by gloo on this machine, and returns the result of rank 0."""
 
 import logging
+import multiprocessing
 import os
 import socket
 import warnings
@@ -11,6 +12,9 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
+# What every rank imports is imported once, in the server that the ranks are forked from.
+multiprocessing.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
+
 
 def free_port() -> int:
     """A TCP port that nothing listens on."""
@@ -19,8 +23,18 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _start(rank: int, world: int, port: int, result: str, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _start(
+    rank: int,
+    world: int,
+    port: int,
+    environment: dict[str, str],
+    result: str,
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    os.environ.clear()  # the server's
     os.environ.update(
+        environment,
         RANK=str(rank),
         LOCAL_RANK=str(rank),
         WORLD_SIZE=str(world),
@@ -49,8 +63,12 @@ def start(world: int, work: Callable[..., Any], *arguments: Any, result: Path) -
 
     Returns torch's ProcessContext, whose `join` raises what any of them raised.
     """
-    return torch.multiprocessing.spawn(
-        _start, args=(world, free_port(), str(result), work, arguments), nprocs=world, join=False
+    return torch.multiprocessing.start_processes(
+        _start,
+        args=(world, free_port(), dict(os.environ), str(result), work, arguments),
+        nprocs=world,
+        join=False,
+        start_method="forkserver",
     )
 
 

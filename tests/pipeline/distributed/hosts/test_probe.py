@@ -40,7 +40,7 @@ def ask_probe(
         (2, 2, (), ""),
         (2, 2, ("cuda:1",), "torch cannot compute on its GPUs: GPU 1: CUDA error: uncorrectable ECC error (torch"),
         (2, 0, (), "is too old (found version 12020). (torch 2.13.0, built for CUDA 13.0); see `nvidia-smi`"),
-        (2, 1, (), "has 1 GPUs, and 2 slots in the hostfile"),
+        (2, 1, (), "has 1 GPU, and 2 slots in the hostfile"),
         (0, 0, (), "has 0 GPUs, and 2 slots in the hostfile"),
     ],
 )

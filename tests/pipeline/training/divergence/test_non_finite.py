@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from pipeline.training.divergence import NonFiniteLossCounter
+from pipeline.training.divergence.non_finite import NonFiniteLossCounter
 
 
 def test_consecutive_steps_are_counted() -> None:

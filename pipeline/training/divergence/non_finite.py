@@ -1,4 +1,4 @@
-"""Signs that training has diverged: losses that are not finite, and fp16 gradients that overflow."""
+"""Losses that are not finite, and fp16 gradients that overflow."""
 
 import torch
 from torch import Tensor

@@ -12,7 +12,6 @@ import traceback
 
 import pytest
 
-from tests.fuzz import inputs
 from tests.fuzz.commands import COMMANDS
 
 pytestmark = pytest.mark.slow
@@ -27,13 +26,6 @@ REFUSALS = re.compile(
 )
 SAME_BYTES = ("extract", "vocab", "shards", "export", "tables", "compare")
 """Commands whose files are the same each time."""
-
-
-@pytest.fixture(scope="module")
-def valid(tmp_path_factory):
-    root = tmp_path_factory.mktemp("simultaneous") / "valid"
-    inputs.make_in_child(root)
-    return root
 
 
 def run_together(command, root, place, number):

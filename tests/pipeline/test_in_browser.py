@@ -1,0 +1,107 @@
+"""What a person sees in a browser: TensorBoard on the files of runs, and the page of `pipeline.report`."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pipeline import report
+from tests.pipeline.browser import Browser
+from tests.pipeline.test_report import EVIL, runs  # noqa: F401  a fixture
+from tests.pipeline.tracking.made_records import log_run
+
+pytestmark = pytest.mark.slow
+
+BANDS = "tf-custom-scalar-margin-chart-card"
+CARDS = f"{BANDS}, tf-custom-scalar-multi-line-chart-card"
+LINES = "all(e.shadowRoot, 'path.line').filter(line => line.getTotalLength() > 10).length"
+CELLS = "[...e.cells].map(cell => cell.innerText.trim())"
+CHARTS = 18
+"""Of the layouts of a pre-training run in fp16 on GPUs and of a fine-tuning run together."""
+# Of a chart of the report: its title, the lengths of its curves and marks, and the texts that are cut off at its edge.
+CHART = """[
+  e.querySelector(".title").textContent,
+  [...e.querySelectorAll("polyline, polygon, circle")].map(mark => mark.getTotalLength()),
+  [...e.querySelectorAll("text")].filter(text => {
+    const [inner, outer] = [text.getBoundingClientRect(), e.getBoundingClientRect()];
+    return inner.left < outer.left || inner.right > outer.right || inner.top < outer.top || inner.bottom > outer.bottom;
+  }).map(text => text.textContent)
+]"""
+TABLE = "[e.rows.length, e.rows[0].cells.length, e.clientWidth, e.clientHeight]"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def tensorboard(browser, tmp_path_factory):
+    """The address of a TensorBoard on the directory of a pre-training run and of a fine-tuning run."""
+    logged = tmp_path_factory.mktemp("runs")
+    log_run(logged / "base", 0, 60)
+    log_run(logged / "rte" / "seed-3", 0, 20, {"task": "rte", "seed": 3})
+    command = (sys.executable, "-m", "tensorboard.main", "--logdir", logged, "--host", "127.0.0.1", "--port", "0")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        said = next(line for line in server.stderr if "http://" in line)
+        yield said[said.index("http://") :].split()[0]
+        server.send_signal(signal.SIGTERM)
+
+
+def test_the_layout_of_tensorboard_answers_three_questions(browser, tensorboard):
+    browser.open(f"{tensorboard}#custom_scalars")
+    expected = (
+        *("1  Does it learn?", "MLM loss (nats): held-out and training"),
+        *(f"{task} accuracy: held-out with 95 % interval, training" for task in ("MLM", "SOP")),
+        *("2  Is it healthy?", "norm of the gradient, before clipping", "fp16 loss scale"),
+        *("3  Is it fast?", "tokens a second, all ranks", "peak memory of rank 0 (GB)"),
+        *("4  Against tokens and epochs", "mlm_loss against thousandths of an epoch"),
+    )
+    shown = browser.wait_for(*expected).splitlines()
+    places = [shown.index(line) for line in expected]
+    assert places == sorted(places)  # a person reads them in this order
+    assert {"base/tensorboard/base", "rte/seed-3/tensorboard/rte-seed-3"} <= set(shown)  # the names of the runs
+    assert "." not in shown
+    # Each chart has a curve, and those of the accuracies a band.
+    browser.wait(lambda: len(drawn := browser.of_all(CARDS, LINES)) == CHARTS and all(drawn))
+    assert all(browser.of_all(BANDS, "all(e.shadowRoot, 'path.area').length"))
+
+
+def test_tensorboard_shows_predictions_and_settings_as_tables(browser, tensorboard):
+    browser.open(f"{tensorboard}#text")
+    shown = browser.wait_for("eval/guesses", "✗**", "optimizer.params.lr")  # ** is a piece of this vocabulary
+    rows = browser.of_all("tr", CELLS)
+    assert ["the text, masked tokens in bold", "what the model reads, wrong tokens after ✗", "right"] in rows
+    assert ["[CLS] cat s*at dog", "[CLS] cat s*at ✗**", "2/3"] in rows
+    assert ["optimizer.params.lr", "0.001"] in rows
+    assert "cat" in browser.of_all("td strong", "e.innerText")
+    assert not [mark for mark in ("~~", "****", "|--", "<strong>", "`", "a team") if mark in shown]
+
+
+def test_tensorboard_compares_the_settings_of_unlike_runs(browser, tensorboard):
+    browser.open(f"{tensorboard}#hparams")
+    shown = browser.wait_for("Number of matching session groups: 2", "TABLE VIEW", "rte/seed-3/tensorboard/rte-seed-3")
+    assert {"objective", "lr", "task", "seed", "eval/mlm_accuracy"} <= set(shown.splitlines())
+
+
+def test_the_report_is_drawn_and_asks_for_nothing(browser, runs, tmp_path):  # noqa: F811
+    out = tmp_path / "report.html"
+    assert report.main(["--runs", str(runs), "--out", str(out)]) == 0
+    browser.open(out.as_uri())
+    assert (browser.requests, browser.complaints) == ([out.as_uri()], [])
+    shown = browser.text().splitlines()
+    assert EVIL in shown  # as text
+    assert browser.of_all("script", "e.outerHTML") == []
+    assert {"Held-out rows", "Speed and cost", "Settings that differ: pre-training", "MLM loss (nats)"} <= set(shown)
+    charts = browser.of_all("svg", CHART)
+    assert [title for title, *_ in charts[:2]] == ["MLM loss (nats)", "MLM accuracy (%)"]
+    for title, marks, outside in charts:
+        assert max(marks, default=0) > 10, title
+        assert outside == [], title
+    for rows, columns, width, height in browser.of_all("table", TABLE):
+        assert rows > 1 < columns
+        assert width > 100 < 10 * height
+    assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing is off the page
