@@ -90,7 +90,7 @@ class RunSaves:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Ends a save in progress if all ranks leave the block together. Otherwise gives it up: nothing more is written.
+        """Ends a save in progress if all ranks leave the block together. Otherwise gives it up and writes nothing more.
 
         The weights of a save are checked before it, so what ends training later does not make them wrong.
         """
