@@ -58,9 +58,9 @@ def _train(root: Path) -> None:
     (command,) = (command for command in COMMANDS if command.name == "pretrain goes on")
     begin = Saver.begin
 
-    def save_and_stop(*arguments: Any) -> None:
+    def save_and_stop(*arguments: Any, **settings: Any) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
-        begin(*arguments)
+        begin(*arguments, **settings)
 
     with mock.patch.object(Saver, "begin", save_and_stop):
         status = pretrain.main([*command.arguments(root), "--save-interval", "1"])

@@ -113,9 +113,9 @@ def _watched_saves(before_save: Callable[[int], None]) -> Iterator[None]:
     """Calls `before_save(step)` before each save."""
     begin = Saver.begin
 
-    def watched(saver: Saver, *arguments: Any) -> None:
+    def watched(saver: Saver, *arguments: Any, **settings: Any) -> None:
         before_save(saver._engine.global_steps)
-        begin(saver, *arguments)
+        begin(saver, *arguments, **settings)
 
     with mock.patch.object(Saver, "begin", watched):
         yield
