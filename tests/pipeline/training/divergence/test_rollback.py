@@ -126,10 +126,11 @@ def test_other_ranks_and_stages_go_back_alike(outcome: Outcome) -> None:
     for split in ("train", "eval"):
         expected = records(outcome.folder, BACK, split)
         for found, record in zip(records(outcome.folder, TWO, split), expected, strict=True):
-            assert (found["step"], found.get("epochs")) == (record["step"], record.get("epochs"))
+            for name in ("step", "epochs", "batch_checksum"):
+                assert found.get(name) == record.get(name), (split, record["step"], name)
             for name in set(MEANS) & set(record):
-                # Rounding grows over the steps; another batch would change the loss by 1e-2.
-                assert found[name] == pytest.approx(record[name], rel=1e-4), (split, record["step"], name)
+                # The batches are the same; rounding grows over the steps, tenfold in twenty.
+                assert found[name] == pytest.approx(record[name], rel=2e-3), (split, record["step"], name)
 
 
 def test_a_spike_that_the_data_do_not_explain_ends_the_run(outcome: Outcome) -> None:
