@@ -29,7 +29,7 @@ from pipeline.checkpoint.manifest import (
 )
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, remove, tag_name, tags
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.checkpoint_cases import (
+from tests.pipeline.workers.cases.checkpoint import (
     POINTS,
     SAVED_AT,
     Loaded,

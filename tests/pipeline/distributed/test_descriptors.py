@@ -9,7 +9,7 @@ from pipeline.distributed.hosts.comparison import problems_of_rank_0
 from pipeline.distributed.hosts.query import Answer
 from tests.pipeline.conftest import run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.descriptor_cases import count_open_files
+from tests.pipeline.workers.cases.descriptor import count_open_files
 
 LIMITS = """
 import resource

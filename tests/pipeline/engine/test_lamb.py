@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pipeline.engine.lamb import Lamb, squared_norms
 from pipeline.engine.parameter_groups import describe, parameter_groups
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.lamb_cases import STEPS, Case, Outcome, train_all
+from tests.pipeline.workers.cases.lamb import STEPS, Case, Outcome, train_all
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from pipeline.engine import optimizers, state
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.parameter_groups import parameter_groups
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.optimizer_cases import reference, train_each
+from tests.pipeline.workers.cases.optimizer import reference, train_each
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from common.errors import UserError
 from pipeline.engine import workarounds
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.workaround_cases import show_bugs
+from tests.pipeline.workers.cases.workaround import show_bugs
 
 pytestmark = pytest.mark.slow
 

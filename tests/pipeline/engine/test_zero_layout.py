@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.engine import zero_layout
 from tests.pipeline.workers import processes, training
-from tests.pipeline.workers.zero_layout_cases import write_all_coded
+from tests.pipeline.workers.cases.zero_layout import write_all_coded
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from pipeline.planning import memory as plan_memory
 from pipeline.planning import time as plan_time
 from pipeline.planning.memory import MemorySettings
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.plan_cases import BUCKET, Case, measure_all
+from tests.pipeline.workers.cases.plan import BUCKET, Case, measure_all
 
 KINDS = ("weights", "gradients", "optimizer", "activations")
 BASE = [Case("albert-base", stage, "bf16", rows=1) for stage in range(4)]

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import pipeline
 from pipeline.training.trainer import Trainer
-from tests.pipeline.workers.lamb_cases import claim_fp16
+from tests.pipeline.workers.cases.lamb import claim_fp16
 from tests.pipeline.workers.runs import run_one
 
 PACKAGES = tuple(str(Path(package.__file__ or "").parent) + os.sep for package in (deepspeed, pipeline))

@@ -14,7 +14,7 @@ from unittest import mock
 
 from pipeline import pretrain
 from pipeline.checkpoint.saver import Saver
-from tests.pipeline.workers.lamb_cases import claim_fp16
+from tests.pipeline.workers.cases.lamb import claim_fp16
 
 
 class Ended(NamedTuple):

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from pipeline.engine import workarounds, zero_layout
 from pipeline.engine.lamb import Lamb
 from tests.pipeline.workers import training
-from tests.pipeline.workers.lamb_cases import claim_fp16
+from tests.pipeline.workers.cases.lamb import claim_fp16
 
 
 class Reentrant(nn.Module):

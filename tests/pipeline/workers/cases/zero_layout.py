@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pipeline.engine import zero_layout
 from tests.pipeline.workers import training
-from tests.pipeline.workers.lamb_cases import claim_fp16
+from tests.pipeline.workers.cases.lamb import claim_fp16
 
 
 def coded(number: int, elements: int) -> Tensor:

@@ -1,0 +1,1 @@
+"""Cases that the processes of one test file run."""
