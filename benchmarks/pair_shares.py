@@ -142,8 +142,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"{result['vocabulary_sha256'][:16]}; rules of version {result['rules_version']}. Shares of the pairs, and of "
         "the tokens that the paper's procedure drops; here none is dropped.",
         "",
-        "| documents | tokens in a sentence | row | pairs | no partner | the paper's procedure (by seed) | without drawn "
-        "lengths | drops | begin inside a word | first sentence minus last | standard errors |",
+        "| documents | tokens in a sentence | row | pairs | no partner | the paper's procedure (by seed) | without "
+        "drawn lengths | drops | begin inside a word | first sentence minus last | standard errors |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, corpus in result["corpora"].items():

@@ -255,9 +255,9 @@ def markdown(result: dict[str, Any]) -> str:
         [
             *lines,
             "",
-            "Two conventions explain most of sentencex's precision in plays: no sentence ends before a small letter, and "
-            f"a speaker's name belongs to what he says. {play['sentencex_wrong_by_convention']} of its {wrong} wrong "
-            "boundaries there are of these kinds.",
+            "Two conventions explain most of sentencex's precision in plays: no sentence ends before a small letter, "
+            "and a speaker's name belongs to what he says. Of its wrong boundaries there, these kinds are "
+            f"{play['sentencex_wrong_by_convention']} of {wrong}.",
             "",
             f"Speed on {result['bytes'] / 1e6:.1f} MB of novels: {speed['this project'] / 1e6:.1f} MB/s, sentencex "
             f"alone {speed['sentencex'] / 1e6:.1f} MB/s.",
