@@ -162,7 +162,8 @@ def train_this(
     )
     if result.returncode:
         raise UserError(f"pipeline.pretrain ended with status {result.returncode}: {result.stderr.strip()[-300:]}")
-    found = [(record["mlm_loss"], record["sop_loss"]) for record in read_records(folder / "run", "train")]
+    # A batch without a pair that has a partner has no SOP loss.
+    found = [(record["mlm_loss"], record.get("sop_loss", 0.0)) for record in read_records(folder / "run", "train")]
     return found, folder / "run" / "export"
 
 

@@ -1,21 +1,30 @@
-"""Measures the seconds of a checkpoint, and the part of training time that one every 10 minutes takes.
+"""Measures for how long a checkpoint stops training, in the background and in the foreground.
 
-    python -m benchmarks.save --model albert-xlarge --out DIR [--rounds 3]
+    python -m benchmarks.save --model albert-xlarge --out DIR [--rounds 3] [--result benchmarks/results/save_cpu]
 
 One process saves the whole model as a run does: fp32 weights and both moments are written, synced to disk, hashed and
-published while training waits. In a run all ranks write their parts at the same time, so more ranks save faster until
-the disk or its network is the limit. The disk is that of --out.
+published. In turn this happens while training waits, and in the background while the process multiplies matrices. In a
+run all ranks copy and write their parts at the same time, so more ranks save faster until the disk or its network is
+the limit. The disk is that of --out. With --result, NAME.json and NAME.md are written.
 """
 
+import datetime
+import json
+import os
+import platform
+import resource
 import shutil
 import statistics
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
+from common.files import atomic
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.engine.machine import rank_discovery
 
@@ -23,11 +32,14 @@ INTERVAL = 600.0
 """Seconds between two checkpoints."""
 
 
-def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float], float]:
-    """Parameters, seconds of each save into `directory`, and seconds of a load."""
+def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
+    """Parameters, and for each round the seconds of its saves into `directory`; then those of a load."""
+    import torch
+
     from model import AlbertConfig, AlbertForPreTraining
     from model.inspection.parameter_counts import parameter_counts
     from pipeline.checkpoint import save_load
+    from pipeline.checkpoint.saver import Saver
     from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds
     from pipeline.engine.build import initialise
@@ -42,15 +54,72 @@ def measure(model: str, directory: Path, rounds: int) -> tuple[int, list[float],
     fitted = engine_config.fit(json, 1, detect_hardware(), "bf16")
     workarounds.init_distributed()
     engine, _ = initialise(AlbertForPreTraining(config), fitted)
-    seconds = []
+    saver, found = Saver(engine, directory, keep=1), []
+    matrix = torch.randn(512, 512)
+    saver.prepare().wait()  # as a run does in its first steps
     for step in range(rounds):
-        engine.global_steps = step
+        engine.global_steps = 2 * step
         began = time.perf_counter()
         save_load.save(engine, directory, {}, keep=1)
-        seconds.append(time.perf_counter() - began)
+        foreground = time.perf_counter() - began
+        engine.global_steps += 1
+        began = time.perf_counter()
+        saver.begin({})
+        saved = None
+        while saved is None:
+            matrix @ matrix
+            saved = None if saver.is_busy else saver.advance()
+        whole = time.perf_counter() - began
+        found.append({"foreground": foreground, "blocked": saved.blocked_seconds, "background": whole})
     began = time.perf_counter()
     save_load.load_latest(engine, directory)
-    return parameter_counts(config).total, seconds, time.perf_counter() - began
+    return {
+        "model": model,
+        "parameters": parameter_counts(config).total,
+        "rounds": found,
+        "load": time.perf_counter() - began,
+        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+def describe() -> dict[str, Any]:
+    """Format, date and hardware."""
+    return {
+        "format": "save 1",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
+        "versions": {"python": platform.python_version()},
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The measurements as a table."""
+    hardware, rounds = result["hardware"], result["rounds"]
+    size = BYTES_A_PARAMETER * result["parameters"] / 1e9
+    median = {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+    foreground, blocked = median["foreground"], median["blocked"]
+    shares = [100 * one["blocked"] / one["foreground"] for one in rounds]
+    return "\n".join(
+        [
+            f"{result['model']}, {result['parameters']:,} parameters, {size:.2f} GB; {hardware['name']}, "
+            f"{hardware['cores']} cores, load {hardware['load']} before; {result['date']}. Seconds.",
+            "",
+            "| round | foreground save | background save: training stands | share | until published |",
+            "|---|---|---|---|---|",
+            *(
+                f"| {number} | {one['foreground']:.2f} | {one['blocked']:.2f} | {share:.1f} % "
+                f"| {one['background']:.2f} |"
+                for number, (one, share) in enumerate(zip(rounds, shares), 1)
+            ),
+            f"| median | {foreground:.2f} | {blocked:.2f} | {100 * blocked / foreground:.1f} % | "
+            f"{median['background']:.2f} |",
+            "",
+            "One save every 10 minutes takes "
+            f"{100 * foreground / (INTERVAL + foreground):.2f} % of the time in the foreground and "
+            f"{100 * blocked / (INTERVAL + blocked):.2f} % in the background. Checked and loaded in "
+            f"{result['load']:.1f} s. Peak memory of the process: {result['peak_bytes'] / 1e9:.1f} GB.",
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,25 +134,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="on the disk to measure; it is made and removed",
     )
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
+    p.add_argument("--result", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     try:
         args = p.parse_all(sys.argv[1:] if argv is None else argv)
         if args.out.exists():
             raise UserError(f"--out {args.out} exists; name a directory that can be made and removed")
+        if args.rounds < 1:
+            raise UserError(f"--rounds is {args.rounds}; give 1 or more")
         rank_discovery.become_single_rank()
         try:
-            parameters, seconds, loading = measure(args.model, args.out, args.rounds)
+            result = describe() | measure(args.model, args.out, args.rounds)
         finally:
             shutil.rmtree(args.out, ignore_errors=True)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    size, median = BYTES_A_PARAMETER * parameters / 1e9, statistics.median(seconds)
-    each = ", ".join(f"{second:.1f}" for second in seconds)
-    print(
-        f"{args.model}: {parameters:,} parameters, {size:.2f} GB; saved in {median:.1f} s ({each}), "
-        f"{1e3 * size / median:.0f} MB/s: {100 * median / (INTERVAL + median):.1f} % of the time at one every 10 "
-        f"minutes; checked and loaded in {loading:.1f} s"
-    )
+    print(markdown(result))
+    if args.result is not None:
+        args.result.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(args.result.with_name(args.result.name + ".json"), json.dumps(result, indent=2) + "\n")
+        title = f"# Saves, {result['hardware']['name']}\n\n"
+        atomic.write_text(args.result.with_name(args.result.name + ".md"), title + markdown(result) + "\n")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Reads the weights and the vocabulary of a trained model: of an export, a published model, or a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from common.errors import UserError
 from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, checkpoint, huggingface
+from model import AlbertConfig, AlbertModel, checkpoint, huggingface
+from model.checkpoint import check_tensors
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.model_export import HEAD_FILE
@@ -91,6 +92,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
             config, tensors = checkpoint.read(place)
             if (place / HEAD_FILE).exists():
                 head = read_as(place / HEAD_FILE, Head, "write the export again", extra="ignore")
+        _check_shapes(place, config, tensors)
     except UserError:
         raise
     except ValueError as error:
@@ -101,6 +103,14 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
             f"{config.vocab_size}; replace it by the vocabulary that the model was trained with"
         )
     return InitialWeights(config, tensors, vocabulary_file, vocabulary, head.finetuning_task, head.labels())
+
+
+def _check_shapes(place: Path, config: AlbertConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raises ValueError if a tensor of the encoder has another shape than `config` says, before a model is built."""
+    with torch.device("meta"):
+        expected = AlbertModel(config).state_dict(prefix=_ENCODER)
+    names = expected.keys() & tensors.keys()
+    check_tensors(place, {name: expected[name] for name in names}, {name: tensors[name] for name in names})
 
 
 def _place_of_model(source: Path, flag: str) -> Path:

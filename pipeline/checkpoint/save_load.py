@@ -2,8 +2,7 @@
 
 Each step below happens on every rank or on rank 0; then all ranks agree whether it succeeded everywhere.
 
-    save    rank 0 makes a temporary directory -> each rank writes, syncs and hashes the elements that it owns
-            -> rank 0 writes state and manifest, renames the directory and, last, writes `latest`
+    save    see `pipeline.checkpoint.saver`, which also saves while training goes on
     load    rank 0 lists the checkpoints -> each rank verifies its share of the newest one's files -> each rank reads
             the elements that it needs -> counters and loss scale are set; a damaged checkpoint is skipped
 
@@ -12,23 +11,18 @@ number of ranks the run continues bit for bit as if it had not stopped. Random s
 from (seed, step, rank), and the data from the samples consumed.
 """
 
-import contextlib
-import json
-import math
-import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 import torch.distributed as dist
 
 from common.errors import UserError
 from pipeline.checkpoint import files, retention
-from pipeline.checkpoint.files import VerifiedCheckpoint, WrittenFile
-from pipeline.checkpoint.manifest import STATE, CheckpointManifest, DamagedCheckpoint, StoredTensor
+from pipeline.checkpoint.files import VerifiedCheckpoint
+from pipeline.checkpoint.manifest import DamagedCheckpoint
+from pipeline.checkpoint.saver import Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import Engine
@@ -36,10 +30,6 @@ from pipeline.engine.state import EngineState
 from pipeline.engine.zero_layout import TensorSlice
 
 T = TypeVar("T")
-
-
-class SaveFailed(Exception):
-    """A checkpoint could not be written on some rank; raised on all ranks. No part of it is left."""
 
 
 def save(
@@ -64,46 +54,10 @@ def save(
     Raises:
         SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
     """
-    if keep < 1:
-        raise ValueError(f"keep is {keep}; at least one checkpoint must remain")
-    group = zero_layout.process_group(engine)
-    rank = dist.get_rank(group)
-    tag = directory / retention.tag_name(engine.global_steps)
-    temporary = retention.temporary_of(tag)
-    state = asdict(engine_state.engine_state(engine)) | {"versions": _versions(), "client_state": client_state}
-    state_json = json.dumps(state, indent=1) + "\n"
-    if score is not None and math.isnan(score):
-        score = None
-
-    def begin() -> None:
-        if rank == 0:
-            retention.begin(tag)
-
-    def write() -> WrittenFile:
-        tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
-        return files.write_rank_file(temporary, rank, tensors)
-
-    def publish() -> None:
-        if rank == 0:
-            manifest.files[STATE] = files.write_state(temporary, state_json)
-            retention.publish(temporary, tag, manifest)
-
-    try:
-        _write_together(group, begin)
-        written = _gather(group, _write_together(group, write))
-        tensors = _stored_tensors(zero_layout.slices(engine), written)
-        manifest = CheckpointManifest(engine.global_steps, score, {own.name: own.file for own in written}, tensors)
-        _write_together(group, publish)
-    except SaveFailed:
-        if rank == 0:
-            with contextlib.suppress(OSError):
-                retention.discard(temporary)
-        raise
-    if rank == 0:
-        # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
-        with contextlib.suppress(OSError):
-            retention.prune(directory, keep, tag, undo_step)
-    return tag
+    saver = Saver(engine, directory, keep, in_background=False)
+    saver.begin(client_state, score, undo_step)
+    saver.finish()
+    return directory / retention.tag_name(engine.global_steps)
 
 
 def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
@@ -181,20 +135,6 @@ def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:
     return checkpoint
 
 
-def _write_together(group: dist.ProcessGroup, work: Callable[[], T]) -> T:
-    """Calls `work` on this rank. Raises SaveFailed on all ranks if it failed on one. Collective."""
-    result, fault = None, ""
-    try:
-        result = work()
-    except files.WRITE_ERRORS as error:
-        fault = f"rank {dist.get_rank(group)}: {error}"
-    faults = list(filter(None, _gather(group, fault)))
-    if faults:
-        others = f" (and {len(faults) - 1} more ranks)" if len(faults) > 1 else ""
-        raise SaveFailed(faults[0] + others)
-    return result  # type: ignore[return-value]
-
-
 def _read_together(group: dist.ProcessGroup, work: Callable[[], T]) -> T:
     """Calls `work` on this rank. Raises DamagedCheckpoint on all ranks if it did on one. Collective."""
     result, fault = None, ""
@@ -225,16 +165,6 @@ def _list_on_rank_0(group: dist.ProcessGroup, directory: Path) -> list[str]:
     return found[0]
 
 
-def _stored_tensors(slices: Sequence[TensorSlice], written: Sequence[WrittenFile]) -> dict[str, StoredTensor]:
-    """The manifest's record of each tensor. Raises RuntimeError unless each element is in exactly one file."""
-    tensors = {}
-    for index, here in enumerate(slices):
-        pieces = [(entry.name, *entry.pieces[index]) for entry in written if entry.pieces[index][1]]
-        zero_layout.check_cover(here.name, math.prod(here.shape), [(start, length) for _, start, length in pieces])
-        tensors[here.name] = StoredTensor(here.shape, here.group, tuple(pieces))
-    return tensors
-
-
 def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) -> None:
     """Raises UserError unless the checkpoint has the model's tensors, in their shapes."""
     here = {tensor.name: tensor.shape for tensor in slices}
@@ -254,14 +184,6 @@ def _tell_lost(directory: Path, name: str, faults: Sequence[str], tell: Callable
     latest = retention.name_in_latest(directory)
     if not faults and latest > name:
         tell(f"checkpoint {latest} is gone; continuing from {name}")
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "deepspeed": engine_state.deepspeed_version(),
-    }
 
 
 def _print_to_stderr(line: str) -> None:

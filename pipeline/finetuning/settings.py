@@ -242,6 +242,7 @@ def resolve(
         all_curves=args.all_curves,
         hang_timeout=args.hang_timeout,
         check_interval=args.check_interval,
+        save_mode=args.save_mode,
     )
     if args.seeds is None:
         return [one]

@@ -21,6 +21,7 @@ from functools import cache
 from model import AlbertConfig
 from model.checkpoint import empty_model
 from model.inspection.parameter_counts import parameter_counts
+from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data.collate import BatchShape
 from pipeline.engine.parameter_groups import parameter_groups
 
@@ -216,6 +217,15 @@ def memory(config: AlbertConfig, rows: int, shape: BatchShape, settings: MemoryS
         activations=activation_bytes(config, rows, shape, settings),
         buffers=buffer_bytes(config, parameters, rows, shape, settings),
     )
+
+
+def copy_bytes(config: AlbertConfig, world_size: int) -> float:
+    """Bytes of the host's memory that one rank needs for the copy of its part of a checkpoint.
+
+    The copy is written in the background. torch rounds pinned memory up to a power of two.
+    """
+    own = BYTES_A_PARAMETER * parameter_counts(config).total / world_size
+    return float(2 ** math.ceil(math.log2(own)))
 
 
 def largest_micro_batch(config: AlbertConfig, shape: BatchShape, settings: MemorySettings, available: float) -> int:

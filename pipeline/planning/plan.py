@@ -10,7 +10,7 @@ from model.inspection.parameter_counts import parameter_counts
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.engine import workarounds
 from pipeline.planning.failures import FailurePlan, plan_failures
-from pipeline.planning.memory import Memory, largest_micro_batch, memory
+from pipeline.planning.memory import Memory, copy_bytes, largest_micro_batch, memory
 from pipeline.planning.request import PlanRequest
 from pipeline.planning.time import StepTime, collective_seconds, model_flops_utilisation, step_time
 from pipeline.training.settings import RunSettings
@@ -42,6 +42,7 @@ class RunPlan:
         gpu_hours: of all steps and GPUs.
         data_bytes: shards, on disk.
         checkpoint_bytes: all checkpoints that are kept, on disk.
+        copy_bytes: copies of a checkpoint in the memory of each host while it is written.
         failures: what lost nodes cost; None if the request has no failures.
     """
 
@@ -57,6 +58,7 @@ class RunPlan:
     gpu_hours: float
     data_bytes: float
     checkpoint_bytes: float
+    copy_bytes: float
     failures: FailurePlan | None
 
     @property
@@ -97,6 +99,7 @@ def make_plan(request: PlanRequest) -> RunPlan:
         gpu_hours=days * 24 * cluster.world_size,
         data_bytes=STORED_BYTES_PER_TOKEN * request.text_bytes / TEXT_BYTES_PER_TOKEN,
         checkpoint_bytes=KEPT_CHECKPOINTS * checkpoint_bytes,
+        copy_bytes=cluster.gpus_per_node * copy_bytes(config, cluster.world_size),
         failures=failures,
     )
 

@@ -27,6 +27,7 @@ def report(plan: RunPlan) -> str:
         *memory,
         f"  {'together':<14}{_gb(plan.memory.total):>12} of {_gb(plan.usable_memory)} usable",
         f"  largest micro-batch that fits: {plan.largest_micro_batch}{_division(request, plan.largest_micro_batch)}",
+        f"memory of a host: {_gb(plan.copy_bytes)} for the copy of a checkpoint while it is written in the background",
         "",
         f"speed of a GPU: {request.speed.tflops:.0f} TFLOP/s ({request.speed.source})",
         f"network of a node: {cluster.gpu.network_gbit:g} Gbit/s, {100 * NETWORK_EFFICIENCY:.0f} % of it reached",

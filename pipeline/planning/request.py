@@ -138,7 +138,7 @@ def parser() -> Parser:
         "--save-seconds",
         type=float,
         metavar="S",
-        help="seconds of a save (checkpoint_seconds of a run; default: 1 GB/s)",
+        help="seconds that a save stops training (blocked_seconds of a run; default: 1 GB/s)",
     )
     p.add_argument(
         "--restart-seconds",

@@ -276,6 +276,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         max_rollbacks=args.max_rollbacks,
         hang_timeout=args.hang_timeout,
         check_interval=args.check_interval,
+        save_mode=args.save_mode,
         corpora=describe_corpora(directories, sets, corpus_weights),
         command=recorded_command.words_of(args, parser()),
     )

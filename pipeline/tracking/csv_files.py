@@ -21,8 +21,10 @@ class CsvFiles:
 
     def __init__(self, directory: Path, run: TrackedRun) -> None:
         place = os.path.abspath(directory)
+        if directory.is_relative_to(run.directory):  # a run may be moved or copied
+            place = str(directory.relative_to(run.directory))
         there = sorted(directory.glob("*.csv"))
-        if run.id_of("csv") != place:
+        if run.id_of("csv") not in (place, os.path.abspath(directory)):
             if there:
                 raise FileExistsError(f"{directory} holds CSV files of another run; choose another output_path")
             run.remember("csv", place)

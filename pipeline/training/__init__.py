@@ -6,6 +6,7 @@ evaluation_pace   shows the progress of an evaluation, and ends it early
 launch            runs one command on all ranks: rendezvous, validate, monitor, exit
 lifecycle         the life of a run: check, open, introduce, train, finish
 recorded_command  the command line in settings.json, to repeat it
+saves             saves in the background or the foreground, and what they cost
 schedule          the learning rate of every step
 settings          the settings that both kinds of run have
 silent_errors     compares what the ranks hold by checksum, and names the one that is wrong

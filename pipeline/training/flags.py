@@ -94,6 +94,13 @@ def add_run_arguments(parser: Parser, defaults: Defaults) -> None:
         "save; 0: at saves only (default: 1, at every logged line)",
     )
     parser.add_argument(
+        "--save-mode",
+        choices=("background", "foreground"),
+        default="background",
+        help="background: copy weights and moments, and write the copy while training goes on; foreground: let "
+        "training wait, without memory for a copy (default: background)",
+    )
+    parser.add_argument(
         "--activation-checkpointing",
         choices=ACTIVATION_CHECKPOINTING,
         default="none",

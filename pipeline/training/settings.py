@@ -36,6 +36,7 @@ class RunSettings(ABC):
         host_timeout: seconds without an answer after which a host counts as lost.
         hang_timeout: seconds without progress after which a rank counts as hanging, at least; 0 for never.
         check_interval: steps from one comparison of the ranks' weights to the next; 0 for at saves only.
+        save_mode: "background" writes checkpoints while training goes on; "foreground" lets training wait.
         patience: stop after this many steps without a better evaluation; None disables.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
         track: trackers that get the curves, beside those of the DeepSpeed JSON (`pipeline.tracking.choice`).
@@ -61,6 +62,7 @@ class RunSettings(ABC):
     host_timeout: float
     hang_timeout: float = 60.0
     check_interval: int = 1
+    save_mode: str = "background"
     patience: int | None = None
     kept_checkpoints: int = 5
     track: tuple[str, ...] = ()

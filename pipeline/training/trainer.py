@@ -3,13 +3,12 @@
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from common.progress import Progress
-from pipeline.checkpoint import save_load
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
@@ -33,6 +32,7 @@ from pipeline.training.reporting.metrics import Meter, sum_over_ranks
 from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.reporting.stragglers import Stragglers
 from pipeline.training.reporting.throughput import Throughput, peak_memory_gb
+from pipeline.training.saves import RunSaves
 from pipeline.training.settings import RunSettings
 from pipeline.training.silent_errors import SilentErrorCheck
 from pipeline.training.state import TrainState
@@ -46,11 +46,13 @@ class Agreement(NamedTuple):
         stop_signal: the signal that ends training; None to continue.
         progress: of the run, 0 to 1, by the clock of rank 0; at 1 the next step is the last.
         label_counts: of the global batch, see `TrainingTask.label_counts`.
+        busy_ranks: how many ranks write a checkpoint in the background.
     """
 
     stop_signal: int | None
     progress: float
     label_counts: Any
+    busy_ranks: float
 
 
 @dataclass
@@ -100,7 +102,9 @@ class Trainer:
         self._silent_errors = SilentErrorCheck(self.control, self.engine, settings, self.hosts, batches)
         self._throughput = self.throughput or Throughput(None, self.control.world_size, None)
         self._overflow_explained = self.engine.skipped_steps > 0
-        self._saved_step = state.step or None  # a resumed run starts at a checkpoint
+        saved_step = state.step or None  # a resumed run starts at a checkpoint
+        log, say = self.metrics_log, self.bar.say
+        self._saves = RunSaves(self.engine, settings, self.clock, self.deadline, log, say, saved_step)
         self._scores: dict[int, float] = {}  # by evaluated step: each checkpoint is saved with the score of its step
 
     def train(self) -> int | None:
@@ -115,11 +119,17 @@ class Trainer:
             SpikeFound: the run should go back to a checkpoint before a spike.
             SilentError: a rank holds wrong weights.
         """
+        with self._saves:
+            return self._train()
+
+    def _train(self) -> int | None:
         settings, state, task = self.settings, self.state, self.task
         if state.finished:
             return None
         if settings.on_divergence == "rollback" and state.step == 0:
             self._save(must_succeed=True)  # a spike may come before any other save
+        if settings.save_interval < settings.steps:
+            self._saves.prepare()
         if task.evaluates:
             with self.progress.during("evaluation"):
                 self._try_evaluation()
@@ -133,9 +143,11 @@ class Trainer:
                 began = time.perf_counter()
                 agreed = self._agree(micro_batches)
                 if agreed.stop_signal is not None:
-                    if state.step != self._saved_step:  # saving again would discard this step's score
+                    self._saves.finish()
+                    if state.step != self._saves.saved_step:  # saving again would discard this step's score
                         self._save(must_succeed=True)
                     return agreed.stop_signal
+                self._saves.go_on(agreed.busy_ranks)
                 rate = self._set_learning_rate(agreed.progress)
                 self._step(micro_batches, agreed.label_counts)
                 state.step += 1
@@ -161,6 +173,7 @@ class Trainer:
             The number of the signal that ended the evaluation early. The checkpoint then says that it is due.
         """
         if evaluate:
+            self._saves.finish()  # it would wait for the next step otherwise
             try:
                 self._evaluate()
             except EvaluationLeft as error:
@@ -196,15 +209,15 @@ class Trainer:
         self.progress.enter("agreement")
         progress = self.deadline.progress(self.state.step, self.clock.seconds())
         times = self._collective_times.end_step()
-        stops, (progress,), work, label_counts = sum_over_ranks(
+        stops, (progress, busy_ranks), work, label_counts = sum_over_ranks(
             self.control,
             self.signals.flags(),
-            [progress if self.control.rank == 0 else 0.0],  # the ranks' clocks differ
+            [progress if self.control.rank == 0 else 0.0, self._saves.is_busy],  # the ranks' clocks differ
             self._stragglers.own_work(times),
             self.task.label_counts(micro_batches),
         )
         self._stragglers.add(work, times)
-        return Agreement(self.signals.first(stops), progress, label_counts)
+        return Agreement(self.signals.first(stops), progress, label_counts, busy_ranks)
 
     def _set_learning_rate(self, progress: float) -> float:
         """Sets and returns the learning rate of the next step."""
@@ -360,10 +373,10 @@ class Trainer:
         return state.step - state.best_step >= patience
 
     def _save(self, must_succeed: bool) -> None:
-        """Saves a checkpoint. Weights whose last loss is not finite are not saved.
+        """Begins to save a checkpoint. Weights whose last loss is not finite are not saved.
 
-        The last save of a run must succeed. Training goes on after any other save that fails: it costs time only if
-        the run is killed before the next save.
+        The last save of a run must succeed, and this waits for it. Training goes on after any other save that fails: it
+        costs time only if the run is killed before the next save.
         """
         step = self.state.step
         self.progress.enter("save")
@@ -375,25 +388,10 @@ class Trainer:
             return
         self._silent_errors.compare(step)
         self.state.batches = self._silent_errors.batches
-        began = time.perf_counter()
         self.state.seconds = self.clock.seconds()
         self.state.meter = self.control.sum(self.meter.totals())
         self.state.spikes = self.spikes.state
-        directory, keep = self.settings.output / "checkpoints", self.settings.kept_checkpoints
-        with self.clock.paused():
-            try:
-                score, undo_step = self._scores.get(step), self.spikes.undo_step(step)
-                save_load.save(self.engine, directory, asdict(self.state), keep=keep, score=score, undo_step=undo_step)
-            except save_load.SaveFailed as error:
-                if must_succeed:
-                    raise TrainingFailed(f"the checkpoint of step {step} failed: {error}") from None
-                self.bar.say(f"checkpoint of step {step} failed, training goes on: {error}")
-                return
-        self._saved_step = step
-        seconds = time.perf_counter() - began
-        self.deadline.took("save", seconds)
-        self.progress.took_save(seconds)
-        self.metrics_log.log(step, {"checkpoint_seconds": seconds}, "save")
+        self._saves.begin(self.state, self._scores.get(step), self.spikes.undo_step(step), must_succeed)
 
 
 def dropout_seed(seed: int, step: int, rank: int) -> int:

@@ -110,7 +110,7 @@ def test_what_is_left_goes_on_and_who_comes_back_is_taken_in(cluster, hosts, cor
     agents.mark()
     since = time.monotonic()
     cluster.unplug(second)
-    agents.wait_for("accumulated x 1 rank\n", third)
+    agents.wait_for("accumulated x 1 rank;", third)
     print(f"link cut, --host-timeout 6: one host trains again after {time.monotonic() - since:.1f} s")
     wait_for_newer_checkpoint(agents, output)
     rank = agents.rank(third)

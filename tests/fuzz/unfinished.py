@@ -9,7 +9,7 @@ from unittest import mock
 
 from data_prep.__main__ import main as data_prep
 from pipeline import pretrain, reproduce
-from pipeline.checkpoint import save_load
+from pipeline.checkpoint.saver import Saver
 
 
 class Killed(BaseException):
@@ -56,13 +56,13 @@ def _train(root: Path) -> None:
     from tests.fuzz.commands import COMMANDS
 
     (command,) = (command for command in COMMANDS if command.name == "pretrain goes on")
-    save = save_load.save
+    begin = Saver.begin
 
-    def save_and_stop(*arguments: Any, **settings: Any) -> Any:
+    def save_and_stop(*arguments: Any, **settings: Any) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
-        return save(*arguments, **settings)
+        begin(*arguments, **settings)
 
-    with mock.patch("pipeline.checkpoint.save_load.save", save_and_stop):
+    with mock.patch.object(Saver, "begin", save_and_stop):
         status = pretrain.main([*command.arguments(root), "--save-interval", "1"])
     assert status == 75, status
 

@@ -30,6 +30,7 @@ from pipeline.checkpoint.manifest import (
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, remove, tag_name, tags
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.checkpoint_cases import (
+    POINTS,
     SAVED_AT,
     Loaded,
     Setup,
@@ -364,21 +365,35 @@ def test_a_changed_setting_is_said_and_used(found_faults: dict[str, Any]) -> Non
     assert "weight_decay was 0.02 and is 0.5 from here on" in lines
 
 
-def test_killed_while_saving_it_goes_on_to_the_same_weights(saved: Saved, tmp_path: Path) -> None:
-    """Two ranks save after every step and are killed at random moments; the end is that of a run left alone."""
-    chance = random.Random(0)
-    directory = tmp_path / "killed"
-    for _ in range(2):
-        context = processes.start(2, save_after_each_step, directory, LAST, result=tmp_path / "never")
-        reached = find_latest(directory)
-        while find_latest(directory) == reached and not (tmp_path / "never").exists():
+def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults: dict[str, Any]) -> None:
+    found = found_faults["in the background"]
+    assert found["busy"] == [False, True]  # while training went on
+    assert found["too early"] is None
+    assert found["second save"] == "the save of step 2 is still in progress"
+    assert (found["saved"], found["state"]) == (2, {"number": 1})
+    assert found["weights"] < 1e-5
+    left = ["latest", "step-00000002"]
+    assert found["full"] == (3, "rank 1: [Errno 28] No space left on device", left)
+    assert found["not published"] == (3, "rank 0: [Errno 28] No space left on device", left)
+
+
+def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved: Saved, tmp_path: Path) -> None:
+    """Two ranks save in the background after every step; the end is that of a run left alone."""
+    directory, reached = tmp_path / "killed", 0
+    for point in POINTS:
+        context = processes.start(2, save_after_each_step, directory, LAST, point, result=tmp_path / "never")
+        while all(process.is_alive() for process in context.processes):
             time.sleep(0.02)
-        time.sleep(chance.uniform(0.0, 0.3))
+        assert -signal.SIGKILL in [process.exitcode for process in context.processes]
         for process in context.processes:
             process.kill()
-        for process in context.processes:
             process.join()
-        assert find_latest(directory, content=True) is not None
+        assert not (tmp_path / "never").exists()
+        reached += 3 if point == "the retention" else 2
+        newest = find_latest(directory, content=True)
+        assert newest == directory / tag_name(reached), point
+        kept = 3 if point == "the retention" else 2
+        assert len(tags(directory)) == kept, point
     resumed = processes.run(2, save_after_each_step, directory, LAST, scratch=tmp_path)
     assert same_bits(resumed, saved.long)
     assert tags(directory)[0].name == tag_name(LAST)

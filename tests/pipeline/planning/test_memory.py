@@ -113,6 +113,8 @@ def test_states_of_xxlarge_by_hand() -> None:
     assert (weights, gradients, optimizer) == (446_316_900, 446_316_900, 2_677_901_400)
     weights, gradients, optimizer = plan_memory.parameter_bytes(XXLARGE, MemorySettings("fp16", 3, 8, max_live=0))
     assert (weights, gradients, optimizer) == (446_316_900 / 8, 446_316_900 / 8, 2_677_901_400 / 8)
+    # A copy of 2,677,901,400 bytes fits into 2**32; of the 64th part, 41,842,210, into 2**26.
+    assert [plan_memory.copy_bytes(XXLARGE, world) for world in (1, 64)] == [2**32, 2**26]
 
 
 def test_states_depend_on_stage_accumulation_and_ranks() -> None:

@@ -257,6 +257,7 @@ def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> No
         "optimizer",
         "activations",
         "buffers",
+        "memory of a host: 0.54 GB for the copy of a checkpoint",
         "largest micro-batch that fits: 93, which divides the batch into 64 x 1 accumulated",
         "assumed",
         "in collectives",

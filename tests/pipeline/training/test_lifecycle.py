@@ -6,12 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.kills import differences
 from pipeline import finetune, pretrain
+from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.finetuning import command as finetuning_command
 from pipeline.pretraining import command as pretraining_command
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.runs import run_and_move
 
 pytestmark = pytest.mark.slow
 
@@ -85,3 +89,22 @@ def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
 def test_fine_tuning_does_not_import_pre_training():
     for path in (REPOSITORY / "pipeline" / "finetuning").rglob("*.py"):
         assert not re.search(r"^\s*(from|import) pipeline\.pretraining", path.read_text(), re.MULTILINE), path
+
+
+def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(corpus, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    command = [
+        "--model", "albert-tiny", "--data", corpus.train, "--eval-data", corpus.held_out, "--steps", "6",
+        "--deepspeed_config", tmp_path / "config.json", "--precision", "fp32", "--track", "csv",
+        "--log-interval", "2", "--eval-interval", "6", "--save-interval", "2",
+        "--model-args", "num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64",
+    ]  # fmt: skip
+    ended = processes.run(1, run_and_move, [str(word) for word in command], tmp_path, 4, scratch=tmp_path)
+    assert [end.status for end in ended] == [0, EXIT_STOPPED, 0, 0], ended
+    assert not (tmp_path / "first").exists()
+    curves = {path.name: path.read_text() for path in (tmp_path / "straight" / "csv").glob("train_*loss.csv")}
+    assert curves
+    for name, end in zip(("moved", "copied"), ended[2:]):
+        assert "resuming from step 4" in end.stdout
+        assert differences(tmp_path / name, tmp_path / "straight") == []
+        assert {path: (tmp_path / name / "csv" / path).read_text() for path in curves} == curves

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from pipeline.checkpoint import save_load
+from pipeline.checkpoint.saver import Saver
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.divergence.spikes import SpikeState
@@ -45,7 +45,15 @@ class TwoRanks:
 def make_trainer(control: Any, received: int | None = None, state: TrainState | None = None) -> Trainer:
     engine_config = SimpleNamespace(world_size=2, accumulation_steps=2)
     settings = SimpleNamespace(
-        steps=10, max_hours=None, schedule=lambda: None, on_divergence=None, max_rollbacks=0, engine=engine_config
+        steps=10,
+        max_hours=None,
+        schedule=lambda: None,
+        on_divergence=None,
+        max_rollbacks=0,
+        engine=engine_config,
+        save_mode="foreground",
+        output=Path(),
+        kept_checkpoints=1,
     )
     module = SimpleNamespace(parameters=lambda: [torch.zeros(3)])
     engine = SimpleNamespace(device=torch.device("cpu"), skipped_steps=0, module=module)
@@ -65,11 +73,16 @@ def test_making_a_trainer_installs_no_signal_handlers() -> None:
 @pytest.mark.parametrize(
     ("rank", "received", "others", "agreed"),
     [
-        # stops (SIGTERM, SIGINT, SIGUSR1), progress, own work of each rank, words, pairs
-        (0, None, [0, 0, 0, 0.0, 0, 0.5, 4, 1], Agreement(None, 0.2, LabelCounts(7, 2))),
-        (1, None, [0, 0, 0, 0.7, 0.5, 0, 4, 1], Agreement(None, 0.7, LabelCounts(7, 2))),  # by the clock of rank 0
-        (0, None, [0, 0, 1, 0.0, 0, 0.5, 4, 1], Agreement(signal.SIGUSR1, 0.2, LabelCounts(7, 2))),
-        (0, signal.SIGTERM, [0, 0, 1, 0.0, 0, 0.5, 4, 1], Agreement(signal.SIGTERM, 0.2, LabelCounts(7, 2))),
+        # stops (SIGTERM, SIGINT, SIGUSR1), progress, busy with a save, own work of each rank, words, pairs
+        (0, None, [0, 0, 0, 0.0, 1, 0, 0.5, 4, 1], Agreement(None, 0.2, LabelCounts(7, 2), 1)),
+        (
+            1,
+            None,
+            [0, 0, 0, 0.7, 0, 0.5, 0, 4, 1],
+            Agreement(None, 0.7, LabelCounts(7, 2), False),
+        ),  # rank 0's clock
+        (0, None, [0, 0, 1, 0.0, 0, 0, 0.5, 4, 1], Agreement(signal.SIGUSR1, 0.2, LabelCounts(7, 2), 0)),
+        (0, signal.SIGTERM, [0, 0, 1, 0.0, 0, 0, 0.5, 4, 1], Agreement(signal.SIGTERM, 0.2, LabelCounts(7, 2), 0)),
     ],
 )
 def test_ranks_agree_on_signals_progress_and_labels(
@@ -115,7 +128,7 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
     trainer._silent_errors = SimpleNamespace(add_batch=id, compare=id, batches=0)  # type: ignore[assignment]
     trainer.control.sum = lambda values: [float(value) for value in values]
     monkeypatch.setattr("pipeline.training.trainer.to_device", lambda batch, device: {})
-    monkeypatch.setattr(save_load, "save", note)
+    monkeypatch.setattr(Saver, "begin", note)
     for micro_batches in trainer._fetched(steps(4)):
         trainer._step(micro_batches, None)
         trainer._evaluate()

@@ -1,8 +1,12 @@
 """Saves and loads under DeepSpeed, in several processes."""
 
+import contextlib
 import errno
 import os
+import signal
 import subprocess
+import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +17,9 @@ from torch import Tensor
 
 from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
-from pipeline.checkpoint import save_load
-from pipeline.checkpoint.retention import remove
+from pipeline.checkpoint import retention, save_load
+from pipeline.checkpoint.retention import find_latest, remove
+from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import KINDS
@@ -118,7 +123,7 @@ def failed(engine: Any, directory: Path) -> str:
     """The message of a save that must fail, after which all ranks have the same one."""
     try:
         save_load.save(engine, directory, {})
-    except save_load.SaveFailed as error:
+    except SaveFailed as error:
         messages: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(messages, str(error))
         assert len(set(messages)) == 1
@@ -128,6 +133,56 @@ def failed(engine: Any, directory: Path) -> str:
 
 def no_space(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def in_background(directory: Path) -> dict[str, Any]:
+    """Saves in the background on two ranks, of which rank 1 writes slowly, or cannot write."""
+    rank = torch.distributed.get_rank()
+    engine = Setup(1).engine()
+    training.train(engine, 0, 2)
+    saver = Saver(engine, directory, keep=1)
+    found: dict[str, Any] = {}
+    may_write = threading.Event()
+
+    def save_slowly(*arguments: Any) -> None:
+        may_write.wait()
+        save_file(*arguments)
+
+    def failed_step() -> tuple[int, str, list[str]]:
+        try:
+            saver.begin({})
+            training.train(engine, 3, 4)
+            saver.finish()
+        except SaveFailed as error:
+            engine.global_steps = 3
+            torch.distributed.barrier()
+            return error.step, str(error), sorted(path.name for path in directory.iterdir())
+        raise AssertionError("the save did not fail")
+
+    save_file = checkpoint_files.save_file
+    with mock.patch("pipeline.checkpoint.files.save_file", save_slowly if rank == 1 else save_file):
+        saver.begin({"number": 1}, score=0.5)
+        training.train(engine, 2, 3)
+        while rank == 0 and saver.is_busy:
+            time.sleep(0.01)
+        busy: list[Any] = [None, None]
+        torch.distributed.all_gather_object(busy, saver.is_busy)
+        found["busy"], found["too early"] = busy, find_latest(directory)
+        try:
+            saver.begin({})
+        except RuntimeError as error:
+            found["second save"] = str(error)
+        may_write.set()
+        saved = saver.finish()
+    found["saved"] = saved.step if saved else None
+    with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else save_file):
+        found["full"] = failed_step()
+    with mock.patch("pipeline.checkpoint.retention.publish", no_space):
+        found["not published"] = failed_step()
+    found["state"] = save_load.load_latest(engine, directory)
+    found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
+    training.close(engine)
+    return found
 
 
 def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
@@ -213,6 +268,7 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     damage(directory / "step-00000002" / "state.json")
     found["all damaged"] = loaded(other)
     training.close(other)
+    found["in the background"] = in_background(directory.with_name(f"{directory.name}-background"))
     return found
 
 
@@ -224,11 +280,49 @@ def _renamed(engine: Any) -> list[zero_layout.TensorSlice]:
     return [replace(first, name="another"), *others]
 
 
-def save_after_each_step(directory: Path, last: int) -> dict[str, dict[str, Tensor]]:
-    """Continues from the newest checkpoint until the step `last`; the test kills it."""
+POINTS = ("the copy", "the end of a file", "the file of rank 1", "the manifest", "the retention")
+"""Of a save, in their order. `save_after_each_step` is killed before one of them."""
+
+
+def save_after_each_step(directory: Path, last: int, point: str = "") -> dict[str, dict[str, Tensor]]:
+    """Continues from the newest checkpoint until the step `last`, and saves in the background after each step.
+
+    With a point, one of the two ranks is killed there in its third save.
+    """
     engine = Setup(1).engine()
     save_load.load_latest(engine, directory)
-    while engine.global_steps < last:
-        training.train(engine, engine.global_steps, engine.global_steps + 1)
-        save_load.save(engine, directory, {}, keep=2)
+    saver = Saver(engine, directory, keep=2)
+    with contextlib.ExitStack() as stack:
+        if point:
+            stack.enter_context(_killed(point, directory / f".step-{engine.global_steps + 3:08d}.tmp"))
+        while engine.global_steps < last:
+            training.train(engine, engine.global_steps, engine.global_steps + 1)
+            saver.finish()
+            saver.begin({})
+        saver.finish()
     return everything(engine)
+
+
+def _killed(point: str, temporary: Path) -> Any:
+    """Kills this process before `point` of the save into `temporary`, on the rank that comes there."""
+    rank = torch.distributed.get_rank()
+    module, name, victim = {
+        "the copy": (HostCopy, "of", 0),
+        "the end of a file": (checkpoint_files, "fsync_file", 0),
+        "the file of rank 1": (checkpoint_files, "save_file", 1),
+        "the manifest": (retention, "publish", 0),
+        "the retention": (retention, "prune", 0),
+    }[point]
+    function = getattr(module, name)
+
+    def killing(*arguments: Any) -> Any:
+        published = temporary.with_name(temporary.name[1:-4])
+        if rank == victim and (temporary.exists() or published.exists()):
+            while point == "the file of rank 1" and not (temporary / "rank-00000.safetensors").exists():
+                time.sleep(0.01)
+            if point == "the end of a file":
+                os.truncate(arguments[0], arguments[0].stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments)
+
+    return mock.patch.object(module, name, killing)

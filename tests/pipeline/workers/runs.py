@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from pipeline import pretrain
-from pipeline.checkpoint import save_load
+from pipeline.checkpoint.saver import Saver
 from tests.pipeline.workers.lamb_cases import claim_fp16
 
 
@@ -34,6 +34,18 @@ def run_each(commands: list[tuple[list[str], int | None]]) -> list[Ended]:
 def run_one(command: list[str]) -> Ended:
     """Runs one command line to its end."""
     return _run(command, lambda step: None)
+
+
+def run_and_move(command: list[str], folder: Path, stop: int) -> list[Ended]:
+    """Runs one command line to its end in `folder`/straight, and another run until the step `stop` is saved.
+
+    That run is then moved to `folder`/moved and copied to `folder`/copied, and both go on there.
+    """
+    runs = {name: [*command, "--output", str(folder / name)] for name in ("straight", "first", "moved", "copied")}
+    ended = run_each([(runs["straight"], None), (runs["first"], stop)])
+    subprocess.run(["mv", folder / "first", folder / "moved"], check=True)
+    subprocess.run(["cp", "-a", folder / "moved", folder / "copied"], check=True)
+    return ended + run_each([(runs["moved"], None), (runs["copied"], None)])
 
 
 def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:
@@ -99,11 +111,11 @@ def run_command(main: Callable[[list[str]], int], command: list[str]) -> Ended:
 @contextlib.contextmanager
 def _watched_saves(before_save: Callable[[int], None]) -> Iterator[None]:
     """Calls `before_save(step)` before each save."""
-    save = save_load.save
+    begin = Saver.begin
 
-    def watched(engine: Any, *arguments: Any, **settings: Any) -> Path:
-        before_save(engine.global_steps)
-        return save(engine, *arguments, **settings)
+    def watched(saver: Saver, *arguments: Any, **settings: Any) -> None:
+        before_save(saver._engine.global_steps)
+        begin(saver, *arguments, **settings)
 
-    with mock.patch("pipeline.checkpoint.save_load.save", watched):
+    with mock.patch.object(Saver, "begin", watched):
         yield

@@ -38,6 +38,7 @@ def be_a_rank(case, output):
     """What each of the processes does: ten steps with a collective each, the fifth of which goes as `case` says."""
     import torch.distributed as dist
 
+    from pipeline.checkpoint.saver import Work
     from pipeline.distributed.hangs import progress
     from pipeline.distributed.hangs.watch import Watch
     from pipeline.distributed.liveness import Liveness
@@ -45,6 +46,7 @@ def be_a_rank(case, output):
 
     rendezvous = Rendezvous()
     culprit = rendezvous.world_size - 1
+    saves = []
 
     def step(own, number):
         own.step = number
@@ -64,11 +66,13 @@ def be_a_rank(case, output):
                 hold_the_lock_for_ever()
             elif case == "disk":
                 own.enter("save")
-                os.mkfifo(output / "fifo")
-                (output / "fifo").open("w")  # returns when somebody reads
+                saves[0].wait()
             elif case == "compiles":
                 with own.during("compilation"):
                     time.sleep(2.5 * TIMEOUT)
+        if number == 2 and case == "disk" and rendezvous.rank == culprit:  # writes in the background in steps 2 to 4
+            os.mkfifo(output / "fifo")
+            saves.append(Work(lambda: (output / "fifo").open("w"), in_thread=True))  # returns when somebody reads
         if number == 1 and case == "starts slowly" and rendezvous.rank == culprit:
             time.sleep(2.5 * TIMEOUT)
         if number == 5 and case == "steps are long" and rendezvous.rank == culprit:
