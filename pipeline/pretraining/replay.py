@@ -170,7 +170,7 @@ class _NewRecords(MetricsLog):
 
 def run(prepared: Prepared) -> int:
     """Makes the steps again and prints the comparison. Collective. Returns the exit status of `pipeline.replay`."""
-    settings = dataclasses.replace(prepared.settings, on_divergence=None)
+    settings = dataclasses.replace(prepared.settings, on_divergence=None, save_mode="foreground")
     rollbacks = rollback.read(settings.output)
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
     training, _ = open_data(settings, vocabulary)
