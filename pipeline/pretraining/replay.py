@@ -120,7 +120,9 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     words += ["--precision", recorded.get("precision") or "auto", "--output", str(args.run)]
     words += ["--data", *args.data] if args.data else []
     words += ["--deepspeed_config", str(args.deepspeed_config)] if args.deepspeed_config else []
-    settings = resolve(pretrain_settings.parse(words), world_size, detect_hardware())
+    given = pretrain_settings.parse(words)
+    given.eval_data = []  # a replay does not evaluate, and the held-out rows may be gone
+    settings = resolve(given, world_size, detect_hardware())
     workarounds.reject_unsafe_settings(settings.engine.json)
     run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
     return settings
@@ -168,7 +170,7 @@ class _NewRecords(MetricsLog):
 
 def run(prepared: Prepared) -> int:
     """Makes the steps again and prints the comparison. Collective. Returns the exit status of `pipeline.replay`."""
-    settings = dataclasses.replace(prepared.settings, on_divergence=None)
+    settings = dataclasses.replace(prepared.settings, on_divergence=None, save_mode="foreground")
     rollbacks = rollback.read(settings.output)
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
     training, _ = open_data(settings, vocabulary)
@@ -183,6 +185,7 @@ def run(prepared: Prepared) -> int:
     state = TrainState()
     if prepared.tag is not None:
         state = check_as(save_load.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")
+        rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
         state.finished, state.evaluation_due = False, None
     if control.rank == 0:
         print(
@@ -223,16 +226,14 @@ class Row(NamedTuple):
     verdict: Verdict
 
 
-def compare(
-    recorded: Mapping[str, Any], again: Mapping[str, Any], layout: str, settings: PretrainSettings
-) -> list[Row]:
+def compare(recorded: Mapping[str, Any], again: Mapping[str, Any], same: bool, settings: PretrainSettings) -> list[Row]:
     """The values of a record beside those of the same step made again.
 
     Args:
-        layout: of the replay. A record of another one is equal up to rounding at best, and only its batches are equal
-            bit for bit. With dropout, whose draws belong to the ranks, nothing else is comparable.
+        same: whether all steps up to the record had the layout of the replay. Otherwise it is equal up to rounding at
+            best, and only its batches are equal bit for bit. With dropout, whose draws belong to the ranks, nothing
+            else is comparable.
     """
-    same = recorded.get(LAYOUT) == layout
     dropout = settings.model.hidden_dropout_prob > 0 or settings.model.attention_probs_dropout_prob > 0
     rows = []
     for key, name in _SHOWN.items():
@@ -252,18 +253,22 @@ def compare(
 
 def _tell(prepared: Prepared, again: Records) -> int:
     """Prints the comparison of the first record that differs, or of the last one, and returns the exit status."""
-    settings, layout = prepared.settings, layout_of(prepared.settings.engine)
+    settings, layout = prepared.settings, layout_of(prepared.settings)
+    other: str | None = None
     for step in sorted(prepared.records):
+        recorded = prepared.records[step].get(LAYOUT)
+        other = other or (recorded if recorded != layout else None)
         # null in metrics.jsonl
         new = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in again[step].items()}
-        rows = compare(prepared.records[step], new, layout, settings)
+        rows = compare(prepared.records[step], new, recorded == layout and other is None, settings)
         wrong = [row.name for row in rows if row.verdict == "differs"]
         if wrong:
             break
-    before = max((other for other in prepared.records if other < step), default=prepared.first)
+    before = max((earlier for earlier in prepared.records if earlier < step), default=prepared.first)
     print(*table(step, rows), sep="\n")
-    if (recorded := prepared.records[step].get(LAYOUT)) != layout:
-        print(f"the run computed this step on {recorded or 'an unknown number of ranks'}, this replay on {layout}")
+    if other is not None or recorded is None:
+        which = "this step" if recorded != layout else "a step before it"
+        print(f"the run computed {which} on {other or 'an unknown number of ranks'}, this replay on {layout}")
     print(conclusion(step, before, wrong), flush=True)
     return EXIT_FAILED if wrong else 0
 

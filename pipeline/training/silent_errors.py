@@ -16,7 +16,6 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.engine import checksums
 from pipeline.engine.checksums import RankChecksums
-from pipeline.engine.config import EngineConfig
 from pipeline.engine.protocol import Engine
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.settings import RunSettings
@@ -90,7 +89,7 @@ class SilentErrorCheck:
         self._comparisons += 1
         found = dict(zip(CHECKSUMS, (f"{one:016x}" for one in (weights, moments, all_batches))))
         self._seconds = time.perf_counter() - began
-        return {**found, LAYOUT: layout_of(self._settings.engine)}
+        return {**found, LAYOUT: layout_of(self._settings)}
 
     def cost(self, seconds: float) -> str | None:
         """What a comparison costs, for people: once, after the second one. The first one also made tables.
@@ -111,10 +110,12 @@ class SilentErrorCheck:
         raise SilentError(self._control.broadcast(message))
 
 
-def layout_of(config: EngineConfig) -> str:
+def layout_of(settings: RunSettings) -> str:
     """How a step is divided, and what computes it."""
+    config, execution = settings.engine, settings.execution
     division = f"{config.world_size} x {config.accumulation_steps} x {config.micro_batch_size} rows"
-    return f"{division}, ZeRO stage {config.zero_stage}, {config.precision}, {config.device}"
+    kernels = f"attention {execution.attention}{', compiled' if execution.compile else ''}"
+    return f"{division}, ZeRO stage {config.zero_stage}, {config.precision}, {config.device}, {kernels}"
 
 
 def wrong_tensors(found: Sequence[RankChecksums]) -> dict[int, list[str]]:

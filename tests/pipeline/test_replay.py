@@ -1,5 +1,6 @@
 """Bits that flip in runs of three ranks: found by the comparison of the ranks, or by replaying a step."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -14,9 +15,9 @@ import pytest
 from common.errors import UserError
 from pipeline.checkpoint.retention import find_latest, tags
 from pipeline.distributed.exits import EXIT_LOST
-from pipeline.pretraining.replay import prepare
+from pipeline.pretraining.replay import _tell, prepare
 from pipeline.replay import parser
-from pipeline.training.silent_errors import CHECKSUMS
+from pipeline.training.silent_errors import CHECKSUMS, LAYOUT, layout_of
 from tests.pipeline.conftest import run as run_process
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.flipped_bits import TENSOR, Flip, run_flipped
@@ -210,8 +211,30 @@ def test_a_run_that_was_moved_is_replayed_from_its_beginning_without_checkpoints
     assert ended[CLEAN.name][0].status == 0
     run = tmp_path / "moved"
     shutil.copytree(folder / CLEAN.name, run)
+    settings = json.loads((run / "settings.json").read_text())
+    settings["command"] += ["--eval-data", str(tmp_path / "held-out rows that are gone")]
+    (run / "settings.json").write_text(json.dumps(settings))
     found = prepare(parser().parse_all(["--run", str(run), "--step", "3"]), 1)
     assert (found.tag, sorted(found.records)) == (None, [2, 4])
     found = prepare(parser().parse_all(["--run", str(run), "--step", "5"]), 1)
     assert found.tag == run / "checkpoints" / "step-00000004"
     assert sorted(found.records) == [6]
+
+
+def test_what_other_ranks_or_kernels_computed_on_the_way_is_not_compared_bit_for_bit(
+    ended: Ends, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended[CLEAN.name][0].status == 0
+    found = prepare(parser().parse_all(["--run", str(folder / CLEAN.name), "--step", "3"]), 1)
+    here, execution = layout_of(found.settings), dataclasses.replace(found.settings.execution, compile=True)
+    others = layout_of(dataclasses.replace(found.settings, execution=execution)), "3 ranks"
+    for other, layouts, status in ((None, (here, here), 1), *((one, (one, here), 0) for one in others)):
+        records: dict[int, dict[str, Any]] = {
+            step: {"loss": 2.0, "grad_norm": 1.0, **dict.fromkeys(CHECKSUMS, "a"), LAYOUT: layout}
+            for step, layout in zip((2, 4), layouts)
+        }
+        again = {2: records[2], 4: records[4] | {"weights_checksum": "b"}}
+        assert _tell(dataclasses.replace(found, records=records), again) == status
+        verdicts, _ = said(output := capsys.readouterr().out)
+        assert verdicts["weights"] == ("differs" if other is None else "not comparable")
+        assert (f"the run computed a step before it on {other}, " in output) == (other is not None)

@@ -12,12 +12,13 @@ from unittest import mock
 import numpy as np
 
 from model.layers.heads import IGNORED_LABEL
+from pipeline import replay
 from pipeline.checkpoint import save_load
 from pipeline.data import mixture
 from pipeline.engine import step as engine_step
 from pipeline.pretraining import task
 from pipeline.training.divergence import rollback
-from tests.pipeline.workers.runs import Ended, run_each
+from tests.pipeline.workers.runs import Ended, run_command, run_each
 
 WRONG_LABEL = 7
 
@@ -36,7 +37,7 @@ def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kil
 def train_and_list(
     starts: list[tuple[list[str], int | None]], others: list[list[str]], places: list[Path], spoilt: range
 ) -> list[Ended]:
-    """As `train`, and then three other command lines.
+    """As `train`, and then three other command lines, and replays of the first run and of the one without a record.
 
     Args:
         others: one resumes a run with the record of the first run; one goes on with a copy of the first run, whose
@@ -50,7 +51,8 @@ def train_and_list(
     for name in ("done", rollback.ROLLBACKS):
         (of_lost / name).unlink()
     ends += train([(listed, None), (lost, None)], spoilt)
-    return [*ends, train_with_a_high_rate(high_rate, range(spoilt.start, 10**6))]
+    ends.append(train_with_a_high_rate(high_rate, range(spoilt.start, 10**6)))
+    return ends + [run_command(replay.main, ["--run", str(run), "--step", "65"]) for run in (first, of_lost)]
 
 
 def train_with_a_high_rate(command: list[str], steps: range) -> Ended:

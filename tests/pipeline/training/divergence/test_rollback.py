@@ -71,6 +71,7 @@ def outcome(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     places = [folder / run.directory for run in (BACK, LISTED, LOST)]
     ends = processes.run(1, spiked_runs.train_and_list, starts, others, places, SPOILT, scratch=folder)
     names = [*(run.name for run in begun), "listed, stopped", LISTED.name, LOST.name, HIGH_RATE.name]
+    names += ["replay", "replay of lost"]
     return Outcome(folder, {"2 ranks": two} | dict(zip(names, ends, strict=True)))
 
 
@@ -147,3 +148,12 @@ def test_a_lost_record_is_noticed(outcome: Outcome) -> None:
     end = outcome.ends[LOST.name]
     assert end.status == 2
     assert "the checkpoint of step 84 was made after 1 rollback" in end.stderr
+
+
+def test_a_replay_passes_over_the_same_batches_and_notices_a_lost_record(outcome: Outcome) -> None:
+    replayed, lost = outcome.ends["replay"], outcome.ends["replay of lost"]
+    assert replayed.status == 0, replayed.stderr
+    assert "from step-00000060" in replayed.stdout
+    assert "step 65 is as recorded" in replayed.stdout
+    assert lost.status == 2
+    assert "the checkpoint of step 60 was made after 1 rollback" in lost.stderr
