@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pipeline.training.silent_errors import CHECKSUMS, LAYOUT
 from tests.pipeline.finetuning.finetune_runs import records, words
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.finetune_tasks import finetune_each
@@ -44,7 +45,8 @@ def test_a_batch_that_three_ranks_cannot_share_equally_is_trained_as_by_one(unev
     assert len(alone) == 6
     for one, three in zip(alone, shared, strict=True):
         assert one.keys() == three.keys()
-        for name, value in one.items():
+        for name in one.keys() - {*CHECKSUMS, LAYOUT}:  # of one division into ranks
+            value = one[name]
             # A correlation of predictions that hardly differ yet amplifies their rounding a hundredfold.
             tolerance = 1e-3 if name in ("pearson", "spearman") else 1e-5
             near = pytest.approx(value, rel=tolerance, abs=1e-5) if isinstance(value, float) else value

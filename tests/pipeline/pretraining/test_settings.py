@@ -13,6 +13,7 @@ from data_prep.text.vocabulary import Vocabulary
 from model import ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.engine.machine.hardware import Hardware
+from pipeline.pretraining import command
 from pipeline.pretraining import settings as pretraining_settings
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 from tests.pipeline.workers.processes import free_port
@@ -278,7 +279,7 @@ def test_a_corrupt_shard_is_refused_by_name(words, corpus, tmp_path):
 def test_an_output_that_is_a_file_is_refused(words, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="not a directory"):
-        resolve(words | {"--output": str(tmp_path / "file" / "run")})
+        command.prepare(pretraining_settings.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
 
 
 def test_another_run_s_output_is_refused(words):
