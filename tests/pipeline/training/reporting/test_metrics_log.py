@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -16,6 +17,7 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
     first.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 40, "spl')  # killed here
+    time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
     second = MetricsLog(tmp_path, 20, enabled=True)
     second.log(30, {"loss": 31.0})
     second.log(30, {"loss": 2.0}, "eval")
