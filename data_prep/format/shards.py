@@ -28,6 +28,7 @@ from common.files.json_files import Count, Probability, check_as, read_object
 from common.files.names import plain_name, refuse_link
 from data_prep.format.pairs import Parts
 from data_prep.text.languages import ENGLISH
+from data_prep.text.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
 RULES_VERSION = 2
@@ -208,6 +209,17 @@ def write_manifest(directory: Path, manifest: ShardManifest) -> None:
         del content["language"]  # the same bytes as from versions that knew no other language
     content["xxh3_128"] = content_checksum(content)
     write_text(directory / MANIFEST, json.dumps(content, indent=1) + "\n")
+
+
+def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
+    """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
+    vocabulary = Vocabulary.load(directory / VOCABULARY)
+    if vocabulary.sha256 != manifest.vocabulary_sha256:
+        raise UserError(
+            f"{directory / VOCABULARY} is not the vocabulary that the shards were made with; "
+            f"run `python -m data_prep verify {directory}`"
+        )
+    return vocabulary
 
 
 def read_manifest(directory: Path) -> ShardManifest:

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prints `args.n` rows."""
     rows = shards.open_shards(args.directory)
-    vocabulary = Vocabulary.load(args.directory / shards.VOCABULARY)
+    vocabulary = shards.read_vocabulary(args.directory, rows.manifest)
     for index in rows_wanted(args, len(rows)):
         print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
     print("the swap and the masks are drawn in training: `python -m pipeline.show DIR` prints them")

@@ -95,7 +95,7 @@ def _as_record(statistics: Statistics) -> Record:
 
 def _report(out: Path, directory: Path, manifest: shards.ShardManifest, records: list[Record]) -> None:
     """On rank 0: adds up the statistics of the shards, prints the tables, writes the plots."""
-    vocabulary = Vocabulary.load(directory / shards.VOCABULARY)
+    vocabulary = shards.read_vocabulary(directory, manifest)
     total = Statistics(**{name: np.sum([record[name] for record in records], axis=0) for name in records[0]})
     print(table(f"{directory}: {manifest.split} split", summary(manifest, total, vocabulary)))
     print(table("most frequent pieces", frequent_pieces(total, vocabulary)))

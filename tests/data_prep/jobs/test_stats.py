@@ -1,5 +1,6 @@
 """Compares the counts of `stats` with counts from the rows."""
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
 from common.files.owned import MARKER
@@ -108,3 +110,16 @@ def test_a_directory_that_cannot_be_written(shard_directory: Path, tmp_path: Pat
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="--out"):
         main(["stats", str(shard_directory), "--out", str(tmp_path / "file")])
+
+
+def test_another_vocabulary_beside_the_shards(shard_directory: Path, tmp_path: Path) -> None:
+    """It has as many bytes and one piece that is different, as after a flipped bit."""
+    changed = tmp_path / "shards"
+    shutil.copytree(shard_directory, changed)
+    proto = model_proto.ModelProto.FromString((changed / shards.VOCABULARY).read_bytes())
+    piece = next(piece for piece in reversed(proto.pieces) if piece.piece.isascii())
+    piece.piece = piece.piece[:-1] + "~"
+    (changed / shards.VOCABULARY).write_bytes(proto.SerializeToString())
+    for command in ("stats", "show"):
+        with pytest.raises(UserError, match="is not the vocabulary that the shards were made with"):
+            main([command, str(changed)])
