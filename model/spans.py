@@ -9,6 +9,7 @@ Legend of the shapes: B rows, S positions in a row, N windows, L positions in th
 H hidden_size.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Unpack
 
 import torch
@@ -60,7 +61,7 @@ def gather_windows(hidden: Tensor, window_positions: Tensor | None) -> Tensor:
     return hidden.flatten(0, 1)[window_positions.clamp(min=0)]  # (N, L, H)
 
 
-class _SpanModel(ModelWithHead):
+class _SpanModel(ModelWithHead, ABC):
     """Encodes rows without a pooler and cuts them into windows. Subclasses predict the spans (`_predict`)."""
 
     def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
@@ -68,9 +69,9 @@ class _SpanModel(ModelWithHead):
         self.make_head(config)
         self.initialise_head()
 
+    @abstractmethod
     def make_head(self, config: AlbertConfig) -> None:
         """Creates the modules of the head."""
-        raise NotImplementedError
 
     def forward(
         self,
@@ -102,15 +103,15 @@ class _SpanModel(ModelWithHead):
             return self._predict(windows, allowed)
         return self._score(windows, allowed, start_positions, end_positions)
 
+    @abstractmethod
     def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
         """The logits of `windows` (N, L, H)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _score(
         self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
     ) -> SpanOutput:
         """The logits and sums of `windows` (N, L, H) whose answers are at the given positions (N,)."""
-        raise NotImplementedError
 
 
 class AlbertForQuestionAnswering(_SpanModel):
