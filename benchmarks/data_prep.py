@@ -17,7 +17,6 @@ import argparse
 import datetime
 import importlib.metadata
 import itertools
-import json
 import os
 import platform
 import shutil
@@ -33,7 +32,6 @@ from typing import Any, NamedTuple
 from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from data_prep.corpus.documents import read_documents, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
 from data_prep.format import shards
@@ -266,10 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     result["hours"] = {name: projected_hours(result, size) for name, size in CORPORA.items()}
     print(markdown(result))
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
-        title = f"# Data preparation, {result['hardware']['name']}\n\n"
-        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+        report.write(args.out, result, f"# Data preparation, {result['hardware']['name']}\n\n" + markdown(result))
     return 0
 
 

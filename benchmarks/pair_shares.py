@@ -14,7 +14,6 @@ its last one, and its standard errors.
 
 import argparse
 import datetime
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import open_corpus, read_texts_with_language
 from data_prep.format.pairs import make_pairs
@@ -196,10 +195,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(markdown(result))
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
-        title = "# Pairs without a partner\n\n"
-        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+        report.write(args.out, result, "# Pairs without a partner\n\n" + markdown(result))
     return 0
 
 

@@ -9,7 +9,6 @@ Writes NAME.json and NAME.md.
 """
 
 import datetime
-import json
 import os
 import platform
 import statistics
@@ -24,7 +23,6 @@ from benchmarks.data_prep import job
 from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from data_prep.sources.books import Books
 
 FOLDER = 1000  # files in a folder
@@ -131,10 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(markdown(result))
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
-        title = f"# Planning many files, {result['hardware']['name']}\n\n"
-        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+        report.write(args.out, result, f"# Planning many files, {result['hardware']['name']}\n\n" + markdown(result))
     return 0
 
 

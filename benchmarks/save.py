@@ -9,7 +9,6 @@ the limit. The disk is that of --out. With --result, NAME.json and NAME.md are w
 """
 
 import datetime
-import json
 import os
 import platform
 import resource
@@ -24,7 +23,6 @@ from typing import Any
 from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.engine.machine import rank_discovery
 
@@ -151,10 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(markdown(result))
     if args.result is not None:
-        args.result.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.result.with_name(args.result.name + ".json"), json.dumps(result, indent=2) + "\n")
-        title = f"# Saves, {result['hardware']['name']}\n\n"
-        atomic.write_text(args.result.with_name(args.result.name + ".md"), title + markdown(result) + "\n")
+        report.write(args.result, result, f"# Saves, {result['hardware']['name']}\n\n" + markdown(result))
     return 0
 
 

@@ -40,7 +40,6 @@ from benchmarks.data_prep import job
 from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from common.files.owned import replacing_directory
 from data_prep.corpus.documents import read_documents
 from data_prep.sources import sample
@@ -292,10 +291,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     print(markdown(result))
     if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_name(args.out.name + ".json"), json.dumps(result, indent=2) + "\n")
-        title = "# Where English sentences end\n\n"
-        atomic.write_text(args.out.with_name(args.out.name + ".md"), title + markdown(result) + "\n")
+        report.write(args.out, result, "# Where English sentences end\n\n" + markdown(result))
     return 0
 
 

@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result["attention_kernels"] = _attention_kernels()
     print(report.markdown(result))
     if args.out is not None:
-        report.write(args.out, result)
+        report.write(args.out, result, f"# A training step, {result['hardware']['name']}\n\n" + report.markdown(result))
     return 0
 
 

@@ -105,9 +105,8 @@ def _profile_lines(measurements: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def write(name: Path, result: dict[str, Any]) -> None:
-    """Writes `name`.json and `name`.md."""
+def write(name: Path, result: dict[str, Any], page: str) -> None:
+    """Writes `result` to `name`.json, and the Markdown `page` to `name`.md."""
     name.parent.mkdir(parents=True, exist_ok=True)
     atomic.write_text(name.with_name(name.name + ".json"), json.dumps(result, indent=2) + "\n")
-    title = f"# A training step, {result['hardware']['name']}\n\n"
-    atomic.write_text(name.with_name(name.name + ".md"), title + markdown(result) + "\n")
+    atomic.write_text(name.with_name(name.name + ".md"), page + "\n")
