@@ -110,6 +110,7 @@ def mpi_job(directory: Path, kind: str, ranks: int) -> tuple[int, str, str]:
     return result.returncode, result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_ranks_share_the_units_and_a_slow_one_holds_up_nobody(tmp_path: Path) -> None:
     status, out, err = mpi_job(tmp_path, "slow", 3)
     assert status == 0, err
@@ -144,6 +145,7 @@ def test_a_mistake_that_rank_0_finds_is_said_once(tmp_path: Path) -> None:
     assert out == ""
 
 
+@pytest.mark.slow
 def test_units_done_alone_are_known_to_several_ranks(tmp_path: Path) -> None:
     first = json.loads(corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, "plain"]).stdout)
     (tmp_path / ".units" / "000004.json").unlink()
@@ -153,6 +155,7 @@ def test_units_done_alone_are_known_to_several_ranks(tmp_path: Path) -> None:
     assert [n for n in range(20) if first[n]["pid"] != second[n]["pid"]] == [4]
 
 
+@pytest.mark.slow
 def test_control_c_at_mpirun_says_how_to_go_on(tmp_path: Path) -> None:
     """mpirun sends the ranks SIGTERM, forwards none of their output, and decides the status."""
     master, slave = os.openpty()

@@ -46,6 +46,7 @@ def be_busy(rank):
     libc.pthread_mutex_lock(mutex)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
     processes = [Forked(tmp_path / rank, be_busy, rank) for rank in "01"]
     for process in processes:

@@ -44,6 +44,7 @@ def start_a_build(directory: Path) -> subprocess.Popen[str]:
     return build
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_build_is_removed_and_that_of_a_living_one_is_not(directory: Path) -> None:
     build = start_a_build(directory)
     entered = threading.Event()
@@ -90,6 +91,7 @@ def test_a_lock_of_another_program_is_kept_while_it_lives_or_may_live(
     assert extensions._is_stale(directory)
 
 
+@pytest.mark.slow
 def test_a_build_of_deepspeed_is_announced_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
