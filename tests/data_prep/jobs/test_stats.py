@@ -100,6 +100,7 @@ def test_the_command_writes_plots(
         assert image[..., :3].std() > 0.01  # something is drawn
 
 
+@pytest.mark.slow
 def test_ranks_give_the_same_table(shard_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["stats", str(shard_directory), "--out", str(tmp_path)]
     main(arguments)

@@ -96,6 +96,7 @@ def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritte
             vocab(documents_directory, out)
 
 
+@pytest.mark.slow
 def test_several_ranks_train_the_same_vocabulary(
     documents_directory: Path, vocabulary_file: Path, tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ def test_much_damage_stays_one_line(copy: Path) -> None:
         main(["verify", str(copy)])
 
 
+@pytest.mark.slow
 def test_ranks_share_the_files_and_agree(copy: Path) -> None:
     flip_in_shard(copy)
     result = corpora.run(["-m", "data_prep", "verify", copy], ranks=2)

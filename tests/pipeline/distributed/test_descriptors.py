@@ -4,6 +4,8 @@ import resource
 import sys
 from pathlib import Path
 
+import pytest
+
 from pipeline.distributed import descriptors
 from pipeline.distributed.hosts.comparison import problems_of_rank_0
 from pipeline.distributed.hosts.query import Answer
@@ -27,6 +29,7 @@ except UserError as error:
 """
 
 
+@pytest.mark.slow
 def test_rank_0_holds_no_more_than_assumed(tmp_path: Path) -> None:
     two, four = (processes.run(world, count_open_files, scratch=tmp_path) for world in (2, 4))
     assert 0 < (four - two) / 2 <= descriptors.PER_RANK
