@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,31 +88,34 @@ class Job:
         """The directory of its checkpoints."""
         return self.output / "checkpoints"
 
+    @property
+    def log(self) -> Path:
+        """The file that the ranks' output goes into, beside the run."""
+        return self.output.with_suffix(".log")
+
     def start(self) -> list[subprocess.Popen[bytes]]:
-        """Starts the ranks as a launcher does. Their output goes into a file beside the run."""
+        """Starts the ranks as a launcher does. Their output goes into `log`."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         shared = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         shared |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        processes = []
-        with self.output.with_suffix(".log").open("ab") as log:
-            for rank in range(self.ranks):
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", "pipeline.pretrain", *self.flags, "--output", str(self.output)],
-                        env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                        stdout=log,
-                        stderr=log,
-                    )
-                )
-        return processes
+        return [
+            self.start_rank({**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(self.ranks)
+        ]
+
+    def start_rank(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Starts one rank with this environment."""
+        words = [sys.executable, "-m", "pipeline.pretrain", *self.flags, "--output", str(self.output)]
+        with self.log.open("ab") as log:
+            return subprocess.Popen(words, env=environment, stdout=log, stderr=log)
 
     def finish(self) -> None:
         """Runs to the end. Raises RuntimeError with the ranks' last output if one of them fails."""
         statuses = [process.wait() for process in self.start()]
         if any(statuses) or not (self.output / "done").exists():
-            said = self.output.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
+            said = self.log.read_text(encoding="utf-8")[-2000:]
             raise RuntimeError(f"{self.output} ended with {statuses}: {said}")
 
 

@@ -34,7 +34,7 @@ def submit(slurm, corpus, tmp_path, steps, *more):
     config.write_text(json.dumps(CONFIG))
     words = [
         "bash", SCRIPT, tmp_path / "run", "--model", "albert-tiny", "--model-args", *SMALL, "--data", corpus.train,
-        "--deepspeed_config", config, "--steps", steps, "--save-interval", "5", *more,
+        "--deepspeed_config", config, "--steps", steps, "--save-interval", "10", *more,
     ]  # fmt: skip
     return subprocess.Popen(
         [str(word) for word in words], cwd=REPOSITORY, env=slurm, text=True,

@@ -5,8 +5,6 @@ import os
 
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 
-import torch._dynamo
-import torch.utils.tensorboard
 from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401
 
 import pipeline.distributed.hosts.probe
