@@ -201,7 +201,7 @@ def _run(*command: object) -> None:
     assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
 
 
-def _wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+def _wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "a host did not start"

@@ -177,7 +177,7 @@ def newest(output):
 
 def await_step(process, output, step):
     """Returns once there is a checkpoint of `step` or a later one."""
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
     while newest(output) < step:
         assert process.poll() is None, f"the run ended early: {process.stdout and process.stdout.read()}"
         assert time.monotonic() < deadline, "the run never came so far"
@@ -196,7 +196,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
     assert len(ranks) == 2
     for rank in ranks:
         rank.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 75
+    assert process.wait(timeout=300) == 75
     assert not (output / "done").exists()
     Job(of_module(words)[1:], output, 2).finish()
     assert kills.differences(output, finished[0]) == []

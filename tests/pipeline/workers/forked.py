@@ -40,7 +40,7 @@ class Forked:
 
     def has_said(self, text: str) -> None:
         """Waits until it has written `text` to stdout."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while text not in self.stdout:
             assert self.process.is_alive(), self.stderr
             assert time.monotonic() < deadline, self.stderr
@@ -48,7 +48,7 @@ class Forked:
 
     def status(self) -> int:
         """Waits for its end; negative where a signal ended it."""
-        self.process.join(timeout=60)
+        self.process.join(timeout=200)
         assert self.process.exitcode is not None, "the process has not ended"
         return self.process.exitcode
 

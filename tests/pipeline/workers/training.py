@@ -1,6 +1,7 @@
 """A small model with one shared layer: trained by DeepSpeed, and by a reference in one process."""
 
 import copy
+import functools
 import gc
 import math
 from typing import Any
@@ -153,6 +154,7 @@ def model_weights(engine: Any) -> dict[str, Tensor]:
         return {name: parameter.detach().float().clone() for name, parameter in parameters.items()}
 
 
+@functools.cache
 def reference(
     steps: int, parts: int = 1, dtype: torch.dtype = torch.float32, clip: float = CLIP, seed: int = 0
 ) -> dict[str, dict[str, Tensor]]:
