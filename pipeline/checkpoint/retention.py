@@ -53,6 +53,15 @@ def find_latest(directory: Path, content: bool = False) -> Path | None:
     return None
 
 
+def _newest_whole(directory: Path, step: int) -> Path | None:
+    """The newest checkpoint of at most `step` steps whose files all have their hashes; None if there is none."""
+    for tag in tags(directory):
+        with contextlib.suppress(DamagedCheckpoint):
+            if step_of(tag) <= step and check(tag):
+                return tag
+    return None
+
+
 def find_best(directory: Path) -> Path | None:
     """The checkpoint with the best score, the newest of equals; None if none has a score."""
     scored = []
@@ -120,11 +129,8 @@ def go_back(directory: Path, step: int) -> bool:
     Raises:
         OSError: I/O error, or a person has added a file to a later checkpoint.
     """
-    for tag in tags(directory):
-        with contextlib.suppress(DamagedCheckpoint):
-            if step_of(tag) <= step and check(tag):
-                break
-    else:
+    tag = _newest_whole(directory, step)
+    if tag is None:
         return False
     write_text(directory / LATEST, tag.name + "\n")
     for later in tags(directory):
@@ -137,17 +143,20 @@ def go_back(directory: Path, step: int) -> bool:
 
 
 def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None) -> None:
-    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and the newest up to `undo_step`.
+    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and one for a rollback.
 
     Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
     one, so they must count neither as the newest nor as the best.
+
+    Args:
+        undo_step: the newest checkpoint of at most this step whose files all have their hashes remains as well.
     """
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
             remove(tag)
     kept = [find_best(directory)]
     if undo_step is not None:
-        kept += [tag for tag in tags(directory) if step_of(tag) <= undo_step][:1]
+        kept.append(_newest_whole(directory, undo_step))
     for tag in tags(directory)[keep:]:
         if tag not in kept:
             remove(tag)
