@@ -1,6 +1,7 @@
 """Ends a run within --max-hours: the learning-rate schedule, the last evaluation and the last save included.
 
-The time of a run is the wall-clock time of all its starts. The time between two starts does not count.
+The time of a run is the wall-clock time of all its starts. The time between two starts does not count, and neither does
+what a start that was killed took after its last checkpoint. After a rollback the steps go back and the time does not.
 """
 
 MARGIN = 1.25
