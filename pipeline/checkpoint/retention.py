@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UserError
@@ -53,13 +54,18 @@ def find_latest(directory: Path, content: bool = False) -> Path | None:
     return None
 
 
-def _newest_whole(directory: Path, step: int) -> Path | None:
-    """The newest checkpoint of at most `step` steps whose files all have their hashes; None if there is none."""
-    for tag in tags(directory):
+def _first_whole(candidates: Sequence[Path]) -> Path | None:
+    """The first of these checkpoints whose files all have their hashes; None if there is none."""
+    for tag in candidates:
         with contextlib.suppress(DamagedCheckpoint):
-            if step_of(tag) <= step and check(tag):
-                return tag
+            check(tag)
+            return tag
     return None
+
+
+def _up_to(directory: Path, step: int) -> list[Path]:
+    """The checkpoints of at most `step` steps, newest first."""
+    return [tag for tag in tags(directory) if step_of(tag) <= step]
 
 
 def find_best(directory: Path) -> Path | None:
@@ -129,7 +135,7 @@ def go_back(directory: Path, step: int) -> bool:
     Raises:
         OSError: I/O error, or a person has added a file to a later checkpoint.
     """
-    tag = _newest_whole(directory, step)
+    tag = _first_whole(_up_to(directory, step))
     if tag is None:
         return False
     write_text(directory / LATEST, tag.name + "\n")
@@ -149,14 +155,15 @@ def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None
     one, so they must count neither as the newest nor as the best.
 
     Args:
-        undo_step: the newest checkpoint of at most this step whose files all have their hashes remains as well.
+        undo_step: the newest checkpoint of at most this step remains as well, of those whose files all have their
+            hashes if there are any.
     """
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
             remove(tag)
     kept = [find_best(directory)]
-    if undo_step is not None:
-        kept.append(_newest_whole(directory, undo_step))
+    if undo_step is not None and (early := _up_to(directory, undo_step)):
+        kept.append(_first_whole(early) or early[0])
     for tag in tags(directory)[keep:]:
         if tag not in kept:
             remove(tag)
