@@ -79,4 +79,6 @@ def what_follows(own: Progress, saves: bool) -> str:
         return f"saving step {own.step}, then ending"
     if own.phase == "end":
         return "training has ended; finishing what follows it"
-    return f"finishing step {own.step}, then {'saving' if saves else 'ending'}"
+    if not saves:
+        return f"finishing step {own.step}, then ending"
+    return f"finishing step {own.step}, then saving"
