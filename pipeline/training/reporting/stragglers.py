@@ -104,7 +104,7 @@ class Stragglers:
     def line(self) -> str:
         """A line that names the rank that costs much in the last steps, unless it may be chance; else "".
 
-        Always "" on ranks other than 0.
+        The steps of a line are forgotten, so that the next one is about later steps. Always "" on ranks other than 0.
         """
         if self._rank != 0 or not self._recent:
             return ""
@@ -116,6 +116,7 @@ class Stragglers:
             or chance(judged.last, judged.margins, rank, len(judged.late)) > MAX_CHANCE
         ):
             return ""
+        self._recent = []
         return (
             f"rank {rank} on host {self._hosts[rank]} costs {100 * found['last_rank_cost']:.0f} % of the time: it "
             f"comes last in {100 * found['last_rank_share']:.0f} % of the last {len(judged.last):,} steps, on average "
