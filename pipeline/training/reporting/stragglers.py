@@ -14,7 +14,7 @@ from pipeline.distributed.collective_times import StepTimes
 COSTS_MUCH = 0.05
 """The part of the time above which a line names the rank."""
 MAX_CHANCE = 1e-6
-"""The most probable chance that a line may be. A run of a million lines has one false alarm at most."""
+"""The probability with which equal ranks may give a line: at most one in a million intervals, on average."""
 _MIN_JUDGED = 64
 """Steps that are judged together, if there are so many: those of the interval, or of several short ones."""
 _WARM_UP = 3

@@ -82,10 +82,10 @@ def test_equal_ranks_give_no_line_in_10000_intervals(ranks: int, length: int) ->
     assert sum(lines(steps, ranks, 10, length) for _ in range(1000)) == 0
 
 
-@pytest.mark.parametrize(("ranks", "length"), [(2, 10), (8, 10), (8, 100)])
-def test_a_rank_that_costs_more_than_five_percent_gives_a_line(ranks: int, length: int) -> None:
-    """It is late by 10 % of a step, and the noise is 3 %; the other ranks' latest takes a part of that."""
-    found = [lines(late_by(0.1, ranks, 0.03, seed), ranks, 10, length) for seed in range(100)]
+@pytest.mark.parametrize(("ranks", "length", "delay"), [(2, 10, 0.06), (8, 10, 0.095), (8, 100, 0.095)])
+def test_a_rank_that_costs_more_than_five_percent_gives_a_line(ranks: int, length: int, delay: float) -> None:
+    """It costs 5.6 % of the time. The noise is 3 %, so that among 8 ranks another one is often late as well."""
+    found = [lines(late_by(delay, ranks, 0.03, seed), ranks, 10, length) for seed in range(100)]
     assert min(found) >= 1
     assert max(found) <= 10 * length // {2: 21, 8: 8}[ranks], "each line is about steps of its own"
 
