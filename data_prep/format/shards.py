@@ -187,7 +187,7 @@ def write_shard(
     """
 
     def array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-        # As below, without `pa.array` and `to_numpy`: they import pandas, which takes longer than a small job.
+        # `pa.array` would import pandas, which takes longer than a small job.
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
     def offsets(lengths: NDArray[np.int64]) -> pa.Array:
@@ -260,6 +260,11 @@ def read_manifest(directory: Path) -> ShardManifest:
     return manifest
 
 
+def _view(array: pa.Array) -> NDArray[Any]:
+    """The numbers of an array without nulls, not copied. `array.to_numpy()` would import pandas, which takes long."""
+    return np.from_dlpack(array)
+
+
 class ShardColumns(NamedTuple):
     """One mapped shard: offsets and values of the list columns, as views of the file."""
 
@@ -295,7 +300,7 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
     tokens, *parts, documents = batch.columns
     if batch.num_rows != rows:
         raise UserError(f"{path} has {batch.num_rows} rows instead of {rows}; {remedy}")
-    offsets = [np.from_dlpack(column.offsets) for column in batch.columns]
+    offsets = [_view(column.offsets) for column in batch.columns]
     if any(not np.array_equal(of_part, offsets[-1]) for of_part in offsets[1:-1]):
         raise UserError(f"{path} has columns of different lengths; {remedy}")
     for column, own in zip(batch.columns, offsets):
@@ -304,10 +309,10 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
             raise UserError(f"{path} has offsets that lead out of the file; {remedy}")
     return ShardColumns(
         offsets[0],
-        np.from_dlpack(tokens.values),
+        _view(tokens.values),
         offsets[-1],
-        tuple(np.from_dlpack(part.values) for part in parts),
-        np.from_dlpack(documents.values),
+        tuple(_view(part.values) for part in parts),
+        _view(documents.values),
     )
 
 

@@ -19,13 +19,13 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
 EACH_VERSION = """
-import runpy, sys
+import os, runpy, sys, torch
 for module in sys.argv[1:]:
-    sys.argv = [module, "--version"]
-    try:
+    if os.fork() == 0:
+        sys.argv = [module, "--version"]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        assert not ended.code, module
+        sys.exit()
+    assert os.wait()[1] == 0, module
 """
 
 
