@@ -22,11 +22,13 @@ from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
 from pipeline.distributed.hangs import progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
+from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.pretraining import settings as pretrain_settings
 from pipeline.pretraining.command import fill_initial, open_data
 from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
+from pipeline.training.attention import choice
 from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.recorded_command import read_recorded
@@ -122,6 +124,8 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     words += ["--deepspeed_config", str(args.deepspeed_config)] if args.deepspeed_config else []
     given = pretrain_settings.parse(words)
     given.eval_data = []  # a replay does not evaluate, and the held-out rows may be gone
+    if given.deterministic:
+        determinism.switch_on()
     settings = resolve(given, world_size, detect_hardware())
     workarounds.reject_unsafe_settings(settings.engine.json)
     run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
@@ -177,6 +181,8 @@ def run(prepared: Prepared) -> int:
     workarounds.init_distributed()
     control = ControlGroup()
     progress.of_this_process().begin()
+    first_step = PreTraining(settings, training, {}, control, vocabulary.pieces).steps([0])
+    settings = choice.settle(settings, lambda: next(first_step)[0], control)
     torch.manual_seed(settings.seed)
     model = AlbertForPreTraining(settings.model, settings.execution)
     if prepared.tag is None:
