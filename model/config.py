@@ -18,6 +18,7 @@ ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
 NEIGHBOURS = "neighbours"
 INITIAL_ATTENTION = ("random", NEIGHBOURS)
 ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "flex", "sequences")
+GPU_KERNELS = ("cudnn", "flash", "flex")
 NOT_DETERMINISTIC = ("cudnn",)
 """Attention kernels whose backward pass adds in no fixed order."""
 

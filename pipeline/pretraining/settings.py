@@ -13,7 +13,7 @@ from typing import Any, get_args
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.format.shards import open_shards
-from model.config import ATTENTION_KERNELS, NOT_DETERMINISTIC, PRESETS, AlbertConfig, ExecutionOptions
+from model.config import ATTENTION_KERNELS, GPU_KERNELS, NOT_DETERMINISTIC, PRESETS, AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.run_records import CorpusRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
@@ -44,7 +44,6 @@ EARLIER_DEFAULTS: dict[str, Any] = {
     **training_settings.EARLIER_DEFAULTS,
 }
 """Values of these keys in runs whose `settings.json` was written before the keys existed."""
-GPU_KERNELS = ("cudnn", "flash", "flex")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from model.attention.kernels import AttentionCase, candidates
-from model.config import ATTENTION_KERNELS, AlbertConfig
+from model.config import ATTENTION_KERNELS, GPU_KERNELS, AlbertConfig
 from pipeline.checkpoint import run_directory
 from pipeline.distributed.control import ControlGroup
 from pipeline.training.attention.trial import Trial, try_kernel
@@ -50,7 +50,8 @@ def settle(settings: S, first_batch: Callable[[], Any], control: ControlGroup, o
     if settings.execution.attention != "auto":
         return settings
     if not is_measured(settings):
-        if control.rank == 0 and (earlier := recorded([settings.output])) and earlier.kernel != "masked":
+        earlier = recorded([settings.output]) if control.rank == 0 else None
+        if earlier is not None and earlier.kernel in GPU_KERNELS:
             print(_gone(earlier, settings, "it needs a GPU"), flush=True)
         return settings
     kernel = "auto"
@@ -68,12 +69,12 @@ def is_measured(settings: RunSettings) -> bool:
 
 
 def recorded(runs: Sequence[Path]) -> Recorded | None:
-    """The kernel of the first of `runs` that was trained on a GPU; None if none was."""
+    """The kernel of the first of `runs` that has recorded one; None if none has."""
     for run in runs:
         if (run / "settings.json").exists():
             found = run_directory.read_settings(run)
             kernel = (found.get("implementation") or {}).get("attention")
-            if kernel in ATTENTION_KERNELS and kernel not in ("auto", "sequences"):
+            if kernel in ATTENTION_KERNELS and kernel != "auto":
                 return Recorded(kernel, run, found.get("device"))
     return None
 
@@ -82,7 +83,7 @@ def case_of(settings: RunSettings, batch: Any) -> AttentionCase:
     """What the choice depends on, for micro-batches such as `batch`."""
     cls_positions = getattr(batch, "cls_positions", None)
     max_sequences = None if cls_positions is None else cls_positions.shape[1] + 1
-    device = torch.device("cuda", torch.cuda.current_device()) if is_measured(settings) else torch.device("cpu")
+    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
     return case_for(settings.model, settings.engine.precision, max_sequences, device, settings.deterministic)
 
 

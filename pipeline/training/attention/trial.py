@@ -23,6 +23,8 @@ from pipeline.engine.machine import determinism
 
 TIMEOUT = 240.0
 """Seconds that a trial may take: torch is imported, and FlexAttention compiled."""
+_LONGEST = 100
+"""Characters of an error that are told."""
 _COMMAND = (sys.executable, "-m", __name__)
 
 
@@ -60,7 +62,7 @@ def try_kernel(
         return Trial(**json.loads(done.stdout.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
         said = done.stderr.decode(errors="replace").strip().splitlines() or ["nothing"]
-        return Trial(None, f"its process ended with {done.returncode} and said: {said[-1]}")
+        return Trial(None, f"its process ended with {done.returncode} and said: {said[-1][:_LONGEST]}")
 
 
 def answer(source: BinaryIO) -> Trial:
@@ -79,7 +81,7 @@ def answer(source: BinaryIO) -> Trial:
         with warnings.catch_warnings(action="ignore"):  # torch warns about unavailable kernels
             return Trial(seconds_of(case, request["kernel"], torch.tensor(ids, device=case.device), offsets))
     except Exception as error:  # torch, Triton and cuDNN raise different errors where a kernel is unavailable
-        return Trial(None, (str(error).strip().splitlines() or [type(error).__name__])[0])
+        return Trial(None, (str(error).strip().splitlines() or [type(error).__name__])[0][:_LONGEST])
 
 
 if __name__ == "__main__":
