@@ -86,6 +86,7 @@ def test_flags_say_how_the_model_runs(words):
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
         ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
+        ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
     ],
 )
 def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
