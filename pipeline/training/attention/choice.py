@@ -131,7 +131,7 @@ def fastest(case: AttentionCase, sequence_ids: NDArray[np.int64]) -> tuple[str, 
     trials = {kernel: try_kernel(case, kernel, sequence_ids) for kernel in candidates(case)}
     kernel = min(trials, key=lambda name: (_seconds(trials[name]), name != "masked"))
     told = [
-        f"{name} {1e3 * trial.seconds:.3g} ms" if trial.seconds is not None else f"{name} is not used: {trial.problem}"
+        f"{name} {1e3 * trial.seconds:.3g} ms" if trial.seconds is not None else f"{name}: {trial.problem}"
         for name, trial in sorted(trials.items(), key=lambda entry: _seconds(entry[1]))
     ]
     return kernel, f"attention kernel: {kernel} ({'; '.join(told)})"

@@ -94,6 +94,22 @@ def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware,
         resolve(words | more, hardware=hardware)
 
 
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_run_stays_deterministic_or_not(words, lacks):
+    """Also one that began before the flag existed."""
+    settings = resolve(words)
+    told = settings.to_dict()
+    if lacks:
+        del told["deterministic"]
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    defaults = pretraining_settings.EARLIER_DEFAULTS
+    run_directory.check_same_settings(settings.output, settings.identity(), defaults=defaults)
+    changed = resolve(words | {"--deterministic": None}).identity()
+    with pytest.raises(UserError, match="deterministic: False -> True"):
+        run_directory.check_same_settings(settings.output, changed, defaults=defaults)
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_compiling_is_refused_at_stage_3_only(words, tmp_path, stage):
     config = tmp_path / "config.json"

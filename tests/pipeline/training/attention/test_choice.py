@@ -83,9 +83,13 @@ IDS = np.zeros((2, 8), dtype=np.int64)
         (
             {"masked": Trial(3e-3), "cudnn": Trial(None, "no kernel"), "flash": Trial(1e-3), "flex": Trial(2e-3)},
             "flash",
-            "attention kernel: flash (flash 1 ms; flex 2 ms; masked 3 ms; cudnn is not used: no kernel)",
+            "attention kernel: flash (flash 1 ms; flex 2 ms; masked 3 ms; cudnn: no kernel)",
         ),
-        (dict.fromkeys(("masked", "cudnn", "flash", "flex"), Trial(None, "no GPU")), "masked", "masked is not used"),
+        (
+            dict.fromkeys(("masked", "cudnn", "flash", "flex"), Trial(None, "no GPU")),
+            "masked",
+            "attention kernel: masked (masked: no GPU; ",
+        ),
     ],
 )
 def test_the_fastest_of_those_that_work_is_taken(
