@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model import AlbertModel, ExecutionOptions
+from model.attention import kernels
 from model.attention.kernels import REPEATS, AttentionCase, WrongResult, candidates, choose_kernel, seconds_of
 from model.attention.self_attention import AttentionLayout, attend
 from model.attention.variable_length import attend_variable_length, cumulative_lengths
@@ -62,6 +63,29 @@ def test_a_kernel_is_timed_with_dropout_after_it_agreed_without(monkeypatch: pyt
     here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8, dropout=0.1)
     assert 0 < seconds_of(here, "sequences", IDS, None) < 60
     assert tried == [(True, 0.0), (False, 0.0)] + [(True, 0.1)] * (1 + REPEATS)
+
+
+def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host waits once, after all launches; 25 ms of the GPU are 0.025 s."""
+    done = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            done.append("record")
+
+        def synchronize(self) -> None:
+            done.append("wait")
+
+        def elapsed_time(self, end: "Event") -> float:
+            assert end is not self
+            return 25.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    assert kernels._seconds(lambda: done.append("run"), torch.device("cuda")) == 0.025
+    assert done == ["record", *["run"] * REPEATS, "record", "wait"]
 
 
 @pytest.mark.parametrize("factor", [1.1, torch.nan])
