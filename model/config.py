@@ -18,6 +18,9 @@ ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
 NEIGHBOURS = "neighbours"
 INITIAL_ATTENTION = ("random", NEIGHBOURS)
 ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "flex", "sequences")
+GPU_KERNELS = ("cudnn", "flash", "flex")
+NOT_DETERMINISTIC = ("cudnn",)
+"""Attention kernels whose backward pass adds in no fixed order."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +227,8 @@ class ExecutionOptions:
     """The torch.compile backend; "aot_eager" traces without generating code."""
 
     attention: str = "auto"
-    """Attention kernel for packed rows: "masked", "cudnn", "flash", "flex", "sequences", or "auto", which takes the
-    fastest for the device (`model/attention/kernels.py`)."""
+    """Attention kernel for packed rows: "masked", "cudnn", "flash", "flex", "sequences", or "auto", which takes one
+    that works on the device (`model/attention/kernels.py`)."""
 
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)

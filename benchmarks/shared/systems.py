@@ -99,16 +99,19 @@ def reference_system(model: AlbertForPreTraining) -> System:
     return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
 
 
-def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool) -> list[System]:
+def make_systems(
+    config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool, attention: str = "auto"
+) -> list[System]:
     """This model, the same model compiled if `compiled`, and transformers last.
 
-    All have the same random weights, in `dtype` on `device`.
+    `attention` is the kernel of the first two. All have the same random weights, in `dtype` on `device`.
     """
     torch.manual_seed(0)
-    model = AlbertForPreTraining(config).to(device=device, dtype=dtype)
+    model = AlbertForPreTraining(config, ExecutionOptions(attention=attention)).to(device=device, dtype=dtype)
     systems = [this_system("this", model)]
     if compiled:
-        copy = AlbertForPreTraining(config, ExecutionOptions(compile=True)).to(device=device, dtype=dtype)
+        options = ExecutionOptions(compile=True, attention=attention)
+        copy = AlbertForPreTraining(config, options).to(device=device, dtype=dtype)
         copy.load_state_dict(model.state_dict())
         systems.append(this_system("this, compiled", copy))
     return [*systems, reference_system(model)]

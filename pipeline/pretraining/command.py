@@ -22,11 +22,13 @@ from pipeline.distributed import elastic
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
+from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
 from pipeline.sharing.export import export_pretrained
 from pipeline.training import lifecycle
+from pipeline.training.attention import choice
 from pipeline.training.flags import check_writable
 from pipeline.training.lifecycle import OpenRun
 from pipeline.training.reporting.throughput import Throughput
@@ -49,6 +51,8 @@ class Prepared(lifecycle.Prepared[PretrainSettings]):
 
 def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     """Checks a parsed command line for `world_size` ranks. Writes nothing. Raises UserError for a mistake."""
+    if args.deterministic:
+        determinism.switch_on()
     hardware = detect_hardware()
     settings = resolve(args, world_size, hardware)
     check_writable(args.output)
@@ -76,6 +80,8 @@ def run(prepared: Prepared) -> int:
     with run_directory.lock_run(settings.output, control, prepared.check_unchanged, elastic.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
+        first_step = PreTraining(settings, training, held_out, control, vocabulary.pieces).steps([0])
+        settings = choice.settle(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
         def make_model() -> nn.Module:

@@ -17,17 +17,20 @@ from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
+from model.config import GPU_KERNELS
 from pipeline.checkpoint import manifest, retention, run_directory, save_load
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
 from pipeline.distributed.hangs import progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
+from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.pretraining import settings as pretrain_settings
 from pipeline.pretraining.command import fill_initial, open_data
-from pipeline.pretraining.settings import EARLIER_DEFAULTS, GPU_KERNELS, PretrainSettings, resolve
+from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
+from pipeline.training.attention import choice
 from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.recorded_command import read_recorded
@@ -130,6 +133,8 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     if given.attention in GPU_KERNELS and hardware.name == "CPU":
         note = f"--attention {given.attention} of the run needs a GPU, so figures may differ by rounding"
         given.attention = "auto"
+    if given.deterministic:
+        determinism.switch_on()
     settings = resolve(given, world_size, hardware)
     workarounds.reject_unsafe_settings(settings.engine.json)
     run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
@@ -185,6 +190,8 @@ def run(prepared: Prepared) -> int:
     workarounds.init_distributed()
     control = ControlGroup()
     progress.of_this_process().begin()
+    first_step = PreTraining(settings, training, {}, control, vocabulary.pieces).steps([0])
+    settings = choice.settle(settings, lambda: next(first_step)[0], control)
     torch.manual_seed(settings.seed)
     model = AlbertForPreTraining(settings.model, settings.execution)
     if prepared.tag is None:

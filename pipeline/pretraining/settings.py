@@ -13,7 +13,7 @@ from typing import Any, get_args
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.format.shards import open_shards
-from model.config import ATTENTION_KERNELS, PRESETS, AlbertConfig, ExecutionOptions
+from model.config import ATTENTION_KERNELS, GPU_KERNELS, NOT_DETERMINISTIC, PRESETS, AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.run_records import CorpusRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
@@ -33,17 +33,17 @@ from pipeline.pretraining.earlier_start import (
 from pipeline.pretraining.masking_flags import add_masking_flags, resolve_masking
 from pipeline.pretraining.run_length import lengths_of
 from pipeline.training import recorded_command, schedule
+from pipeline.training import settings as training_settings
 from pipeline.training.flags import Defaults, add_run_arguments, positive
 from pipeline.training.schedule import Length, Schedule
-from pipeline.training.settings import EARLIER_MODEL, OnDivergence, RunSettings
+from pipeline.training.settings import OnDivergence, RunSettings
 
 EARLIER_DEFAULTS: dict[str, Any] = {
     "masking": dataclasses.asdict(MaskingSettings()),
     "init_weights": None,
-    "model": EARLIER_MODEL,
+    **training_settings.EARLIER_DEFAULTS,
 }
 """Values of these keys in runs whose `settings.json` was written before the keys existed."""
-GPU_KERNELS = ("cudnn", "flash", "flex")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +100,7 @@ class PretrainSettings(RunSettings):
             "objective": self.objective,
             "masking": dataclasses.asdict(self.masking),
             "seed": self.seed,
+            "deterministic": self.deterministic,
             "steps": self.steps,
             "warmup_steps": self.warmup_steps,
             "max_hours": self.max_hours,
@@ -213,7 +214,7 @@ def parser() -> Parser:
         "--attention",
         choices=ATTENTION_KERNELS,
         default="auto",
-        help="attention kernel; auto: the fastest for the device",
+        help="attention kernel; auto: the fastest for the device, kept by later starts (default: auto)",
     )
     p.add_argument("--compile", action="store_true", help="compile the layer with torch.compile; faster on GPUs")
     return p
@@ -259,6 +260,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=resolve_masking(args),
         seed=args.seed,
+        deterministic=args.deterministic,
         steps=lengths[-1].steps,
         lengths=tuple(lengths),
         earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
@@ -293,6 +295,11 @@ def _execution_options(
     if args.attention in ("cudnn", "flash") and engine.precision == "fp32":
         raise UserError(
             f"--attention {args.attention} computes in 16 bits only; train in bf16 or fp16, or leave the flag out"
+        )
+    if args.deterministic and args.attention in NOT_DETERMINISTIC:
+        raise UserError(
+            f"--attention {args.attention} adds in no fixed order in its backward pass, which --deterministic excludes;"
+            " leave one of the two out"
         )
     if args.compile and engine.zero_stage == 3:
         raise UserError(

@@ -220,7 +220,8 @@ def introduce(run: OpenRun, subject: Sequence[str], rows: int, noun: str, detail
         run.description,
         f"batch: {engine.describe_batch(noun)}; {settings.steps:,} steps = "
         f"{settings.steps * engine.train_batch_size / rows:.2f} epochs of {rows:,} {noun}",
-        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}"
+        f"{', deterministic algorithms' if settings.deterministic else ''}",
         *details,
         *(f"note: {note}" for note in engine.notes),
         *([f"resuming from step {run.state.step}"] if run.state.step else []),

@@ -243,7 +243,7 @@ class Trainer:
         micro_batches_per_step = self.settings.engine.world_size * self.settings.engine.accumulation_steps
         for number, batch in enumerate(micro_batches, 1):
             self.progress.enter("forward", number)
-            tensors = to_device(batch, self.engine.device)
+            tensors = to_device(batch, self.engine.device, self.settings.execution.attention == "flash")
             self._silent_errors.add_batch(tensors)
             output = self.engine(**tensors)
             loss = self.task.loss(output, label_counts, micro_batches_per_step)  # ()

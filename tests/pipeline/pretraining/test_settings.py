@@ -86,11 +86,28 @@ def test_flags_say_how_the_model_runs(words):
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
         ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
+        ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
     ],
 )
 def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
     with pytest.raises(UserError, match=message):
         resolve(words | more, hardware=hardware)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_run_stays_deterministic_or_not(words, lacks):
+    """Also one that began before the flag existed."""
+    settings = resolve(words)
+    told = settings.to_dict()
+    if lacks:
+        del told["deterministic"]
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    defaults = pretraining_settings.EARLIER_DEFAULTS
+    run_directory.check_same_settings(settings.output, settings.identity(), defaults=defaults)
+    changed = resolve(words | {"--deterministic": None}).identity()
+    with pytest.raises(UserError, match="deterministic: False -> True"):
+        run_directory.check_same_settings(settings.output, changed, defaults=defaults)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

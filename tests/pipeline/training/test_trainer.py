@@ -125,11 +125,12 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
     trainer.metrics_log = SimpleNamespace(log=lambda *arguments: None)  # type: ignore[assignment]
     trainer.settings = SimpleNamespace(  # type: ignore[assignment]
         engine=SimpleNamespace(world_size=2, accumulation_steps=2, train_batch_size=8),
-        seed=0, output=Path("nowhere"), kept_checkpoints=1,
+        seed=0, output=Path("nowhere"), kept_checkpoints=1, execution=SimpleNamespace(attention="flash"),
     )  # fmt: skip
     trainer._silent_errors = SimpleNamespace(add_batch=id, compare=id, batches=0)  # type: ignore[assignment]
     trainer.control.sum = lambda values: [float(value) for value in values]
-    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda batch, device: {})
+    offsets = []
+    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda _, __, asked: offsets.append(asked) or {})
     monkeypatch.setattr(Saver, "begin", note)
     for micro_batches in trainer._fetched(steps(4)):
         trainer._step(micro_batches, None)
@@ -137,6 +138,7 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
         trainer._save(must_succeed=False)
     names = ["data", *("forward", "backward", "optimizer") * 2, "evaluation", "save"]
     assert phases == [(name, 5) for name in names]
+    assert offsets == [True, True]  # for the attention kernel "flash"
     trainer.progress.begin()
 
 

@@ -72,8 +72,8 @@ def _run(command: list[str], flips: Flip | None) -> Ended:
         if flips is not None and flips.step == now and flips.what != "batch":
             _flip_in(self.engine, flips.what)
 
-    def flipping_copy(batch: Any, device: Any) -> dict[str, Tensor]:
-        tensors = to_device(batch, device)
+    def flipping_copy(batch: Any, *more: Any) -> dict[str, Tensor]:
+        tensors = to_device(batch, *more)
         if flips == Flip("batch", now):
             flip(tensors["input_ids"][0, 5:], 3)
         return tensors
