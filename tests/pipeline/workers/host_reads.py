@@ -44,10 +44,10 @@ def _count(command: list[str]) -> Waits:
     steps: list[Counter[str]] = []
     step = Trainer._step
 
-    def counted(trainer: Trainer, *arguments: Any) -> None:
+    def counted(trainer: Trainer, *arguments: Any) -> Any:
         steps.append(Counter())
         with _counting_reads(steps[-1]):
-            step(trainer, *arguments)
+            return step(trainer, *arguments)
 
     with (
         mock.patch.object(Trainer, "_step", counted),
