@@ -46,7 +46,7 @@ def _count(command: list[str]) -> Waits:
 
     def counted(trainer: Trainer, *arguments: Any) -> Any:
         steps.append(Counter())
-        with _counting_reads(steps[-1]):
+        with counting_reads(steps[-1]):
             return step(trainer, *arguments)
 
     with (
@@ -59,7 +59,8 @@ def _count(command: list[str]) -> Waits:
 
 
 @contextmanager
-def _counting_reads(reads: Counter[str]) -> Iterator[None]:
+def counting_reads(reads: Counter[str]) -> Iterator[None]:
+    """Counts in `reads` the values that each function reads in the block."""
     with ExitStack() as stack:
         stack.enter_context(_Reads(reads))
         as_list = torch.Tensor.tolist
