@@ -1,5 +1,6 @@
 """Measurements beside other systems, each a command of its own: `python -m benchmarks.NAME --help`.
 
+between_steps      what a step waits for beside the computation
 book_losses        what the preparation of each book removes
 data_prep          data preparation beside a bare SentencePiece
 extract_gaps       what the extraction of Wikipedia loses

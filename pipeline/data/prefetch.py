@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 import torch
@@ -29,7 +29,7 @@ def to_device(batch: Any, device: torch.device | str, with_offsets: bool = False
     return tensors
 
 
-def prefetch(items: Iterable[T], depth: int = 2) -> Iterator[T]:
+def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
     """Yields `items` in their order; a thread makes up to `depth` of them ahead.
 
     An exception in `items` is raised when the item that failed is asked for. Closing the iterator ends the thread.

@@ -155,8 +155,8 @@ class ReplayTrainer(Trainer):
 
     records: Records = field(default_factory=dict)
 
-    def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        return itertools.islice(super()._fetched(steps), max(self.records) - self.state.step)
+    def _batches(self) -> Iterator[int]:
+        return itertools.islice(super()._batches(), max(self.records) - self.state.step)
 
     def _is_logged(self, step: int) -> bool:
         return step in self.records

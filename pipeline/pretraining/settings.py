@@ -54,6 +54,7 @@ class PretrainSettings(RunSettings):
         data: directories of the training shards, one for each corpus.
         corpus_weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
         eval_data: directories of held-out shards. Each one is evaluated separately.
+        stage: directory of each host's copy of the shards; None reads them where they are.
         data_digests: sha256 of each corpus's manifest.
         objective: the sentence loss: sop, nsp, or mlm for none.
         masking: which tokens are predicted, and what replaces them.
@@ -68,6 +69,7 @@ class PretrainSettings(RunSettings):
     data: tuple[Path, ...]
     corpus_weights: tuple[int, ...]
     eval_data: tuple[Path, ...]
+    stage: Path | None
     data_digests: tuple[str, ...]
     objective: Objective
     masking: MaskingSettings
@@ -168,6 +170,12 @@ def parser() -> Parser:
         help="shards of held-out documents; each is evaluated separately, and the first decides the best checkpoint",
     )
     p.add_argument(
+        "--stage",
+        type=Path,
+        metavar="DIR",
+        help="copy all shards to this directory of a local disk, on each host, and read them there",
+    )
+    p.add_argument(
         "--objective",
         choices=("sop", "nsp", "mlm"),
         help="sentence loss (default: sop; BERT presets: nsp; or of --init)",
@@ -252,6 +260,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         data=directories,
         corpus_weights=corpus_weights,
         eval_data=tuple(args.eval_data),
+        stage=args.stage,
         output=args.output,
         engine=engine,
         data_digests=tuple(

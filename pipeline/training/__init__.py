@@ -1,5 +1,6 @@
 """Trains a model: the loop and all that pre-training and fine-tuning share.
 
+agreement         what all ranks agree on before a step, started during the step before
 deadline          progress of a run under --max-hours
 flags             command-line flags of both commands, and the types of their values
 evaluation_pace   shows the progress of an evaluation, and ends it early
