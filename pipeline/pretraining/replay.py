@@ -181,7 +181,7 @@ def run(prepared: Prepared) -> int:
     model = AlbertForPreTraining(settings.model, settings.execution)
     if prepared.tag is None:
         fill_initial(model, settings)
-    engine, _ = initialise(model, settings.engine)
+    engine, _ = initialise(model, settings.engine, settings.execution.cuda_graphs)
     state = TrainState()
     if prepared.tag is not None:
         state = check_as(save_load.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")
