@@ -138,7 +138,7 @@ def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions,
     copy = AlbertForPreTraining(model.config, execution).to(device=first.device, dtype=first.dtype)
     copy.load_state_dict(model.state_dict())
     if execution.cuda_graphs:
-        cuda_graphs.install(copy)
+        cuda_graphs.install(copy, None if first.is_cuda else cuda_graphs.EagerRecorder())
     return this_system(name, copy, packed)
 
 
