@@ -83,7 +83,9 @@ def _run(args: Any) -> int:
     name = args.name or re.sub(r"[^a-z0-9]+", "-", result["hardware"]["name"].lower()).strip("-")
     report.write(args.page / f"gpu-{name}", result, page.markdown(result))
     failed = [name for name, one in files.items() if "error" in one]
-    print(f"{args.page / f'gpu-{name}.md'}: {len(files) - len(failed)} of {len(chosen)} parts, failed: {failed or 'none'}")
+    print(
+        f"{args.page / f'gpu-{name}.md'}: {len(files) - len(failed)} of {len(chosen)} parts, failed: {failed or 'none'}"
+    )
     return 1 if failed else 0
 
 

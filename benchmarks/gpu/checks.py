@@ -17,7 +17,9 @@ def run(place: Place, name: str) -> dict[str, Any]:
     report = place.out / f"tests-{name}.xml"
     which = "gpu" if place.on_gpu else "not gpu"
     words = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-m", which, str(TESTS / f"test_{name}.py")]
-    done = subprocess.run([sys.executable, "-m", "pytest", *words], cwd=TESTS.parents[1], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=TESTS.parents[1], capture_output=True, text=True
+    )
     if done.returncode not in (0, 1):
         raise RuntimeError(f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-1000:]}")
     return {"tests": outcomes(report)}

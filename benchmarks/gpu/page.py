@@ -45,7 +45,11 @@ def markdown(result: Result) -> str:
     """The page of a result."""
     hardware, versions = result["hardware"], result["versions"]
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    lines = [f"# {hardware['name']}: what `make gpu` measured", "", f"{told}; {result['date']}. docs/gpu.md explains it."]
+    lines = [
+        f"# {hardware['name']}: what `make gpu` measured",
+        "",
+        f"{told}; {result['date']}. docs/gpu.md explains it.",
+    ]
     for title, body in (
         ("Tests", _tests(result)),
         ("Speed", _speed(result)),
@@ -83,7 +87,10 @@ def _speed(result: Result) -> Iterable[str]:
     if not result["measurements"]:
         return
     products = ", ".join(f"{name} {speed:,.1f}" for name, speed in sorted(result["matrix_product_tflops"].items()))
-    yield from ("", f"Share: of a large matrix product in the same run ({products} TFLOP/s). Forward, backward and LAMB.")
+    yield from (
+        "",
+        f"Share: of a large matrix product in the same run ({products} TFLOP/s). Forward, backward and LAMB.",
+    )
     for model, (share, over) in GOALS.items():
         rows = [row for row in result["measurements"] if (row["model"], row["length"]) == (model, 512)]
         mine = [row["tflops"] / result["matrix_product_tflops"][row["precision"]] for row in rows if "tflops" in row]
@@ -101,7 +108,10 @@ def _gains(result: Result) -> Iterable[str]:
     yield from _table(("", *FEATURES), [cells(name, gains) for name, gains in result["gains"].items()])
     if not result["gains"]:
         return
-    yield from ("", "Times as fast with the feature as without; the last column: this model, eager, over `transformers`.")
+    yield from (
+        "",
+        "Times as fast with the feature as without; the last column: this model, eager, over `transformers`.",
+    )
     yield f"Attention kernels chosen: {', '.join(result['attention_kernels']) or 'none measured'}."
     for feature, shown in result["features"].items():
         told = "equal to eager by its tests" if shown["equal"] else "not shown equal to eager"
@@ -114,7 +124,14 @@ def _memory(result: Result) -> Iterable[str]:
         if row["measured"] is None:
             return [row["model"], row["precision"], str(row["micro_batch"]), planned, "too much", ""]
         ratio = f"{row['measured'] / row['planned']:.2f}"
-        return [row["model"], row["precision"], str(row["micro_batch"]), planned, f"{row['measured'] / 2**30:.2f}", ratio]
+        return [
+            row["model"],
+            row["precision"],
+            str(row["micro_batch"]),
+            planned,
+            f"{row['measured'] / 2**30:.2f}",
+            ratio,
+        ]
 
     head = ("model", "precision", "micro-batch", "planned, GiB", "measured, GiB", "measured / planned")
     return _table(head, map(cells, result["memory"]))

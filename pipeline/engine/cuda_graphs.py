@@ -92,7 +92,11 @@ class MicroStep:
     """
 
     def __init__(
-        self, forward: Callable[..., Any], parameters: Sequence[nn.Parameter], inputs: dict[str, Any], recorder: Recorder
+        self,
+        forward: Callable[..., Any],
+        parameters: Sequence[nn.Parameter],
+        inputs: dict[str, Any],
+        recorder: Recorder,
     ) -> None:
         self._forward = forward
         self._places = [(parameter, parameter.data_ptr()) for parameter in parameters]

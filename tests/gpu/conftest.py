@@ -1,0 +1,12 @@
+"""The device of a test: the processor, and the GPU with the marker `gpu`."""
+
+import pytest
+import torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each test runs on both; on the processor with small sizes."""
+    return torch.device(request.param)
