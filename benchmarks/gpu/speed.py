@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,6 +73,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
 
 
 def _variants(model: AlbertForPreTraining, place: Place) -> Iterator[tuple[str, Callable[[], System]]]:
+    """Each variant's name, and what makes it: only two systems have room on a GPU at a time."""
     backend = "aot_eager" if place.tiny else "inductor"
     options = {
         "this, compiled": ExecutionOptions(compile=True, compile_backend=backend),
@@ -81,7 +83,7 @@ def _variants(model: AlbertForPreTraining, place: Place) -> Iterator[tuple[str, 
         "this, one pair a row": ExecutionOptions(),
     }
     for name, execution in options.items():
-        yield name, lambda: variant(name, model, execution, packed=name != "this, one pair a row")
+        yield name, partial(variant, name, model, execution, packed=name != "this, one pair a row")
 
 
 def _free(place: Place) -> None:

@@ -25,6 +25,8 @@ WARM_UPS = 3
 MAX_GRAPHS = 16
 """Shapes of micro-batches that get graphs; further ones run without."""
 
+Forward = Callable[..., Any]
+"""A model's forward pass: tensors by name to a NamedTuple of tensors and None."""
 Work = Callable[[], Sequence[Tensor]]
 """Computes tensors."""
 
@@ -85,7 +87,7 @@ class MicroStep:
     """The forward and backward pass of a model for one set of shapes.
 
     Args:
-        forward: of the model; returns a NamedTuple of tensors and None. Only scalars () get a gradient.
+        forward: of the model. Only scalars () of its output get a gradient.
         parameters: of the model.
         inputs: a micro-batch, of which shapes and dtypes count.
         recorder: how the passes are repeated.
@@ -93,7 +95,7 @@ class MicroStep:
 
     def __init__(
         self,
-        forward: Callable[..., Any],
+        forward: Forward,
         parameters: Sequence[nn.Parameter],
         inputs: dict[str, Any],
         recorder: Recorder,
@@ -214,4 +216,4 @@ class GraphedForward:
 
 def install(model: nn.Module, recorder: Recorder | None = None) -> None:
     """Makes `model` train by graphs. A DeepSpeed engine of the model must already exist: it moves the parameters."""
-    model.forward = GraphedForward(model, recorder or CudaRecorder())  # type: ignore[method-assign]
+    model.forward = GraphedForward(model, recorder or CudaRecorder())

@@ -226,7 +226,7 @@ def parser() -> Parser:
             const="on",
             choices=("auto", "on", "off"),
             default="auto",
-            help=f"{what}; auto: if a page of `make gpu` shows that it is faster on this GPU, and equal (default: auto)",
+            help=f"{what}; auto: if a page of `make gpu` shows it faster on this GPU, and equal (default: auto)",
         )
     return p
 

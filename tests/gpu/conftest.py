@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
+MARKS = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")]
+"""Of a test on a GPU."""
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu])])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=MARKS)])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each test runs on both; on the processor with small sizes."""
     return torch.device(request.param)

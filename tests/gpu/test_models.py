@@ -47,7 +47,7 @@ def results(device: torch.device, dtype: torch.dtype, execution: ExecutionOption
         output = model(**batch(device, seed))
         loss = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
         (loss * 128).backward()
-        losses.append(float(loss))
+        losses.append(loss.item())
     return losses, torch.cat([one.grad.flatten().double() for one in model.parameters() if one.grad is not None])
 
 

@@ -1,4 +1,4 @@
-"""What the pages of `make gpu` show about a kind of GPU (docs/gpu.md). They are in benchmarks/results/ of a checkout."""
+"""What the pages of `make gpu` show about a kind of GPU (docs/gpu.md). They are in a checkout's benchmarks/results/."""
 
 import json
 from collections.abc import Callable
