@@ -77,11 +77,13 @@ class Job:
         flags: of `pipeline.pretrain`, without `--output`.
         output: of the run.
         ranks: how many.
+        device: "cpu" or "cuda".
     """
 
     flags: list[str]
     output: Path
     ranks: int
+    device: str = "cpu"
 
     @property
     def checkpoints(self) -> Path:
@@ -94,7 +96,7 @@ class Job:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         shared = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        shared |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+        shared |= {"DS_ACCELERATOR": self.device, "OMP_NUM_THREADS": "1"}
         processes = []
         with self.output.with_suffix(".log").open("ab") as log:
             for rank in range(self.ranks):

@@ -127,7 +127,7 @@ def _measure_all(
             difference = loss_difference(systems[0], systems[-1], draw(collators["full rows"], 0, 2, device))
             for text, collator in collators.items():
                 for micro_batch in args.micro_batch or (SWEEP if on_gpu else [2]):
-                    measured = _compare(systems, collator, micro_batch, args.rounds, device)
+                    measured = compare(systems, collator, micro_batch, args.rounds, device)
                     labels: dict[str, Any] = {
                         "model": name,
                         "precision": precision,
@@ -142,10 +142,10 @@ def _measure_all(
             del systems
 
 
-def _compare(
+def compare(
     systems: list[System], collator: Collator, micro_batch: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """One row of results for each system whose step fits into memory."""
+    """One row of results for each system whose step fits into memory. `speedup` is that over the last system."""
     torch.compiler.reset()  # each size has its own graph, as in a training run
     config, shape = systems[0].model.config, collator.shape
     examples = [draw(collator, number, micro_batch, device) for number in range(rounds + 1)]

@@ -120,7 +120,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
 
 
 def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> tuple[PretrainSettings, str]:
-    """The settings of the run, and a note if its attention kernel is replaced: one of a GPU on a processor."""
+    """The settings of the run, and a note if a processor has to replace what needs a GPU."""
     words = read_recorded(args.run)
     if not words:
         raise UserError(f"{args.run} was made by an older version, which did not record its command")
@@ -130,6 +130,9 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     given = pretrain_settings.parse(words)
     given.eval_data = []  # a replay does not evaluate, and the held-out rows may be gone
     hardware, note = detect_hardware(), ""
+    if hardware.name == "CPU" and given.cuda_graphs == "on":
+        given.cuda_graphs = "off"
+        note = "--cuda-graphs of the run needs a GPU, so figures may differ by rounding"
     if given.attention in GPU_KERNELS and hardware.name == "CPU":
         note = f"--attention {given.attention} of the run needs a GPU, so figures may differ by rounding"
         given.attention = "auto"
@@ -196,7 +199,7 @@ def run(prepared: Prepared) -> int:
     model = AlbertForPreTraining(settings.model, settings.execution)
     if prepared.tag is None:
         fill_initial(model, settings)
-    engine, _ = initialise(model, settings.engine)
+    engine, _ = initialise(model, settings.engine, settings.execution.cuda_graphs)
     state = TrainState()
     if prepared.tag is not None:
         state = check_as(save_load.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")

@@ -20,6 +20,7 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import whole_weights
 from pipeline.engine import config as engine_config
 from pipeline.engine.config import EngineConfig, Hardware
+from pipeline.engine.machine import gpu_pages
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import check_sizes, check_vocabulary_and_length, describe_corpora, parse_corpora
 from pipeline.pretraining.data_checks import check_held_out
@@ -224,7 +225,18 @@ def parser() -> Parser:
         default="auto",
         help="attention kernel; auto: the fastest for the device, kept by later starts (default: auto)",
     )
-    p.add_argument("--compile", action="store_true", help="compile the layer with torch.compile; faster on GPUs")
+    for flag, what in (
+        ("--compile", "compile the layer with torch.compile"),
+        ("--cuda-graphs", "replay each micro-step as CUDA graphs"),
+    ):
+        p.add_argument(
+            flag,
+            nargs="?",
+            const="on",
+            choices=("auto", "on", "off"),
+            default="auto",
+            help=f"{what}; auto: if a page of `make gpu` shows it faster on this GPU, and equal (default: auto)",
+        )
     return p
 
 
@@ -310,14 +322,31 @@ def _execution_options(
             f"--attention {args.attention} adds in no fixed order in its backward pass, which --deterministic excludes;"
             " leave one of the two out"
         )
-    if args.compile and engine.zero_stage == 3:
-        raise UserError(
-            "--compile does not work at ZeRO stage 3: its hooks cannot be part of a compiled graph; leave the flag "
-            'out, or set "zero_optimization": {"stage": 2}'
-        )
+    if engine.zero_stage == 3:
+        for flag, value in (("--compile", args.compile), ("--cuda-graphs", args.cuda_graphs)):
+            if value == "on":
+                raise UserError(
+                    f"{flag} does not work at ZeRO stage 3: its hooks cannot be part of a graph; leave the flag out, "
+                    'or set "zero_optimization": {"stage": 2}'
+                )
+    if args.cuda_graphs == "on" and hardware.name == "CPU":
+        raise UserError("--cuda-graphs needs a GPU; leave the flag out")
+    # Without the flag, what does not fit together with the others stays off.
+    fits = engine.zero_stage < 3 and args.attention != "sequences"
+    plain = fits and args.activation_checkpointing == "none"
     try:
-        execution = ExecutionOptions(args.activation_checkpointing, compile=args.compile, attention=args.attention)
+        execution = ExecutionOptions(
+            args.activation_checkpointing,
+            compile=_is_on(args.compile, "compile", fits, hardware),
+            cuda_graphs=_is_on(args.cuda_graphs, "cuda_graphs", plain, hardware),
+            attention=args.attention,
+        )
         execution.check(model)
     except ValueError as error:
         raise UserError(str(error)) from None
     return execution
+
+
+def _is_on(value: str, feature: str, fits: bool, hardware: Hardware) -> bool:
+    """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`."""
+    return value == "on" or (value == "auto" and fits and gpu_pages.is_shown_faster(feature, hardware.name))

@@ -185,7 +185,7 @@ def open_run(
         run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary)
     control.barrier()
     torch.manual_seed(settings.seed)
-    engine, description = initialise(make_model(), settings.engine)
+    engine, description = initialise(make_model(), settings.engine, settings.execution.cuda_graphs)
     saved = save_load.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
     rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)

@@ -114,7 +114,8 @@ def layout_of(settings: RunSettings) -> str:
     """How a step is divided, and what computes it."""
     config, execution = settings.engine, settings.execution
     division = f"{config.world_size} x {config.accumulation_steps} x {config.micro_batch_size} rows"
-    kernels = f"attention {execution.attention}{', compiled' if execution.compile else ''}"
+    features = (", compiled" if execution.compile else "") + (", CUDA graphs" if execution.cuda_graphs else "")
+    kernels = f"attention {execution.attention}{features}"
     return f"{division}, ZeRO stage {config.zero_stage}, {config.precision}, {config.device}, {kernels}"
 
 

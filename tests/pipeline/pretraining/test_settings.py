@@ -111,16 +111,37 @@ def test_a_run_stays_deterministic_or_not(words, lacks):
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_compiling_is_refused_at_stage_3_only(words, tmp_path, stage):
+@pytest.mark.parametrize("flag", ["--compile", "--cuda-graphs"])
+def test_graphs_are_refused_at_stage_3_only(words, tmp_path, stage, flag):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
-    words |= {"--compile": None}
+    words |= {flag: None}
     if stage < 3:
-        assert resolve(words).execution.compile
+        execution = resolve(words, hardware=GPU).execution
+        assert (execution.compile, execution.cuda_graphs) == (flag == "--compile", flag == "--cuda-graphs")
     else:
-        with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*leave the flag out"):
-            resolve(words)
+        with pytest.raises(UserError, match=f"{flag} does not work at ZeRO stage 3.*leave the flag out"):
+            resolve(words, hardware=GPU)
         assert not (tmp_path / "run").exists()
+
+
+def test_what_cuda_graphs_cannot_hold_is_refused(words):
+    with pytest.raises(UserError, match="--cuda-graphs needs a GPU"):
+        resolve(words | {"--cuda-graphs": None}, hardware=Hardware("CPU", fp16=False, bf16=True))
+    with pytest.raises(UserError, match="random state, which a CUDA graph cannot"):
+        resolve(words | {"--cuda-graphs": None, "--activation-checkpointing": "ffn"}, hardware=GPU)
+
+
+def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.engine.machine.gpu_pages.is_shown_faster", lambda feature, name: name == GPU.name)
+    both = ExecutionOptions(compile=True, cuda_graphs=True)
+    assert resolve(words, hardware=GPU).execution == both
+    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
+    assert resolve(words | {"--compile": "off", "--cuda-graphs": "off"}, hardware=GPU).execution == ExecutionOptions()
+    again = resolve(words | {"--activation-checkpointing": "ffn"}, hardware=GPU).execution
+    assert again == ExecutionOptions("ffn", compile=True)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
+    assert resolve(words, hardware=GPU).execution == ExecutionOptions()
 
 
 def test_model_fields_are_typed_by_name(words):
