@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.kills import BY_THE_CLOCK
+from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.files import read_state
