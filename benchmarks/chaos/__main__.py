@@ -114,12 +114,11 @@ def mount_disk(places: Places, state: State) -> int:
 def disturb(places: Places, state: State, args: Any) -> None:
     """Makes the faults that have not been made yet, and lets the run finish."""
     faults = plan(args.faults, args.seed, args.kinds)
-    spikes = sum(fault.kind == "a spike of the loss" for fault in faults)
     for left in state.content["processes"]:
         if is_alive(left):
             os.kill(int(left[0]), signal.SIGKILL)
-    words = command(places, places.run, steps_of(args.faults), max(1, spikes))
-    training = Training(places, words, set(state.content["away"]))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    training = Training(places, command(places, places.run, steps_of(args.faults)), set(state.content["away"]))
     try:
         for name in HOSTS:
             flip_of(places.requests, name).unlink(missing_ok=True)
@@ -162,7 +161,7 @@ def steps_of(faults: int) -> int:
 def train_undisturbed(places: Places, faults: int) -> None:
     """Makes the other run, on one rank. Its record lists the rollbacks of the first one from the beginning."""
     record, run = places.run / rollback.ROLLBACKS, places.undisturbed
-    words = [sys.executable, "-m", *command(places, run, steps_of(faults), max(1, len(rollback.read(places.run))))]
+    words = [sys.executable, "-m", *command(places, run, steps_of(faults))]
     variables = environment() | {"GLOO_SOCKET_IFNAME": "lo"}
     log = (places.logs / "undisturbed.log").open("ab")
     if record.exists() and not (run / rollback.ROLLBACKS).exists():

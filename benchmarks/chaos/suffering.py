@@ -122,7 +122,7 @@ def _trains(training: Training, step: int) -> bool:
 def _wait(training: Training, what: str, holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not holds():
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or (training.places.run / "done").exists():
             said = "\n".join(f"{name}: {line}" for name, line in training.said()[-60:])
             raise NotSurvived(f"never: {what}\n{said}")
         time.sleep(0.05)

@@ -122,12 +122,11 @@ def _write_books(folder: Path, seed: int) -> None:
         (folder / f"book{number:02d}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
 
 
-def flags(places: Places, output: Path, steps: int, rate: float | None = None, rollbacks: int = 0) -> list[str]:
+def flags(places: Places, output: Path, steps: int, rate: float | None = None) -> list[str]:
     """The command line of a run, without its model. Writes the DeepSpeed JSON.
 
     Args:
         rate: the learning rate; None for that of `CONFIG`.
-        rollbacks: how many are allowed.
     """
     config = dict(CONFIG)
     if rate is not None:
@@ -137,13 +136,13 @@ def flags(places: Places, output: Path, steps: int, rate: float | None = None, r
     words = ["--data", places.shards, "--deepspeed_config", file, "--output", output, "--precision", "fp32"]
     words += ["--steps", steps, "--log-interval", 1 if rate is None else 100, "--save-interval", SAVE_INTERVAL]
     words += ["--hang-timeout", HANG_SECONDS, "--host-timeout", HOST_SECONDS]
-    words += ["--on-divergence", "rollback", "--max-rollbacks", rollbacks] if rollbacks else []
+    words += ["--on-divergence", "rollback", "--max-rollbacks", 1000]
     return [str(word) for word in words]
 
 
-def command(places: Places, output: Path, steps: int, rollbacks: int) -> list[str]:
+def command(places: Places, output: Path, steps: int) -> list[str]:
     """The words after `-m` of a rank: the run goes on from the model of the first steps."""
-    words = flags(places, output, steps, rollbacks=rollbacks)
+    words = flags(places, output, steps)
     return [RANK, str(places.requests), "--init", str(places.root / "first" / "export"), *words]
 
 
