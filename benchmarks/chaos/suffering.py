@@ -1,6 +1,7 @@
 """Makes one fault after another, and measures what each of them costs."""
 
 import random
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -17,6 +18,10 @@ SETTLED = 5
 """Steps that the ranks make before a fault. The hang watch gives the first two of a start more time."""
 PATIENCE = 300.0
 """Seconds after which a fault counts as one that the run does not survive."""
+
+
+_TORCH = re.compile(r"^[A-Z]\d{4} .*?\] (\[default\] )?")
+"""How torch begins a line of its log."""
 
 
 class NotSurvived(RuntimeError):
@@ -93,7 +98,7 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
         fault.kind,
         fault.host,
         before[-1].step,
-        found[0].strip(),
+        _TORCH.sub("", found[0].strip()),
         round(noticed - began, 2),
         len(made) - new_steps,
         round(max(0.0, after[-1].time - began - new_steps * usual), 2),

@@ -11,12 +11,13 @@ from benchmarks.chaos.faults import KINDS, plan
 from benchmarks.chaos.training import HOSTS
 from benchmarks.shared.namespaces import what_is_missing
 
-PAGE = Path(chaos.__file__).parents[1] / "results" / "chaos"
+RESULTS = sorted((Path(chaos.__file__).parents[1] / "results").glob("chaos*.json"))
 
 
-def test_the_page_of_a_hundred_faults_is_that_of_its_figures() -> None:
-    result = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
-    assert PAGE.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(result) + "\n"
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(result) + "\n"
     assert len(result["costs"]) >= 100
     assert {cost["kind"] for cost in result["costs"]} == set(KINDS)
     assert result["end"]["differences"] == []
