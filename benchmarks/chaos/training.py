@@ -273,7 +273,8 @@ class Training:
 
     def processes(self) -> list[int]:
         """The processes that end the hosts and the switch when they are killed."""
-        return [self._switch.inside.outer.pid, *(host.inside.outer.pid for host in self._switch.hosts.values())]
+        started = [self._switch.inside.outer, *(host.inside.outer for host in self._switch.hosts.values())]
+        return [process.pid for process in started if process.poll() is None]
 
 
 @dataclass(frozen=True)
