@@ -199,12 +199,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             return status
         state = State(places, {"faults": args.faults, "seed": args.seed, "kinds": args.kinds})
         try:
-            disturb(places, state, args)
+            if len(state.content["costs"]) < args.faults or not (places.run / "done").exists():
+                disturb(places, state, args)
         except NotSurvived as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
         train_undisturbed(places, args.faults)
         result = result_of(places, state)
+        shutil.copytree(places.run, places.root / "run", dirs_exist_ok=True)
         report.write(places.root / "chaos", result, page.markdown(result))
         print(page.markdown(result))
         return 1 if result["end"]["differences"] else 0
