@@ -3,6 +3,7 @@
 import random
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,12 +99,18 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
         fault.kind,
         fault.host,
         before[-1].step,
-        _TORCH.sub("", found[0].strip()),
+        _shown(training, found[0]),
         round(noticed - began, 2),
         len(made) - new_steps,
         round(max(0.0, after[-1].time - began - new_steps * usual), 2),
         kind.told,
     )
+
+
+def _shown(training: Training, line: str) -> str:
+    """A line without torch's beginning, and without the places of this machine."""
+    bare = _TORCH.sub("", line.strip())
+    return bare.replace(str(training.places.root), "DIR").replace(sys.executable, "python")
 
 
 def _saved(training: Training) -> str:
