@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.distributed.exits import run_and_exit
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.workers.forked import Forked
-from tests.pipeline.workers.processes import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +101,7 @@ def be_a_rank(case, output):
 @pytest.fixture
 def end(tmp_path):
     def start_and_end(case, ranks):
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(ranks)}
         processes = [
             Forked(
                 tmp_path / str(rank), be_a_rank, case, tmp_path,
