@@ -175,6 +175,36 @@ def train_undisturbed(places: Places, faults: int) -> None:
         raise UserError(f"the undisturbed run has failed; see {log.name}")
 
 
+def go_inside(places: Places, state: State, words: Sequence[str]) -> int:
+    """Runs this command line where the run's disk is mounted, and returns the exit status."""
+    if (places.root / "chaos.json").exists():
+        raise UserError(f"{places.root} is finished: {places.root / 'chaos.md'} is its page")
+    make_data(places)
+    holder = mount_disk(places, state)
+    inside = ["nsenter", f"--target={holder}", "--mount", f"--wd={REPOSITORY}"]
+    here = [sys.executable, "-m", "benchmarks.chaos", *words]
+    status = subprocess.run([*inside, *here], check=False).returncode
+    if (places.root / "chaos.json").exists():
+        os.kill(holder, signal.SIGKILL)
+    return status
+
+
+def work_inside(places: Places, state: State, args: Any) -> int:
+    """Makes what has not been made yet, writes the page, and returns the exit status."""
+    if len(state.content["costs"]) < args.faults or not (places.run / "done").exists():
+        try:
+            disturb(places, state, args)
+        except NotSurvived as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+    train_undisturbed(places, args.faults)
+    result = result_of(places, state)
+    shutil.copytree(places.run, places.root / "run", dirs_exist_ok=True)
+    report.write(places.root / "chaos", result, page.markdown(result))
+    print(page.markdown(result))
+    return 1 if result["end"]["differences"] else 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
 
@@ -184,32 +214,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if reason := what_is_missing():
             raise UserError(f"three hosts cannot be made here: {reason}")
         places = Places(args.out.resolve())
-        if not os.path.ismount(places.disk):
-            places.root.mkdir(parents=True, exist_ok=True)
-            state = State(places, {"faults": args.faults, "seed": args.seed, "kinds": args.kinds})
-            make_data(places)
-            if (places.root / "chaos.json").exists():
-                raise UserError(f"{places.root} is finished: {places.root / 'chaos.md'} is its page")
-            holder = mount_disk(places, state)
-            inside = ["nsenter", f"--target={holder}", "--mount", f"--wd={REPOSITORY}"]
-            here = [sys.executable, "-m", "benchmarks.chaos", *words]
-            status = subprocess.run([*inside, *here], check=False).returncode
-            if (places.root / "chaos.json").exists():
-                os.kill(holder, signal.SIGKILL)
-            return status
+        places.root.mkdir(parents=True, exist_ok=True)
         state = State(places, {"faults": args.faults, "seed": args.seed, "kinds": args.kinds})
-        try:
-            if len(state.content["costs"]) < args.faults or not (places.run / "done").exists():
-                disturb(places, state, args)
-        except NotSurvived as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 1
-        train_undisturbed(places, args.faults)
-        result = result_of(places, state)
-        shutil.copytree(places.run, places.root / "run", dirs_exist_ok=True)
-        report.write(places.root / "chaos", result, page.markdown(result))
-        print(page.markdown(result))
-        return 1 if result["end"]["differences"] else 0
+        if os.path.ismount(places.disk):
+            return work_inside(places, state, args)
+        return go_inside(places, state, words)
 
     return in_one_line(work)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.chaos.rank import STEPS
-from benchmarks.shared.namespaces import REPOSITORY, SEARCHED, Host, Switch
+from benchmarks.shared.namespaces import REPOSITORY, SEARCHED, Host, Switch, descendants
 from common.errors import UserError
 
 HOSTS = ("first", "second", "third")
@@ -178,6 +178,7 @@ class Training:
     away: set[str] = field(default_factory=set)
     _switch: Switch = field(init=False)
     _marks: dict[str, int] = field(default_factory=dict)
+    _supervisors: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.places.logs.mkdir(exist_ok=True)
@@ -220,7 +221,7 @@ class Training:
             *["--local-addr", host.address, "-m", *self.words],
         ]
         script = 'log=$1; left=$2; shift 2; until "$@" >>"$log" 2>&1 || [ -e "$left" ]; do sleep 1; done'
-        subprocess.Popen(
+        self._supervisors[name] = subprocess.Popen(
             host.inside.enter("sh", "-c", script, "sh", self.log(name), self.left(name), *torchrun),
             env=environment(),
             stdin=subprocess.DEVNULL,
@@ -241,7 +242,10 @@ class Training:
 
     def _processes(self, name: str, word: str) -> list[psutil.Process]:
         """The Python processes of a host that have `word` in their command line; its supervisor has it as well."""
-        return [one for one in self.host(name).processes(word) if one.cmdline()[0] == sys.executable]
+        if name not in self._supervisors:
+            return []
+        found = descendants(psutil.Process(self._supervisors[name].pid), word)
+        return [one for one in found if one.cmdline()[0] == sys.executable]
 
     def unplug(self, name: str) -> None:
         """Cuts a host's link."""
@@ -252,7 +256,7 @@ class Training:
         if name not in self._switch.hosts or self.host(name).inside.outer.poll() is not None:
             self.start_host(name)
         self._switch.plug_in(self.host(name))
-        if not self.host(name).processes(AGENT):
+        if not self._processes(name, AGENT):
             self.start_agent(name)
 
     def mark(self) -> None:

@@ -86,14 +86,18 @@ class Host:
     inside: Namespaces
 
     def processes(self, word: str) -> list[psutil.Process]:
-        """Those of its processes that have `word` among the words of their command line."""
-        namespace = os.readlink(f"/proc/{self.inside.first.pid}/ns/pid")
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.NoSuchProcess, OSError):
-                if os.readlink(f"/proc/{process.pid}/ns/pid") == namespace and word in process.cmdline():
-                    found.append(process)
-        return found
+        """The descendants of its first process that have `word` among the words of their command line."""
+        return descendants(self.inside.first, word)
+
+
+def descendants(process: psutil.Process, word: str) -> list[psutil.Process]:
+    """The descendants of a process that have `word` among the words of their command line."""
+    found = []
+    for one in process.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if word in one.cmdline():
+                found.append(one)
+    return found
 
 
 class Switch:
