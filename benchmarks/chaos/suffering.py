@@ -93,7 +93,7 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
 
     _wait(training, f"the run after {fault.kind} on {fault.host}", is_over)
     after = steps_made(places)
-    made = [one for one in after if one.time > began]
+    made = [one for one in after if one.time > before[-1].time]
     new_steps = after[-1].step - before[-1].step
     return Cost(
         fault.kind,
