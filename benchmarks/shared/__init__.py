@@ -2,6 +2,8 @@
 
 measure      seconds, bytes, and the speed of a matrix product
 report       the description of the machine, and results as JSON and Markdown
+namespaces   hosts made of network namespaces
+outcome      what two runs that should be equal have in the end
 examples     the same examples for both systems of train_step
 systems      the two systems of train_step
 time_shares  time of a step by kind of work

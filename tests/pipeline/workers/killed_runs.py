@@ -1,12 +1,8 @@
-"""Kills a run many times at random moments, and compares its end with that of an undisturbed run.
+"""Kills a run many times at random moments.
 
-    python -m benchmarks.kills --data shards/train --eval-data shards/held_out [--kills 50] [--ranks 2]
-
-After each kill the same command is started again. The kills are drawn from --seed: SIGKILL for all ranks at any moment
-(also during the start), for one rank, and while a checkpoint is written; SIGTERM and SIGUSR1 for all ranks, and SIGTERM
-for one. SIGTERM and SIGUSR1 must end every rank with status 75. After each kill every visible checkpoint must be
-complete. In the end the weights, both moments, and all metrics that do not depend on time must equal those of the
-undisturbed run bit for bit. Prints what happened. The exit status is 1 if anything differs.
+After each kill the same command is started again. SIGKILL for all ranks comes at any moment (also during the start),
+for one rank, and while a checkpoint is written; SIGTERM and SIGUSR1 come for all ranks, and SIGTERM for one. SIGTERM
+and SIGUSR1 must end every rank with status 75. After each kill every visible checkpoint must be complete.
 """
 
 import json
@@ -16,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,36 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from common.command_line import Parser
-from common.errors import UserError
-from pipeline.checkpoint.files import CheckpointReader
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest, tags
 from pipeline.distributed.exits import EXIT_STOPPED
-from pipeline.engine.protocol import KINDS
 
-BY_THE_CLOCK = frozenset(
-    {
-        "seconds",
-        "tokens_per_second",
-        "rows_per_second",
-        "tokens_per_second_per_gpu",
-        "rows_per_second_per_gpu",
-        "tflops_per_gpu",
-        "data_wait_share",
-        "last_rank",
-        "last_rank_share",
-        "last_rank_seconds",
-        "last_rank_cost",
-        "peak_memory_gb",
-    }
-)
-"""Keys of `metrics.jsonl` that depend on time, or on when a process was started."""
-
-STEPS_A_KILL = 60
 SAVE_INTERVAL = 5
 CONFIG = {
     "train_batch_size": 16,
@@ -118,31 +87,6 @@ class Job:
             raise RuntimeError(f"{self.output} ended with {statuses}: {said}")
 
 
-def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    """What is compared of a run: its records without keys of `BY_THE_CLOCK`, and its newest checkpoint's tensors."""
-    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    records = [{k: v for k, v in line.items() if k not in BY_THE_CLOCK} for line in lines if line["split"] != "save"]
-    newest = find_latest(run / "checkpoints", content=True)
-    assert newest is not None, f"{run} has no checkpoint"
-    manifest = check(newest)
-    tensors = {}
-    with CheckpointReader(newest, manifest) as reader:
-        for name, stored in manifest.tensors.items():
-            for kind in KINDS:
-                elements = torch.Size(stored.shape).numel()
-                parts = sorted(reader.read(name, kind, 0, elements), key=lambda part: part[0])
-                tensors[f"{kind}/{name}"] = torch.cat([part for _, part in parts])
-    return records, tensors
-
-
-def differences(found: Path, wanted: Path) -> list[str]:
-    """The names of what differs, bit for bit, between two finished runs; empty if nothing does."""
-    (records, tensors), (wanted_records, wanted_tensors) = outcome(found), outcome(wanted)
-    told = [] if records == wanted_records else ["metrics"]
-    told += sorted(set(tensors) ^ set(wanted_tensors))
-    return told + [name for name in tensors if not torch.equal(tensors[name], wanted_tensors.get(name, torch.empty(0)))]
-
-
 def kill_once(job: Job, chance: random.Random) -> str:
     """Starts the job, kills it in a random way, and returns that way.
 
@@ -199,40 +143,3 @@ def flags(data: Path, eval_data: Path, precision: str, steps: int, folder: Path)
     config.write_text(json.dumps(CONFIG), encoding="utf-8")
     where = ["--data", str(data), "--eval-data", str(eval_data), "--deepspeed_config", str(config)]
     return [*FLAGS, *where, "--precision", precision, "--steps", str(steps)]
-
-
-def parser() -> Parser:
-    """The command line."""
-    p = Parser(prog="python -m benchmarks.kills", description=__doc__.splitlines()[0])
-    p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards to train on")
-    p.add_argument("--eval-data", required=True, type=Path, metavar="DIR", help="shards of held-out documents")
-    p.add_argument("--kills", type=int, default=50, metavar="N", help="(50)")
-    p.add_argument("--ranks", type=int, default=2, metavar="N", help="(2)")
-    p.add_argument("--precision", choices=("fp32", "bf16"), default="bf16", help="(bf16)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="of the random moments (0)")
-    return p
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        words = flags(args.data, args.eval_data, args.precision, STEPS_A_KILL * args.kills, folder)
-        undisturbed = Job(words, folder / "undisturbed", args.ranks)
-        undisturbed.finish()
-        killed = Job(words, folder / "killed", args.ranks)
-        counts = survive(killed, args.kills, args.seed)
-        differ = differences(killed.output, undisturbed.output)
-    ways = ", ".join(f"{count} x {how}" for how, count in sorted(counts.items()))
-    print(f"{args.ranks} ranks, {args.precision}: {counts.total()} kills ({ways})")
-    print(f"differs in: {', '.join(differ)}" if differ else "metrics, weights and moments are the same bit for bit")
-    return 1 if differ else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
