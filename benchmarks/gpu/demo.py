@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.place import Place
-from benchmarks.kills import Job
+from benchmarks.shared.job import Job
 
 STEPS = 3000
 """Steps of `make demo`: about two minutes on a GPU."""

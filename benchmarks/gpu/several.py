@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from benchmarks.gpu.place import Place
-from benchmarks.kills import Job
+from benchmarks.shared.job import Job
 
 MEGABYTES = (1, 16, 128, 512)
 REPEATS = 10

@@ -3,6 +3,7 @@
 measure      seconds, bytes, and the speed of a matrix product
 report       the description of the machine, and results as JSON and Markdown
 namespaces   hosts made of network namespaces
+job          a pre-training run whose ranks are started again and again
 outcome      what two runs that should be equal have in the end
 examples     the same examples for both systems of train_step
 systems      the two systems of train_step

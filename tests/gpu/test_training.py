@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import kills
-from benchmarks.kills import Job
+from benchmarks.shared.job import Job
+from benchmarks.shared.outcome import differences, outcome
 from pipeline.checkpoint.retention import find_latest
 from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.workers import killed_runs
 
 pytestmark = pytest.mark.slow
 STEPS = 12
@@ -19,8 +20,8 @@ STEPS = 12
 
 def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precision: str, **more: object) -> Job:  # noqa: F811
     folder.mkdir()
-    words = kills.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
-    (folder / "config.json").write_text(json.dumps(kills.CONFIG | more))
+    words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
+    (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
     return Job([*words, "--attention", "masked"], folder / "run", 1, device.type)
 
 
@@ -35,7 +36,7 @@ def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
     fp16 = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1, "loss_scale_window": 1000}
     losses = {}
     for stage in (0, 1, 2, 3) if device.type == "cuda" else (0, 1):
-        zero = kills.CONFIG["zero_optimization"] | {"stage": stage}
+        zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
         job = make_job(device, corpus, tmp_path / str(stage), "fp16", fp16=fp16, zero_optimization=zero)
         if stage == 0:  # DeepSpeed's is wrong there
             with pytest.raises(RuntimeError, match="fp16 at ZeRO stage 0 divides gradients"):
@@ -60,15 +61,15 @@ def test_a_killed_run_goes_on_from_its_checkpoint(
     undisturbed.finish()
     killed = make_job(device, corpus, tmp_path / "killed", precision)
     processes = killed.start()
-    kills.wait_until(lambda: find_latest(killed.checkpoints) is not None, processes)
+    killed_runs.wait_until(lambda: find_latest(killed.checkpoints) is not None, processes)
     for process in processes:
         process.send_signal(signal.SIGKILL)
         process.wait()
     killed.finish()
     if device.type == "cpu":
-        assert kills.differences(killed.output, undisturbed.output) == []
+        assert differences(killed.output, undisturbed.output) == []
     assert [r["step"] for r in training(killed)] == [r["step"] for r in training(undisturbed)]
     assert [r["loss"] for r in training(killed)] == pytest.approx([r["loss"] for r in training(undisturbed)], rel=1e-3)
-    weights, wanted = (kills.outcome(job.output)[1] for job in (killed, undisturbed))
+    weights, wanted = (outcome(job.output)[1] for job in (killed, undisturbed))
     for name, one in weights.items():
         assert float((one - wanted[name]).norm()) <= 0.01 * float(wanted[name].norm()) + 1e-6, name

@@ -6,19 +6,16 @@ and SIGUSR1 must end every rank with status 75. After each kill every visible ch
 """
 
 import json
-import os
 import random
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared.job import Job
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest, tags
 from pipeline.distributed.exits import EXIT_STOPPED
@@ -36,55 +33,6 @@ FLAGS = [
     *["--save-interval", str(SAVE_INTERVAL), "--model-args", "num_hidden_layers=2", "hidden_size=32"],
     *["num_attention_heads=4", "intermediate_size=64", "embedding_size=16", "hidden_dropout_prob=0.1"],
 ]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run that can be started again and again.
-
-    Attributes:
-        flags: of `pipeline.pretrain`, without `--output`.
-        output: of the run.
-        ranks: how many.
-        device: "cpu" or "cuda".
-    """
-
-    flags: list[str]
-    output: Path
-    ranks: int
-    device: str = "cpu"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The directory of its checkpoints."""
-        return self.output / "checkpoints"
-
-    def start(self) -> list[subprocess.Popen[bytes]]:
-        """Starts the ranks as a launcher does. Their output goes into a file beside the run."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        shared = {"WORLD_SIZE": str(self.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-        shared |= {"DS_ACCELERATOR": self.device, "OMP_NUM_THREADS": "1"}
-        processes = []
-        with self.output.with_suffix(".log").open("ab") as log:
-            for rank in range(self.ranks):
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", "pipeline.pretrain", *self.flags, "--output", str(self.output)],
-                        env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                        stdout=log,
-                        stderr=log,
-                    )
-                )
-        return processes
-
-    def finish(self) -> None:
-        """Runs to the end. Raises RuntimeError with the ranks' last output if one of them fails."""
-        statuses = [process.wait() for process in self.start()]
-        if any(statuses) or not (self.output / "done").exists():
-            said = self.output.with_suffix(".log").read_text(encoding="utf-8")[-2000:]
-            raise RuntimeError(f"{self.output} ended with {statuses}: {said}")
 
 
 def kill_once(job: Job, chance: random.Random) -> str:
