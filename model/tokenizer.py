@@ -13,6 +13,8 @@ added, such as seven-segment digits.
 """
 
 import base64
+import functools
+import itertools
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -150,7 +152,7 @@ def _specification(vocabulary: sentencepiece.SentencePieceProcessor) -> sentence
 def _normalizers(vocabulary: sentencepiece.SentencePieceProcessor) -> list[dict[str, Any]]:
     """The normalisation of the training text, then that of the vocabulary (none if it was trained with "identity")."""
     collapse_spaces = _replace_regex(f"{_character_class(str.isspace)}+", " ")
-    accents = _character_class(lambda character: unicodedata.combining(character) != 0)
+    accents = _character_class(unicodedata.combining)
     specification = _specification(vocabulary)
     kind = Normalization.of_name(specification.name)
     steps: list[dict[str, Any]] = [
@@ -182,12 +184,12 @@ def _replace_regex(pattern: str, by: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {"Regex": pattern}, "content": by}
 
 
-def _character_class(belongs: Callable[[str], bool]) -> str:
-    """Returns a regular expression for the characters that `belongs` accepts."""
+@functools.cache
+def _character_class(belongs: Callable[[str], object]) -> str:
+    """Returns a regular expression for the characters of which `belongs` is true."""
+    every = range(sys.maxunicode + 1)
     ranges: list[list[int]] = []
-    for code in range(sys.maxunicode + 1):
-        if not belongs(chr(code)):
-            continue
+    for code in itertools.compress(every, map(belongs, map(chr, every))):
         if ranges and ranges[-1][1] == code - 1:
             ranges[-1][1] = code
         else:

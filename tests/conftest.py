@@ -2,6 +2,7 @@
 
 import argparse
 import fcntl
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,15 @@ else:
 # The same examples in every run, so that a failure is of the code that changed.
 settings.register_profile("project", derandomize=True, deadline=None)
 settings.load_profile("project")
+
+
+gc.disable()  # while the tests are imported, which makes millions of objects that stay
+
+
+def pytest_collection_finish() -> None:
+    """Lets the garbage collector run from here on, and never look at what has been imported."""
+    gc.enable()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

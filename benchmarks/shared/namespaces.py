@@ -151,7 +151,7 @@ def run(*command: object) -> None:
         raise RuntimeError(f"{command}: {result.stdout}{result.stderr}")
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
     """Waits until `holds` is true. Raises RuntimeError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -186,14 +186,18 @@ def write_shard(
         pairs_per_row: int64[R].
     """
 
+    def array(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+        # `pa.array` would import pandas, which takes longer than a small job.
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
     def offsets(lengths: NDArray[np.int64]) -> pa.Array:
-        return pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64()).cast(pa.int32())
 
     token_offsets, pair_offsets = offsets(tokens_per_row), offsets(pairs_per_row)
     columns = [
-        pa.ListArray.from_arrays(token_offsets, pa.array(tokens, pa.uint16())),
-        *(pa.ListArray.from_arrays(pair_offsets, pa.array(part.astype(np.uint16))) for part in parts),
-        pa.ListArray.from_arrays(pair_offsets, pa.array(documents.astype(np.uint32))),
+        pa.ListArray.from_arrays(token_offsets, array(tokens.astype(np.uint16, copy=False), pa.uint16())),
+        *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
+        pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
     ]
     with replacing(path) as temporary:
         with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
@@ -256,6 +260,11 @@ def read_manifest(directory: Path) -> ShardManifest:
     return manifest
 
 
+def _view(array: pa.Array) -> NDArray[Any]:
+    """The numbers of an array without nulls, not copied. `array.to_numpy()` would import pandas, which takes long."""
+    return np.from_dlpack(array)
+
+
 class ShardColumns(NamedTuple):
     """One mapped shard: offsets and values of the list columns, as views of the file."""
 
@@ -291,7 +300,7 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
     tokens, *parts, documents = batch.columns
     if batch.num_rows != rows:
         raise UserError(f"{path} has {batch.num_rows} rows instead of {rows}; {remedy}")
-    offsets = [column.offsets.to_numpy() for column in batch.columns]
+    offsets = [_view(column.offsets) for column in batch.columns]
     if any(not np.array_equal(of_part, offsets[-1]) for of_part in offsets[1:-1]):
         raise UserError(f"{path} has columns of different lengths; {remedy}")
     for column, own in zip(batch.columns, offsets):
@@ -300,10 +309,10 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
             raise UserError(f"{path} has offsets that lead out of the file; {remedy}")
     return ShardColumns(
         offsets[0],
-        tokens.values.to_numpy(),
+        _view(tokens.values),
         offsets[-1],
-        tuple(part.values.to_numpy() for part in parts),
-        documents.values.to_numpy(),
+        tuple(_view(part.values) for part in parts),
+        _view(documents.values),
     )
 
 

@@ -53,6 +53,13 @@ def _join(sentences: list[str]) -> str:
     return f" {_END} ".join([*sentences, ""]).rstrip(" ")
 
 
+def _text(text: str) -> pa.Array:
+    """An array of one text. `pa.array` would import pandas, which takes longer than a small job."""
+    content = text.encode()
+    ends = np.array([0, len(content)], np.int32)
+    return pa.StringArray.from_buffers(1, pa.py_buffer(ends), pa.py_buffer(content))
+
+
 class _Numbers(dict[str, int]):
     """Numbers words in the order of their first look-up, and lists the new ones in `new`."""
 
@@ -96,11 +103,11 @@ class Encoder:
         if joined.count(_END) > len(sentences):
             joined = _join([sentence.replace(_END, " ") for sentence in sentences])
         # Arrow splits at the same characters as str.split(), without a Python object for each word.
-        split = pc.utf8_split_whitespace(pa.array([joined])).values.dictionary_encode()
+        split = pc.utf8_split_whitespace(_text(joined)).values.dictionary_encode()
         different = split.dictionary.to_pylist()
         numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
         self._learn()
-        words = split.indices.to_numpy()  # (W,) each word as the index of one of the D different ones
+        words = np.from_dlpack(split.indices)  # (W,) each word as the index of one of the D different ones
         lengths = self._lengths[numbers][words]  # (W,)
         ends = np.cumsum(lengths)  # (W,) end of each word's tokens in the result
         # Token t of the result is token t - (start of its word's tokens in the result) of its word.

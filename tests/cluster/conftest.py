@@ -1,12 +1,13 @@
 """A cluster of two hosts, and the run that others are compared with, for all tests of this folder."""
 
 import json
+import sys
 
 import pytest
 
 from tests.cluster.hosts import Cluster, what_is_missing
-from tests.pipeline.conftest import corpus, run  # noqa: F401
-from tests.pipeline.test_pretrain import CONFIG, command
+from tests.pipeline.conftest import corpus, made_once, run  # noqa: F401
+from tests.pipeline.test_pretrain import CONFIG, command, of_module
 
 STEPS = 60
 
@@ -36,6 +37,9 @@ def config(tmp_path_factory):
 @pytest.fixture(scope="session")
 def alone(corpus, config, tmp_path_factory):  # noqa: F811
     """The run of one process, in fp32."""
-    output = tmp_path_factory.mktemp("run") / "alone"
-    run(*command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1))
-    return output
+
+    def make(output):
+        words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
+        run(sys.executable, "-m", *of_module(words))
+
+    return made_once(tmp_path_factory, "alone", make)

@@ -24,7 +24,7 @@ def check(cluster, hosts, data, output, *more, keepalive=KEEPALIVE):
     words = [sys.executable, "-m", "pipeline.preflight", "--hostfile", hostfile, "--data", data, "--output", output]
     words += more
     process = cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=keepalive)
-    said, _ = process.communicate(timeout=120)
+    said, _ = process.communicate(timeout=300)
     return process.returncode, said.splitlines()
 
 

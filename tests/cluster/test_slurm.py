@@ -34,7 +34,7 @@ def submit(slurm, corpus, tmp_path, steps, *more):
     config.write_text(json.dumps(CONFIG))
     words = [
         "bash", SCRIPT, tmp_path / "run", "--model", "albert-tiny", "--model-args", *SMALL, "--data", corpus.train,
-        "--deepspeed_config", config, "--steps", steps, "--save-interval", "5", *more,
+        "--deepspeed_config", config, "--steps", steps, "--save-interval", "10", *more,
     ]  # fmt: skip
     return subprocess.Popen(
         [str(word) for word in words], cwd=REPOSITORY, env=slurm, text=True,
@@ -47,7 +47,7 @@ def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, cor
     process = submit(slurm, corpus, tmp_path, steps)
     await_step(process, tmp_path / "run", 10)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
-    said, _ = process.communicate(timeout=100)
+    said, _ = process.communicate(timeout=300)
     assert "stopped by SIGUSR1 and saved" in said
     assert "ended with 75: back into the queue" in said
     assert requeued.read_text() == f"{slurm['SLURM_JOB_ID']}\n"
@@ -63,7 +63,7 @@ def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, cor
 
 def test_a_mistake_is_not_tried_again(slurm, corpus, tmp_path):
     process = submit(slurm, corpus, tmp_path, 10, "--stepps", "3")
-    said, _ = process.communicate(timeout=100)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 2, said
     assert "unknown argument --stepps" in said
     assert not Path(slurm["FOLDER"], "requeued").exists()

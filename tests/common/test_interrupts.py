@@ -35,7 +35,7 @@ def interrupted_at(line_part: str, module: str) -> tuple[int, str]:
         assert part, f"{line_part!r} was never printed"
         seen += part
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=120)
+    _, rest = process.communicate(timeout=300)
     return process.returncode, (seen + rest).decode()
 
 

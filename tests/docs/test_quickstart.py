@@ -142,7 +142,7 @@ def _look(checkout: Path, command: str) -> str:
         raise AssertionError("no curves within 120 s")
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        server.wait(120)
 
 
 def test_every_replacement_is_of_something_on_the_page():

@@ -18,6 +18,17 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
+EACH_VERSION = """
+import os, runpy, sys, torch
+for module in sys.argv[1:]:
+    if os.fork() == 0:
+        sys.argv = [module, "--version"]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        sys.exit()
+    assert os.wait()[1] == 0, module
+"""
+
+
 def run(*command, cwd, status=0, **environment):
     """Runs a command in a directory that is not the repository; its output, both streams in one."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -71,8 +82,9 @@ def test_commands_of_the_wheel_work_from_any_directory(site, tmp_path):
     listed = run(*python, "pipeline", cwd=tmp_path, PYTHONPATH=str(site))
     entries = [path.stem for path in (REPOSITORY / "pipeline").glob("*.py") if not path.name.startswith("_")]
     assert all(f"pipeline.{name} " in listed for name in entries)
-    for module in ("data_prep", "model", "pipeline", *(f"pipeline.{name}" for name in entries)):
-        assert run(*python, module, "--version", cwd=tmp_path, PYTHONPATH=str(site)).split()[-1] == __version__
+    modules = ("data_prep", "model", "pipeline", *(f"pipeline.{name}" for name in entries))
+    versions = run(sys.executable, "-c", EACH_VERSION, *modules, cwd=tmp_path, PYTHONPATH=str(site)).splitlines()
+    assert [version.split()[-1] for version in versions] == [__version__] * len(modules)
     # The presets are found where there is no ds_configs/.
     plan = ("pipeline.plan", "--model", "albert-base", "--deepspeed_config", "ds_configs/base.json", "--gpu", "h100")
     assert "albert-base" in run(*python, *plan, "--nodes", 1, "--gpus-per-node", 8, cwd=tmp_path, PYTHONPATH=str(site))

@@ -123,7 +123,7 @@ class Browser:
         self._session = ""
         try:
             self._call("Browser.close")
-            self._process.wait(10)
+            self._process.wait(120)
         finally:
             self._process.kill()
             self._process.wait()

@@ -52,30 +52,40 @@ def sentences(rng, count):
 def corpus(tmp_path_factory):
     """Directories and files: documents, vocabulary, and train and held_out shards of 64 positions.
 
-    It is made once for all processes that share the tests. Tests that change it work on a copy.
+    Tests that change it work on a copy.
     """
+    root = made_once(tmp_path_factory, "corpus", _make_corpus)
+    return SimpleNamespace(
+        documents=root / "documents",
+        vocabulary=root / "vocabulary.model",
+        train=root / "shards" / "train",
+        held_out=root / "shards" / "held_out",
+    )
+
+
+def made_once(tmp_path_factory, name, make):
+    """The directory `name`, which `make` gets and makes. It is made once for all processes that share the tests."""
     base = tmp_path_factory.getbasetemp()
-    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "corpus"
-    found = SimpleNamespace(documents=root / "documents", vocabulary=root / "vocabulary.model")
-    found.train, found.held_out = root / "shards" / "train", root / "shards" / "held_out"
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     with root.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not root.exists():
-            _make_corpus(root, found)
-    return found
+            make(root)
+    return root
 
 
-def _make_corpus(root, found):
+def _make_corpus(root):
     rng = np.random.default_rng(0)
     books = root / "books"
     books.mkdir(parents=True)
     for number in range(60):
         paragraphs = [" ".join(sentences(rng, int(rng.integers(5, 15)))) for _ in range(8)]
         (books / f"book{number:02d}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
-    data_prep("extract", "--source", "books", "--input", books, "--out", found.documents, "--held-out", "0.05")
-    data_prep("vocab", "--documents", found.documents, "--out", found.vocabulary, "--size", "200")
+    documents, vocabulary = root / "documents", root / "vocabulary.model"
+    data_prep("extract", "--source", "books", "--input", books, "--out", documents, "--held-out", "0.05")
+    data_prep("vocab", "--documents", documents, "--out", vocabulary, "--size", "200")
     for split in ("train", "held_out"):
         data_prep(
-            "shards", "--documents", found.documents, "--vocab", found.vocabulary,
+            "shards", "--documents", documents, "--vocab", vocabulary,
             "--out", root / "shards" / split, "--split", split, "--max-seq-length", "64",
         )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Pre-training as a user runs it: `deepspeed` processes on shards, killed and started again."""
+"""Pre-training as a user runs it: `deepspeed` processes on shards, killed and started again.
+
+Where the launcher has no part in what is shown, the ranks are forked.
+"""
 
 import contextlib
 import json
@@ -15,12 +18,14 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AlbertForPreTraining as ReferenceModel
 
+from benchmarks.shared import job
 from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
 from pipeline.checkpoint.model_export import load_pretrained
 from pipeline.distributed.ports import reserve_port
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 from tests.pipeline.workers import killed_runs
+from tests.pipeline.workers.forked import ForkedRank
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +58,22 @@ def command(corpus, config, output, *more, ranks=2):
         "--output", str(output), "--steps", "40", "--log-interval", "4", "--eval-interval", "20",
         "--save-interval", "5", *more,
     ]  # fmt: skip
+
+
+def of_module(words):
+    """What a command of `deepspeed` starts in each rank: a module and its flags."""
+    return words[words.index("--module") + 1 :]
+
+
+class Job(job.Job):
+    """Its ranks are forked."""
+
+    def start_rank(self, environment):
+        return ForkedRank(self.log, "pipeline.pretrain", [*self.flags, "--output", str(self.output)], environment)
+
+    @property
+    def log(self):
+        return self.output.with_suffix(".err")
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +157,7 @@ def test_the_export_gives_transformers_the_same_logits(finished, corpus):
 def test_a_finished_run_has_nothing_left_to_do(finished, corpus, config):
     output, _ = finished
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
-    result = run(*command(corpus, config, output))
+    result = run(sys.executable, "-m", *of_module(command(corpus, config, output)))
     assert "nothing to do" in result.stdout
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
 
@@ -158,7 +179,7 @@ def newest(output):
 
 def await_step(process, output, step):
     """Returns once there is a checkpoint of `step` or a later one."""
-    deadline = time.monotonic() + 150
+    deadline = time.monotonic() + 300
     while newest(output) < step:
         assert process.poll() is None, f"the run ended early: {process.stdout and process.stdout.read()}"
         assert time.monotonic() < deadline, "the run never came so far"
@@ -177,9 +198,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
     assert len(ranks) == 2
     for rank in ranks:
         rank.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 75
+    assert process.wait(timeout=300) == 75
     assert not (output / "done").exists()
-    run(*command(corpus, config, output))
+    Job(of_module(words)[1:], output, 2).finish()
     assert differences(output, finished[0]) == []
 
 
@@ -228,7 +249,7 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
 @pytest.mark.parametrize(("ranks", "precision", "count"), [(1, "fp32", 3), (2, "bf16", 4)])
 def test_a_run_survives_kills_at_random_moments(corpus, tmp_path, ranks, precision, count):
     flags = killed_runs.flags(corpus.train, corpus.held_out, precision, 40 * count, tmp_path)
-    untouched, killed = (killed_runs.Job(flags, tmp_path / name, ranks) for name in ("untouched", "killed"))
+    untouched, killed = (Job(flags, tmp_path / name, ranks) for name in ("untouched", "killed"))
     untouched.finish()
     assert killed_runs.survive(killed, count, seed=ranks).total() == count
     assert differences(killed.output, untouched.output) == []

@@ -2,11 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 
 from pipeline.distributed.ports import reserve_port
-from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.workers.forked import ForkedRank
 
 QUICK = ["--learning-rate", "0.003", "--warmup-steps", "2", "--log-interval", "5"]
 
@@ -17,28 +15,17 @@ def words(data, task, output, *more):
     return [str(word) for word in given_words]
 
 
-def start_ranks(count, arguments):
-    """Starts the processes of a job without a launcher, which would take longer than the job."""
+def start_ranks(folder, count, arguments):
+    """Starts the ranks of a job without a launcher. Their output goes into files in `folder`."""
     shared = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
     shared |= {"MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(count)}
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", "pipeline.finetune", *arguments],
-            cwd=REPOSITORY, env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ForkedRank(
+            folder / f"rank-{rank}", "pipeline.finetune", arguments,
+            {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(count)
     ]  # fmt: skip
-
-
-def end_of(ranks, status=0):
-    """Waits for the ranks to end and checks that each has this status."""
-    try:
-        printed = [rank.communicate(timeout=120)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()  # where another has hung
-    assert [rank.returncode for rank in ranks] == [status] * len(ranks), printed
 
 
 def records(output):

@@ -21,7 +21,7 @@ from pipeline.tasks.files import reading
 from pipeline.tasks.predictions import Logits
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
-from tests.pipeline.finetuning.finetune_runs import be_no_rank, end_of, records, results, start_ranks, words
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, start_ranks, words
 from tests.pipeline.test_pretrain import await_step
 
 pytestmark = pytest.mark.slow
@@ -87,14 +87,14 @@ def assert_same_run(output, undisturbed):
 def test_a_lost_rank_ends_the_others_and_the_run_goes_on_bit_for_bit(finished, data, tmp_path):
     output = tmp_path / "killed"
     command = words(data, "sst2", output, *SST2)
-    ranks = start_ranks(2, command)
-    await_step(ranks[0], output, 10)
-    ranks[1].kill()
-    said, _ = ranks[0].communicate(timeout=60)
-    assert (ranks[0].returncode, ranks[1].wait()) == (69, -signal.SIGKILL), said
-    assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in said
+    first, second = start_ranks(tmp_path, 2, command)
+    await_step(first, output, 10)
+    second.kill()
+    assert (first.status(), second.status()) == (69, -signal.SIGKILL), first.stderr
+    assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in first.stderr
     assert not (output / "done").exists()
-    end_of(start_ranks(2, command))
+    again = start_ranks(tmp_path, 2, command)
+    assert [rank.status() for rank in again] == [0, 0], again[0].stderr
     assert_same_run(output, finished[0])
 
 

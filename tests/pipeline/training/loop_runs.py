@@ -53,16 +53,17 @@ class Run:
         flags = {
             "--model": "albert-tiny", "--data": corpus.train, "--eval-data": corpus.held_out,
             "--deepspeed_config": path, "--output": folder / self.directory, "--precision": self.precision,
-            "--steps": STEPS, "--log-interval": LOGGED, "--eval-interval": LOGGED, "--save-interval": 2,
+            "--steps": STEPS, "--log-interval": LOGGED, "--eval-interval": STEPS, "--save-interval": 2,
         }  # fmt: skip
         return [*(str(word) for flag in flags.items() for word in flag), "--model-args", *MODEL, *self.flags]
 
 
-# Every split of 12 rows into ranks x micro-batch x accumulation, the ZeRO stages in turns.
+# Splits of 12 rows into ranks x micro-batch x accumulation, from single rows to none accumulated; the ZeRO stages in
+# turns.
 SPLITS = [
     Run(f"{world} ranks x {micro}", world, micro, stage=(index + world) % 4)
-    for world in (1, 2, 3, 4)
-    for index, micro in enumerate(size for size in range(1, BATCH + 1) if BATCH // world % size == 0)
+    for world, sizes in {1: (1, 4, 12), 2: (1, 3, 6), 3: (1, 2, 4), 4: (1, 3)}.items()
+    for index, micro in enumerate(sizes)
 ]
 # 12 rows on 5 ranks: three on a rank, in micro-steps of up to 2. The second is short or empty.
 UNEVEN_SPLITS = [

@@ -36,7 +36,7 @@ def test_a_kill_of_the_launcher_alone_stops_and_saves(corpus, config, tmp_path):
         ranks = ranks_of(launcher)
         launcher.terminate()
         launcher.wait()
-        _gone, alive = psutil.wait_procs(ranks, timeout=120)
+        _gone, alive = psutil.wait_procs(ranks, timeout=300)
     assert not alive
     text = said.read_text()
     assert f"the launcher (deepspeed, process {launcher.pid}) has ended, so this run stops" in text

@@ -26,7 +26,7 @@ def test_a_stopped_rank_is_named_and_ends_the_job(corpus, config, tmp_path):
             await_step(launcher, output, 5)
             (victim,) = (rank for rank in ranks_of(launcher) if rank.environ()["RANK"] == "1")
             victim.send_signal(signal.SIGSTOP)
-            _, errors = launcher.communicate(timeout=120)
+            _, errors = launcher.communicate(timeout=300)
         finally:
             launcher.kill()  # where it has not ended, its ranks end with it
     assert launcher.returncode == 69

@@ -1,5 +1,6 @@
 """Forked processes with an environment and output files of their own. They start faster than a launcher's."""
 
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -39,7 +40,7 @@ class Forked:
 
     def has_said(self, text: str) -> None:
         """Waits until it has written `text` to stdout."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while text not in self.stdout:
             assert self.process.is_alive(), self.stderr
             assert time.monotonic() < deadline, self.stderr
@@ -47,9 +48,36 @@ class Forked:
 
     def status(self) -> int:
         """Waits for its end; negative where a signal ended it."""
-        self.process.join(timeout=60)
+        self.process.join(timeout=200)
         assert self.process.exitcode is not None, "the process has not ended"
         return self.process.exitcode
+
+
+class ForkedRank(Forked):
+    """A rank of `python -m module arguments`, with the methods of subprocess.Popen that benchmarks.shared.job calls."""
+
+    def __init__(self, files: Path, module: str, arguments: list[str], environment: Mapping[str, str]) -> None:
+        super().__init__(files, be_module, module, arguments, Path.cwd(), dict(environment))
+
+    def poll(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self.process.exitcode
+
+    def wait(self) -> int:
+        """Its exit status, once it has ended; negative where a signal ended it."""
+        self.process.join()
+        assert self.process.exitcode is not None
+        return self.process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Sends it a signal, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.process.pid or 0, number)
+
+    def kill(self) -> None:
+        """Kills it, unless it has ended."""
+        self.process.kill()
 
 
 def _call(
@@ -68,7 +96,7 @@ def run_module(
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m module arguments` in a forked process, which has imported torch and DeepSpeed already."""
     with tempfile.TemporaryDirectory() as scratch:
-        process = Forked(Path(scratch, "run"), _be_module, module, arguments, directory, dict(environment))
+        process = Forked(Path(scratch, "run"), be_module, module, arguments, directory, dict(environment))
         process.process.join(timeout)
         if process.process.exitcode is None:
             process.process.kill()
@@ -77,7 +105,8 @@ def run_module(
         return subprocess.CompletedProcess([module, *arguments], status, process.stdout, process.stderr)
 
 
-def _be_module(module: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+def be_module(module: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+    """Becomes `python -m module arguments` in a directory and with an environment."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)

@@ -1,10 +1,16 @@
-"""What the server imports that processes of the tests are forked from: what the start of a rank needs."""
+"""What the server imports that processes of the tests are forked from: what a rank needs from its start to its end."""
 
+import gc
 import os
 
 os.environ.update(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 
-import torch._dynamo  # noqa: F401
+from deepspeed.runtime.zero.muon import muon_optimizer  # noqa: F401
 
+import pipeline.distributed.hosts.probe
+import pipeline.engine.machine.gpu_check
 import pipeline.finetuning.command
 import pipeline.pretraining.command  # noqa: F401
+
+gc.collect()
+gc.freeze()  # or the collector of every process would look at all of this again

@@ -1,6 +1,7 @@
 """A small model with one shared layer: trained by DeepSpeed, and by a reference in one process."""
 
 import copy
+import functools
 import gc
 import math
 from collections.abc import Collection
@@ -154,6 +155,7 @@ def model_weights(engine: Any) -> dict[str, Tensor]:
         return {name: parameter.detach().float().clone() for name, parameter in parameters.items()}
 
 
+@functools.cache
 def reference(
     steps: int,
     parts: int = 1,

@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ class Case:
     dropout: float = 0.0
     accumulation: int = 2
     accumulates: str | None = None
+    layers: int | None = None  # instead of the preset's
 
     @property
     def predictions(self) -> int:
@@ -38,11 +40,13 @@ class Case:
 
     @property
     def config(self) -> AlbertConfig:
+        changed = {} if self.layers is None else {"num_hidden_layers": self.layers}
         return AlbertConfig.preset(
             self.preset,
             max_position_embeddings=self.length,
             hidden_dropout_prob=self.dropout,
             attention_probs_dropout_prob=0.0,
+            **changed,
         )
 
 
@@ -172,7 +176,8 @@ def measure(case: Case) -> dict[str, float]:
     import deepspeed
 
     torch.manual_seed(0)
-    model = AlbertForPreTraining(case.config, ExecutionOptions(activation_checkpointing=case.checkpointing))
+    with mock.patch.object(torch.nn.init, "trunc_normal_"):  # takes long, and the values take no other memory
+        model = AlbertForPreTraining(case.config, ExecutionOptions(activation_checkpointing=case.checkpointing))
     engine, *_ = deepspeed.initialize(model=model, optimizer=Lamb(parameter_groups(model)), config=settings(case))
     zero_layout.attach(engine)
     inputs = batch(case)
