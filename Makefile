@@ -66,7 +66,7 @@ test: $(VENV)/.developer lint
 test-fast: $(VENV)/.developer
 	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
 
-# PARTS="NAME ..." runs these parts only.
+# PARTS="NAME ..." runs these parts only; a second start does what is missing.
 gpu: $(VENV)/.developer
 	@python -m benchmarks.gpu $(if $(PARTS),--part $(PARTS))
 

@@ -113,9 +113,14 @@ def _run_alone(part: Part, place: Place) -> None:
     began, log = time.perf_counter(), place.out / f"{part.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     _file(part, place).unlink(missing_ok=True)
+    variables = {**os.environ, "DS_ACCELERATOR": place.device.type}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.gpu", *words], stdout=output, stderr=output, start_new_session=True
+            [sys.executable, "-m", "benchmarks.gpu", *words],
+            env=variables,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
         try:
             error = f"ended with {process.wait(LIMIT_SECONDS)}; see {log.name}"

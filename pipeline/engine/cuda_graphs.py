@@ -120,6 +120,8 @@ class MicroStep:
                 del found
             self._outputs, self._repeat_forward = recorder.record(self._run_forward)
             self._gradients, self._repeat_backward = recorder.record(self._run_backward)
+        # They hold nodes of autograd that belong to the stream of the capture, and ZeRO's hooks would run there.
+        self._sums = []
 
     def _run_forward(self) -> list[Tensor]:
         with torch.enable_grad():

@@ -19,6 +19,7 @@ from tests.pipeline.workers.cases.cuda_graph import Broken, Tape
 def make_model(recorder: Tape | None = None, **fields: object) -> AlbertForPreTraining:
     config = tiny_config(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2, **fields)
     model = AlbertForPreTraining(config)
+    model.unused = torch.nn.Linear(3, 1)  # no gradient reaches it, and ZeRO must not wait for one
     randomise(model, seed=5)
     if recorder is not None:
         cuda_graphs.install(model, recorder)
