@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.kills import differences
+from benchmarks.shared.outcome import differences
 from model import AlbertConfig
 from model.attention.kernels import AttentionCase
 from pipeline.distributed.exits import EXIT_STOPPED
@@ -55,6 +55,9 @@ def test_rank_0_chooses_for_all_and_later_starts_keep_it(corpus: Any, tmp_path: 
     assert (third.used, third.recorded) == ([{"masked"}] * 2, "masked")
     assert "sequences, recorded in" in third.stdout
     assert "cannot be used on CPU" in third.stdout
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    layouts = [record["layout"] for record in map(json.loads, lines) if record["split"] == "train"]
+    assert [layout.rpartition(" ")[2] for layout in layouts] == ["sequences", "sequences", "masked"]
 
 
 @pytest.mark.slow
