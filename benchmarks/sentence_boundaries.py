@@ -273,7 +273,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']} before; sentencex "
         f"{result['sentencex']}; {result['date']}. Boundaries inside paragraphs, decided by reading. Precision and "
         'recall. The rules were written after reading "used". "First run" is from before any rule knew "untouched"; '
-        ""now" is of the present rules.",
+        '"now" is of the present rules.',
         "",
         "| text | split | places decided | boundaries | first run | now | sentencex alone |",
         "|---|---|---|---|---|---|---|",
