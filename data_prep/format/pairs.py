@@ -2,10 +2,13 @@
 
 A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. A span is as
 long as a row allows, even if that cuts a sentence, and ends before a word. Two rules make other spans. Some are divided
-in two, so that `short_probability` of all are short. And the last two spans of a document share their tokens if the
-last one had too few. Both draw the place uniformly from those that leave two whole sentences on both sides, and do
-nothing where there is none. (No span ends with the sentence that fills it, and none is cut because of the sentences
-that it begins with. The last sentence or the first would be longer than most, and lengths would leak the order.)
+in two, so that `short_probability` of all are short. And a span ends earlier if the next one would have fewer than two
+whole sentences. Both draw the place uniformly from those that leave two whole sentences on both sides, and do nothing
+where there is none. No span ends with the sentence that fills it, because that sentence would be longer than most.
+
+The second rule looks ahead, so the sentences after a cut are a little shorter than those before it. For half of the
+documents, drawn at random, all of this is done from the end to the beginning. So neither side of a cut is shorter on
+the whole, and the lengths of sentences do not leak the order of a and b.
 
 A span has four parts:
 
@@ -128,27 +131,66 @@ def span_stops(
             used = 0
         short, place, division, cut = uniforms[used]
         used += 1
-        whole = rest == 0
-        stop, rest = (rest or min(start + capacity, end)), 0
-        if stop < end <= start + 2 * capacity and boundaries[last - 2] < stop:
-            first = bisect_left(boundaries, start)
-            if last - first >= 4:
-                earliest = max(boundaries[first + 2], end - capacity + min(MAX_BACK, capacity // 8))
-                if earliest <= boundaries[last - 2]:
-                    stop = earliest + int(place * (boundaries[last - 2] - earliest + 1))
-        if whole and short < divided:
-            first = bisect_left(boundaries, start)
-            latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
-            if first + 2 <= latest:
-                earliest = boundaries[first + 2]
-                rest, stop = stop, earliest + int(division * (boundaries[latest] - earliest + 1))
-        word = int(words[stop])
-        if start < word and stop - word <= MAX_BACK:
-            stop = word
+        if rest:
+            stop, rest = rest, 0
+        else:
+            stop = _before_word(start, min(start + capacity, end), words)
+            if stop < end:
+                following = bisect_left(boundaries, stop)
+                if following + 2 > last or boundaries[following + 2] > stop + capacity:
+                    earlier = _earlier_stop(start, stop, capacity, place, boundaries, following, last)
+                    stop = _before_word(start, earlier, words)
+            if short < divided:
+                first = bisect_left(boundaries, start)
+                latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
+                if first + 2 <= latest:
+                    earliest = boundaries[first + 2]
+                    rest = stop
+                    stop = earliest + int(division * (boundaries[latest] - earliest + 1))
+                    stop = _before_word(start, stop, words)
         stops.append(stop)
         cuts.append(cut)
         start = stop
     return stops, cuts
+
+
+def _before_word(start: int, stop: int, words: IntArray) -> int:
+    """Moves the end of a span back to the beginning of a word, by at most `MAX_BACK` tokens."""
+    word = int(words[stop])
+    return word if start < word and stop - word <= MAX_BACK else stop
+
+
+def _earlier_stop(
+    start: int, stop: int, capacity: int, place: float, boundaries: list[int], following: int, last: int
+) -> int:
+    """Returns where the span [start, stop) ends instead, so that the next one has two whole sentences.
+
+    The place is drawn uniformly from those that leave two whole sentences on both sides. A span that has fewer anyway
+    keeps half of a row. Without such a place it is `stop`.
+
+    Args:
+        start, stop, capacity, boundaries: see `span_stops`.
+        place: random number, uniform on [0, 1).
+        following, last: indices of the first boundary from `stop` on, and of the end of the document.
+    """
+    first = bisect_left(boundaries, start)
+    low = boundaries[first + 2] if first + 2 <= last else stop + 1
+    if low > stop:
+        low = start + capacity // 2
+    ranges: list[tuple[int, int]] = []  # places from ... to ...
+    for index in range(min(following, last - 2), first, -1):
+        high = min(stop, boundaries[index])  # the next span's first whole sentence begins at `index`
+        if high < low:
+            break
+        least = max(low, boundaries[index - 1] + 1, boundaries[index + 2] - capacity)
+        if least <= high:
+            ranges.append((least, high))
+    drawn = int(place * sum(high - least + 1 for least, high in ranges))
+    for least, high in ranges:
+        if drawn <= high - least:
+            return least + drawn
+        drawn -= high - least + 1
+    return stop
 
 
 def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms: NDArray[np.float64]) -> Parts:
@@ -205,9 +247,11 @@ def make_pairs(
     last_sentences = np.cumsum(sentences_per_document)
     ends = sentence_ends.tolist()
     boundaries = list(dict.fromkeys([0, *ends]))
-    words = np.arange(ends[-1] + 1 if ends else 1)
+    words = following_words = np.arange(ends[-1] + 1 if ends else 1)
     if begins_word is not None:
-        words = np.maximum.accumulate(np.where(np.append(begins_word, True), words, 0))
+        begins = np.append(begins_word, True)
+        following_words = np.minimum.accumulate(np.where(begins, words, len(words))[::-1])[::-1]
+        words = np.maximum.accumulate(np.where(begins, words, 0))
     stops: list[int] = []
     starts: list[int] = []
     cuts: list[float] = []
@@ -222,7 +266,17 @@ def make_pairs(
             tokens_left_out += stop - start
         else:
             ordinal = first_document + offset
-            spans, span_cuts = span_stops(start, stop, capacity, short_probability, rng.of(ordinal), boundaries, words)
+            generator = rng.of(ordinal)
+            if generator.random() < 0.5:
+                spans, span_cuts = span_stops(start, stop, capacity, short_probability, generator, boundaries, words)
+            else:  # from the end of the document
+                inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, stop)]
+                mirrored = [stop - boundary for boundary in reversed(inside)]
+                words_after = stop - following_words[start : stop + 1][::-1]
+                spans, span_cuts = span_stops(
+                    0, stop - start, capacity, short_probability, generator, mirrored, words_after
+                )
+                spans = [stop - place for place in reversed([0, *spans[:-1]])]
             starts.append(start)
             starts += spans[:-1]
             stops += spans
