@@ -6,9 +6,9 @@ in two, so that `short_probability` of all are short. And a span ends earlier if
 whole sentences. Both draw the place uniformly from those that leave two whole sentences on both sides, and do nothing
 where there is none. No span ends with the sentence that fills it, because that sentence would be longer than most.
 
-The second rule looks ahead, so the sentences after a cut are a little shorter than those before it. For half of the
-documents, drawn at random, all of this is done from the end to the beginning. So neither side of a cut is shorter on
-the whole, and the lengths of sentences do not leak the order of a and b.
+The second rule looks ahead, so the sentences after a cut are a little shorter than those before it. So a document is
+cut into sections of about 1,024 sentences, and half of them, drawn at random, are cut into spans from the end to the
+beginning. Neither side of a cut is then shorter on the whole, and lengths do not leak the order of a and b.
 
 A span has four parts:
 
@@ -28,6 +28,7 @@ both ends of the longer segment and drops what it cuts. It draws the short targe
 chunk of one sentence it takes B from another document, always with label 1, which is next-sentence prediction.
 """
 
+import itertools
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -96,6 +97,10 @@ MAX_BACK = 16
 """Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
 
 
+SECTION_SENTENCES = 1024
+"""Sentences in a section: enough that its last span, which may be short, counts little."""
+
+
 def span_stops(
     start: int,
     end: int,
@@ -105,10 +110,10 @@ def span_stops(
     boundaries: list[int],
     words: IntArray,
 ) -> tuple[list[int], list[float]]:
-    """Cuts one document into spans.
+    """Cuts one section into spans.
 
     Args:
-        start, end: the document's tokens are [start, end).
+        start, end: the section's tokens are [start, end).
         capacity: largest number of tokens in a span, at least 2.
         short_probability: share of the spans that are halves of divided ones, if all can be divided.
         generator: gives four random numbers for each span, in order, so they do not depend on the spans that follow.
@@ -171,7 +176,7 @@ def _earlier_stop(
     Args:
         start, stop, capacity, boundaries: see `span_stops`.
         place: random number, uniform on [0, 1).
-        following, last: indices of the first boundary from `stop` on, and of the end of the document.
+        following, last: indices of the first boundary from `stop` on, and of the end of the section.
     """
     first = bisect_left(boundaries, start)
     low = boundaries[first + 2] if first + 2 <= last else stop + 1
@@ -191,6 +196,14 @@ def _earlier_stop(
             return least + drawn
         drawn -= high - least + 1
     return stop
+
+
+def sections(boundaries: list[int], start: int, end: int) -> list[tuple[int, int]]:
+    """Divides the document [start, end) into sections of about as many sentences. Args: see `span_stops`."""
+    first, last = bisect_left(boundaries, start), bisect_left(boundaries, end)
+    count = max(1, round((last - first) / SECTION_SENTENCES))
+    edges = [boundaries[first + (last - first) * section // count] for section in range(count + 1)]
+    return list(itertools.pairwise(edges))
 
 
 def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms: NDArray[np.float64]) -> Parts:
@@ -267,21 +280,22 @@ def make_pairs(
         else:
             ordinal = first_document + offset
             generator = rng.of(ordinal)
-            if generator.random() < 0.5:
-                spans, span_cuts = span_stops(start, stop, capacity, short_probability, generator, boundaries, words)
-            else:  # from the end of the document
-                inside = boundaries[bisect_left(boundaries, start) : bisect_right(boundaries, stop)]
-                mirrored = [stop - boundary for boundary in reversed(inside)]
-                words_after = stop - following_words[start : stop + 1][::-1]
-                spans, span_cuts = span_stops(
-                    0, stop - start, capacity, short_probability, generator, mirrored, words_after
-                )
-                spans = [stop - place for place in reversed([0, *spans[:-1]])]
-            starts.append(start)
-            starts += spans[:-1]
-            stops += spans
-            cuts += span_cuts
-            documents += [ordinal] * len(spans)
+            for begin, end in sections(boundaries, start, stop):
+                if generator.random() < 0.5:
+                    spans, numbers = span_stops(begin, end, capacity, short_probability, generator, boundaries, words)
+                else:  # from the end of the section
+                    inside = boundaries[bisect_left(boundaries, begin) : bisect_right(boundaries, end)]
+                    mirrored = [end - boundary for boundary in reversed(inside)]
+                    words_after = end - following_words[begin : end + 1][::-1]
+                    spans, numbers = span_stops(
+                        0, end - begin, capacity, short_probability, generator, mirrored, words_after
+                    )
+                    spans = [end - place for place in reversed([0, *spans[:-1]])]
+                starts.append(begin)
+                starts += spans[:-1]
+                stops += spans
+                cuts += numbers
+                documents += [ordinal] * len(spans)
         first, start = last, stop
     start_array = np.array(starts, np.int64)
     return Pairs(
