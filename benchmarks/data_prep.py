@@ -260,8 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
         for name in ("rounds", "copies", "simulate"):
-            if (getattr(args, name) or 1) < 1:
-                raise UserError(f"--{name} is {getattr(args, name)}; give 1 or more")
+            if (value := getattr(args, name)) is not None and value < 1:
+                raise UserError(f"--{name} is {value}; give 1 or more")
         if args.simulate is None and (args.books is None or args.wikipedia is None):
             raise UserError("--books or --wikipedia is missing; give both, or --simulate N")
         with tempfile.TemporaryDirectory() as scratch:
