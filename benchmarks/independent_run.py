@@ -12,7 +12,6 @@ losses must agree within 1e-3 in the first 200 steps; later, rounding separates 
 import json
 import math
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -38,6 +37,7 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline.data import sampler
 from pipeline.data.collate import Collator
 from pipeline.data.prefetch import to_device
+from pipeline.distributed.ports import reserve_port
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 
@@ -147,10 +147,8 @@ def train_this(
         "zero_optimization": {"stage": 2, "reduce_bucket_size": 20_000},
     }
     (folder / "deepspeed.json").write_text(json.dumps(config))
-    with socket.socket() as free:  # another job on this machine may use DeepSpeed's usual port
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ["deepspeed", "--quiet", "--num_accelerators", str(RANKS), "--master_port", str(port)]
+    # Another job on this machine may use DeepSpeed's usual port.
+    words = ["deepspeed", "--quiet", "--num_accelerators", str(RANKS), "--master_port", str(reserve_port())]
     words += ["--module", "pipeline.pretrain"]
     words += ["--model", "albert-tiny", "--model-args", *(f"{name}={value}" for name, value in FIELDS.items())]
     words += ["--data", str(data), "--eval-data", str(eval_data), "--output", str(folder / "run")]

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import UserError
@@ -51,6 +52,20 @@ def find_latest(directory: Path, content: bool = False) -> Path | None:
             check(tag, content)
             return tag
     return None
+
+
+def _first_whole(candidates: Sequence[Path]) -> Path | None:
+    """The first of these checkpoints whose files all have their hashes; None if there is none."""
+    for tag in candidates:
+        with contextlib.suppress(DamagedCheckpoint):
+            check(tag)
+            return tag
+    return None
+
+
+def _up_to(directory: Path, step: int) -> list[Path]:
+    """The checkpoints of at most `step` steps, newest first."""
+    return [tag for tag in tags(directory) if step_of(tag) <= step]
 
 
 def find_best(directory: Path) -> Path | None:
@@ -120,11 +135,8 @@ def go_back(directory: Path, step: int) -> bool:
     Raises:
         OSError: I/O error, or a person has added a file to a later checkpoint.
     """
-    for tag in tags(directory):
-        with contextlib.suppress(DamagedCheckpoint):
-            if step_of(tag) <= step and check(tag):
-                break
-    else:
+    tag = _first_whole(_up_to(directory, step))
+    if tag is None:
         return False
     write_text(directory / LATEST, tag.name + "\n")
     for later in tags(directory):
@@ -137,17 +149,21 @@ def go_back(directory: Path, step: int) -> bool:
 
 
 def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None) -> None:
-    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and the newest up to `undo_step`.
+    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and one for a rollback.
 
     Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
     one, so they must count neither as the newest nor as the best.
+
+    Args:
+        undo_step: the newest checkpoint of at most this step remains as well, of those whose files all have their
+            hashes if there are any.
     """
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
             remove(tag)
     kept = [find_best(directory)]
-    if undo_step is not None:
-        kept += [tag for tag in tags(directory) if step_of(tag) <= undo_step][:1]
+    if undo_step is not None and (early := _up_to(directory, undo_step)):
+        kept.append(_first_whole(early) or early[0])
     for tag in tags(directory)[keep:]:
         if tag not in kept:
             remove(tag)

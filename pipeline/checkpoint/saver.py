@@ -71,11 +71,21 @@ class Saver:
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
         in_background: False writes in the calls of `begin` and `advance`, without threads and without a copy. So does a
             rank whose host has no memory for the copy.
+        sync_records: called on rank 0 before a checkpoint is published; makes what was recorded before it durable. It
+            may be called in a thread. If it raises OSError, the save fails.
     """
 
-    def __init__(self, engine: Engine, directory: Path, keep: int, in_background: bool = True) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        directory: Path,
+        keep: int,
+        in_background: bool = True,
+        sync_records: Callable[[], None] = lambda: None,
+    ) -> None:
         if keep < 1:
             raise ValueError(f"keep is {keep}; at least one checkpoint must remain")
+        self._sync_records = sync_records
         self._engine, self._directory, self._keep = engine, directory, keep
         self.in_background = in_background
         self._copy = HostCopy()
@@ -193,6 +203,7 @@ class Saver:
 
         def publish() -> None:
             manifest.files[STATE] = files.write_state(temporary, save.state_json)
+            self._sync_records()
             retention.publish(temporary, save.tag, manifest)
             # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
             with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ liveness          notices a lost rank or host and ends the job
 hangs/            notices a rank that lives but does not come, and ends the job
 collectives       notes every collective that this process enters
 collective_times  how long this rank waits in collectives
+ports             a port for ranks that are about to start
 connections       a server on a free port, and lines of JSON
 descriptors       open files of rank 0: how many it needs, and the limit
 burn_in/          measures hosts under load and names the slow ones

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
+from common import interrupts
 from pipeline.distributed import elastic, signal_answers
 
 EXIT_FAILED = 1
@@ -22,16 +23,19 @@ class StopSignals:
 
     Creating one installs the handlers, and `pipeline.distributed.signal_answers`. A second SIGINT raises
     KeyboardInterrupt: a person who presses Ctrl-C twice does not want to wait.
+
+    Args:
+        saves: whether the process saves before it ends; the answer says so.
     """
 
     NUMBERS = signal_answers.STOP_SIGNALS
 
-    def __init__(self) -> None:
+    def __init__(self, saves: bool = True) -> None:
         self.received: int | None = None
         self._interrupted = False  # not `received`: after one Ctrl-C the launcher sends SIGTERM as well
         for number in self.NUMBERS:
             signal.signal(number, self._record)
-        signal_answers.of_this_process().install()
+        signal_answers.of_this_process().install(saves)
 
     def flags(self) -> list[float]:
         """For each of `NUMBERS`, 1 if that signal was the last one received, else 0. Summed over ranks."""
@@ -74,6 +78,8 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         is_final = status == EXIT_MISTAKE
     except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0":
+            sys.stderr.write(interrupts.MESSAGE)
         status = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()

@@ -25,11 +25,17 @@ class SignalAnswers:
         self._reader, self._writer = socket.socketpair()  # never closed: the C handler writes to it
         self._writer.setblocking(False)
         self._begin()
+        self._saves = True
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
-    def install(self) -> None:
-        """Answers every later signal; the next one is the first. Called in the main thread."""
+    def install(self, saves: bool) -> None:
+        """Answers every later signal; the next one is the first. Called in the main thread.
+
+        Args:
+            saves: whether the process saves before it ends.
+        """
         self._begin()
+        self._saves = saves
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
 
     def main_thread_quits(self) -> None:
@@ -53,7 +59,7 @@ class SignalAnswers:
         elif not self._answered and os.environ.get("RANK", "0") == "0":
             again = "; again to quit now" if number == signal.SIGINT else ""
             # Not print: the main thread may hold the lock of stdout. The line break ends the line of a bar.
-            os.write(1, f"\n{what_follows(progress.of_this_process())}{again}\n".encode())
+            os.write(1, f"\n{what_follows(progress.of_this_process(), self._saves)}{again}\n".encode())
         self._answered = True
 
 
@@ -63,8 +69,8 @@ def of_this_process() -> SignalAnswers:
     return SignalAnswers()
 
 
-def what_follows(own: Progress) -> str:
-    """What a process does after a stop signal, by its progress."""
+def what_follows(own: Progress, saves: bool) -> str:
+    """What a process does after a stop signal, by its progress and whether it saves."""
     if not own.step:
         return "ending before the first step"
     if own.phase in ("evaluation", "scoring"):
@@ -73,4 +79,6 @@ def what_follows(own: Progress) -> str:
         return f"saving step {own.step}, then ending"
     if own.phase == "end":
         return "training has ended; finishing what follows it"
+    if not saves:
+        return f"finishing step {own.step}, then ending"
     return f"finishing step {own.step}, then saving"

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import itertools
 import math
+import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from pipeline.engine.build import initialise
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.pretraining import settings as pretrain_settings
 from pipeline.pretraining.command import fill_initial, open_data
-from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
+from pipeline.pretraining.settings import EARLIER_DEFAULTS, GPU_KERNELS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
 from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import TrainingFailed
@@ -58,11 +59,13 @@ class Prepared:
         settings: of the run.
         tag: the checkpoint before the steps; None for the beginning of the run.
         records: of the steps that are made again; the last one is the step that was asked for.
+        note: about what the replay cannot compute as the run did; "" if there is nothing.
     """
 
     settings: PretrainSettings
     tag: Path | None
     records: Records
+    note: str
 
     finished = ""
     hang_timeout = 0.0  # its stacks would be written into the run
@@ -102,7 +105,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
         known = f"its last is of step {max(records):,}" if records else "it has none"
         raise UserError(f"{args.run / METRICS} has no record of step {args.step:,} or a later one: {known}")
     last = min(step for step in records if step >= args.step)
-    settings = _settings(args, recorded, world_size)
+    settings, note = _settings(args, recorded, world_size)
     if settings.max_hours is not None:
         raise UserError(f"{args.run} has --max-hours: its learning rates followed the clock and cannot be replayed")
     tags = (tag for tag in retention.tags(args.run / "checkpoints") if retention.step_of(tag) < last)
@@ -110,10 +113,11 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     if tag is None and settings.initial is not None and settings.initial.weights is None:
         raise UserError(f"{args.run} has no checkpoint before step {last:,}, and did not begin with random weights")
     first = 0 if tag is None else retention.step_of(tag)
-    return Prepared(settings, tag, {step: one for step, one in records.items() if first < step <= last})
+    return Prepared(settings, tag, {step: one for step, one in records.items() if first < step <= last}, note)
 
 
-def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> PretrainSettings:
+def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> tuple[PretrainSettings, str]:
+    """The settings of the run, and a note if its attention kernel is replaced: one of a GPU on a processor."""
     words = read_recorded(args.run)
     if not words:
         raise UserError(f"{args.run} was made by an older version, which did not record its command")
@@ -122,10 +126,14 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     words += ["--deepspeed_config", str(args.deepspeed_config)] if args.deepspeed_config else []
     given = pretrain_settings.parse(words)
     given.eval_data = []  # a replay does not evaluate, and the held-out rows may be gone
-    settings = resolve(given, world_size, detect_hardware())
+    hardware, note = detect_hardware(), ""
+    if given.attention in GPU_KERNELS and hardware.name == "CPU":
+        note = f"--attention {given.attention} of the run needs a GPU, so figures may differ by rounding"
+        given.attention = "auto"
+    settings = resolve(given, world_size, hardware)
     workarounds.reject_unsafe_settings(settings.engine.json)
     run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
-    return settings
+    return settings, note
 
 
 def _is_complete(tag: Path) -> bool:
@@ -191,24 +199,29 @@ def run(prepared: Prepared) -> int:
         print(
             f"making steps {prepared.first + 1:,} to {prepared.last:,} of {settings.output} again, from "
             f"{'the beginning' if prepared.tag is None else prepared.tag.name}",
+            *([f"note: {prepared.note}"] if prepared.note else []),
+            sep="\n",
             flush=True,
         )
     task = PreTraining(settings, training, {}, control, vocabulary.pieces)  # no held-out rows: it never evaluates
     log = _NewRecords()
     hosts = control.gather(socket.gethostname()) or ()
     trainer = ReplayTrainer(
-        *(settings, engine, task, control, log, state, StopSignals()),
+        *(settings, engine, task, control, log, state, StopSignals(saves=False)),
         hosts=hosts,
         rollbacks=rollbacks,
         records=prepared.records,
     )
     try:
-        stopped = trainer.train() is not None
+        stop_signal = trainer.train()
     except TrainingFailed as error:
         if control.rank == 0:
             print(f"the replay failed: {error}", flush=True)
         return EXIT_FAILED
-    if stopped:
+    if stop_signal is not None:
+        if control.rank == 0:
+            name = signal.Signals(stop_signal).name
+            print(f"stopped by {name} after step {state.step:,}: nothing is compared", flush=True)
         return EXIT_STOPPED
     status = _tell(prepared, log.found) if control.rank == 0 else 0
     return int(control.sum([float(status)])[0])

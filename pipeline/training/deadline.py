@@ -1,6 +1,7 @@
 """Ends a run within --max-hours: the learning-rate schedule, the last evaluation and the last save included.
 
-The time of a run is the wall-clock time of all its starts. The time between two starts does not count.
+The time of a run is the wall-clock time of all its starts. The time between two starts does not count, and neither does
+what a start that was killed took after its last checkpoint. After a rollback the steps go back and the time does not.
 """
 
 MARGIN = 1.25
@@ -15,7 +16,8 @@ class Deadline:
 
     The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation, save
     and export so far. Step, evaluation and save count twice: once for the end of the run, once for what may still
-    happen before the clock is read again. An export is assumed to take as long as a save, and counts once.
+    happen before the clock is read again. An export is assumed to take as long as a save, and counts once. Each start
+    and each rollback makes a new deadline, which measures anew.
 
     Args:
         steps: of the whole run.

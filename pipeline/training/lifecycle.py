@@ -32,6 +32,7 @@ from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.divergence.rollback import Rollback, SpikeFound
 from pipeline.training.divergence.spikes import Spike
+from pipeline.training.reporting.clock import Clock
 from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.reporting.throughput import Throughput
 from pipeline.training.settings import RunSettings
@@ -285,7 +286,7 @@ def _train_until_spike(
     finally:
         metrics_log.close(state.finished)
     try:
-        _go_back(run, spike, trainer.clock.seconds())
+        _go_back(run, spike, trainer.clock)
     except TrainingFailed as error:
         return _fail(run, error)
     return None
@@ -297,18 +298,18 @@ def _fail(run: OpenRun, error: TrainingFailed) -> int:
     return error.status
 
 
-def _go_back(run: OpenRun, spike: Spike, seconds: float) -> None:
+def _go_back(run: OpenRun, spike: Spike, clock: Clock) -> None:
     """Sets the run to a checkpoint before the spike, whose batches it will pass over. Collective.
 
     Args:
-        seconds: wall-clock time of the run, which does not go back.
+        clock: of the run. Its time does not go back, and the rollback takes some of it.
     """
     progress.of_this_process().enter("rollback")
     settings = run.settings
     made = rollback.roll_back(settings.output, run.rollbacks, spike, run.control)
     run.rollbacks.append(made)
     run.state = _state_of(save_load.load_latest(run.engine, settings.output / "checkpoints"), settings)
-    run.state.seconds, run.state.rollbacks = seconds, len(run.rollbacks)
+    run.state.seconds, run.state.rollbacks = clock.seconds(), len(run.rollbacks)
     if run.control.rank == 0:
         (first, end), number = made.passed_over, len(run.rollbacks)
         print(

@@ -38,8 +38,8 @@ class RunSaves:
         say: Callable[[str], None],
         saved_step: int | None,
     ) -> None:
-        in_background = settings.save_mode == "background"
-        self._saver = Saver(engine, settings.output / "checkpoints", settings.kept_checkpoints, in_background)
+        directory, keep = settings.output / "checkpoints", settings.kept_checkpoints
+        self._saver = Saver(engine, directory, keep, settings.save_mode == "background", metrics_log.sync)
         self._clock, self._deadline, self._metrics_log, self._say = clock, deadline, metrics_log, say
         self._progress = progress.of_this_process()
         self.saved_step = saved_step

@@ -327,7 +327,7 @@ class Trainer:
         seconds_left = math.inf if hours is None else max(0.0, 3600 * hours - metrics["seconds"])
         if (line := self.console.training_line(self.state.step, metrics, last, seconds_left)) is not None:
             self.bar.say(line)
-        for line in (self._stragglers.line(metrics), self._silent_errors.cost(lap.seconds)):
+        for line in (self._stragglers.line(), self._silent_errors.cost(lap.seconds)):
             if line:
                 self.bar.say(line)
         if metrics["overflow_steps"] and not self._overflow_explained:

@@ -116,6 +116,7 @@ def test_the_manifest_is_valid_and_its_parts_agree():
     found = get_args_parser().parse_args(container["args"])
     assert found.rdzv_endpoint == f"{job['metadata']['name']}-0.{name}:{port}"
     least, most = map(int, found.nnodes.split(":"))
+    assert spec["completionMode"] == "Indexed"
     assert most == spec["completions"] == spec["parallelism"]
     assert spec["maxFailedIndexes"] == most - least
     assert int(found.nproc_per_node) == container["resources"]["limits"]["nvidia.com/gpu"]

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.distributed.ports import reserve_port
 from tests.docs.pages import REPOSITORY, blocks_of, commands_of
 from tests.pipeline.conftest import sentences
-from tests.pipeline.workers.processes import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ PAGE = REPOSITORY / "docs" / "quickstart.md"
 
 SMALLER = {
     "make environment": "make --old-file=requirements.txt environment",  # it is there; it must not be made anew
-    "deepspeed --module": f"deepspeed --master_port {free_port()} --module",
+    "deepspeed --module": f"deepspeed --master_port {reserve_port()} --module",
     "--model albert-base": "--model albert-tiny",
     "--held-out 0.02": "--held-out 0.15",
     "--size 30000": "--size 200",
@@ -50,7 +50,7 @@ def smaller(command: str) -> str:
         return command
     for theirs, ours in SMALLER.items():
         command = re.sub(rf"(?<!\S){re.escape(theirs)}(?!\S)", ours, command)
-    return re.sub(r"^deepspeed ", f"deepspeed --master_port {free_port()} ", command)
+    return re.sub(r"^deepspeed ", f"deepspeed --master_port {reserve_port()} ", command)
 
 
 def code(language: str) -> str:
@@ -123,7 +123,7 @@ def _run(checkout: Path, command: str) -> str:
 
 def _look(checkout: Path, command: str) -> str:
     """Starts TensorBoard, asks it for the names of the runs' curves, and ends it."""
-    port = free_port()
+    port = reserve_port()
     words = _shell(checkout, f"exec {command} --port {port}")
     server = subprocess.Popen(
         words, cwd=checkout, env=_environment(), stderr=subprocess.DEVNULL, start_new_session=True

@@ -7,6 +7,7 @@ import pytest
 
 from pipeline import preflight
 from pipeline.distributed.hosts.comparison import problems_of_packages
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.conftest import REPOSITORY
 
 NOT_NEEDED_TO_TRAIN = {"tests", "benchmarks"}
@@ -18,11 +19,6 @@ def test_every_package_is_compared_between_hosts() -> None:
     assert packages <= set(preflight.SOURCES)
 
 
-def free_port():
-    with socket.create_server(("", 0)) as server:
-        return server.getsockname()[1]
-
-
 @pytest.fixture
 def on_the_processor(monkeypatch):
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
@@ -30,7 +26,7 @@ def on_the_processor(monkeypatch):
 
 
 def test_this_machine_can_train(on_the_processor, tmp_path, capsys):
-    words = ["--output", str(tmp_path / "runs" / "new"), "--master_port", str(free_port())]
+    words = ["--output", str(tmp_path / "runs" / "new"), "--master_port", str(reserve_port())]
     assert preflight.main(words) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("this machine, ")

@@ -18,6 +18,7 @@ from transformers import AlbertForPreTraining as ReferenceModel
 from benchmarks import kills
 from data_prep.format.shards import open_shards
 from pipeline.checkpoint.model_export import load_pretrained
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 
 pytestmark = pytest.mark.slow
@@ -36,14 +37,6 @@ SMALL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "inte
 SMALL += ("initial_attention=random", "embedding_initializer_range=0.02")
 
 
-def free_port():
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "small.json"
@@ -53,7 +46,7 @@ def config(tmp_path_factory):
 
 def command(corpus, config, output, *more, ranks=2):
     return [
-        "deepspeed", "--quiet", "--num_accelerators", str(ranks), "--master_port", str(free_port()),
+        "deepspeed", "--quiet", "--num_accelerators", str(ranks), "--master_port", str(reserve_port()),
         "--module", "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL,
         "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--deepspeed_config", str(config),
         "--output", str(output), "--steps", "40", "--log-interval", "4", "--eval-interval", "20",

@@ -14,7 +14,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline.checkpoint.retention import find_latest, tags
-from pipeline.distributed.exits import EXIT_LOST
+from pipeline.distributed.exits import EXIT_LOST, EXIT_STOPPED
 from pipeline.pretraining.replay import _tell, prepare
 from pipeline.replay import parser
 from pipeline.training.silent_errors import CHECKSUMS, LAYOUT, layout_of
@@ -89,8 +89,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ended(corpus: Any, folder: Path) -> Ends:
     work = [(case.words(corpus, folder), case.flip, case.replay(folder)) for case in CASES]
-    ends = processes.run(RANKS, run_flipped, work, scratch=folder)
-    return dict(zip((case.name for case in CASES), ends, strict=True))
+    ends = processes.run(RANKS, run_flipped, work, CLEAN.replay(folder), scratch=folder)
+    return dict(zip([*(case.name for case in CASES), "interrupted"], ends, strict=True))
 
 
 def replay_of(ends: Ends, case: Case) -> tuple[int, dict[str, str], str]:
@@ -151,6 +151,12 @@ def test_a_replay_on_the_same_ranks_is_the_same_bit_for_bit(ended: Ends, folder:
     assert "comparing the weights by checksum takes " in ended[CLEAN.name][0].stdout
 
 
+def test_ctrl_c_at_one_rank_ends_a_replay_with_one_line(ended: Ends) -> None:
+    end, _ = ended["interrupted"]
+    assert (end.status, end.stderr) == (EXIT_STOPPED, "")
+    assert end.stdout.splitlines()[-1] == "stopped by SIGINT after step 5: nothing is compared"
+
+
 def test_a_flipped_bit_in_moments_is_found_by_a_replay(ended: Ends) -> None:
     status, verdicts, last = replay_of(ended, MOMENTS)
     assert status == 1
@@ -167,15 +173,20 @@ def test_a_flipped_bit_in_a_batch_is_found_by_a_replay_as_the_batch(ended: Ends)
 
 
 def test_a_replay_in_one_process_compares_batches_exactly_and_the_rest_up_to_rounding(
-    ended: Ends, folder: Path
+    ended: Ends, folder: Path, tmp_path: Path
 ) -> None:
-    """Of a run of three ranks, into whose directory it writes nothing."""
+    """Of a run of three ranks, as if it was on GPUs. The replay writes nothing into its directory."""
     assert ended[CLEAN.name][0].status == 0
-    run = folder / CLEAN.name
+    run = shutil.copytree(folder / CLEAN.name, tmp_path / "run")
+    settings = json.loads((run / "settings.json").read_text())
+    (run / "settings.json").write_text(
+        json.dumps(settings | {"command": [*settings["command"], "--attention", "flash"]})
+    )
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     result = run_process(sys.executable, "-m", "pipeline.replay", "--run", run, "--step", "6")
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
     verdicts, last = said(result.stdout)
+    assert "\nnote: --attention flash of the run needs a GPU, so figures may differ by rounding\n" in result.stdout
     assert verdicts["batches"] == "equal"
     assert verdicts["loss"] in ("equal", "equal up to rounding")
     assert verdicts["weights"] == verdicts["moments"] == "not comparable"

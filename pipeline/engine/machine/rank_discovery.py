@@ -1,12 +1,12 @@
 """Finds this process's rank and world size: from DeepSpeed's launcher, from torchrun, from MPI, or as the only rank."""
 
 import os
-import socket
 
 from common.environment import whole_number
 from common.errors import UserError
 from data_prep.mpi.executor import launched_rank, launched_size
 from pipeline.distributed import elastic
+from pipeline.distributed.ports import reserve_port
 
 
 def find_rank() -> None:
@@ -43,8 +43,5 @@ def become_single_rank() -> None:
     """Makes this process the only rank if no launcher started it, as with `python -m pipeline.pretrain`."""
     if "RANK" in os.environ:
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}

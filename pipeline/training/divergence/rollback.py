@@ -8,6 +8,9 @@ The record is RUN/rollbacks.json. Which batch a step trains on follows from it a
 
 A kill before rollbacks.json is replaced loses nothing: the same command trains up to the spike once more, and finds it
 again. A kill after that resumes from the checkpoint, with the record.
+
+The hours of --max-hours do not go back, so with that flag the learning rate of a step may be a lower one the second
+time (`pipeline.training.deadline`).
 """
 
 import json

@@ -57,12 +57,10 @@ class MetricsLog:
         if not enabled:
             return
         path = run / METRICS
-        dropped: frozenset[tuple[int, str]] = frozenset()
-        if os.path.lexists(path):
-            before = _read(run).decode(errors="replace")
-            kept = keep_until(before, step, evaluation_due)
-            dropped = _steps_of(before) - _steps_of(kept)
-            atomic.write_text(path, kept)
+        before = _read(run).decode(errors="replace") if os.path.lexists(path) else ""
+        kept = keep_until(before, step, evaluation_due)
+        dropped = _steps_of(before) - _steps_of(kept)
+        atomic.write_text(path, kept)  # which also makes the name of a new file survive a power loss
         tracked = TrackedRun(run, step, settings or {}, on_gpu, dropped)
         self._curves = Curves(tracked, all_curves)
         self._run = replace(tracked, earlier=self._figures_of(path) if step else ())
@@ -93,6 +91,17 @@ class MetricsLog:
             self._guarded(lambda: self._write_curves(figures, metrics))
         for tracker in self._trackers:
             tracker.log(figures)
+
+    def sync(self) -> None:
+        """Makes the records so far survive a power loss, except those that wait for space. Any thread may call it.
+
+        It comes before a checkpoint is published: a run that resumes from there does not write these records again.
+
+        Raises:
+            OSError: I/O error.
+        """
+        if self._enabled:
+            os.fsync(self._file.fileno())
 
     def close(self, finished: bool = False) -> None:
         """Closes the files and the trackers.

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from pipeline.distributed.collective_times import CollectiveTimes, StepTimes
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.workers.forked import Forked
-from tests.pipeline.workers.processes import free_port
 
 
 class Device:
@@ -108,7 +108,7 @@ def step_with_two_others():
 
 @pytest.mark.slow
 def test_collectives_are_noted_whoever_calls_them(tmp_path):
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": "3"}
     ranks = [
         Forked(tmp_path / str(rank), step_with_two_others, environment={**shared, "RANK": str(rank)})
         for rank in range(3)

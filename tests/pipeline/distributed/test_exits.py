@@ -37,7 +37,7 @@ def leave(body):
         (75, 75, ""),
         ("exits", 2, ""),
         ("exits with nothing", 0, ""),
-        ("is interrupted", 130, ""),
+        ("is interrupted", 130, "interrupted"),
         ("fails", 1, "ValueError: broken"),
     ],
 )

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from common.errors import UserError
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.workers.forked import Forked
-from tests.pipeline.workers.processes import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def be_a_rank(case, seconds):
 @pytest.fixture
 def start(tmp_path):
     def start_ranks(case, ranks=3, absent=(), seconds=60.0):
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(ranks)}
         return [
             Forked(
                 tmp_path / str(rank), be_a_rank, case, seconds,

@@ -27,7 +27,14 @@ def test_the_answer_says_what_follows(step, phase, words):
     own = Progress()
     own.step = step
     own.enter(phase)
-    assert what_follows(own) == words
+    assert what_follows(own, saves=True) == words
+
+
+def test_a_command_that_saves_nothing_does_not_say_so():
+    own = Progress()
+    own.step = 25
+    own.enter("forward", 1)
+    assert what_follows(own, saves=False) == "finishing step 25, then ending"
 
 
 def be_busy(rank):

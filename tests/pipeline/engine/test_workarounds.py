@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from common.errors import UserError
+from pipeline.distributed.ports import reserve_port
 from pipeline.engine import workarounds
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.workers import processes, training
@@ -50,7 +51,7 @@ dist.destroy_process_group()
 
 
 def test_shared_memory_has_no_name_that_outlives_the_job() -> None:
-    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(processes.free_port())}
+    environment = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port())}
     environment |= {"WORLD_SIZE": "2", "LOCAL_SIZE": "2", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(

@@ -5,8 +5,8 @@ import os
 import subprocess
 import sys
 
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.workers.processes import free_port
 
 QUICK = ["--learning-rate", "0.003", "--warmup-steps", "2", "--log-interval", "5"]
 
@@ -20,7 +20,7 @@ def words(data, task, output, *more):
 def start_ranks(count, arguments):
     """Starts the processes of a job without a launcher, which would take longer than the job."""
     shared = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-    shared |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count)}
+    shared |= {"MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(count)}
     return [
         subprocess.Popen(
             [sys.executable, "-m", "pipeline.finetune", *arguments],

@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pipeline import finetune
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.model_export import best_checkpoint
+from pipeline.distributed.ports import reserve_port
 from pipeline.tasks import metrics
 from pipeline.tasks.files import reading
 from pipeline.tasks.predictions import Logits
@@ -22,7 +23,6 @@ from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, end_of, records, results, start_ranks, words
 from tests.pipeline.test_pretrain import await_step
-from tests.pipeline.workers.processes import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ SST2 = ("--steps", "40", "--eval-interval", "10", "--batch-size", "16", "--class
 def finished(data, tmp_path_factory):
     """An undisturbed run on two ranks."""
     output = tmp_path_factory.mktemp("run") / "sst2"
-    launcher = ["deepspeed", "--quiet", "--num_accelerators", 2, "--master_port", free_port(), "--module"]
+    launcher = ["deepspeed", "--quiet", "--num_accelerators", 2, "--master_port", reserve_port(), "--module"]
     return output, run(*launcher, "pipeline.finetune", *words(data, "sst2", output, *SST2))
 
 

@@ -12,11 +12,11 @@ from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
 from model import ExecutionOptions
 from pipeline.checkpoint import run_directory
+from pipeline.distributed.ports import reserve_port
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.pretraining import command
 from pipeline.pretraining import settings as pretraining_settings
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
-from tests.pipeline.workers.processes import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -343,7 +343,7 @@ def test_the_command_line_prints_one_line_and_writes_nothing(words, tmp_path, ch
 
 def test_the_launcher_hands_the_line_and_the_status_on(words):
     result = run(
-        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", free_port(),
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", reserve_port(),
         "--module", "pipeline.pretrain",
         *line(words | {"--model": "albert-tony"}), status=2,
     )  # fmt: skip
@@ -360,7 +360,7 @@ def test_a_flipped_bit_is_found_before_training_by_whichever_rank_reads_it(words
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)
     result = run(
-        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", free_port(),
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", reserve_port(),
         "--module", "pipeline.pretrain",
         *line(words | {"--data": str(shards)}), status=2,
     )  # fmt: skip

@@ -1,13 +1,20 @@
 """Runs under a time limit, on a simulated clock."""
 
 import random
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.training import schedule
+from pipeline.training import lifecycle, schedule
 from pipeline.training.deadline import Deadline, schedule_step
+from pipeline.training.reporting.clock import Clock
+from pipeline.training.state import TrainState
 
 
 def test_without_a_limit_the_steps_alone_count() -> None:
@@ -76,3 +83,26 @@ def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
 def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
     _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
     assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
+
+
+def test_a_rollback_gives_no_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps go back from 600 to 500 of 1,000, and nearly all of the hour is used."""
+    now = 3000.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    clock = Clock(3000.0)
+
+    def load(*_: object) -> dict[str, object]:
+        nonlocal now
+        now += 100.0  # to load a checkpoint, which was saved after 1,500 seconds
+        return asdict(TrainState(step=500, seconds=1500.0))
+
+    monkeypatch.setattr(lifecycle.save_load, "load_latest", load)
+    monkeypatch.setattr(lifecycle.rollback, "roll_back", lambda *_: None)
+    settings: Any = SimpleNamespace(output=Path("run"), max_hours=1.0, patience=None)
+    run = lifecycle.OpenRun(settings, SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600), "", [])  # type: ignore[arg-type]
+    before = Deadline(1000, 1.0, saved_bytes=1e9).progress(600, clock.seconds())
+    lifecycle._go_back(run, None, clock)  # type: ignore[arg-type]
+    assert (run.state.step, run.state.rollbacks, Clock(run.state.seconds).seconds()) == (500, 1, 3100.0)
+    after = Deadline(1000, 1.0, saved_bytes=1e9).progress(run.state.step, run.state.seconds)
+    assert (before, after) == (pytest.approx(3000 / 3562.5), pytest.approx(3100 / 3562.5))
+    assert schedule_step(after, 500, 1000) == 870  # as if there had been 870 steps

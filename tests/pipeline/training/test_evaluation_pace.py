@@ -12,6 +12,7 @@ import pytest
 from benchmarks import kills
 from pipeline.data import collate
 from pipeline.distributed.exits import StopSignals
+from pipeline.training import evaluation_pace
 from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
 from tests.pipeline.training.test_loop import Run
 from tests.pipeline.workers import processes, runs
@@ -75,6 +76,16 @@ def test_a_signal_on_any_rank_ends_it_on_all() -> None:
     assert 1 < next(batches) < 100
     with pytest.raises(EvaluationLeft):
         list(EvaluationPace(OtherRank(), signals(signal.SIGINT))(range(100), 100))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_long_evaluation_shows_its_progress(
+    is_long: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = evaluation_pace.QUIET_SECONDS + is_long
+    monkeypatch.setattr("common.progress.time.monotonic", iter([0.0, 0.0, *[seconds - 0.5] * 9]).__next__)
+    list(EvaluationPace(OtherRank(), signals())(range(100), 100))  # type: ignore[arg-type]
+    assert capsys.readouterr().err.startswith("evaluation: 100 of 100 batches (100 %)") == is_long
 
 
 def train(commands: list[list[str]], stop: bool) -> list[runs.Ended]:

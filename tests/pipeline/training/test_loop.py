@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from benchmarks.kills import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.checkpoint.files import read_state
+from pipeline.checkpoint.files import CheckpointReader, read_state
+from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.model_export import load_pretrained
-from pipeline.checkpoint.retention import find_latest
+from pipeline.checkpoint.retention import find_latest, tag_name
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
@@ -100,6 +102,28 @@ def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path,
                 assert found[name] == pytest.approx(record[name], rel=1e-5), (split, name)
             for name in ("step", "samples", "tokens", "interval_tokens", "predictions", "pairs"):
                 assert found.get(name) == record.get(name), (split, name)
+
+
+def gradients(tag: Path) -> dict[str, Tensor]:
+    """The first moments in a checkpoint, which are sums of gradients."""
+    manifest, found = check(tag), {}
+    with CheckpointReader(tag, manifest) as reader:
+        for name, tensor in manifest.tensors.items():
+            pieces = sorted(reader.read(name, "exp_avg", 0, math.prod(tensor.shape)), key=lambda piece: piece[0])
+            found[name] = torch.cat([elements for _, elements in pieces])
+    return found
+
+
+@pytest.mark.parametrize("run", UNEVEN_SPLITS, ids=lambda run: run.name)
+def test_the_gradients_of_an_uneven_batch_are_those_of_one_rank(ended: Ends, folder: Path, run: Run) -> None:
+    """Of the first two steps, whose weights are the same. A key's bias has a gradient of zero, up to rounding."""
+    for made in (SPLITS[0], run):
+        assert ended(made).status == 0, ended(made).stderr
+    tag = Path("checkpoints") / tag_name(2)
+    wanted, found = (gradients(folder / made.directory / tag) for made in (SPLITS[0], run))
+    whole = torch.cat(list(wanted.values())).norm()
+    for name, gradient in wanted.items():
+        assert (found[name] - gradient).norm() <= 1e-5 * max(gradient.norm(), 1e-4 * whole), name
 
 
 def test_a_run_says_what_its_empty_rows_cost(ended: Ends, folder: Path) -> None:

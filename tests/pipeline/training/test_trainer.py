@@ -12,6 +12,7 @@ from pipeline.checkpoint.saver import Saver
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.divergence.spikes import SpikeState
+from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.state import TrainState
 from pipeline.training.trainer import Agreement, Trainer
 from pipeline.training.training_task import Evaluation
@@ -60,7 +61,8 @@ def make_trainer(control: Any, received: int | None = None, state: TrainState | 
     task = SimpleNamespace(name="task", sums_kind=Sums, label_counts=lambda micro_batches: LabelCounts(3.0, 1.0))
     signals = StopSignals.__new__(StopSignals)  # without handlers
     signals.received = received
-    arguments: list[Any] = [settings, engine, task, control, None, state or TrainState(), signals]
+    arguments: list[Any] = [settings, engine, task, control, MetricsLog(Path(), 0, enabled=False)]
+    arguments += [state or TrainState(), signals]
     return Trainer(*arguments)
 
 

@@ -1,5 +1,7 @@
 """Runs of pipeline.pretrain in which one bit flips, and replays of them, in the same processes."""
 
+import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 from unittest import mock
@@ -31,9 +33,26 @@ def flip(values: Tensor, bit: int) -> None:
     words ^= 1 << bit
 
 
-def run_flipped(cases: list[tuple[list[str], Flip | None, list[str] | None]]) -> list[tuple[Ended, Ended | None]]:
-    """Runs each command line of pipeline.pretrain, then that of pipeline.replay, if there is one."""
-    return [(_run(command, flips), None if again is None else _replay(again)) for command, flips, again in cases]
+def run_flipped(
+    cases: list[tuple[list[str], Flip | None, list[str] | None]], interrupted: list[str]
+) -> list[tuple[Ended, Ended | None]]:
+    """Runs each command line of pipeline.pretrain, then that of pipeline.replay, if there is one.
+
+    Args:
+        interrupted: one more command line of pipeline.replay. Ctrl-C reaches rank 1 in its first step.
+    """
+    ends = [(_run(command, flips), None if again is None else _replay(again)) for command, flips, again in cases]
+    with mock.patch.object(Trainer, "_step", _interrupting_step(Trainer._step)):
+        return [*ends, (_replay(interrupted), None)]
+
+
+def _interrupting_step(step: Callable[..., None]) -> Callable[..., None]:
+    def interrupting_step(self: Trainer, *arguments: Any) -> None:
+        if self.control.rank == 1:
+            signal.raise_signal(signal.SIGINT)
+        step(self, *arguments)
+
+    return interrupting_step
 
 
 def _replay(command: list[str]) -> Ended:

@@ -3,7 +3,6 @@
 import logging
 import multiprocessing
 import os
-import socket
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +11,10 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
+from pipeline.distributed.ports import reserve_port
+
 # What every rank imports is imported once, in the server that the ranks are forked from.
 multiprocessing.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
-
-
-def free_port() -> int:
-    """A TCP port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _start(
@@ -65,7 +59,7 @@ def start(world: int, work: Callable[..., Any], *arguments: Any, result: Path) -
     """
     return torch.multiprocessing.start_processes(
         _start,
-        args=(world, free_port(), dict(os.environ), str(result), work, arguments),
+        args=(world, reserve_port(), dict(os.environ), str(result), work, arguments),
         nprocs=world,
         join=False,
         start_method="forkserver",
@@ -77,7 +71,7 @@ def run(world: int, work: Callable[..., Any], *arguments: Any, scratch: Path) ->
 
     An exception in any of them is raised here.
     """
-    result = scratch / f"result-{world}-{free_port()}.pt"
+    result = scratch / f"result-{world}-{reserve_port()}.pt"
     context = start(world, work, *arguments, result=result)
     while not context.join():
         pass

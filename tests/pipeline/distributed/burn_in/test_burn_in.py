@@ -12,8 +12,8 @@ import pytest
 from pipeline.distributed.burn_in import program
 from pipeline.distributed.burn_in.program import Measured, Task, pairs
 from pipeline.distributed.burn_in.results import slow, summary
+from pipeline.distributed.ports import reserve_port
 from pipeline.preflight import entry
-from tests.pipeline.workers.processes import free_port
 
 
 @pytest.mark.parametrize("hosts", range(1, 10))
@@ -59,7 +59,7 @@ def test_a_link_of_two_hosts_has_nothing_to_be_compared_with():
 @pytest.mark.slow
 def test_the_program_measures_every_host_and_the_slow_one_is_named():
     slots = {"node1": 1, "node2": 1, "node3": 1}
-    port, text = free_port(), Path(program.__file__).read_text()
+    port, text = reserve_port(), Path(program.__file__).read_text()
     product = "torch.mm(left, right)"
     assert product in text
     slow_text = text.replace(product, f"{product}, time.sleep(0.3)")
@@ -84,7 +84,7 @@ def test_the_program_measures_every_host_and_the_slow_one_is_named():
 
 @pytest.mark.slow
 def test_the_program_ends_when_the_asking_host_is_gone():
-    task = Task(0, [1, 1], "127.0.0.1", free_port(), 2.0, "cpu")  # the second host never comes
+    task = Task(0, [1, 1], "127.0.0.1", reserve_port(), 2.0, "cpu")  # the second host never comes
     text = Path(program.__file__).read_text()
     host = subprocess.Popen([sys.executable, "-c", text, json.dumps(asdict(task))], stdin=subprocess.PIPE)
     host.stdin.close()

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from pipeline.distributed.exits import run_and_exit
+from pipeline.distributed.ports import reserve_port
 from tests.pipeline.workers.forked import Forked
-from tests.pipeline.workers.processes import free_port
 
 pytestmark = pytest.mark.slow
 
 TIMEOUT = 2.0
+LONG = 1.5 * TIMEOUT
+LIMITS = {"not watched": 0.0, "a raised limit": 60.0}
+"""--hang-timeout, for a rank that a debugger stops."""
 HOST = os.uname().nodename
 
 
@@ -67,16 +70,26 @@ def be_a_rank(case, output):
             elif case == "disk":
                 own.enter("save")
                 saves[0].wait()
-            elif case == "compiles":
+            elif case == "has reasons":
                 with own.during("compilation"):
-                    time.sleep(2.5 * TIMEOUT)
+                    time.sleep(LONG)
+                with own.during("evaluation"):
+                    for _ in range(6):  # batches
+                        own.beat()
+                        time.sleep(LONG / 6)
+                own.took_save(TIMEOUT)
+                with own.during("save"):
+                    time.sleep(LONG)
+            elif case in LIMITS:  # in a debugger
+                own.enter("forward", 1)
+                time.sleep(LONG)
         if number == 2 and case == "disk" and rendezvous.rank == culprit:  # writes in the background in steps 2 to 4
             os.mkfifo(output / "fifo")
             saves.append(Work(lambda: (output / "fifo").open("w"), in_thread=True))  # returns when somebody reads
         if number == 1 and case == "starts slowly" and rendezvous.rank == culprit:
-            time.sleep(2.5 * TIMEOUT)
+            time.sleep(LONG)
         if number == 5 and case == "steps are long" and rendezvous.rank == culprit:
-            time.sleep(2.5 * TIMEOUT)
+            time.sleep(LONG)
         if number < 5 and case == "steps are long":
             time.sleep(0.5)
         if number > 5 and rendezvous.world_size == 1:
@@ -88,8 +101,10 @@ def be_a_rank(case, output):
 
     def main():
         rendezvous.agree(lambda: None, lambda found: {})
-        timeout = 0.0 if case == "not watched" else TIMEOUT
-        with Liveness(rendezvous, seconds=30.0) as liveness, Watch(rendezvous, timeout, output, liveness):
+        with (
+            Liveness(rendezvous, seconds=30.0) as liveness,
+            Watch(rendezvous, LIMITS.get(case, TIMEOUT), output, liveness),
+        ):
             dist.init_process_group("gloo")
             for number in range(1, 11):
                 step(progress.of_this_process(), number)
@@ -101,7 +116,7 @@ def be_a_rank(case, output):
 @pytest.fixture
 def end(tmp_path):
     def start_and_end(case, ranks):
-        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(ranks)}
         processes = [
             Forked(
                 tmp_path / str(rank), be_a_rank, case, tmp_path,
@@ -146,7 +161,7 @@ def test_the_rank_that_does_not_come_is_named(end, tmp_path, case, ranks, where,
     assert "kernel: thread" in stacks(tmp_path, 0)
 
 
-@pytest.mark.parametrize("case", ["compiles", "starts slowly", "steps are long"])
+@pytest.mark.parametrize("case", ["has reasons", "starts slowly", "steps are long", *LIMITS])
 def test_a_long_wait_with_a_reason_is_no_hang(end, tmp_path, case):
     assert end(case, 2) == ([0, 0], ["", ""])
     assert not (tmp_path / "hangs").exists()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -33,6 +34,19 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard" / tmp_path.name))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 31)]
+
+
+def test_a_sync_comes_after_the_records_before_it(tmp_path, monkeypatch):
+    log = MetricsLog(tmp_path, 0, enabled=True)
+    log.log(10, {"loss": 1.0})
+    durable = {}
+    monkeypatch.setattr(os, "fsync", lambda file: durable.update({os.fstat(file).st_ino: os.fstat(file).st_size}))
+    log.sync()
+    there = (tmp_path / "metrics.jsonl").stat()
+    assert durable == {there.st_ino: there.st_size}
+    assert there.st_size > 0
+    MetricsLog(tmp_path, 0, enabled=False).sync()  # not on rank 0
+    log.close()
 
 
 def test_other_ranks_write_nothing(tmp_path):

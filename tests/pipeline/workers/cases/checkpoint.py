@@ -140,7 +140,8 @@ def in_background(directory: Path) -> dict[str, Any]:
     rank = torch.distributed.get_rank()
     engine = Setup(1).engine()
     training.train(engine, 0, 2)
-    saver = Saver(engine, directory, keep=1)
+    there_at_sync: list[Path | None] = []
+    saver = Saver(engine, directory, keep=1, sync_records=lambda: there_at_sync.append(find_latest(directory)))
     found: dict[str, Any] = {}
     may_write = threading.Event()
 
@@ -174,7 +175,7 @@ def in_background(directory: Path) -> dict[str, Any]:
             found["second save"] = str(error)
         may_write.set()
         saved = saver.finish()
-    found["saved"] = saved.step if saved else None
+    found["saved"], found["there at sync"] = saved.step if saved else None, list(there_at_sync)
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else save_file):
         found["full"] = failed_step()
     with mock.patch("pipeline.checkpoint.retention.publish", no_space):
