@@ -3,6 +3,7 @@
 # make test        all tests, lint and types
 # make test-fast   the tests that need seconds, without launchers, clusters or GPUs
 # make audit       the installed packages against the list of known vulnerabilities; needs the internet
+# make gpu         what this machine's GPUs can do, as a page: docs/gpu.md
 # make clean       removes everything that these targets made
 
 VENV ?= .venv
@@ -36,7 +37,7 @@ DEMO_STEPS ?= 3000
 STUDY := study
 STUDY_HOURS ?= 3
 
-.PHONY: demo study test test-fast environment lint audit clean
+.PHONY: demo study test test-fast environment lint audit gpu clean
 
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
@@ -64,6 +65,10 @@ test: $(VENV)/.developer lint
 
 test-fast: $(VENV)/.developer
 	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
+
+# PARTS="NAME ..." runs these parts only; a second start does what is missing.
+gpu: $(VENV)/.developer
+	@python -m benchmarks.gpu $(if $(PARTS),--part $(PARTS))
 
 lint: $(VENV)/.developer
 	ruff check .

@@ -1,11 +1,13 @@
 """Measurements beside other systems, each a command of its own: `python -m benchmarks.NAME --help`.
 
+between_steps      what a step waits for beside the computation
 book_losses        what the preparation of each book removes
+chaos/             100 random faults in one training on three hosts, and what each cost
 data_prep          data preparation beside a bare SentencePiece
 extract_gaps       what the extraction of Wikipedia loses
 finetune           fine-tuning beside transformers.Trainer; an evaluation of SQuAD
+gpu/               what a GPU can do with this project, as a page: `make gpu`
 independent_run    the same training by this system and by an independent implementation
-kills              kills a run many times and compares its end with an undisturbed run
 pair_shares        segment pairs without a partner, beside the chunks of the paper's procedure
 planning           planning of `extract` for 100,000 files
 recipe_trials      what a small model learns with one setting changed at a time

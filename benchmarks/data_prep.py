@@ -8,6 +8,11 @@ SentencePiece alone, which encodes a list of the same normalised sentences. One 
 several copies of the text, because every rank encodes each new word once, and for a short text that takes much of its
 time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
 
+    python -m benchmarks.data_prep --simulate 6500000 --vocab FILE.model [--out benchmarks/results/NAME]
+
+measures the serial parts at the size of English Wikipedia instead (`shared/wikipedia_size.py`). It needs 3 kB of disk a
+document.
+
 Rates are per second of processor time. On an idle machine that equals wall-clock time, and it stays close to it when
 other programs use the same cores. Ratios are also given by wall-clock time. Those are only meaningful on an idle
 machine, so the load of the minute before is printed with them. Writes NAME.json and NAME.md.
@@ -29,7 +34,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.shared import report
+from benchmarks.shared import report, wikipedia_size
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.corpus.documents import read_documents, read_manifest
@@ -234,9 +239,10 @@ def markdown(result: dict[str, Any]) -> str:
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m benchmarks.data_prep", description="Data preparation beside a bare SentencePiece.")
-    p.add_argument("--books", required=True, type=Path, metavar="DIR", help="clean prose, a text file a book")
-    p.add_argument("--wikipedia", required=True, type=Path, metavar="EXPORT", help=".xml or .xml.bz2, or a directory")
+    p.add_argument("--books", type=Path, metavar="DIR", help="clean prose, a text file a book")
+    p.add_argument("--wikipedia", type=Path, metavar="EXPORT", help=".xml or .xml.bz2, or a directory")
     p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help="a .model file")
+    p.add_argument("--simulate", type=int, metavar="N", help="measure the serial parts for N documents instead")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
     p.add_argument(
         "--copies",
@@ -253,18 +259,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        for name in ("rounds", "copies"):
-            if getattr(args, name) < 1:
-                raise UserError(f"--{name} is {getattr(args, name)}; give 1 or more")
+        for name in ("rounds", "copies", "simulate"):
+            if (value := getattr(args, name)) is not None and value < 1:
+                raise UserError(f"--{name} is {value}; give 1 or more")
+        if args.simulate is None and (args.books is None or args.wikipedia is None):
+            raise UserError("--books or --wikipedia is missing; give both, or --simulate N")
         with tempfile.TemporaryDirectory() as scratch:
-            result = describe() | measure(args, Path(scratch))
+            if args.simulate is None:
+                result = describe() | measure(args, Path(scratch))
+            else:
+                result = describe() | wikipedia_size.measure(args.simulate, args.vocab, Path(scratch))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    result["hours"] = {name: projected_hours(result, size) for name, size in CORPORA.items()}
-    print(markdown(result))
+    if args.simulate is None:
+        result["hours"] = {name: projected_hours(result, size) for name, size in CORPORA.items()}
+        title, page = "Data preparation", markdown(result)
+    else:
+        result["format"] = "data_prep serial 1"
+        title, page = f"Serial parts for {args.simulate:,} documents", wikipedia_size.markdown(result)
+    print(page)
     if args.out is not None:
-        report.write(args.out, result, f"# Data preparation, {result['hardware']['name']}\n\n" + markdown(result))
+        report.write(args.out, result, f"# {title}, {result['hardware']['name']}\n\n" + page)
     return 0
 
 

@@ -34,9 +34,9 @@ from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser
 from common.errors import UserError
 from model import AlbertConfig
-from model.attention.kernels import chosen_kernels
 from model.inspection.flops import model_flops
 from pipeline.data.collate import Collator
+from pipeline.training.attention import choice
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SWEEP = (8, 16, 32, 64, 128, 256)
@@ -68,8 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         with tempfile.TemporaryDirectory() as scratch:
-            found, products = [], dict[str, float]()
-            for row in _measure_all(args, device, Path(scratch)):
+            found, products, kernels = [], dict[str, float](), dict[str, str]()
+            for row in _measure_all(args, device, Path(scratch), kernels):
                 found.append(row)
                 # Measured after every row, and the best one counts: other load would make it look slow.
                 speed = measure.matrix_product_tflops(DTYPES[row["precision"]], device)
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     result = report.describe(device) | {"matrix_product_tflops": products, "measurements": found}
     if device.type == "cuda":
-        result["attention_kernels"] = _attention_kernels()
+        result["attention_kernels"] = kernels
     print(report.markdown(result))
     if args.out is not None:
         report.write(args.out, result, f"# A training step, {result['hardware']['name']}\n\n" + report.markdown(result))
@@ -92,15 +92,20 @@ def _device(name: str | None) -> torch.device:
     return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def _attention_kernels() -> dict[str, str]:
-    return {
-        f"{case.heads} heads of {case.head_dim}, {str(case.dtype).removeprefix('torch.')}, up to {case.max_sequences} "
-        "sequences a row": kernel
-        for case, kernel in chosen_kernels().items()
-    }
+def _fastest_kernel(config: AlbertConfig, precision: str, collator: Collator, device: torch.device) -> str:
+    """The attention kernel for a micro-batch of the middle of the sweep, as a run would choose it."""
+    case = choice.case_for(config, precision, collator.shape.pairs + 1, device)
+    rows = SWEEP[len(SWEEP) // 2 - 1]
+    ids = collator.read([0] * rows, [row % len(collator.shards) for row in range(rows)]).sequence_ids
+    kernel, line = choice.fastest(case, ids)
+    print(line, file=sys.stderr, flush=True)
+    return kernel
 
 
-def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) -> Iterator[dict[str, Any]]:
+def _measure_all(
+    args: argparse.Namespace, device: torch.device, scratch: Path, kernels: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the result, and writes the attention kernel of each model and precision into `kernels`."""
     on_gpu = device.type == "cuda"
     collators = {"full rows": open_collator(args.data)}
     if args.jsonl is not None:
@@ -116,11 +121,13 @@ def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) 
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
             )
-            systems = make_systems(config, DTYPES[precision], device, compiled=on_gpu)
+            kernel = _fastest_kernel(config, precision, collators["full rows"], device) if on_gpu else "auto"
+            kernels[f"{name}, {precision}"] = kernel
+            systems = make_systems(config, DTYPES[precision], device, compiled=on_gpu, attention=kernel)
             difference = loss_difference(systems[0], systems[-1], draw(collators["full rows"], 0, 2, device))
             for text, collator in collators.items():
                 for micro_batch in args.micro_batch or (SWEEP if on_gpu else [2]):
-                    measured = _compare(systems, collator, micro_batch, args.rounds, device)
+                    measured = compare(systems, collator, micro_batch, args.rounds, device)
                     labels: dict[str, Any] = {
                         "model": name,
                         "precision": precision,
@@ -135,10 +142,10 @@ def _measure_all(args: argparse.Namespace, device: torch.device, scratch: Path) 
             del systems
 
 
-def _compare(
+def compare(
     systems: list[System], collator: Collator, micro_batch: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """One row of results for each system whose step fits into memory."""
+    """One row of results for each system whose step fits into memory. `speedup` is that over the last system."""
     torch.compiler.reset()  # each size has its own graph, as in a training run
     config, shape = systems[0].model.config, collator.shape
     examples = [draw(collator, number, micro_batch, device) for number in range(rounds + 1)]

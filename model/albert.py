@@ -7,7 +7,7 @@ from typing import NamedTuple, TypedDict
 
 from torch import Tensor, nn
 
-from model.attention.kernels import AttentionCase, choose_kernel
+from model.attention.kernels import choose_kernel
 from model.attention.self_attention import AttentionLayout
 from model.config import AlbertConfig, ExecutionOptions
 from model.initialisation import initialise, initialise_encoder
@@ -51,6 +51,10 @@ class EncoderInputs(TypedDict, total=False):
     cls_positions: Tensor | None
     """int64 (B, P), the position of each sequence's [CLS]; 0 where unused. None: position 0 of each row."""
 
+    cu_seqlens: Tensor | None
+    """int32 (N + 1,), where each sequence of the rows, joined end to end, begins, padding included; filled up with
+    B * S. Only the attention kernel "flash" reads it. None: it is computed from `sequence_ids`."""
+
 
 class AlbertModel(nn.Module):
     """Embeddings, shared encoder, and an optional pooler.
@@ -90,6 +94,7 @@ class AlbertModel(nn.Module):
         sequence_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         cls_positions: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
     ) -> AlbertModelOutput:
         """Encodes int64 `input_ids` (B, S). `EncoderInputs` describes the other arguments.
 
@@ -104,25 +109,18 @@ class AlbertModel(nn.Module):
         elif attention_mask is not None:
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
-            layout = self._packed_layout(sequence_ids, cls_positions)
+            layout = self._packed_layout(sequence_ids, cls_positions, cu_seqlens)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         states = self.encoder(hidden, layout)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))
 
-    def _packed_layout(self, sequence_ids: Tensor, cls_positions: Tensor | None) -> AttentionLayout:
+    def _packed_layout(
+        self, sequence_ids: Tensor, cls_positions: Tensor | None, cu_seqlens: Tensor | None
+    ) -> AttentionLayout:
         # Each sequence has a [CLS]; padding counts as one more sequence.
         max_sequences = None if cls_positions is None else cls_positions.shape[1] + 1
-        case = AttentionCase(
-            device=sequence_ids.device,
-            dtype=self.embeddings.word_embeddings.weight.dtype,
-            length=sequence_ids.shape[1],
-            max_sequences=max_sequences,
-            heads=self.config.num_attention_heads,
-            head_dim=self.config.head_dim,
-            dropout=self.config.attention_probs_dropout_prob if self.training else 0.0,
-        )
-        kernel = choose_kernel(self._execution, case, sequence_ids)
-        return AttentionLayout.for_packed_rows(sequence_ids, kernel, max_sequences)
+        kernel = choose_kernel(self._execution, sequence_ids.device, sequence_ids.shape[1])
+        return AttentionLayout.for_packed_rows(sequence_ids, kernel, max_sequences, cu_seqlens)
 
     def _pool(self, hidden: Tensor, cls_positions: Tensor | None) -> Tensor | None:
         if self.pooler is None:

@@ -18,6 +18,9 @@ ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
 NEIGHBOURS = "neighbours"
 INITIAL_ATTENTION = ("random", NEIGHBOURS)
 ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "flex", "sequences")
+GPU_KERNELS = ("cudnn", "flash", "flex")
+NOT_DETERMINISTIC = ("cudnn",)
+"""Attention kernels whose backward pass adds in no fixed order."""
 
 
 @dataclass(frozen=True)
@@ -223,15 +226,22 @@ class ExecutionOptions:
     compile_backend: str = "inductor"
     """The torch.compile backend; "aot_eager" traces without generating code."""
 
+    cuda_graphs: bool = False
+    """Whether training replays CUDA graphs of the forward and backward pass (`pipeline/engine/cuda_graphs.py`)."""
+
     attention: str = "auto"
-    """Attention kernel for packed rows: "masked", "cudnn", "flash", "flex", "sequences", or "auto", which takes the
-    fastest for the device (`model/attention/kernels.py`)."""
+    """Attention kernel for packed rows: "masked", "cudnn", "flash", "flex", "sequences", or "auto", which takes one
+    that works on the device (`model/attention/kernels.py`)."""
 
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)
         check_choice("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
         if self.attention == "sequences" and self.compile:
             raise ValueError("attention 'sequences' reads lengths, which a compiled graph cannot; leave one out")
+        if self.cuda_graphs and self.activation_checkpointing != "none":
+            raise ValueError(
+                "activation checkpointing reads the random state, which a CUDA graph cannot; leave out one of the two"
+            )
 
     def check(self, config: AlbertConfig) -> None:
         """Raises ValueError if the attention kernel cannot compute what `config` asks for."""

@@ -65,7 +65,7 @@ def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Ex
     """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
     count = len(collator.shards)
     wanted = [(number * rows + index) * _STRIDE % count for index in range(rows)]
-    packed = to_device(collator.read([0] * rows, wanted), device)
+    packed = to_device(collator.read([0] * rows, wanted), device, with_offsets=device.type == "cuda")
     pairs = list(unpack(to_device(collator.read([0] * rows, wanted), "cpu"), collator.shape.sequence_length))
     padded = [
         {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]).to(device) for name in pairs[0]}

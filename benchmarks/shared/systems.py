@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from benchmarks.shared.examples import Examples, Inputs
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
-from model.layers.heads import classification_sums
+from model.layers.heads import IGNORED_LABEL, classification_sums
+from pipeline.engine import cuda_graphs
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.parameter_groups import parameter_groups
 
@@ -79,14 +80,33 @@ class System:
             (loss * LOSS_SCALE.get(self.optimizer.weights[0].dtype, 1.0)).backward()
 
 
-def this_system(name: str, model: AlbertForPreTraining) -> System:
-    """This project's model on packed rows."""
+def this_system(name: str, model: AlbertForPreTraining, packed: bool = True) -> System:
+    """This project's model on packed rows; or on padded rows of one pair each."""
 
     def loss(inputs: Inputs) -> Tensor:
         output = model(**inputs)
         return output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count.clamp(min=1)
 
-    return System(name, model, lambda examples: [examples.packed], loss)
+    if packed:
+        return System(name, model, lambda examples: [examples.packed], loss)
+
+    def micro_batches(examples: Examples) -> list[Inputs]:
+        predictions = examples.packed["masked_labels"].shape[1]
+        return [predicted_only(inputs, predictions) for inputs in examples.padded]
+
+    return System(name, model, micro_batches, loss)
+
+
+def predicted_only(padded: Inputs, predictions: int) -> Inputs:
+    """Padded pairs as this model takes them, with at most `predictions` labelled positions in a row."""
+    labels = padded["labels"]
+    chosen = (labels != IGNORED_LABEL).int().topk(min(predictions, labels.shape[1])).indices  # (B, M)
+    kept = {name: padded[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+    return kept | {
+        "masked_positions": chosen,
+        "masked_labels": labels.gather(1, chosen),
+        "sentence_labels": padded["sentence_order_label"],
+    }
 
 
 def reference_system(model: AlbertForPreTraining) -> System:
@@ -99,19 +119,30 @@ def reference_system(model: AlbertForPreTraining) -> System:
     return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
 
 
-def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool) -> list[System]:
+def make_systems(
+    config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool, attention: str = "auto"
+) -> list[System]:
     """This model, the same model compiled if `compiled`, and transformers last.
 
-    All have the same random weights, in `dtype` on `device`.
+    `attention` is the kernel of the first two. All have the same random weights, in `dtype` on `device`.
     """
     torch.manual_seed(0)
-    model = AlbertForPreTraining(config).to(device=device, dtype=dtype)
+    model = AlbertForPreTraining(config, ExecutionOptions(attention=attention)).to(device=device, dtype=dtype)
     systems = [this_system("this", model)]
     if compiled:
-        copy = AlbertForPreTraining(config, ExecutionOptions(compile=True)).to(device=device, dtype=dtype)
-        copy.load_state_dict(model.state_dict())
-        systems.append(this_system("this, compiled", copy))
+        options = ExecutionOptions(compile=True, attention=attention)
+        systems.append(variant("this, compiled", model, options))
     return [*systems, reference_system(model)]
+
+
+def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions, packed: bool = True) -> System:
+    """A copy of `model` that is executed in another way, and reads padded rows unless `packed`."""
+    first = next(model.parameters())
+    copy = AlbertForPreTraining(model.config, execution).to(device=first.device, dtype=first.dtype)
+    copy.load_state_dict(model.state_dict())
+    if execution.cuda_graphs:
+        cuda_graphs.install(copy, None if first.is_cuda else cuda_graphs.EagerRecorder())
+    return this_system(name, copy, packed)
 
 
 @torch.no_grad()

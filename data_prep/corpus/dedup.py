@@ -107,12 +107,11 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
     `scratch` holds intermediate results until `discard`. An interrupted run continues from them.
     """
     ledgers = Ledger(scratch / "fingerprints", content=True), Ledger(scratch / "pairs", content=True)
-    identity = {"method": method, "digest": comparison.digest}
 
     def begin() -> None:
         owned.take_workplace(scratch, "data_prep shards --dedup")
         for ledger in ledgers:
-            ledger.begin(identity, discard_others=True)
+            ledger.begin(identity_of(comparison, method), discard_others=True)
 
     ranks.on_root(begin)
     fingerprinter = Fingerprinter(method)
@@ -149,6 +148,11 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
         return Duplicates(alike[removed], kept[removed])
 
     return ranks.on_root(group)
+
+
+def identity_of(comparison: Comparison, method: Method) -> dict[str, str]:
+    """Returns what decides the intermediate results."""
+    return {"method": method, "digest": comparison.digest}
 
 
 def discard(scratch: Path) -> None:

@@ -2,10 +2,13 @@
 
 A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. A span is as
 long as a row allows, even if that cuts a sentence, and ends before a word. Two rules make other spans. Some are divided
-in two, so that `short_probability` of all are short. And the last two spans of a document share their tokens if the
-last one had too few. Both draw the place uniformly from those that leave two whole sentences on both sides, and do
-nothing where there is none. (No span ends with the sentence that fills it, and none is cut because of the sentences
-that it begins with. The last sentence or the first would be longer than most, and lengths would leak the order.)
+in two, so that `short_probability` of all are short. And a span ends earlier if the next one would have fewer than two
+whole sentences. Both draw the place uniformly from those that leave two whole sentences on both sides, and do nothing
+where there is none. No span ends with the sentence that fills it, because that sentence would be longer than most.
+
+The second rule looks ahead, so the sentences after a cut are a little shorter than those before it. So a document is
+cut into sections of about 1,024 sentences, and half of them, drawn at random, are cut into spans from the end to the
+beginning. Neither side of a cut is then shorter on the whole, and lengths do not leak the order of a and b.
 
 A span has four parts:
 
@@ -25,6 +28,7 @@ both ends of the longer segment and drops what it cuts. It draws the short targe
 chunk of one sentence it takes B from another document, always with label 1, which is next-sentence prediction.
 """
 
+import itertools
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -93,6 +97,10 @@ MAX_BACK = 16
 """Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
 
 
+SECTION_SENTENCES = 1024
+"""Sentences in a section: enough that its last span, which may be short, counts little."""
+
+
 def span_stops(
     start: int,
     end: int,
@@ -102,10 +110,10 @@ def span_stops(
     boundaries: list[int],
     words: IntArray,
 ) -> tuple[list[int], list[float]]:
-    """Cuts one document into spans.
+    """Cuts one section into spans.
 
     Args:
-        start, end: the document's tokens are [start, end).
+        start, end: the section's tokens are [start, end).
         capacity: largest number of tokens in a span, at least 2.
         short_probability: share of the spans that are halves of divided ones, if all can be divided.
         generator: gives four random numbers for each span, in order, so they do not depend on the spans that follow.
@@ -128,27 +136,74 @@ def span_stops(
             used = 0
         short, place, division, cut = uniforms[used]
         used += 1
-        whole = rest == 0
-        stop, rest = (rest or min(start + capacity, end)), 0
-        if stop < end <= start + 2 * capacity and boundaries[last - 2] < stop:
-            first = bisect_left(boundaries, start)
-            if last - first >= 4:
-                earliest = max(boundaries[first + 2], end - capacity + min(MAX_BACK, capacity // 8))
-                if earliest <= boundaries[last - 2]:
-                    stop = earliest + int(place * (boundaries[last - 2] - earliest + 1))
-        if whole and short < divided:
-            first = bisect_left(boundaries, start)
-            latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
-            if first + 2 <= latest:
-                earliest = boundaries[first + 2]
-                rest, stop = stop, earliest + int(division * (boundaries[latest] - earliest + 1))
-        word = int(words[stop])
-        if start < word and stop - word <= MAX_BACK:
-            stop = word
+        if rest:
+            stop, rest = rest, 0
+        else:
+            stop = _before_word(start, min(start + capacity, end), words)
+            if stop < end:
+                following = bisect_left(boundaries, stop)
+                if following + 2 > last or boundaries[following + 2] > stop + capacity:
+                    earlier = _earlier_stop(start, stop, capacity, place, boundaries, following, last)
+                    stop = _before_word(start, earlier, words)
+            if short < divided:
+                first = bisect_left(boundaries, start)
+                latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
+                if first + 2 <= latest:
+                    earliest = boundaries[first + 2]
+                    rest = stop
+                    stop = earliest + int(division * (boundaries[latest] - earliest + 1))
+                    stop = _before_word(start, stop, words)
         stops.append(stop)
         cuts.append(cut)
         start = stop
     return stops, cuts
+
+
+def _before_word(start: int, stop: int, words: IntArray) -> int:
+    """Moves the end of a span back to the beginning of a word, by at most `MAX_BACK` tokens."""
+    word = int(words[stop])
+    return word if start < word and stop - word <= MAX_BACK else stop
+
+
+def _earlier_stop(
+    start: int, stop: int, capacity: int, place: float, boundaries: list[int], following: int, last: int
+) -> int:
+    """Returns where the span [start, stop) ends instead, so that the next one has two whole sentences.
+
+    The place is drawn uniformly from those that leave two whole sentences on both sides. A span that has fewer anyway
+    keeps half of a row. Without such a place it is `stop`.
+
+    Args:
+        start, stop, capacity, boundaries: see `span_stops`.
+        place: random number, uniform on [0, 1).
+        following, last: indices of the first boundary from `stop` on, and of the end of the section.
+    """
+    first = bisect_left(boundaries, start)
+    low = boundaries[first + 2] if first + 2 <= last else stop + 1
+    if low > stop:
+        low = start + capacity // 2
+    ranges: list[tuple[int, int]] = []  # places from ... to ...
+    for index in range(min(following, last - 2), first, -1):
+        high = min(stop, boundaries[index])  # the next span's first whole sentence begins at `index`
+        if high < low:
+            break
+        least = max(low, boundaries[index - 1] + 1, boundaries[index + 2] - capacity)
+        if least <= high:
+            ranges.append((least, high))
+    drawn = int(place * sum(high - least + 1 for least, high in ranges))
+    for least, high in ranges:
+        if drawn <= high - least:
+            return least + drawn
+        drawn -= high - least + 1
+    return stop
+
+
+def sections(boundaries: list[int], start: int, end: int) -> list[tuple[int, int]]:
+    """Divides the document [start, end) into sections of about as many sentences. Args: see `span_stops`."""
+    first, last = bisect_left(boundaries, start), bisect_left(boundaries, end)
+    count = max(1, round((last - first) / SECTION_SENTENCES))
+    edges = [boundaries[first + (last - first) * section // count] for section in range(count + 1)]
+    return list(itertools.pairwise(edges))
 
 
 def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms: NDArray[np.float64]) -> Parts:
@@ -205,9 +260,11 @@ def make_pairs(
     last_sentences = np.cumsum(sentences_per_document)
     ends = sentence_ends.tolist()
     boundaries = list(dict.fromkeys([0, *ends]))
-    words = np.arange(ends[-1] + 1 if ends else 1)
+    words = following_words = np.arange(ends[-1] + 1 if ends else 1)
     if begins_word is not None:
-        words = np.maximum.accumulate(np.where(np.append(begins_word, True), words, 0))
+        begins = np.append(begins_word, True)
+        following_words = np.minimum.accumulate(np.where(begins, words, len(words))[::-1])[::-1]
+        words = np.maximum.accumulate(np.where(begins, words, 0))
     stops: list[int] = []
     starts: list[int] = []
     cuts: list[float] = []
@@ -222,12 +279,23 @@ def make_pairs(
             tokens_left_out += stop - start
         else:
             ordinal = first_document + offset
-            spans, span_cuts = span_stops(start, stop, capacity, short_probability, rng.of(ordinal), boundaries, words)
-            starts.append(start)
-            starts += spans[:-1]
-            stops += spans
-            cuts += span_cuts
-            documents += [ordinal] * len(spans)
+            generator = rng.of(ordinal)
+            for begin, end in sections(boundaries, start, stop):
+                if generator.random() < 0.5:
+                    spans, numbers = span_stops(begin, end, capacity, short_probability, generator, boundaries, words)
+                else:  # from the end of the section
+                    inside = boundaries[bisect_left(boundaries, begin) : bisect_right(boundaries, end)]
+                    mirrored = [end - boundary for boundary in reversed(inside)]
+                    words_after = end - following_words[begin : end + 1][::-1]
+                    spans, numbers = span_stops(
+                        0, end - begin, capacity, short_probability, generator, mirrored, words_after
+                    )
+                    spans = [end - place for place in reversed([0, *spans[:-1]])]
+                starts.append(begin)
+                starts += spans[:-1]
+                stops += spans
+                cuts += numbers
+                documents += [ordinal] * len(spans)
         first, start = last, stop
     start_array = np.array(starts, np.int64)
     return Pairs(

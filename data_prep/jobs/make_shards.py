@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Makes the shard set `args.out`, continues an unfinished one, or recognises a complete one."""
     with executor.launch() as ranks:
-        plan = ranks.on_root(lambda: _plan(args))
+        plan = ranks.on_root(lambda: plan_job(args))
         ledger = Ledger(args.out, ShardRecord)
         goal = Goal(
             output=args.out,
@@ -123,7 +123,7 @@ def _make(ranks: executor.Ranks, args: argparse.Namespace, plan: JobPlan, ledger
     ranks.on_root(lambda: ledger.begin(plan.identity))
     duplicates = None
     if plan.comparison is not None:
-        duplicates = dedup.find(ranks, plan.comparison, plan.options.dedup, _scratch(args.out))
+        duplicates = dedup.find(ranks, plan.comparison, plan.options.dedup, dedup_scratch(args.out))
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> Record:
@@ -135,16 +135,17 @@ def _make(ranks: executor.Ranks, args: argparse.Namespace, plan: JobPlan, ledger
 
     units = plan.corpus.units
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
-    ranks.on_root(lambda: _finish(args.out, plan, records, duplicates))
+    ranks.on_root(lambda: finish(args.out, plan, records, duplicates))
 
 
-def _scratch(out: Path) -> Path:
+def dedup_scratch(out: Path) -> Path:
+    """Returns where the search for duplicates keeps its files until the shards in `out` are complete."""
     return out / ".dedup"
 
 
 def _clear(out: Path) -> None:
     """Removes what only an unfinished run needs."""
-    dedup.discard(_scratch(out))
+    dedup.discard(dedup_scratch(out))
     Ledger(out).remove()
 
 
@@ -157,7 +158,7 @@ def _load_vocabulary(path: Path) -> Vocabulary:
     return vocabulary
 
 
-def _plan(args: argparse.Namespace) -> JobPlan:
+def plan_job(args: argparse.Namespace) -> JobPlan:
     """Checks the arguments and returns what to do."""
     options = ShardOptions(
         args.split, args.max_seq_length, args.seed, args.short_seq_prob, args.min_tokens, args.pack, args.dedup
@@ -193,7 +194,7 @@ def _is_complete(out: Path, plan: JobPlan) -> bool:
     return True
 
 
-def _finish(
+def finish(
     out: Path,
     plan: JobPlan,
     records: list[Record],
@@ -203,7 +204,7 @@ def _finish(
     options, vocabulary, corpus, comparison, _ = plan
     counts = total_counts(records, options.max_seq_length)
     if not counts.rows:
-        dedup.discard(_scratch(out))
+        dedup.discard(dedup_scratch(out))
         Ledger(out).discard_files(file["name"] for record in records for file in record["files"])
         raise UserError(
             f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than {options.min_tokens} "

@@ -48,7 +48,7 @@ _NUMBERED = _words(
     """
     No Nos no nos Vol Vols vol vols p pp P PP Pp ch Ch chap Chap sec Sec Sect sect fig Fig figs Figs Art art Op ver Jan
     Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec c ff l ll vv Ps eq Eq Eqs eqs Ref Refs par Par Bd bk Bk pt Pt pl Pl n
-    A.D AD
+    A.D AD para paras
     """
 )
 # Abbreviations at the end of a sentence or inside one.

@@ -1,33 +1,27 @@
-"""Chooses the attention kernel for packed rows: by a rule on a CPU, by measurement on a GPU.
+"""Says which kernel "auto" is, and which kernels may serve a training run on a GPU.
 
-On a GPU the candidates run forward and backward on rows of the first batch. A candidate is rejected if it raises, or if
-its result or gradients differ from those of the masked kernel by more than rounding. The fastest of the others serves
-all later batches with rows of that length. The masked kernel always works, so there is always a choice.
+On a CPU a rule decides. On a GPU, "auto" is the masked kernel, which always works. A training run measures the
+candidates first and names the fastest one (`pipeline/training/attention/`).
 
 Legend of the shapes: B rows, S positions in a row, D head_dim.
 """
 
 import time
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from model.attention.self_attention import AttentionLayout, attend
-from model.config import ExecutionOptions, flash_supports
+from model.config import NOT_DETERMINISTIC, ExecutionOptions, flash_supports
 
 MAX_MASKED_LENGTH = 128
 """On a CPU, rows of at most this many positions use the masked kernel. One product for each sequence is slower for
 them: a step of albert-tiny with rows of 64 takes 1.3 times as long."""
 
-MAX_ROWS_MEASURED = 8
-"""Kernels are measured on at most this many rows of a batch: enough to fill a GPU."""
-REPEATS = 5
-"""Timed runs of each kernel."""
+REPEATS = 10
+"""Timed runs of a kernel."""
 TOLERANCE = 2e-2
 """Largest accepted difference to the masked kernel, relative to the largest value. bf16 rounds at 2**-9; a kernel that
 attends to one token too many differs by 0.1 or more."""
@@ -38,60 +32,44 @@ class AttentionCase:
     """What the choice of a kernel depends on.
 
     Attributes:
-        length: positions in a row.
         max_sequences: largest number of sequences in a row, padding counted as one; None if it is not known.
         heads: number of attention heads.
         head_dim: D, the width of one head.
         dropout: probability of dropping an attention weight.
+        deterministic: whether two backward passes must give the same bits.
     """
 
     device: torch.device
     dtype: torch.dtype
-    length: int
     max_sequences: int | None
     heads: int
     head_dim: int
     dropout: float
+    deterministic: bool = False
 
 
 Outcome = tuple[Tensor, Tensor]
 """The context (B, S, heads, D), and the gradient (B, S, 3, heads, D) of query, key and value."""
 
-_chosen: dict[AttentionCase, str] = {}
+
+class WrongResult(RuntimeError):
+    """A kernel differs from the masked one by more than rounding."""
 
 
-def choose_kernel(execution: ExecutionOptions, case: AttentionCase, sequence_ids: Tensor) -> str:
-    """Returns the kernel for packed rows `sequence_ids` int64 (B, S): one of `ATTENTION_KERNELS` other than "auto".
-
-    A GPU is synchronised only when a case occurs for the first time.
-
-    Raises:
-        ValueError: `execution` demands "flash", and `case` does not tell the largest number of sequences in a row.
-    """
-    if execution.attention == "flash" and case.max_sequences is None:
-        raise ValueError("attention 'flash' has to know how many sequences a row can have; give cls_positions")
+def choose_kernel(execution: ExecutionOptions, device: torch.device, length: int) -> str:
+    """Returns the kernel for packed rows of `length` positions: one of `ATTENTION_KERNELS` other than "auto"."""
     if execution.attention != "auto":
         return execution.attention
-    if torch.compiler.is_compiling():
+    if device.type != "cpu" or execution.compile or torch.compiler.is_compiling():
         return "masked"
-    if case.device.type == "cpu" and not execution.compile:
-        return "sequences" if case.length > MAX_MASKED_LENGTH else "masked"
-    if case.device.type != "cuda":
-        return "masked"
-    if case not in _chosen:
-        _chosen[case] = measured_kernel(case, sequence_ids[:MAX_ROWS_MEASURED])
-    return _chosen[case]
-
-
-def chosen_kernels() -> dict[AttentionCase, str]:
-    """Returns the choices that were measured in this process: the kernel of each case."""
-    return dict(_chosen)
+    return "sequences" if length > MAX_MASKED_LENGTH else "masked"
 
 
 def candidates(case: AttentionCase) -> list[str]:
     """Returns the kernels that may serve `case` on a GPU, first "masked", which always works.
 
-    FlashAttention and cuDNN do not support fp32. FlexAttention does not support dropout.
+    FlashAttention and cuDNN do not support fp32. FlexAttention does not support dropout. The backward pass of cuDNN
+    adds in no fixed order; those of the others can be told to.
     """
     names = ["masked"]
     if case.dtype in (torch.float16, torch.bfloat16):
@@ -100,68 +78,51 @@ def candidates(case: AttentionCase) -> list[str]:
             names.append("flash")
     if not case.dropout:
         names.append("flex")
-    return names
+    return [name for name in names if not (case.deterministic and name in NOT_DETERMINISTIC)]
 
 
-def measured_kernel(case: AttentionCase, sequence_ids: Tensor) -> str:
-    """Returns the fastest candidate on the rows `sequence_ids` int64 (B, S), forward and backward on random numbers.
+def seconds_of(case: AttentionCase, kernel: str, sequence_ids: Tensor, cu_seqlens: Tensor | None) -> float:
+    """Returns the seconds of a forward and backward pass of `kernel` on random numbers.
 
-    The state of the random number generators is restored, so training does not depend on the measurement.
+    Args:
+        sequence_ids: int64 (B, S) on the device of `case`: a micro-batch of the size that will be trained on.
+        cu_seqlens: see `AttentionLayout.for_packed_rows`.
+    Raises:
+        WrongResult: the result or the gradients differ from those of the masked kernel.
+        Exception: of torch, Triton or cuDNN, where the kernel is unavailable.
     """
     rows, length = sequence_ids.shape
-    on_gpu = case.device.type == "cuda"
-    with torch.random.fork_rng(devices=[case.device] if on_gpu else []), torch.enable_grad():
-        shape = (rows, length, 3, case.heads, case.head_dim)
-        where: dict[str, Any] = {"device": case.device, "dtype": case.dtype}
-        projected = torch.randn(shape, **where, requires_grad=True)  # (B, S, 3, heads, D)
-        direction = torch.randn(rows, length, case.heads, case.head_dim, **where)  # (B, S, heads, D)
+    shape = (rows, length, 3, case.heads, case.head_dim)
+    projected = torch.randn(shape, device=case.device, dtype=case.dtype, requires_grad=True)  # (B, S, 3, heads, D)
+    direction = torch.randn_like(projected[:, :, 0])  # (B, S, heads, D)
 
-        def layout(kernel: str) -> AttentionLayout:
-            return AttentionLayout.for_packed_rows(sequence_ids, kernel, case.max_sequences)
+    def run(layout: AttentionLayout, dropout: float) -> Outcome:
+        context = attend(projected, layout, dropout)  # (B, S, heads, D)
+        (gradient,) = torch.autograd.grad(context, projected, direction)  # (B, S, 3, heads, D)
+        return context.detach(), gradient
 
-        def run(layout: AttentionLayout, dropout: float) -> Outcome:
-            context = attend(projected, layout, dropout)  # (B, S, heads, D)
-            (gradient,) = torch.autograd.grad(context, projected, direction)  # (B, S, 3, heads, D)
-            return context.detach(), gradient
-
-        def clock() -> float:
-            if on_gpu:
-                torch.cuda.synchronize(case.device)
-            return time.perf_counter()
-
-        def seconds(kernel: str) -> float:
-            made = layout(kernel)  # made once for all layers of a model, so it is not timed
-            run(made, case.dropout)
-            start = clock()
-            for _ in range(REPEATS):
-                run(made, case.dropout)
-            return clock() - start
-
-        def result(kernel: str) -> Outcome:
-            return run(layout(kernel), 0.0)
-
-        return fastest({kernel: partial(result, kernel) for kernel in candidates(case)}, seconds)
+    # Made once for all layers of a model, so it is not timed.
+    made = AttentionLayout.for_packed_rows(sequence_ids, kernel, case.max_sequences, cu_seqlens)
+    if kernel != "masked" and not _agree(run(made, 0.0), run(AttentionLayout.for_packed_rows(sequence_ids), 0.0)):
+        raise WrongResult("its results are wrong here")
+    run(made, case.dropout)
+    return _seconds(lambda: run(made, case.dropout), case.device) / REPEATS
 
 
-def fastest(results: Mapping[str, Callable[[], Outcome]], seconds: Callable[[str], float]) -> str:
-    """Returns the name with the least `seconds` among those whose outcome agrees with that of the first name.
-
-    A candidate that raises is skipped. A candidate that does not agree is skipped with a warning.
-    """
-    first, *others = results
-    expected = results[first]()
-    times = {first: seconds(first)}
-    for name in others:
-        try:
-            with warnings.catch_warnings(action="ignore"):  # torch warns about unavailable kernels
-                agrees = _agree(results[name](), expected)
-                if agrees:
-                    times[name] = seconds(name)
-        except Exception:  # torch, Triton and cuDNN raise different errors where a kernel is unavailable
-            continue
-        if not agrees:
-            warnings.warn(f"the attention kernel {name!r} gives wrong results here and is not used", stacklevel=2)
-    return min(times, key=times.__getitem__)
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The seconds of `REPEATS` calls, on the device: a GPU's own clock does not count how long the host launches."""
+    if device.type != "cuda":
+        began = time.perf_counter()
+        for _ in range(REPEATS):
+            work()
+        return time.perf_counter() - began
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(REPEATS):
+        work()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3
 
 
 def _agree(found: Outcome, expected: Outcome) -> bool:

@@ -36,7 +36,7 @@ class AttentionLayout(NamedTuple):
     """The length of each sequence, in the order of the rows. For the kernel "sequences"."""
 
     cu_seqlens: Tensor | None = None
-    """int32 (B * max_sequences + 1,), cumulative lengths of the sequences of all rows, from 0. For "flash"."""
+    """int32 (N + 1,), cumulative lengths of the sequences of all rows, from 0. For "flash"."""
 
     block_mask: BlockMask | None = None
     """The blocks of a row in which any token attends to another. For "flex"."""
@@ -46,7 +46,11 @@ class AttentionLayout(NamedTuple):
 
     @classmethod
     def for_packed_rows(
-        cls, sequence_ids: Tensor, kernel: str = "masked", max_sequences: int | None = None
+        cls,
+        sequence_ids: Tensor,
+        kernel: str = "masked",
+        max_sequences: int | None = None,
+        cu_seqlens: Tensor | None = None,
     ) -> "AttentionLayout":
         """Returns block-diagonal attention: each token attends to the tokens with the same id.
 
@@ -56,12 +60,20 @@ class AttentionLayout(NamedTuple):
             kernel: one of `model.config.ATTENTION_KERNELS` other than "auto". "sequences" reads the ids on the host;
                 a GPU would synchronise, a compiled graph would recompile.
             max_sequences: largest number of sequences in a row, padding counted as one; only "flash" needs it.
+            cu_seqlens: int32 (N + 1,), see `EncoderInputs`, for "flash"; None: computed here for B * max_sequences
+                sequences, most of which are empty.
+
+        Raises:
+            ValueError: "flash" without `max_sequences` and `cu_seqlens`.
         """
         if kernel == "sequences":
             rows = sequence_ids.tolist()  # B lists of S ids
             return cls(lengths=[len(list(sequence)) for row in rows for _, sequence in groupby(row)])
         if kernel == "flash":
-            assert max_sequences is not None
+            if cu_seqlens is not None:
+                return cls(cu_seqlens=cu_seqlens)
+            if max_sequences is None:
+                raise ValueError("attention 'flash' has to know how many sequences a row can have; give cls_positions")
             return cls(cu_seqlens=cumulative_lengths(sequence_ids, max_sequences))
         if kernel == "flex":
             return cls(block_mask=_block_mask(sequence_ids))

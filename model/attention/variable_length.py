@@ -1,8 +1,9 @@
 """Attention of packed rows on a GPU: FlashAttention over sequences of different lengths.
 
 The kernel takes the tokens of all rows as one long row, and the cumulative lengths of its sequences ("cu_seqlens").
-The number of sequences differs between batches, so empty sequences are appended: shapes stay the same, and the host
-does not synchronise with the GPU.
+The number of sequences differs between batches, so empty sequences are appended and few shapes exist. In training the
+host makes the offsets with the batch (`pipeline/data/row_layout.py`), because each empty sequence costs memory in the
+backward pass: see `backward_bytes`.
 
 Legend of the shapes: B rows, S positions in a row, T = B * S tokens, D head_dim.
 """
@@ -34,12 +35,23 @@ def cumulative_lengths(sequence_ids: Tensor, max_sequences: int) -> Tensor:
     return cu_seqlens.scatter(0, targets, torch.where(starts, places, tokens)).int()  # (B * max_sequences + 1,)
 
 
+def backward_bytes(tokens: int, sequences: int, heads: int, head_dim: int) -> int:
+    """Bytes that one backward pass takes for the gradient of the queries, in fp32.
+
+    Each sequence, an empty one as well, has 128 more tokens (`mha_varlen_bwd` of FlashAttention 2). The kernel pads
+    heads to a multiple of 32. With deterministic algorithms it takes a multiple of this where there are fewer
+    sequences times heads than multiprocessors.
+    """
+    padded = -(-head_dim // 32) * 32 if head_dim <= 192 else 256
+    return (tokens + 128 * sequences) * heads * padded * 4
+
+
 def attend_variable_length(projected: Tensor, cu_seqlens: Tensor, max_length: int, dropout: float) -> Tensor:
     """Computes softmax(query key^T / sqrt(D)) value inside each sequence, with `dropout` on the weights.
 
     Args:
         projected: fp16 or bf16 (T, 3, heads, D), query, key and value.
-        cu_seqlens: see `cumulative_lengths`.
+        cu_seqlens: int32 (N + 1,), see `EncoderInputs`.
         max_length: a bound on the length of a sequence.
         dropout: probability of dropping a weight.
 

@@ -46,6 +46,7 @@ class _Settings:
     precision: str | None = None
     world_size: Positive | None = None
     device: str | None = None
+    implementation: dict[str, Any] | None = None
     seed: Count | None = None
     deepspeed: dict[str, Any] | None = None
     command: list[str] | None = None

@@ -2,25 +2,34 @@
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from pipeline.data.row_layout import sequence_offsets
+
 T = TypeVar("T")
 
 
-def to_device(batch: Any, device: torch.device | str) -> dict[str, Tensor]:
+def to_device(batch: Any, device: torch.device | str, with_offsets: bool = False) -> dict[str, Tensor]:
     """The fields of `batch`, a named tuple of arrays, as tensors on `device` by name. Fields that are None are left
-    out. Copies to a GPU go through pinned memory and do not block."""
-    tensors = {name: torch.from_numpy(array) for name, array in batch._asdict().items() if array is not None}
+    out. Copies to a GPU go through pinned memory and do not block.
+
+    Args:
+        with_offsets: adds `cu_seqlens`, for the attention kernel "flash": see `row_layout.sequence_offsets`.
+    """
+    arrays = batch._asdict()
+    if with_offsets:
+        arrays["cu_seqlens"] = sequence_offsets(batch.sequence_ids)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
     if torch.device(device).type == "cuda":
         return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}
     return tensors
 
 
-def prefetch(items: Iterable[T], depth: int = 2) -> Iterator[T]:
+def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
     """Yields `items` in their order; a thread makes up to `depth` of them ahead.
 
     An exception in `items` is raised when the item that failed is asked for. Closing the iterator ends the thread.

@@ -100,3 +100,29 @@ def lay_out(rows: RowFields, sequences: Sequence[Sequence[tuple[Tokens, Tokens |
         field.reshape(-1)[places] = values
     segments = np.where(ordinary, np.repeat(2 * np.arange(len(flat)), lengths) + in_second, -1)
     return Layout(row, number, start, lengths, places, segments)
+
+
+def offset_count(sequences: int) -> int:
+    """The number of sequences that offsets are padded to: at least `sequences`, at most 1.25 times as many.
+
+    There are four such numbers from each power of two to the next. The batches of a run have few of them, and each is
+    one shape of a compiled or captured graph.
+    """
+    step = 1 << max(0, sequences.bit_length() - 3)
+    return -(-sequences // step) * step
+
+
+def sequence_offsets(sequence_ids: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Where each sequence begins if all rows are joined end to end; the padding of a row is a sequence, too.
+
+    Args:
+        sequence_ids: (B, S), see `PackedRows`.
+    Returns:
+        (N + 1,) ascending from 0, filled up with B * S; N is an `offset_count`.
+    """
+    begins = np.ones(sequence_ids.shape, dtype=np.bool_)  # (B, S)
+    np.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1], out=begins[:, 1:])
+    places = np.flatnonzero(begins)
+    offsets = np.full(offset_count(len(places)) + 1, sequence_ids.size, dtype=np.int32)
+    offsets[: len(places)] = places
+    return offsets

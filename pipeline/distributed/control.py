@@ -3,7 +3,7 @@
 It is a gloo group beside the accelerator's group. Its collectives never wait for the device, and they work without one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,11 +24,19 @@ class ControlGroup:
 
     def sum(self, values: Sequence[float]) -> list[float]:
         """The element-wise sums over the ranks, in float64."""
-        if self._group is None:
-            return [float(value) for value in values]
+        return self.begin_sum(values)()
+
+    def begin_sum(self, values: Sequence[float]) -> Callable[[], list[float]]:
+        """Begins the `sum` of `values` and does not wait. The function that it returns waits, and gives the sums."""
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total, group=self._group)
-        return total.tolist()
+        work = None if self._group is None else dist.all_reduce(total, group=self._group, async_op=True)
+
+        def finish() -> list[float]:
+            if work is not None:
+                work.wait()
+            return total.tolist()
+
+        return finish
 
     def all_gather(self, values: Sequence[int]) -> list[list[int]]:
         """The whole numbers of each rank, from -2**63 to 2**63 - 1 and as many on all ranks, by rank, on all ranks."""

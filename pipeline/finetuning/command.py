@@ -20,6 +20,7 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
 from pipeline.engine.build import release
+from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.finetuning import own_flags, results
 from pipeline.finetuning.earlier_start import InitialModel, answers_alone, find_initial_model
@@ -34,8 +35,9 @@ from pipeline.tasks.files import reading
 from pipeline.tasks.registry import OWN_TASKS, find_task
 from pipeline.tasks.task import Task
 from pipeline.training import lifecycle
+from pipeline.training.attention import choice
 from pipeline.training.lifecycle import Finished, OpenRun, nothing_to_do
-from pipeline.training.settings import EARLIER_MODEL
+from pipeline.training.settings import EARLIER_DEFAULTS
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared | Finished:
     places = directories(args)
     if answers_alone(args, parser(), places) and (args.seeds is None or results.is_summed_up(args.output, places)):
         return Finished(args.output, args.host_timeout, args.hang_timeout)
+    if args.deterministic:
+        determinism.switch_on()
     if args.task in OWN_TASKS:
         task, splits = own.read(own_flags.read(args))
     else:
@@ -80,7 +84,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared | Finished:
     hardware = detect_hardware()
     runs = resolve(args, task, len(splits["train"]), world_size, hardware, initial, digest(trained_on))
     for settings in runs:
-        lifecycle.check(settings, same={"data": all_data}, defaults={"model": EARLIER_MODEL})
+        lifecycle.check(settings, same={"data": all_data}, defaults=EARLIER_DEFAULTS)
     _check_form(args)
     done = [_is_done(settings, all_data) for settings in runs]
     finished = all(done)
@@ -165,6 +169,9 @@ def _run_seed(
 ) -> int:
     """Trains one seed to its end, predicts with its best step and exports it. Returns the exit status."""
     initial = prepared.initial
+    first_step = FineTuning(settings, features, control).steps([0])
+    outputs = [one.output for one in prepared.runs]
+    settings = choice.settle(settings, lambda: next(first_step)[0], control, outputs)
     new_tensors: list[str] = []
 
     def make_initial_model() -> nn.Module:

@@ -16,7 +16,7 @@ from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
 from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, model_of, read_record
 from pipeline.training import recorded_command
-from pipeline.training.settings import EARLIER_MODEL
+from pipeline.training.settings import EARLIER_DEFAULTS
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
     recorded = next(iter(begun.values()), None)
     pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
     if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
-        settings = run_directory.with_defaults(recorded, {"model": EARLIER_MODEL})
+        settings = run_directory.with_defaults(recorded, EARLIER_DEFAULTS)
         vocabulary = Vocabulary.load(runs[0] / "spiece.model")
         config = model_of(settings, runs[0] / SETTINGS)
         return InitialModel(config, recorded["init_weights"], vocabulary, None, pretraining)

@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from model import AlbertConfig
+from model.attention.variable_length import backward_bytes
 from model.checkpoint import empty_model
+from model.config import flash_supports
 from model.inspection.parameter_counts import parameter_counts
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data.collate import BatchShape
+from pipeline.data.row_layout import offset_count
 from pipeline.engine.parameter_groups import parameter_groups
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -71,7 +74,8 @@ class Memory:
         optimizer: fp32 weights, first and second moments.
         activations: saved by the forward pass for the backward pass.
         buffers: temporary memory of the backward pass, the reduction or the update, whichever needs most. It holds
-            logits with their gradient, a recomputed block, reduce buckets with their copies, and fp32 gradients.
+            logits with their gradient or what FlashAttention takes, a recomputed block, reduce buckets with their
+            copies, and fp32 gradients.
     """
 
     weights: float
@@ -179,8 +183,9 @@ def buffer_bytes(
     if settings.checkpointing != "none":
         positions = rows * shape.sequence_length
         again = block_bytes(config, positions, width) - block_bytes(config, positions, width, settings.checkpointing)
-    # The logits, which the caller holds, and their gradient in fp32.
-    logits = rows * shape.predictions * config.vocab_size * (width + 4)
+    # The caller holds the logits. Their gradient in fp32 is gone when the backward pass comes to the blocks.
+    numbers = rows * shape.predictions * config.vocab_size
+    logits = numbers * width + max(4 * numbers, attention_bytes(config, rows, shape, settings.precision))
     buckets = bucket_bytes(settings)
     # A full bucket is copied for the reduction.
     copied = min(settings.bucket, parameters) * width if settings.zero_stage or settings.world_size > 1 else 0
@@ -190,6 +195,17 @@ def buffer_bytes(
     if settings.zero_stage == 3:  # stage 3 never frees the bucket
         return max(again + logits, copied, update) + buckets
     return max(max(again + logits, copied) + buckets, update)
+
+
+def attention_bytes(config: AlbertConfig, rows: int, shape: BatchShape, precision: str) -> int:
+    """Bytes that the backward pass of FlashAttention takes at most, in a micro-batch whose rows are full of pairs.
+
+    0 where that kernel is no candidate. The others keep the gradients in the training precision.
+    """
+    if precision == "fp32" or not flash_supports(config.head_dim):
+        return 0
+    sequences = offset_count(rows * (shape.pairs + 1))  # the padding of a row is one
+    return backward_bytes(rows * shape.sequence_length, sequences, config.num_attention_heads, config.head_dim)
 
 
 def bucket_bytes(settings: MemorySettings) -> float:

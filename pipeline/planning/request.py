@@ -16,11 +16,11 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.engine import config as engine_config
 from pipeline.engine import workarounds
 from pipeline.engine.config import PRECISION_CHOICES, EngineConfig, Hardware
-from pipeline.engine.machine.hardware import GPUS, Cluster, find_gpu
+from pipeline.engine.machine.hardware import GPUS, Cluster, Gpu, find_gpu
 from pipeline.planning import memory
 from pipeline.planning.failures import ASSUMED_RESTART_SECONDS, Failures
 from pipeline.planning.memory import MemorySettings
-from pipeline.planning.time import Speed, assumed_speed, load_benchmark, measured_speed
+from pipeline.planning.time import Speed, assumed_speed, load_benchmark, measured_speed, page_of
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.pretraining.masking_flags import add_mask_probability
 from pipeline.pretraining.run_length import paper_steps
@@ -129,7 +129,12 @@ def parser() -> Parser:
     p.add_argument(
         "--activation-checkpointing", choices=ACTIVATION_CHECKPOINTING, default="none", help="as for pipeline.pretrain"
     )
-    p.add_argument("--benchmark", type=Path, metavar="FILE", help="result of benchmarks.train_step on that GPU")
+    p.add_argument(
+        "--benchmark",
+        type=Path,
+        metavar="FILE",
+        help="result of `make gpu` or benchmarks.train_step on that GPU (default: that of `make gpu`, if there is one)",
+    )
     p.add_argument("--text-gb", type=float, default=PAPER_TEXT_GB, metavar="G", help="size of the corpus in GB (16)")
     p.add_argument(
         "--mtbf-hours", type=float, metavar="H", help="mean hours between failures of one node; gives a save interval"
@@ -178,7 +183,7 @@ def resolve(args: argparse.Namespace) -> PlanRequest:
         cluster=cluster,
         shape=BatchShape(length, max_pairs(length), masking.max_predictions(length)),
         checkpointing=args.activation_checkpointing,
-        speed=_speed(args, model, engine, gpu.tflops[engine.precision]),
+        speed=_speed(args, model, engine, gpu),
         steps=args.steps or paper_steps(engine.train_batch_size),
         text_bytes=args.text_gb * 1e9,
         failures=_failures(args),
@@ -213,14 +218,15 @@ def _masking(args: argparse.Namespace) -> MaskingSettings:
         raise UserError(str(error)) from None
 
 
-def _speed(args: argparse.Namespace, model: AlbertConfig, engine: EngineConfig, peak_tflops: float) -> Speed:
-    """The speed that --benchmark measured, or without it an assumption."""
-    if args.benchmark is None:
-        return assumed_speed(model, peak_tflops)
-    measured = measured_speed(load_benchmark(args.benchmark), args.model, engine.precision)
-    if measured is None:
+def _speed(args: argparse.Namespace, model: AlbertConfig, engine: EngineConfig, gpu: Gpu) -> Speed:
+    """The speed in --benchmark, or that on the page of this GPU, or an assumption."""
+    path = args.benchmark or page_of(gpu)
+    measured = None
+    if path is not None:
+        measured = measured_speed(load_benchmark(path), args.model, engine.precision, model.max_position_embeddings)
+    if args.benchmark is not None and measured is None:
         raise UserError(
-            f"--benchmark {args.benchmark} has no measurement of {args.model} in {engine.precision}; "
-            "run benchmarks.train_step for it, or leave --benchmark out"
+            f"--benchmark {args.benchmark} has no measurement of {args.model} in {engine.precision} with rows of "
+            f"{model.max_position_embeddings} tokens; run benchmarks.train_step for it, or leave --benchmark out"
         )
-    return measured
+    return measured or assumed_speed(model, gpu.tflops[engine.precision])

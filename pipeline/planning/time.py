@@ -12,10 +12,12 @@ from common.files.json_files import check_as, read_object
 from model import AlbertConfig
 from model.inspection.flops import executed_flops, model_flops
 from pipeline.data.collate import BatchShape
-from pipeline.engine.machine.hardware import Cluster, Gpu
+from pipeline.engine.machine import gpu_pages
+from pipeline.engine.machine.hardware import Cluster, Gpu, find_by_device_name
 from pipeline.planning.memory import BYTES
 
-BENCHMARK_FORMAT = "train_step 1"
+BENCHMARK_FORMATS = ("train_step 1", gpu_pages.FORMAT)
+"""Result files of benchmarks.train_step, and of `make gpu`."""
 MAX_BENCHMARK_BYTES = 16 << 20
 NETWORK_EFFICIENCY = 0.8
 """Part of a link's nominal speed that collectives reach."""
@@ -63,13 +65,14 @@ def assumed_speed(config: AlbertConfig, peak_tflops: float) -> Speed:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row of a result file of benchmarks.train_step; `tflops` is missing where the memory did not suffice."""
+    """One row of a result file; `tflops` is missing where the memory did not suffice, `length` in older files."""
 
     model: str
     precision: str
     text: str
     system: str = ""
     micro_batch: int | None = None
+    length: int | None = None
     tflops: Annotated[float, Interval(gt=0.0, lt=1e6)] | None = None
 
 
@@ -82,7 +85,7 @@ class MeasuredHardware:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The keys of a result file of benchmarks.train_step that are read."""
+    """The keys of a result file that are read."""
 
     device: str
     hardware: MeasuredHardware
@@ -91,26 +94,33 @@ class Benchmark:
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """The result file of `python -m benchmarks.train_step` on a GPU. Raises UserError for anything else."""
+    """The result file of benchmarks.train_step or `make gpu` on a GPU. Raises UserError for anything else."""
     remedy = "name a file of benchmarks/results"
     try:
         result = read_object(path, remedy, MAX_BENCHMARK_BYTES)
     except UserError as error:
         raise UserError(f"--benchmark {error}") from None
-    if result.get("format") != BENCHMARK_FORMAT:
-        raise UserError(f"--benchmark {path} is no result of benchmarks.train_step; {remedy}")
+    if result.get("format") not in BENCHMARK_FORMATS:
+        raise UserError(f"--benchmark {path} is no result of benchmarks.train_step or `make gpu`; {remedy}")
     found = check_as(result, Benchmark, path, remedy, extra="ignore")
     if found.device != "cuda":
         raise UserError(f"--benchmark {path} was measured on {found.hardware.name}, which is no GPU; leave it out")
     return found
 
 
-def measured_speed(result: Benchmark, model: str, precision: str) -> Speed | None:
-    """The best measured TFLOP/s of this model on full rows in that precision; None if there is none."""
+def page_of(gpu: Gpu) -> Path | None:
+    """The result file of `make gpu` on a GPU of this kind; None if there is none."""
+    return gpu_pages.find(lambda name: (kind := find_by_device_name(name)) is not None and kind.name == gpu.name)
+
+
+def measured_speed(result: Benchmark, model: str, precision: str, length: int) -> Speed | None:
+    """The best measured TFLOP/s of this model on full rows of `length` tokens in that precision; None without any."""
     rows = [
         row
         for row in result.measurements
-        if (row.model, row.precision, row.text) == (model, precision, "full rows") and row.tflops is not None
+        if (row.model, row.precision, row.text) == (model, precision, "full rows")
+        and row.tflops is not None
+        and row.length in (None, length)
     ]
     if not rows:
         return None

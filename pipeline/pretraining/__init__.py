@@ -2,6 +2,7 @@
 
 command             the work of `pipeline.pretrain`: checks the command, trains, exports
 data_checks         held-out documents are not trained on
+host_data           checks the shards on each host, or copies them to its local disk
 evaluation          loss and accuracy on held-out rows
 metrics             metrics from sums over batches
 sample_predictions  masked sentences with the model's predictions, to read

@@ -1,16 +1,14 @@
 """The work of `pipeline.pretrain`: checks the command, trains, and exports the model."""
 
 import argparse
+import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
-from common.errors import UserError
-from data_prep.format.shards import read_manifest
-from data_prep.jobs.verify import problem_of
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from pipeline.checkpoint import run_directory
@@ -22,11 +20,15 @@ from pipeline.distributed import elastic
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
+from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
+from pipeline.pretraining import host_data
+from pipeline.pretraining.host_data import Share
 from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
 from pipeline.sharing.export import export_pretrained
 from pipeline.training import lifecycle
+from pipeline.training.attention import choice
 from pipeline.training.flags import check_writable
 from pipeline.training.lifecycle import OpenRun
 from pipeline.training.reporting.throughput import Throughput
@@ -49,6 +51,8 @@ class Prepared(lifecycle.Prepared[PretrainSettings]):
 
 def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     """Checks a parsed command line for `world_size` ranks. Writes nothing. Raises UserError for a mistake."""
+    if args.deterministic:
+        determinism.switch_on()
     hardware = detect_hardware()
     settings = resolve(args, world_size, hardware)
     check_writable(args.output)
@@ -68,14 +72,16 @@ def run(prepared: Prepared) -> int:
     """
     (settings,) = prepared.runs
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
-    training, held_out = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
-    for directory in (*settings.data, *settings.eval_data):
-        _check_contents(directory, control)
+    directories = (*settings.data, *settings.eval_data)
+    places = host_data.prepare(directories, settings.stage, control, Share.of_this_process())
+    training, held_out = open_data(settings, vocabulary, dict(zip(directories, places)))
     with run_directory.lock_run(settings.output, control, prepared.check_unchanged, elastic.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
+        first_step = PreTraining(settings, training, held_out, control, vocabulary.pieces).steps([0])
+        settings = choice.settle(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
         def make_model() -> nn.Module:
@@ -105,34 +111,25 @@ def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings) -> lis
     return kept
 
 
-def open_data(settings: PretrainSettings, vocabulary: Vocabulary) -> tuple[Mixture, dict[str, Collator]]:
+def open_data(
+    settings: PretrainSettings, vocabulary: Vocabulary, places: Mapping[Path, Path] | None = None
+) -> tuple[Mixture, dict[str, Collator]]:
     """Opens the training shards and, by name, the held-out shards.
 
     Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared.
+
+    Args:
+        places: where this host reads each directory; None where the directories are.
     """
+    at = {directory: directory for directory in (*settings.data, *settings.eval_data)} | dict(places or {})
     drawn_by = vocabulary.continues_word, settings.objective, settings.seed
     held_out = {
-        name: open_mixture([directory], [1], *drawn_by, MaskingSettings()).collators[0]
+        name: open_mixture([at[directory]], [1], *drawn_by, MaskingSettings()).collators[0]
         for name, directory in zip(names_of(settings.eval_data), settings.eval_data)
     }
-    return open_mixture(settings.data, settings.corpus_weights, *drawn_by, settings.masking), held_out
-
-
-def _check_contents(directory: Path, control: ControlGroup) -> None:
-    """Checks every byte of a shard set; each rank checks some of the files. Collective.
-
-    It reads the data once per start, at the speed of the disk. Damaged data would waste far more GPU time.
-
-    Raises:
-        UserError: on all ranks, if a file has changed since it was written.
-    """
-    manifest = read_manifest(directory)
-    mine = manifest.files[control.rank :: control.world_size]
-    problem = next(filter(None, (problem_of(directory, file, manifest) for file in mine)), "")
-    if found := control.first_problem(problem):
-        raise UserError(
-            f"{directory} is damaged: {found}; run `python -m data_prep verify {directory}` for the whole list"
-        )
+    here = [at[directory] for directory in settings.data]
+    training = open_mixture(here, settings.corpus_weights, *drawn_by, settings.masking)
+    return dataclasses.replace(training, names=names_of(settings.data)), held_out
 
 
 def _introduce(opened: OpenRun, settings: PretrainSettings, training: Mixture, new_tensors: Sequence[str]) -> None:
@@ -153,4 +150,6 @@ def _introduce(opened: OpenRun, settings: PretrainSettings, training: Mixture, n
     details = training.describe(samples)
     if not settings.eval_data:
         details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
+    if settings.stage is None and (note := host_data.does_not_fit((*settings.data, *settings.eval_data))):
+        details.append(note)
     lifecycle.introduce(opened, subject, training.rows, "rows", details)

@@ -17,17 +17,20 @@ from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
+from model.config import GPU_KERNELS
 from pipeline.checkpoint import manifest, retention, run_directory, save_load
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
 from pipeline.distributed.hangs import progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
+from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.pretraining import settings as pretrain_settings
 from pipeline.pretraining.command import fill_initial, open_data
-from pipeline.pretraining.settings import EARLIER_DEFAULTS, GPU_KERNELS, PretrainSettings, resolve
+from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
+from pipeline.training.attention import choice
 from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.recorded_command import read_recorded
@@ -117,7 +120,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
 
 
 def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> tuple[PretrainSettings, str]:
-    """The settings of the run, and a note if its attention kernel is replaced: one of a GPU on a processor."""
+    """The settings of the run, and a note if a processor has to replace what needs a GPU."""
     words = read_recorded(args.run)
     if not words:
         raise UserError(f"{args.run} was made by an older version, which did not record its command")
@@ -127,9 +130,14 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     given = pretrain_settings.parse(words)
     given.eval_data = []  # a replay does not evaluate, and the held-out rows may be gone
     hardware, note = detect_hardware(), ""
+    if hardware.name == "CPU" and given.cuda_graphs == "on":
+        given.cuda_graphs = "off"
+        note = "--cuda-graphs of the run needs a GPU, so figures may differ by rounding"
     if given.attention in GPU_KERNELS and hardware.name == "CPU":
         note = f"--attention {given.attention} of the run needs a GPU, so figures may differ by rounding"
         given.attention = "auto"
+    if given.deterministic:
+        determinism.switch_on()
     settings = resolve(given, world_size, hardware)
     workarounds.reject_unsafe_settings(settings.engine.json)
     run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
@@ -150,8 +158,8 @@ class ReplayTrainer(Trainer):
 
     records: Records = field(default_factory=dict)
 
-    def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        return itertools.islice(super()._fetched(steps), max(self.records) - self.state.step)
+    def _batches(self) -> Iterator[int]:
+        return itertools.islice(super()._batches(), max(self.records) - self.state.step)
 
     def _is_logged(self, step: int) -> bool:
         return step in self.records
@@ -185,11 +193,14 @@ def run(prepared: Prepared) -> int:
     workarounds.init_distributed()
     control = ControlGroup()
     progress.of_this_process().begin()
+    first_step = PreTraining(settings, training, {}, control, vocabulary.pieces).steps([0])
+    settings = choice.settle(settings, lambda: next(first_step)[0], control)
+    prepared = dataclasses.replace(prepared, settings=settings)
     torch.manual_seed(settings.seed)
     model = AlbertForPreTraining(settings.model, settings.execution)
     if prepared.tag is None:
         fill_initial(model, settings)
-    engine, _ = initialise(model, settings.engine)
+    engine, _ = initialise(model, settings.engine, settings.execution.cuda_graphs)
     state = TrainState()
     if prepared.tag is not None:
         state = check_as(save_load.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")

@@ -13,13 +13,14 @@ from typing import Any, get_args
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.format.shards import open_shards
-from model.config import ATTENTION_KERNELS, PRESETS, AlbertConfig, ExecutionOptions
+from model.config import ATTENTION_KERNELS, GPU_KERNELS, NOT_DETERMINISTIC, PRESETS, AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.run_records import CorpusRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import whole_weights
 from pipeline.engine import config as engine_config
 from pipeline.engine.config import EngineConfig, Hardware
+from pipeline.engine.machine import gpu_pages
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import check_sizes, check_vocabulary_and_length, describe_corpora, parse_corpora
 from pipeline.pretraining.data_checks import check_held_out
@@ -33,17 +34,17 @@ from pipeline.pretraining.earlier_start import (
 from pipeline.pretraining.masking_flags import add_masking_flags, resolve_masking
 from pipeline.pretraining.run_length import lengths_of
 from pipeline.training import recorded_command, schedule
+from pipeline.training import settings as training_settings
 from pipeline.training.flags import Defaults, add_run_arguments, positive
 from pipeline.training.schedule import Length, Schedule
-from pipeline.training.settings import EARLIER_MODEL, OnDivergence, RunSettings
+from pipeline.training.settings import OnDivergence, RunSettings
 
 EARLIER_DEFAULTS: dict[str, Any] = {
     "masking": dataclasses.asdict(MaskingSettings()),
     "init_weights": None,
-    "model": EARLIER_MODEL,
+    **training_settings.EARLIER_DEFAULTS,
 }
 """Values of these keys in runs whose `settings.json` was written before the keys existed."""
-GPU_KERNELS = ("cudnn", "flash", "flex")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class PretrainSettings(RunSettings):
         data: directories of the training shards, one for each corpus.
         corpus_weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
         eval_data: directories of held-out shards. Each one is evaluated separately.
+        stage: directory of each host's copy of the shards; None reads them where they are.
         data_digests: sha256 of each corpus's manifest.
         objective: the sentence loss: sop, nsp, or mlm for none.
         masking: which tokens are predicted, and what replaces them.
@@ -68,6 +70,7 @@ class PretrainSettings(RunSettings):
     data: tuple[Path, ...]
     corpus_weights: tuple[int, ...]
     eval_data: tuple[Path, ...]
+    stage: Path | None
     data_digests: tuple[str, ...]
     objective: Objective
     masking: MaskingSettings
@@ -100,6 +103,7 @@ class PretrainSettings(RunSettings):
             "objective": self.objective,
             "masking": dataclasses.asdict(self.masking),
             "seed": self.seed,
+            "deterministic": self.deterministic,
             "steps": self.steps,
             "warmup_steps": self.warmup_steps,
             "max_hours": self.max_hours,
@@ -167,6 +171,12 @@ def parser() -> Parser:
         help="shards of held-out documents; each is evaluated separately, and the first decides the best checkpoint",
     )
     p.add_argument(
+        "--stage",
+        type=Path,
+        metavar="DIR",
+        help="copy all shards to this directory of a local disk, on each host, and read them there",
+    )
+    p.add_argument(
         "--objective",
         choices=("sop", "nsp", "mlm"),
         help="sentence loss (default: sop; BERT presets: nsp; or of --init)",
@@ -213,9 +223,20 @@ def parser() -> Parser:
         "--attention",
         choices=ATTENTION_KERNELS,
         default="auto",
-        help="attention kernel; auto: the fastest for the device",
+        help="attention kernel; auto: the fastest for the device, kept by later starts (default: auto)",
     )
-    p.add_argument("--compile", action="store_true", help="compile the layer with torch.compile; faster on GPUs")
+    for flag, what in (
+        ("--compile", "compile the layer with torch.compile"),
+        ("--cuda-graphs", "replay each micro-step as CUDA graphs"),
+    ):
+        p.add_argument(
+            flag,
+            nargs="?",
+            const="on",
+            choices=("auto", "on", "off"),
+            default="auto",
+            help=f"{what}; auto: if a page of `make gpu` shows it faster on this GPU, and equal (default: auto)",
+        )
     return p
 
 
@@ -251,6 +272,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         data=directories,
         corpus_weights=corpus_weights,
         eval_data=tuple(args.eval_data),
+        stage=args.stage,
         output=args.output,
         engine=engine,
         data_digests=tuple(
@@ -259,6 +281,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=resolve_masking(args),
         seed=args.seed,
+        deterministic=args.deterministic,
         steps=lengths[-1].steps,
         lengths=tuple(lengths),
         earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
@@ -294,14 +317,36 @@ def _execution_options(
         raise UserError(
             f"--attention {args.attention} computes in 16 bits only; train in bf16 or fp16, or leave the flag out"
         )
-    if args.compile and engine.zero_stage == 3:
+    if args.deterministic and args.attention in NOT_DETERMINISTIC:
         raise UserError(
-            "--compile does not work at ZeRO stage 3: its hooks cannot be part of a compiled graph; leave the flag "
-            'out, or set "zero_optimization": {"stage": 2}'
+            f"--attention {args.attention} adds in no fixed order in its backward pass, which --deterministic excludes;"
+            " leave one of the two out"
         )
+    if engine.zero_stage == 3:
+        for flag, value in (("--compile", args.compile), ("--cuda-graphs", args.cuda_graphs)):
+            if value == "on":
+                raise UserError(
+                    f"{flag} does not work at ZeRO stage 3: its hooks cannot be part of a graph; leave the flag out, "
+                    'or set "zero_optimization": {"stage": 2}'
+                )
+    if args.cuda_graphs == "on" and hardware.name == "CPU":
+        raise UserError("--cuda-graphs needs a GPU; leave the flag out")
+    # Without the flag, what does not fit together with the others stays off.
+    fits = engine.zero_stage < 3 and args.attention != "sequences"
+    plain = fits and args.activation_checkpointing == "none"
     try:
-        execution = ExecutionOptions(args.activation_checkpointing, compile=args.compile, attention=args.attention)
+        execution = ExecutionOptions(
+            args.activation_checkpointing,
+            compile=_is_on(args.compile, "compile", fits, hardware),
+            cuda_graphs=_is_on(args.cuda_graphs, "cuda_graphs", plain, hardware),
+            attention=args.attention,
+        )
         execution.check(model)
     except ValueError as error:
         raise UserError(str(error)) from None
     return execution
+
+
+def _is_on(value: str, feature: str, fits: bool, hardware: Hardware) -> bool:
+    """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`."""
+    return value == "on" or (value == "auto" and fits and gpu_pages.is_shown_faster(feature, hardware.name))

@@ -1,5 +1,6 @@
 """Trains a model: the loop and all that pre-training and fine-tuning share.
 
+agreement         what all ranks agree on before a step, started during the step before
 deadline          progress of a run under --max-hours
 flags             command-line flags of both commands, and the types of their values
 evaluation_pace   shows the progress of an evaluation, and ends it early
@@ -12,6 +13,7 @@ settings          the settings that both kinds of run have
 silent_errors     compares what the ranks hold by checksum, and names the one that is wrong
 state             how far a run has come
 trainer           the training loop
+attention/        the attention kernel of a run on a GPU
 divergence/       losses that are not finite, spikes, and the way back
 reporting/        metrics, speed and memory, on the console, in metrics.jsonl and in TensorBoard
 training_task     the interface of what is trained: batches, loss, metrics, evaluation

@@ -16,8 +16,9 @@ class Deadline:
 
     The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation, save
     and export so far. Step, evaluation and save count twice: once for the end of the run, once for what may still
-    happen before the clock is read again. An export is assumed to take as long as a save, and counts once. Each start
-    and each rollback makes a new deadline, which measures anew.
+    happen before the clock is read again. A step counts once more, because the clock is read before the end of the
+    step before (`pipeline.training.agreement`). An export is assumed to take as long as a save, and counts once. Each
+    start and each rollback makes a new deadline, which measures anew.
 
     Args:
         steps: of the whole run.
@@ -38,7 +39,7 @@ class Deadline:
     @property
     def reserve(self) -> float:
         """Seconds reserved for what comes after the last step has begun."""
-        return MARGIN * (2 * sum(self._longest.values()) + self._longest["save"])
+        return MARGIN * (2 * sum(self._longest.values()) + self._longest["save"] + self._longest["step"])
 
     def progress(self, step: int, seconds: float) -> float:
         """The progress, 0 to 1, after `step` steps and `seconds` of the run. It never decreases.

@@ -46,6 +46,12 @@ def add_run_arguments(parser: Parser, defaults: Defaults) -> None:
         "--warmup-steps", type=natural, metavar="N", help=f"steps of warm-up (default: {defaults.warmup_steps})"
     )
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of all random numbers (default: 0)")
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="use torch's deterministic algorithms only, so that the same command gives the same bits on the same "
+        "hardware; slower",
+    )
     for flag, default, event in (
         ("--log-interval", defaults.log_interval, "logged line"),
         ("--eval-interval", defaults.eval_interval, "evaluation"),

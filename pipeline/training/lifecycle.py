@@ -185,7 +185,7 @@ def open_run(
         run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary)
     control.barrier()
     torch.manual_seed(settings.seed)
-    engine, description = initialise(make_model(), settings.engine)
+    engine, description = initialise(make_model(), settings.engine, settings.execution.cuda_graphs)
     saved = save_load.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
     rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)
@@ -220,7 +220,8 @@ def introduce(run: OpenRun, subject: Sequence[str], rows: int, noun: str, detail
         run.description,
         f"batch: {engine.describe_batch(noun)}; {settings.steps:,} steps = "
         f"{settings.steps * engine.train_batch_size / rows:.2f} epochs of {rows:,} {noun}",
-        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        f"precision: {engine.precision}, ZeRO stage {engine.zero_stage}"
+        f"{', deterministic algorithms' if settings.deterministic else ''}",
         *details,
         *(f"note: {note}" for note in engine.notes),
         *([f"resuming from step {run.state.step}"] if run.state.step else []),

@@ -13,8 +13,11 @@ from pipeline.training.schedule import Schedule
 
 OnDivergence = Literal["warn", "stop", "rollback"]
 
-EARLIER_MODEL: dict[str, Any] = {"embedding_initializer_range": None, "initial_attention": "random"}
-"""Values of these fields of `model` in runs whose `settings.json` was written before the fields existed."""
+EARLIER_DEFAULTS: dict[str, Any] = {
+    "model": {"embedding_initializer_range": None, "initial_attention": "random"},
+    "deterministic": False,
+}
+"""Values of these keys in runs whose `settings.json` was written before the keys existed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,7 @@ class RunSettings(ABC):
         track: trackers that get the curves, beside those of the DeepSpeed JSON (`pipeline.tracking.choice`).
         on_divergence: what happens after a spike of the loss; None to look for none.
         max_rollbacks: how often the run may go back to a checkpoint because of a spike.
+        deterministic: whether torch uses deterministic algorithms only (pipeline/engine/machine/determinism.py).
         all_curves: whether every number becomes a curve, and not only those that make a useful chart.
 
     Raises:
@@ -69,6 +73,7 @@ class RunSettings(ABC):
     all_curves: bool = False
     on_divergence: OnDivergence | None = None
     max_rollbacks: int = 3
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         self.schedule()

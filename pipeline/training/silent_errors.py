@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.attention.kernels import chosen_kernels
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.engine import checksums
@@ -115,17 +114,9 @@ def layout_of(settings: RunSettings) -> str:
     """How a step is divided, and what computes it."""
     config, execution = settings.engine, settings.execution
     division = f"{config.world_size} x {config.accumulation_steps} x {config.micro_batch_size} rows"
-    kernels = f"attention {_attention(settings)}{', compiled' if execution.compile else ''}"
+    features = (", compiled" if execution.compile else "") + (", CUDA graphs" if execution.cuda_graphs else "")
+    kernels = f"attention {execution.attention}{features}"
     return f"{division}, ZeRO stage {config.zero_stage}, {config.precision}, {config.device}, {kernels}"
-
-
-def _attention(settings: RunSettings) -> str:
-    """The attention kernel. "auto" is what this process has measured to be the fastest for training on a GPU."""
-    dropout = settings.model.attention_probs_dropout_prob
-    chosen = {kernel for case, kernel in chosen_kernels().items() if case.dropout == dropout}
-    return (
-        "/".join(sorted(chosen)) if settings.execution.attention == "auto" and chosen else settings.execution.attention
-    )
 
 
 def wrong_tensors(found: Sequence[RankChecksums]) -> dict[int, list[str]]:

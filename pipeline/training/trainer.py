@@ -1,10 +1,11 @@
 """The training loop. DeepSpeed's engine computes; the trainer decides when to log, evaluate, save and stop."""
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -20,6 +21,7 @@ from pipeline.distributed.hangs import progress
 from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import Engine
+from pipeline.training.agreement import Agreements
 from pipeline.training.deadline import SLOWEST_SAVE, Deadline, schedule_step
 from pipeline.training.divergence import non_finite, rollback
 from pipeline.training.divergence.non_finite import NonFiniteLossCounter, TrainingFailed
@@ -37,22 +39,6 @@ from pipeline.training.settings import RunSettings
 from pipeline.training.silent_errors import SilentErrorCheck
 from pipeline.training.state import TrainState
 from pipeline.training.training_task import TrainingTask
-
-
-class Agreement(NamedTuple):
-    """What all ranks agree on before a step.
-
-    Attributes:
-        stop_signal: the signal that ends training; None to continue.
-        progress: of the run, 0 to 1, by the clock of rank 0; at 1 the next step is the last.
-        label_counts: of the global batch, see `TrainingTask.label_counts`.
-        busy_ranks: how many ranks write a checkpoint in the background.
-    """
-
-    stop_signal: int | None
-    progress: float
-    label_counts: Any
-    busy_ranks: float
 
 
 @dataclass
@@ -105,6 +91,9 @@ class Trainer:
         saved_step = state.step or None  # a resumed run starts at a checkpoint
         log, say = self.metrics_log, self.bar.say
         self._saves = RunSaves(self.engine, settings, self.clock, self.deadline, log, say, saved_step)
+        self._agreements = Agreements(
+            self.control, self.signals, self.deadline, self.clock, self._saves, self._stragglers, self.task
+        )
         self._scores: dict[int, float] = {}  # by evaluated step: each checkpoint is saved with the score of its step
 
     def train(self) -> int | None:
@@ -139,30 +128,44 @@ class Trainer:
                 stop_signal = self._after_step(state.evaluation_due == "last", evaluate=True, save=True)
                 if stop_signal is not None or state.finished:
                     return stop_signal
-            for micro_batches in self._fetched(prefetch(task.steps(self._batches()))):
-                began = time.perf_counter()
-                agreed = self._agree(micro_batches)
-                if agreed.stop_signal is not None:
-                    self._saves.finish()
-                    if state.step != self._saves.saved_step:  # saving again would discard this step's score
-                        self._save(must_succeed=True)
-                    return agreed.stop_signal
-                self._saves.go_on(agreed.busy_ranks)
-                rate = self._set_learning_rate(agreed.progress)
-                self._step(micro_batches, agreed.label_counts)
-                state.step += 1
-                last = state.step == settings.steps or agreed.progress >= 1.0
-                self.deadline.took("step", time.perf_counter() - began)
-                self.progress.took_step(time.perf_counter() - began)
+            with contextlib.closing(prefetch(task.steps(self._batches()))) as made:
+                return self._make_steps(self.clock.waiting(made))
 
-                if self._is_logged(state.step) or last:
-                    self._report(rate, last)
-                self.bar.update(1)
-                evaluate = task.evaluates and (state.step % settings.eval_interval == 0 or last)
-                stop_signal = self._after_step(last, evaluate, save=state.step % settings.save_interval == 0)
-                if stop_signal is not None or state.finished:
-                    return stop_signal
-        return None
+    def _make_steps(self, made: Iterator[Sequence[Any]]) -> int | None:
+        """Makes the steps whose micro-batches `made` yields. Returns as `train`."""
+        settings, state = self.settings, self.state
+        upcoming: Sequence[Any] | None = None
+        while True:
+            self.progress.step = state.step + 1
+            micro_batches = upcoming or self._prepare(made, state.step)
+            if micro_batches is None:
+                return None
+            began = time.perf_counter()
+            self.progress.enter("agreement")
+            agreed = self._agreements.finish()
+            if agreed.stop_signal is not None:
+                self._saves.finish()
+                if state.step != self._saves.saved_step:  # saving again would discard this step's score
+                    self._save(must_succeed=True)
+                return agreed.stop_signal
+            self._saves.go_on(agreed.busy_ranks)
+            rate = self._set_learning_rate(agreed.progress)
+            last = state.step + 1 == settings.steps or agreed.progress >= 1.0
+            evaluate = self.task.evaluates and ((state.step + 1) % settings.eval_interval == 0 or last)
+            save = (state.step + 1) % settings.save_interval == 0
+            # After an evaluation or a save, the clock and the signals are looked at again before the next step.
+            goes_on = not (last or evaluate or save)
+            upcoming = self._step(micro_batches, agreed.label_counts, made if goes_on else iter(()))
+            state.step += 1
+            self.deadline.took("step", time.perf_counter() - began)
+            self.progress.took_step(time.perf_counter() - began)
+
+            if self._is_logged(state.step) or last:
+                self._report(rate, last)
+            self.bar.update(1)
+            stop_signal = self._after_step(last, evaluate, save)
+            if stop_signal is not None or state.finished:
+                return stop_signal
 
     def _after_step(self, last: bool, evaluate: bool, save: bool) -> int | None:
         """Evaluates and saves after a step, as far as it is due. Sets `state.finished`.
@@ -192,32 +195,17 @@ class Trainer:
         """The number of the global batch of each step to come."""
         return (batch_of_step(step, self.passed_over) for step in range(self.state.step, self.settings.steps))
 
-    def _fetched(self, steps: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-        """Waits for the micro-batches of each step."""
-        waiting = self.clock.waiting(steps)
-        while True:
-            self.progress.step = self.state.step + 1
-            self.progress.enter("data")
-            try:
-                micro_batches = next(waiting)
-            except StopIteration:
-                return
-            yield micro_batches
+    def _prepare(self, made: Iterator[Sequence[Any]], step: int) -> Sequence[Any] | None:
+        """Waits for this rank's micro-batches of the step after `step` steps, and starts the agreement on it.
 
-    def _agree(self, micro_batches: Sequence[Any]) -> Agreement:
-        """Agrees with the other ranks on the next step. Collective, on the host."""
-        self.progress.enter("agreement")
-        progress = self.deadline.progress(self.state.step, self.clock.seconds())
-        times = self._collective_times.end_step()
-        stops, (progress, busy_ranks), work, label_counts = sum_over_ranks(
-            self.control,
-            self.signals.flags(),
-            [progress if self.control.rank == 0 else 0.0, self._saves.is_busy],  # the ranks' clocks differ
-            self._stragglers.own_work(times),
-            self.task.label_counts(micro_batches),
-        )
-        self._stragglers.add(work, times)
-        return Agreement(self.signals.first(stops), progress, label_counts, busy_ranks)
+        Collective. Returns None if `made` has no further step.
+        """
+        self.progress.enter("data")
+        micro_batches = next(made, None)
+        if micro_batches is not None:
+            self.progress.enter("agreement")
+            self._agreements.start(step, micro_batches)
+        return micro_batches
 
     def _set_learning_rate(self, progress: float) -> float:
         """Sets and returns the learning rate of the next step."""
@@ -237,18 +225,26 @@ class Trainer:
         every = self.settings.check_interval
         return every > 0 and self._is_logged(step) and step % every < self.settings.log_interval
 
-    def _step(self, micro_batches: Sequence[Any], label_counts: Any) -> None:
-        """Makes one optimizer step; DeepSpeed updates the weights in the last of its micro-steps."""
+    def _step(
+        self, micro_batches: Sequence[Any], label_counts: Any, made: Iterator[Sequence[Any]]
+    ) -> Sequence[Any] | None:
+        """Makes one optimizer step; DeepSpeed updates the weights in the last of its micro-steps.
+
+        Returns the micro-batches of the next step, if `made` has one. The agreement on it is started.
+        """
+        upcoming = None
         torch.manual_seed(dropout_seed(self.settings.seed, self.state.step, self.control.rank))
         micro_batches_per_step = self.settings.engine.world_size * self.settings.engine.accumulation_steps
         for number, batch in enumerate(micro_batches, 1):
             self.progress.enter("forward", number)
-            tensors = to_device(batch, self.engine.device)
+            tensors = to_device(batch, self.engine.device, self.settings.execution.attention == "flash")
             self._silent_errors.add_batch(tensors)
             output = self.engine(**tensors)
             loss = self.task.loss(output, label_counts, micro_batches_per_step)  # ()
             self.progress.enter("backward", number)
             self.engine.backward(loss)
+            if number == len(micro_batches):
+                upcoming = self._prepare(made, self.state.step + 1)
             self.progress.enter("optimizer", number)
             self._update()
             self.meter.add(self.task.sums(output, tensors))
@@ -256,6 +252,7 @@ class Trainer:
             self.spikes.add(loss)
         self.loss_counter.end_step()
         self.spikes.end_step(engine_step.gradient_norm_on_device(self.engine))
+        return upcoming
 
     def _update(self) -> None:
         try:

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import data_prep as benchmark
+from benchmarks.shared import wikipedia_size
+from tests.data_prep import corpora
 
-RESULTS = sorted((Path(benchmark.__file__).parent / "results").glob("data_prep*.json"))
+RESULTS = sorted((Path(benchmark.__file__).parent / "results").glob("data_prep_[!s]*.json"))
+SERIAL = Path(benchmark.__file__).parent / "results" / "data_prep_serial.json"
 
 
 def test_projections() -> None:
@@ -34,6 +37,24 @@ def test_a_page_of_results_says_what_was_measured(path: Path) -> None:
     assert result["shards_to_bare"] == pytest.approx(sorted(r["bare"] / r["one"] for r in result["rounds"])[1])
 
 
+def test_the_page_of_the_serial_parts_says_what_was_measured() -> None:
+    result = json.loads(SERIAL.read_text(encoding="utf-8"))
+    assert result["documents"] >= 6_500_000
+    page = SERIAL.with_suffix(".md").read_text(encoding="utf-8")
+    assert page.endswith(wikipedia_size.markdown(result) + "\n")
+
+
+@pytest.mark.slow
+def test_a_small_simulation(tmp_path: Path) -> None:
+    vocabulary = corpora.train_pieces(tmp_path / "v", ["one two three", "four five six."], 24, "identity", list("()"))
+    words = ["--simulate", "3000", "--vocab", str(vocabulary), "--out", str(tmp_path / "page")]
+    assert benchmark.main(words) == 0
+    result = json.loads((tmp_path / "page.json").read_text(encoding="utf-8"))
+    assert len(result["parts"]) == 8
+    assert all(part["peak_bytes"] > 0 for part in result["parts"])
+    assert 0 < result["duplicates"] < 100  # 0.006 of the second file's documents
+
+
 def test_a_job_that_fails_is_a_mistake_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--books", str(tmp_path / "nowhere"), "--wikipedia", str(tmp_path), "--vocab", str(tmp_path / "v.model")]
     assert benchmark.main([*words, "--rounds", "0"]) == 2
@@ -42,3 +63,5 @@ def test_a_job_that_fails_is_a_mistake_in_one_line(tmp_path: Path, capsys: pytes
     assert lines[0].startswith("error: --rounds is 0")
     assert "nowhere" in lines[1]
     assert len(lines) == 2
+    assert benchmark.main(["--vocab", str(tmp_path / "v.model")]) == 2
+    assert "--books or --wikipedia is missing" in capsys.readouterr().err

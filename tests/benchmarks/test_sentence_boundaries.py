@@ -27,8 +27,9 @@ def test_the_page_says_what_was_measured() -> None:
     result = json.loads(RESULT.read_text(encoding="utf-8"))
     page = RESULT.with_suffix(".md").read_text(encoding="utf-8")
     assert page.endswith(sentence_boundaries.markdown(result) + "\n")
-    for found in result["kinds"].values():
-        assert found["boundaries"] >= 500
+    for split, least in (("used", 500), ("untouched", 125)):
+        assert all(found["boundaries"] >= least for found in result["splits"][split].values())
+    assert set(result["first_run"]) == set(result["splits"]["untouched"])
 
 
 def test_counts() -> None:

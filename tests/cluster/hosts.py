@@ -1,103 +1,38 @@
-"""Hosts made of namespaces. Each has its own network, processes, host name and mounts, and shares the machine's files.
+"""The hosts of `benchmarks.shared.namespaces`, with an sshd each.
 
-All hosts are connected to one switch, a bridge in a namespace of its own:
-
-    node1 eth0 ---- port1 [switch] port2 ---- eth0 node2
-
-Each host runs an sshd with keys, configuration and home directory made by the test. The machine's own are neither used
-nor changed. A host is the process tree below its sshd. Killing that tree is like a power failure and leaves nothing
-behind.
+Keys, configuration and home directory are made by the test. The machine's own are neither used nor changed.
 """
 
-import contextlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
+from benchmarks.shared import namespaces
+from benchmarks.shared.namespaces import REPOSITORY, SEARCHED, Host, Switch, run, wait_until
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-SEARCHED = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-PACKAGES = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "pdsh": "pdsh"}
+PACKAGES = namespaces.PACKAGES | {"sshd": "openssh-server", "ssh": "openssh-client", "pdsh": "pdsh"}
+
+__all__ = ["REPOSITORY", "Cluster", "Host", "what_is_missing"]
 
 
 def what_is_missing() -> str:
     """Why hosts cannot be made here; "" if they can."""
-    if os.geteuid() != 0:
-        return "network namespaces need root"
-    missing = [package for tool, package in PACKAGES.items() if not shutil.which(tool, path=SEARCHED)]
-    if missing:
-        return f"not installed: {', '.join(missing)}"
-    trial = ["unshare", "--net", "--uts", "--mount", "--pid", "--fork", "true"]
-    result = subprocess.run(trial, capture_output=True, text=True, check=False)
-    return f"no namespaces here: {result.stderr.strip()}" if result.returncode else ""
+    return namespaces.what_is_missing(PACKAGES)
 
 
-class Namespaces:
-    """A process in namespaces of its own, which end with it; `first` is that process."""
-
-    def __init__(self, kinds: list[str], script: str, log: Path) -> None:
-        """Starts the shell `script` in new namespaces of these kinds; it runs once `go` is called."""
-        # unshare itself stays outside of the new process namespace, and takes what is inside along when it is killed.
-        command = ["unshare", *kinds, "--fork", "--kill-child", "sh", "-c", f"read go\n{script}"]
-        with log.open("w") as file:
-            self._outer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file)
-        outer = psutil.Process(self._outer.pid)
-        _wait_until(lambda: bool(outer.children()))
-        self.first = outer.children()[0]
-
-    def go(self) -> None:
-        """Lets the script begin."""
-        assert self._outer.stdin is not None
-        self._outer.stdin.write(b"\n")
-        self._outer.stdin.close()
-
-    def enter(self, *command: object) -> list[str]:
-        """A command line that runs `command` inside."""
-        kinds = ["--net", "--uts", "--mount", "--pid"]
-        return ["nsenter", f"--target={self.first.pid}", *kinds, f"--wd={REPOSITORY}", *map(str, command)]
-
-    def end(self) -> None:
-        """Kills every process inside, as a power failure does."""
-        self._outer.kill()
-        self._outer.wait()
-
-
-@dataclass(frozen=True)
-class Host:
-    """A host by name and address; `port` is its place on the switch."""
-
-    name: str
-    address: str
-    port: str
-    inside: Namespaces
-
-    def processes(self, word: str) -> list[psutil.Process]:
-        """Those of its processes that have `word` among the words of their command line."""
-        found = []
-        for process in self.inside.first.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if word in process.cmdline():
-                    found.append(process)
-        return found
-
-
-class Cluster:
+class Cluster(Switch):
     """Hosts on one switch. `directory` gets keys, configuration and logs; `home` is HOME on all of them."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.hosts: dict[str, Host] = {}
+        super().__init__(directory)
         self.home = directory / "home"
         self.home.mkdir(parents=True)
         for key in ("host_key", "user_key"):
-            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / key)
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", directory / key)
         self.ssh_config = directory / "ssh_config"
         self.ssh_config.write_text(
             f"User root\nIdentityFile {directory / 'user_key'}\nIdentitiesOnly yes\nLogLevel ERROR\n"
@@ -121,10 +56,6 @@ class Cluster:
         self.environment = {**os.environ, **exported, **as_root, "HOME": str(self.home)}
         # Where ranks share a machine they may outnumber its cores; here each has a host to go to.
         self.environment.pop("PRTE_MCA_rmaps_default_mapping_policy", None)
-        self._switch = Namespaces(["--net"], "exec sleep infinity", directory / "switch.log")
-        self._at_switch("add", "bridge", "type", "bridge")
-        self._at_switch("set", "bridge", "up")
-        self._switch.go()
 
     def start(self, name: str, mounts: Mapping[Path, Path] | None = None, **environment: str) -> Host:
         """Starts a host and waits until its sshd answers.
@@ -135,7 +66,7 @@ class Cluster:
             environment: of everything that comes in by ssh.
         """
         number = len(self.hosts) + 1
-        address, port = f"10.64.0.{number}", f"port{number}"
+        address = f"10.64.0.{number}"
         variables = {"HOME": str(self.home)} | environment
         config = self.directory / f"{name}.sshd_config"
         config.write_text(
@@ -151,21 +82,11 @@ class Cluster:
             *(f"mount --bind {shlex.quote(str(source))} {place}" for place, source in (mounts or {}).items()),
             f"exec {shutil.which('sshd', path=SEARCHED)} -D -e -f {config}",
         ]
-        kinds = ["--net", "--uts", "--mount", "--pid", "--mount-proc"]
-        inside = Namespaces(kinds, "\n".join(script), self.directory / f"{name}.log")
-        host = self.hosts[name] = Host(name, address, port, inside)
-        peer = ["peer", "name", "eth0", "netns", inside.first.pid]
-        self._at_switch("add", port, "type", "veth", *peer)
-        self._at_switch("set", port, "master", "bridge", "up")
-        network = ["nsenter", f"--target={inside.first.pid}", "--net", "ip"]
-        _run(*network, "link", "set", "lo", "up")
-        _run(*network, "address", "add", f"{address}/24", "dev", "eth0")
-        _run(*network, "link", "set", "eth0", "up")
+        host = self.connect(name, number, "\n".join(script))
         with self.ssh_config.open("a") as file:
             file.write(f"Host {name}\n  HostName {address}\n")
-        inside.go()
         ssh = [self.directory / "bin" / "ssh", "-o", "BatchMode=yes", address, "true"]
-        _wait_until(lambda: subprocess.run(inside.enter(*ssh), capture_output=True, check=False).returncode == 0)
+        wait_until(lambda: subprocess.run(host.inside.enter(*ssh), capture_output=True, check=False).returncode == 0)
         return host
 
     def popen(self, host: Host, *command: object, **environment: str) -> subprocess.Popen[str]:
@@ -177,32 +98,3 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-
-    def unplug(self, host: Host) -> None:
-        """Takes the host's cable out of the switch. The host itself sees its link up, as behind a broken switch."""
-        self._at_switch("set", host.port, "down")
-
-    def plug_in(self, host: Host) -> None:
-        """Undoes `unplug`."""
-        self._at_switch("set", host.port, "up")
-
-    def end(self) -> None:
-        """Ends all hosts and the switch."""
-        for host in self.hosts.values():
-            host.inside.end()
-        self._switch.end()
-
-    def _at_switch(self, *words: object) -> None:
-        _run("nsenter", f"--target={self._switch.first.pid}", "--net", "ip", "link", *words)
-
-
-def _run(*command: object) -> None:
-    result = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
-
-
-def _wait_until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "a host did not start"
-        time.sleep(0.02)

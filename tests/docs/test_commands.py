@@ -60,7 +60,7 @@ def source_of(module: str) -> str:
 def test_there_are_commands_of_every_kind():
     modules = {module_command(command)[0] for _, command in found()}
     assert set(PARSERS) <= modules
-    assert {"pipeline.export", "pipeline.preflight", "benchmarks.kills", "benchmarks.train_step"} & modules
+    assert {"pipeline.export", "pipeline.preflight", "benchmarks.chaos", "benchmarks.train_step"} & modules
 
 
 def test_a_flag_that_does_not_exist_is_seen():

@@ -18,11 +18,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AlbertForPreTraining as ReferenceModel
 
-from benchmarks import kills
+from benchmarks.shared import job
+from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
 from pipeline.checkpoint.model_export import load_pretrained
 from pipeline.distributed.ports import reserve_port
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
+from tests.pipeline.workers import killed_runs
 from tests.pipeline.workers.forked import ForkedRank
 
 pytestmark = pytest.mark.slow
@@ -63,7 +65,7 @@ def of_module(words):
     return words[words.index("--module") + 1 :]
 
 
-class Job(kills.Job):
+class Job(job.Job):
     """Its ranks are forked."""
 
     def start_rank(self, environment):
@@ -89,9 +91,9 @@ def test_a_run_leaves_what_it_promises(finished):
     }
     assert (output / "done").read_text() == "40\n"
     assert "warning" not in result.stderr.lower()
-    evaluations = [record for record in kills.outcome(output)[0] if record["split"] == "eval"]
+    evaluations = [record for record in outcome(output)[0] if record["split"] == "eval"]
     assert [record["step"] for record in evaluations] == [20, 40]
-    training = [record for record in kills.outcome(output)[0] if record["split"] == "train"]
+    training = [record for record in outcome(output)[0] if record["split"] == "train"]
     assert [record["step"] for record in training] == list(range(4, 41, 4))
     assert training[-1]["samples"] == 640
     for name in ("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "learning_rate", "grad_norm"):
@@ -199,7 +201,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
     assert process.wait(timeout=300) == 75
     assert not (output / "done").exists()
     Job(of_module(words)[1:], output, 2).finish()
-    assert kills.differences(output, finished[0]) == []
+    assert differences(output, finished[0]) == []
 
 
 def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(corpus, config, tmp_path):
@@ -220,7 +222,7 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
     result = run(*words)
     batch = CONFIG["train_batch_size"]
     assert "corpus train: 75.00% of the samples" in result.stdout
-    undisturbed, _ = kills.outcome(output)
+    undisturbed, _ = outcome(output)
     training = [record for record in undisturbed if record["split"] == "train"]
     for record, steps in zip(training, (4, 8), strict=True):
         assert record["samples/train"] == 3 * record["samples/second"] == 3 * steps * batch // 4
@@ -241,13 +243,13 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
         if checkpoint.is_dir() and "8" in checkpoint.name:
             shutil.rmtree(checkpoint)
     assert "resuming from step 4" in run(*words).stdout
-    assert kills.outcome(output)[0] == undisturbed
+    assert outcome(output)[0] == undisturbed
 
 
 @pytest.mark.parametrize(("ranks", "precision", "count"), [(1, "fp32", 3), (2, "bf16", 4)])
 def test_a_run_survives_kills_at_random_moments(corpus, tmp_path, ranks, precision, count):
-    flags = kills.flags(corpus.train, corpus.held_out, precision, 40 * count, tmp_path)
+    flags = killed_runs.flags(corpus.train, corpus.held_out, precision, 40 * count, tmp_path)
     untouched, killed = (Job(flags, tmp_path / name, ranks) for name in ("untouched", "killed"))
     untouched.finish()
-    assert kills.survive(killed, count, seed=ranks).total() == count
-    assert kills.differences(killed.output, untouched.output) == []
+    assert killed_runs.survive(killed, count, seed=ranks).total() == count
+    assert differences(killed.output, untouched.output) == []

@@ -18,13 +18,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from common.errors import UserError, one_line
+
 LOCK = "lock"
 UNKNOWN_SECONDS = 1800.0
 """No extension takes half an hour to build."""
 
 
 def watch_builds() -> None:
-    """Announces every later build of a DeepSpeed extension in this process, and keeps it from waiting forever."""
+    """Announces every later build of a DeepSpeed extension in this process, and keeps it from waiting forever.
+
+    A build that fails is a UserError, such as on a machine without nvcc.
+    """
     from deepspeed.ops.op_builder.builder import OpBuilder
 
     jit_load = OpBuilder.jit_load
@@ -33,7 +38,13 @@ def watch_builds() -> None:
 
     def watched(builder: Any, verbose: bool = True) -> Any:
         with building(builder.name):
-            return jit_load(builder, verbose)
+            try:
+                return jit_load(builder, verbose)
+            except Exception as error:  # of many kinds: no compiler, no nvcc, no GPU, another CUDA than torch's
+                raise UserError(
+                    f"DeepSpeed cannot build its extension {builder.name}: {one_line(error)}; install the compiler and "
+                    'the CUDA toolkit that torch was built with, or remove what needs it, such as "torch_adam": false'
+                ) from error
 
     watched.is_watched = True  # type: ignore[attr-defined]
     OpBuilder.jit_load = watched

@@ -14,11 +14,18 @@ _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 
 
 def check_gpus_are_usable() -> None:
-    """Raises UserError if this host has a GPU that torch cannot use, unless DS_ACCELERATOR is set.
+    """Raises UserError if this host has a GPU that torch cannot use, unless DS_ACCELERATOR names another accelerator.
 
-    DeepSpeed would choose the processor without a word, and a run of hours would take years.
+    DeepSpeed would choose the processor without a word, and a run of hours would take years. The same is an error if
+    DS_ACCELERATOR asks for a GPU, and there is none.
     """
-    if os.environ.get("DS_ACCELERATOR"):
+    chosen = os.environ.get("DS_ACCELERATOR")
+    if chosen == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"DS_ACCELERATOR is cuda, and {_build()} cannot use a GPU: {_reason()}; "
+            "unset it, or set DS_ACCELERATOR=cpu to train on the processor"
+        )
+    if chosen:
         return
     gpus = gpus_of_driver()
     if not gpus and not has_gpu_device():
@@ -29,11 +36,14 @@ def check_gpus_are_usable() -> None:
         reason = _reason()
     driver = next(iter(lines_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")), "")
     found = f"{quantity(len(gpus), 'GPU')} (driver {driver or 'unknown'})" if gpus else "/dev/nvidia0"
-    build = f"torch {torch.__version__} (built for CUDA {torch.version.cuda or 'none'})"
     raise UserError(
-        f"this host has {found}, and {build} cannot use a GPU: {reason}; {_remedy(driver)}, "
+        f"this host has {found}, and {_build()} cannot use a GPU: {reason}; {_remedy(driver)}, "
         "or set DS_ACCELERATOR=cpu to train on the processor"
     )
+
+
+def _build() -> str:
+    return f"torch {torch.__version__} (built for CUDA {torch.version.cuda or 'none'})"
 
 
 def _reason() -> str:

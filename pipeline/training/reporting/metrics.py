@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -60,11 +60,18 @@ def sum_over_ranks(control: ControlGroup, *vectors: Any) -> list[Any]:
     Returns:
         The summed vectors, in the order of the arguments. A NamedTuple is returned as a NamedTuple of its class.
     """
-    totals = iter(control.sum([value for vector in vectors for value in vector]))
-    summed: list[Any] = []
-    for vector in vectors:
-        values = list(itertools.islice(totals, len(vector)))
-        summed.append(vector._make(values) if hasattr(vector, "_make") else values)
+    return begin_sums(control, *vectors)()
+
+
+def begin_sums(control: ControlGroup, *vectors: Any) -> Callable[[], list[Any]]:
+    """Begins `sum_over_ranks` and does not wait. The function that it returns waits, and gives the summed vectors."""
+    finish = control.begin_sum([value for vector in vectors for value in vector])
+
+    def summed() -> list[Any]:
+        totals = iter(finish())
+        parts = [list(itertools.islice(totals, len(vector))) for vector in vectors]
+        return [vector._make(part) if hasattr(vector, "_make") else part for vector, part in zip(vectors, parts)]
+
     return summed
 
 

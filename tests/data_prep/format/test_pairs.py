@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.format.pairs import DocumentRng, Pairs, divide, make_pairs, span_stops
+from data_prep.format.pairs import DocumentRng, Pairs, divide, make_pairs, sections, span_stops
 
 documents_strategy = st.lists(st.lists(st.integers(0, 200), max_size=40), max_size=8)
 
@@ -102,14 +102,30 @@ def test_a_divided_span_leaves_two_sentences_on_both_sides() -> None:
     assert stops_of(list(range(25)), first=0.05) == ([5, 10, 20, 24], [0.25, 0.75, 0.75, 0.75])
     # Sentences of 3: no place in 0-10 has two on both sides. Of 2, one place has.
     assert stops_of(list(range(0, 31, 3)), first=0.05)[0][0] == 10
-    assert stops_of([0, 2, 4, 6, 8, 18, 19], first=0.05)[0][:2] == [4, 10]
+    assert stops_of([0, 2, 4, 6, 8, *range(12, 21, 2)], first=0.05)[0][:2] == [4, 10]
 
 
 def test_the_last_two_spans_share_what_is_left() -> None:
-    # After 10, 11 tokens are left. 10 and 1 would leave one alone; the cut is one of 12 to 19: 12 + int(0.5 * 8).
-    assert stops_of(list(range(22)))[0] == [10, 16, 21]
+    # After 10, 11 tokens are left. 10 and 1 would leave one alone; the cut is one of 19 to 12: 19 - int(0.5 * 8).
+    assert stops_of(list(range(22)))[0] == [10, 15, 21]
     # Three sentences are left: no cut gives both two.
     assert stops_of([*range(11), 14, 18, 21])[0] == [10, 20, 21]
+
+
+def test_a_span_ends_earlier_if_the_next_one_would_have_no_partner() -> None:
+    # From 10, 16-18 is the only whole sentence of the next span. From 8, 9, 6 or 4 it has two: number int(0.5 * 4).
+    assert stops_of([0, 2, 4, 6, 9, 16, 18, 40, 42])[0][:2] == [6, 16]
+    # No place has two on both sides.
+    assert stops_of([0, 4, 9, 18, 30, 40])[0][0] == 10
+
+
+def test_half_of_the_sections_are_cut_from_their_end() -> None:
+    # One span of 10 and one of 5: from the beginning or from the end, where nothing else is drawn.
+    firsts = [pairs_of([[15]], number, max_seq_length=13).parts.a.tolist() for number in range(400)]
+    assert {tuple(first) for first in firsts} == {(10, 5), (5, 10)}
+    assert abs(sum(first == [10, 5] for first in firsts) - 200) < 50
+    assert sections(list(range(3001)), 0, 3000) == [(0, 1000), (1000, 2000), (2000, 3000)]
+    assert sections(list(range(3001)), 10, 20) == [(10, 20)]
 
 
 def test_spans_begin_at_words() -> None:
@@ -172,9 +188,10 @@ def test_a_documents_pairs_do_not_depend_on_its_company() -> None:
 
 
 def test_short_spans_are_drawn_for_each_span() -> None:
-    # One novel of one-token sentences, so that every span can be divided: one draw a document would divide all or none.
-    pairs = pairs_of([[1] * 1_000_000], max_seq_length=103)
-    lengths = pairs.parts.total()[:-2]
+    # A section of one-token sentences, so that every span can be divided: one draw a section would divide all or none.
+    end = 1_000_000
+    stops, _ = span_stops(0, end, 100, 0.1, np.random.default_rng(0), list(range(end + 1)), np.arange(end + 1))
+    lengths = np.diff([0, *stops])[:-2]
     divided = np.flatnonzero(lengths < 100)[::2]  # the first halves
     assert (lengths[divided] + lengths[divided + 1] == 100).all()
     spans = len(lengths) - len(divided)

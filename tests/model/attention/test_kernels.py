@@ -7,15 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model import AlbertModel, ExecutionOptions
-from model.attention.kernels import (
-    MAX_ROWS_MEASURED,
-    REPEATS,
-    AttentionCase,
-    candidates,
-    choose_kernel,
-    fastest,
-    measured_kernel,
-)
+from model.attention import kernels
+from model.attention.kernels import REPEATS, AttentionCase, WrongResult, candidates, choose_kernel, seconds_of
 from model.attention.self_attention import AttentionLayout, attend
 from model.attention.variable_length import attend_variable_length, cumulative_lengths
 from tests.model.examples import Synchronisations, few_examples, tiny_config
@@ -24,7 +17,7 @@ IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
 
 
 def case(**fields: object) -> AttentionCase:
-    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "length": 512, "max_sequences": 33}
+    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "max_sequences": 33}
     return AttentionCase(**{**usual, "heads": 12, "head_dim": 64, "dropout": 0.0, **fields})
 
 
@@ -37,6 +30,7 @@ def case(**fields: object) -> AttentionCase:
         ({"dtype": torch.float32, "dropout": 0.1}, ["masked"]),
         ({"head_dim": 20}, ["masked", "cudnn", "flex"]),
         ({"max_sequences": None}, ["masked", "cudnn", "flex"]),
+        ({"deterministic": True}, ["masked", "flash", "flex"]),
     ],
 )
 def test_candidates_of_a_gpu_can_do_what_is_asked(fields: dict[str, object], names: list[str]) -> None:
@@ -50,76 +44,60 @@ def test_candidates_of_a_gpu_can_do_what_is_asked(fields: dict[str, object], nam
         ("cpu", ExecutionOptions(), 128, "masked"),
         ("cpu", ExecutionOptions(compile=True), 512, "masked"),
         ("meta", ExecutionOptions(), 512, "masked"),
+        ("cuda", ExecutionOptions(), 512, "masked"),
         ("cpu", ExecutionOptions(attention="flex"), 512, "flex"),
     ],
 )
 def test_without_a_gpu_a_rule_decides(device: str, execution: ExecutionOptions, length: int, kernel: str) -> None:
-    assert choose_kernel(execution, case(device=torch.device(device), length=length), IDS) == kernel
+    assert choose_kernel(execution, torch.device(device), length) == kernel
 
 
-def unavailable() -> tuple[Tensor, Tensor]:
-    raise RuntimeError("No available kernel")
-
-
-def test_the_fastest_of_those_that_agree_is_taken() -> None:
-    right = (torch.tensor([1.0, 2.0]), torch.tensor([3.0]))
-    close = (torch.tensor([1.01, 2.0]), torch.tensor([3.01]))
-    wrong = (right[0], torch.tensor([3.5]))
-    seconds = {"masked": 5.0, "close": 3.0, "slow": 4.0, "wrong": 1.0, "broken": 1.0, "missing": 1.0}
-    results = {"masked": right, "slow": right, "close": close, "broken": (right[0], torch.tensor([torch.nan]))}
-    found = {name: lambda result=result: result for name, result in results.items()} | {"missing": unavailable}
-    with pytest.warns(UserWarning, match="'broken' gives wrong results"):
-        assert fastest(found, seconds.__getitem__) == "close"
-    with pytest.warns(UserWarning, match="'wrong' gives wrong results"):
-        assert fastest({"masked": lambda: right, "wrong": lambda: wrong}, seconds.__getitem__) == "masked"
-
-    def out_of_memory(name: str) -> float:
-        if name == "close":
-            raise torch.OutOfMemoryError
-        return seconds[name]
-
-    assert fastest({"masked": lambda: right, "close": lambda: right}, out_of_memory) == "masked"
-    assert fastest({"masked": lambda: right, "missing": unavailable}, seconds.__getitem__) == "masked"
-
-
-def test_the_choice_is_told_what_it_depends_on_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
-    monkeypatch.setattr("model.albert.choose_kernel", lambda _, case, __: told.append(case) or "masked")
-    model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25))
-    inputs = {"position_ids": torch.zeros_like(IDS), "sequence_ids": IDS, "cls_positions": torch.zeros_like(IDS[:, :2])}
-    model(torch.zeros_like(IDS), **inputs)
-    model.eval()(torch.zeros_like(IDS), **inputs)
-    fields = {"length": 12, "max_sequences": 3, "heads": 3, "head_dim": 8}
-    here = {"device": torch.device("cpu"), "dtype": torch.float32}
-    assert told == [case(**fields, **here, dropout=dropout) for dropout in (0.25, 0.0)]
-
-    measured = []
-    monkeypatch.setattr("model.attention.kernels._chosen", {})
-    monkeypatch.setattr("model.attention.kernels.measured_kernel", lambda *of: measured.append(of) or "flash")
-    for _ in range(2):
-        assert choose_kernel(ExecutionOptions(), case(), IDS.repeat(6, 1)) == "flash"
-    ((of_case, rows),) = measured
-    assert of_case == case()
-    assert rows.shape == (MAX_ROWS_MEASURED, 12)
-
-
-def test_measuring_draws_nothing_from_the_random_numbers_of_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, FlexAttention has no backward pass, and there is no FlashAttention."""
+def test_a_kernel_is_timed_with_dropout_after_it_agreed_without(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def attend_and_note(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
-        tried.append(dropout)
+        tried.append((layout.lengths is not None, dropout))
         return attend(projected, layout, dropout)
 
     monkeypatch.setattr("model.attention.kernels.attend", attend_and_note)
-    monkeypatch.setattr("model.attention.kernels.candidates", lambda _: ["masked", "flash", "flex", "sequences"])
-    state = torch.get_rng_state()
-    here = case(device=torch.device("cpu"), length=12, max_sequences=3, heads=4, head_dim=8, dropout=0.1)
-    with torch.no_grad():  # an evaluation may come first
-        assert measured_kernel(here, IDS) in ("masked", "sequences")
-    assert torch.equal(torch.get_rng_state(), state)
-    assert tried.count(0.0) == 4  # each compared without dropout, those that agree timed with it
-    assert tried.count(0.1) == 2 * (1 + REPEATS)
+    here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8, dropout=0.1)
+    assert 0 < seconds_of(here, "sequences", IDS, None) < 60
+    assert tried == [(True, 0.0), (False, 0.0)] + [(True, 0.1)] * (1 + REPEATS)
+
+
+def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host waits once, after all launches; 25 ms of the GPU are 0.025 s."""
+    done = []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            done.append("record")
+
+        def synchronize(self) -> None:
+            done.append("wait")
+
+        def elapsed_time(self, end: "Event") -> float:
+            assert end is not self
+            return 25.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    assert kernels._seconds(lambda: done.append("run"), torch.device("cuda")) == 0.025
+    assert done == ["record", *["run"] * REPEATS, "record", "wait"]
+
+
+@pytest.mark.parametrize("factor", [1.1, torch.nan])
+def test_a_kernel_whose_results_differ_is_not_timed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend_wrongly(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+        return attend(projected, layout, dropout) * (1.0 if layout.lengths is None else factor)
+
+    here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8)
+    seconds_of(here, "sequences", IDS, None)
+    monkeypatch.setattr("model.attention.kernels.attend", attend_wrongly)
+    with pytest.raises(WrongResult):
+        seconds_of(here, "sequences", IDS, None)
 
 
 def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:

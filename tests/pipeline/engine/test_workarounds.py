@@ -145,6 +145,12 @@ def test_the_loss_scale_doubles_before_gradients_are_unscaled(stage: int, found_
     assert training.difference(found_bugs["doubling", stage, False], wanted) > 0.2, FIXED
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_step_in_fp16_looks_for_an_overflow_that_the_norm_shows(stage: int, found_bugs: dict[Any, Any]) -> None:
+    assert found_bugs["overflow checks", stage, False] == 3, FIXED
+    assert found_bugs["overflow checks", stage, True] == 0
+
+
 def test_the_norm_of_fp32_gradients_at_stage_0_is_inaccurate_and_not_kept(found_bugs: dict[Any, Any]) -> None:
     norm = 0.01 * math.sqrt(4_000_000 + 29 * 7)
     wanted = 0.01 * training.CLIP / (norm + 1e-6)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from model import AlbertConfig
+from model.attention.variable_length import backward_bytes
 from model.inspection.flops import executed_flops, forward_flops, model_flops
 from model.inspection.parameter_counts import parameter_counts
 from pipeline.data.collate import BatchShape
@@ -179,6 +180,38 @@ def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing
 )
 def test_buffers_by_hand(engine: MemorySettings, expected: int) -> None:
     assert plan_memory.buffer_bytes(small(), 1000, 2, BatchShape(10, pairs=2, predictions=3), engine) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "pairs", "sequences", "expected"),
+    [
+        # (512 rows + 128 sequences) tokens of 64 heads of 64 numbers of 4 bytes. The offsets have one of four lengths
+        # from each power of two to the next: 8 x 5 = 40, 64 x 2 = 128, 64 x 5 = 320; 64 x 33 = 2112 becomes 2560, and
+        # 85 x 33 = 2805 becomes 3072.
+        (8, 4, 40, (4096 + 5120) * 16384),  # 0.15 GB
+        (64, 1, 128, (32768 + 16384) * 16384),  # 0.81 GB
+        (64, 4, 320, (32768 + 40960) * 16384),  # 1.21 GB
+        (64, 32, 2560, (32768 + 327_680) * 16384),  # 5.91 GB
+        (85, 32, 3072, (43520 + 393_216) * 16384),  # 7.16 GB
+    ],
+)
+def test_what_flash_attention_takes_by_hand(rows: int, pairs: int, sequences: int, expected: int) -> None:
+    assert backward_bytes(512 * rows, sequences, 64, 64) == expected
+    shape = BatchShape(512, pairs=pairs, predictions=77)
+    assert plan_memory.attention_bytes(XXLARGE, rows, shape, "fp16") == expected
+    assert plan_memory.attention_bytes(XXLARGE, rows, shape, "fp32") == 0
+    # It takes the place of the gradient of the logits, which needs 4 bytes a number.
+    numbers = rows * 77 * 30000
+    found = plan_memory.buffer_bytes(XXLARGE, 0, rows, shape, MemorySettings("fp16", 0, 1))
+    assert found == 2 * numbers + max(4 * numbers, expected)
+
+
+def test_flash_attention_by_heads() -> None:
+    # It pads heads of 72 numbers to 96 and those above 192 to 256.
+    assert [backward_bytes(100, 1, 2, width) for width in (64, 72, 192, 200)] == [
+        228 * 2 * padded * 4 for padded in (64, 96, 192, 256)
+    ]
+    assert plan_memory.attention_bytes(small(), 2, BatchShape(10, pairs=2, predictions=3), "bf16") == 0  # heads of 4
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "ffn", "layer"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import kills
+from benchmarks.shared.outcome import differences, outcome
 from common.errors import UserError
 from pipeline.pretraining.earlier_start import EarlierStart
 from pipeline.pretraining.run_length import lengths_of, paper_steps
@@ -120,12 +120,12 @@ def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
         "again at the end": 0, "too short": 2, "without --steps": 2, "without --init": 2,
     }, {name: end.stderr for name, end in ended.items()}  # fmt: skip
     assert (output / "done").read_text() == "10\n"
-    assert kills.differences(output, undisturbed) == []
-    training = [record for record in kills.outcome(output)[0] if record["split"] == "train"]
+    assert differences(output, undisturbed) == []
+    training = [record for record in outcome(output)[0] if record["split"] == "train"]
     assert [record["step"] for record in training] == list(range(1, 11))
     rates = [PEAK * (1 - step / 4) for step in range(4)] + [PEAK * (1 - step / 10) for step in range(4, 10)]
     assert [record["learning_rate"] for record in training] == pytest.approx(rates)
-    evaluations = [record["step"] for record in kills.outcome(output)[0] if record["split"] == "eval"]
+    evaluations = [record["step"] for record in outcome(output)[0] if record["split"] == "eval"]
     assert evaluations == [4, 10]  # at the first end and at the second
     settings = json.loads((output / "settings.json").read_text())
     assert settings["steps"] == 10

@@ -86,6 +86,7 @@ def test_flags_say_how_the_model_runs(words):
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
         ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
+        ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
     ],
 )
 def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
@@ -93,17 +94,54 @@ def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware,
         resolve(words | more, hardware=hardware)
 
 
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_run_stays_deterministic_or_not(words, lacks):
+    """Also one that began before the flag existed."""
+    settings = resolve(words)
+    told = settings.to_dict()
+    if lacks:
+        del told["deterministic"]
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    defaults = pretraining_settings.EARLIER_DEFAULTS
+    run_directory.check_same_settings(settings.output, settings.identity(), defaults=defaults)
+    changed = resolve(words | {"--deterministic": None}).identity()
+    with pytest.raises(UserError, match="deterministic: False -> True"):
+        run_directory.check_same_settings(settings.output, changed, defaults=defaults)
+
+
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_compiling_is_refused_at_stage_3_only(words, tmp_path, stage):
+@pytest.mark.parametrize("flag", ["--compile", "--cuda-graphs"])
+def test_graphs_are_refused_at_stage_3_only(words, tmp_path, stage, flag):
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
-    words |= {"--compile": None}
+    words |= {flag: None}
     if stage < 3:
-        assert resolve(words).execution.compile
+        execution = resolve(words, hardware=GPU).execution
+        assert (execution.compile, execution.cuda_graphs) == (flag == "--compile", flag == "--cuda-graphs")
     else:
-        with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*leave the flag out"):
-            resolve(words)
+        with pytest.raises(UserError, match=f"{flag} does not work at ZeRO stage 3.*leave the flag out"):
+            resolve(words, hardware=GPU)
         assert not (tmp_path / "run").exists()
+
+
+def test_what_cuda_graphs_cannot_hold_is_refused(words):
+    with pytest.raises(UserError, match="--cuda-graphs needs a GPU"):
+        resolve(words | {"--cuda-graphs": None}, hardware=Hardware("CPU", fp16=False, bf16=True))
+    with pytest.raises(UserError, match="random state, which a CUDA graph cannot"):
+        resolve(words | {"--cuda-graphs": None, "--activation-checkpointing": "ffn"}, hardware=GPU)
+
+
+def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.engine.machine.gpu_pages.is_shown_faster", lambda feature, name: name == GPU.name)
+    both = ExecutionOptions(compile=True, cuda_graphs=True)
+    assert resolve(words, hardware=GPU).execution == both
+    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
+    assert resolve(words | {"--compile": "off", "--cuda-graphs": "off"}, hardware=GPU).execution == ExecutionOptions()
+    again = resolve(words | {"--activation-checkpointing": "ffn"}, hardware=GPU).execution
+    assert again == ExecutionOptions("ffn", compile=True)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
+    assert resolve(words, hardware=GPU).execution == ExecutionOptions()
 
 
 def test_model_fields_are_typed_by_name(words):

@@ -113,7 +113,10 @@ DIVERGING = Run(
     flags=("--steps", "40", "--warmup-steps", "4"),
 )  # fmt: skip
 HOURS = 0.002
-TIMED = Run("timed", 1, 12, flags=("--max-hours", str(HOURS), "--steps", "100000", "--eval-interval", "100000"))
+TIMED = Run(
+    "timed", 1, 12,
+    flags=("--max-hours", str(HOURS), "--steps", "100000", "--eval-interval", "100000", "--log-interval", "1"),
+)  # fmt: skip
 RUNS = [
     *SPLITS, *UNEVEN_SPLITS, THREE_ROWS, *FEW_ROWS, ELEVEN_ROWS, OUT, AWAY, BACK,
     *REIMPLEMENTED, TWO, THREE, FOUR, *SCHEDULED, *OBJECTIVES,

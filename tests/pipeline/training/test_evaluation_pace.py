@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from benchmarks import kills
+from benchmarks.shared.outcome import differences
 from pipeline.data import collate
 from pipeline.distributed.exits import StopSignals
 from pipeline.training import evaluation_pace
@@ -116,7 +116,7 @@ def test_an_evaluation_that_was_left_is_made_on_resuming(corpus: Any, tmp_path: 
     assert f"stopped by SIGUSR1 and saved at step {step}" in stopped.stdout
     assert f"step {step}: held out" not in stopped.stdout
     assert f"step {step}: held out" in resumed.stdout
-    assert kills.differences(tmp_path / "left", tmp_path / "undisturbed") == []
+    assert differences(tmp_path / "left", tmp_path / "undisturbed") == []
     records = map(json.loads, (tmp_path / "left" / "metrics.jsonl").read_text().splitlines())
     steps = [record["step"] for record in records if record["split"] == "eval"]
     assert steps == ([10] if last else [4, 8, 10])

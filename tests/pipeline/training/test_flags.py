@@ -18,7 +18,7 @@ def test_both_commands_read_the_shared_flags_in_the_same_way():
     shared = argparse.ArgumentParser()
     add_run_arguments(shared, Defaults(None, "all", "none", 1, 1))
     names = actions(shared).keys() - {"--help"}
-    assert len(names) == 17
+    assert len(names) == 18
     pretraining, finetuning = actions(pretraining_settings.parser()), actions(finetuning_settings.parser())
     for name in names:
         one, other = pretraining[name], finetuning[name]

@@ -22,16 +22,13 @@ ONCE = tuple(
 STAGES = [
     Run(f"{precision} at stage {stage}", 1, 6, stage, FP16 if precision == "fp16" else CLIPPED, ONCE, precision)
     for stage in (1, 2, 3)
-    for precision in ("fp32", "fp16")
+    for precision in ("fp32", "fp16", "bf16")
 ]
 WHOLE, IN_SIX = (Run(f"reading {micro}", 1, micro) for micro in (12, 2))
 TIMED = Run("timed", 1, 6, settings=(("timers", {"throughput": {"enabled": True}}),))
 
-# What is left in DeepSpeed 0.19.8, in each step: is the norm of the gradients a number (before and after it is added up
-# over the ranks, and for clipping), and did any gradient overflow.
-NORM, OVERFLOW = "deepspeed/runtime/utils.py: is_invalid_grad_norm", "has_overflow"
-NORMS = {1: 3, 2: 3, 3: 1}
-FILES = {1: "zero/stage_1_and_2.py", 2: "zero/stage_1_and_2.py", 3: "zero/stage3.py"}
+# What is left in DeepSpeed 0.19.8, in each step: is the norm of the gradients a number?
+NORM = "deepspeed/runtime/utils.py: is_invalid_grad_norm"
 TRACED = 3
 """Stage 3 learns the order of the layers in the first steps, and compares it between the ranks."""
 
@@ -46,13 +43,10 @@ def waits(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wa
 
 @pytest.mark.parametrize("run", STAGES, ids=lambda run: run.name)
 def test_only_deepspeed_s_checks_of_a_step_read_values(waits: dict[str, Waits], run: Run) -> None:
-    expected = {NORM: NORMS[run.stage]}
-    if run.precision == "fp16":
-        expected[f"deepspeed/runtime/{FILES[run.stage]}: {OVERFLOW}"] = 1
     steps = waits[run.name].reads
     assert len(steps) == LONG
     for reads in steps[TRACED if run.stage == 3 else 0 :]:
-        assert reads == expected
+        assert reads == {NORM: 1}
 
 
 @pytest.mark.parametrize("run", [*STAGES, WHOLE, IN_SIX], ids=lambda run: run.name)

@@ -1,16 +1,11 @@
 """Which rank is named, by the checksums of all ranks."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-import torch
 
-from model import AlbertConfig, ExecutionOptions
-from model.attention import kernels
 from pipeline.engine.checksums import RankChecksums
-from pipeline.training.silent_errors import describe, layout_of, wrong_tensors
+from pipeline.training.silent_errors import describe, wrong_tensors
 
 DIVIDED = [RankChecksums(("a", "b"), {"weights": [10, 20]}, {}, [part, 2 * part], ()) for part in (7, 3, 0)]
 """Three ranks at stage 2: the rounded parts add up to 10 and 20."""
@@ -72,21 +67,3 @@ def test_the_line_names_ranks_hosts_and_tensors(wrong: dict[int, list[str]], sta
     line = describe(wrong, ["n0", "n1"], 20)
     assert line.startswith(start)
     assert "Nothing of step 20 is saved" in line
-
-
-def test_the_layout_names_the_kernel_that_was_measured_for_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another start may measure another one, which computes other bits."""
-    engine = SimpleNamespace(
-        world_size=2, accumulation_steps=3, micro_batch_size=4, zero_stage=1, precision="bf16", device="cuda"
-    )
-    model, execution = AlbertConfig(attention_probs_dropout_prob=0.1), ExecutionOptions()
-    settings: Any = SimpleNamespace(engine=engine, model=model, execution=execution)
-    start = "2 x 3 x 4 rows, ZeRO stage 1, bf16, cuda, attention "
-    monkeypatch.setattr(kernels, "_chosen", {})
-    assert layout_of(settings) == start + "auto"
-    for dropout, kernel in ((0.1, "flash"), (0.0, "cudnn")):  # the second one evaluates
-        case = kernels.AttentionCase(torch.device("cuda"), torch.bfloat16, 512, 8, 12, 64, dropout)
-        monkeypatch.setitem(kernels._chosen, case, kernel)
-    assert layout_of(settings) == start + "flash"
-    settings.execution = ExecutionOptions(attention="masked")
-    assert layout_of(settings) == start + "masked"

@@ -1,6 +1,7 @@
 """What a trainer does between steps, without an engine that computes."""
 
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -10,11 +11,12 @@ import torch
 
 from pipeline.checkpoint.saver import Saver
 from pipeline.distributed.exits import StopSignals
+from pipeline.training.agreement import Agreement
 from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.divergence.spikes import SpikeState
 from pipeline.training.reporting.metrics_log import MetricsLog
 from pipeline.training.state import TrainState
-from pipeline.training.trainer import Agreement, Trainer
+from pipeline.training.trainer import Trainer
 from pipeline.training.training_task import Evaluation
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -39,8 +41,22 @@ class TwoRanks:
     def __init__(self, rank: int, others: list[float]) -> None:
         self.rank, self._others = rank, others
 
+    def begin_sum(self, values: list[float]) -> Callable[[], list[float]]:
+        total = [mine + other for mine, other in zip(values, self._others, strict=True)]
+        return lambda: total
+
+
+class Alone(TwoRanks):
+    """The control of a rank whose sums are its own values."""
+
+    def __init__(self) -> None:
+        super().__init__(0, [])
+
     def sum(self, values: list[float]) -> list[float]:
-        return [mine + other for mine, other in zip(values, self._others, strict=True)]
+        return [float(value) for value in values]
+
+    def begin_sum(self, values: list[float]) -> Callable[[], list[float]]:
+        return lambda: self.sum(values)
 
 
 def make_trainer(control: Any, received: int | None = None, state: TrainState | None = None) -> Trainer:
@@ -90,8 +106,9 @@ def test_making_a_trainer_installs_no_signal_handlers() -> None:
 def test_ranks_agree_on_signals_progress_and_labels(
     rank: int, received: int | None, others: list[float], agreed: Agreement
 ) -> None:
-    trainer = make_trainer(TwoRanks(rank, others), received, TrainState(step=2))
-    assert trainer._agree([]) == agreed
+    trainer = make_trainer(TwoRanks(rank, others), received)
+    trainer._agreements.start(2, [])
+    assert trainer._agreements.finish() == agreed
 
 
 def test_only_rank_0_continues_from_the_sums_of_a_checkpoint() -> None:
@@ -102,9 +119,12 @@ def test_only_rank_0_continues_from_the_sums_of_a_checkpoint() -> None:
 
 
 def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two micro-steps, an evaluation and a save of a trainer whose engine only writes down the phase."""
+    """The steps 5 to 7 of a trainer whose engine only writes down the phase. A save follows step 6.
+
+    The agreement on step 6 is made within step 5, and the one on step 7 after the save.
+    """
     phases: list[tuple[str, int]] = []
-    trainer = make_trainer(TwoRanks(0, [0.0] * 2), state=TrainState(step=4))
+    trainer = make_trainer(Alone(), state=TrainState(step=4))
 
     def note(*arguments: Any, **options: Any) -> Any:
         phases.append((trainer.progress.phase, trainer.progress.step))
@@ -114,37 +134,42 @@ def test_each_part_of_a_step_is_a_phase_that_a_watcher_can_read(monkeypatch: pyt
         def __call__(self, **inputs: Any) -> Any:
             return note()
 
-    def steps(first: int) -> Any:
-        note()
-        yield [[], []]
+    def made() -> Iterator[list[Any]]:
+        for _ in range(5, 8):
+            note()
+            yield [[], []]
 
     trainer.engine = NotingEngine(device="cpu", backward=note, step=note, get_global_grad_norm=lambda: None)  # type: ignore[assignment]
-    trainer.task = SimpleNamespace(  # type: ignore[assignment]
-        evaluate=note, loss=lambda *arguments: torch.zeros(()), sums=lambda *arguments: Sums(*torch.zeros(3))
-    )
+    task: Any = trainer.task
+    task.evaluates, task.evaluate = True, note
+    task.label_counts = lambda micro_batches: LabelCounts(float(note().score), 1.0)
+    task.loss, task.sums = lambda *arguments: torch.zeros(()), lambda *arguments: Sums(*torch.zeros(3))
+    settings: Any = trainer.settings
+    settings.steps, settings.eval_interval, settings.save_interval, settings.log_interval = 7, 7, 6, 100
+    settings.seed, settings.patience, settings.engine.train_batch_size = 0, None, 8
     trainer.metrics_log = SimpleNamespace(log=lambda *arguments: None)  # type: ignore[assignment]
-    trainer.settings = SimpleNamespace(  # type: ignore[assignment]
-        engine=SimpleNamespace(world_size=2, accumulation_steps=2, train_batch_size=8),
-        seed=0, output=Path("nowhere"), kept_checkpoints=1,
-    )  # fmt: skip
     trainer._silent_errors = SimpleNamespace(add_batch=id, compare=id, batches=0)  # type: ignore[assignment]
-    trainer.control.sum = lambda values: [float(value) for value in values]
-    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda batch, device: {})
+    monkeypatch.setattr(trainer, "_set_learning_rate", lambda progress: 0.1)
+    monkeypatch.setattr(trainer, "_report", lambda rate, last: None)
+    settings.execution = SimpleNamespace(attention="flash")
+    offsets: list[bool] = []
+    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda _, __, asked: offsets.append(asked) or {})
     monkeypatch.setattr(Saver, "begin", note)
-    for micro_batches in trainer._fetched(steps(4)):
-        trainer._step(micro_batches, None)
-        trainer._evaluate()
-        trainer._save(must_succeed=False)
-    names = ["data", *("forward", "backward", "optimizer") * 2, "evaluation", "save"]
-    assert phases == [(name, 5) for name in names]
+    assert trainer._make_steps(made()) is None
+    begins, computes = ["data", "agreement"], ["forward", "backward", "optimizer"]
+    assert phases == [
+        *((name, 5) for name in [*begins, *computes, "forward", "backward", *begins, "optimizer"]),
+        *((name, 6) for name in [*computes, *computes, "save"]),
+        *((name, 7) for name in [*begins, *computes, *computes, "evaluation", "save"]),
+    ]
+    assert offsets == [True] * 6  # for the attention kernel "flash"
     trainer.progress.begin()
 
 
 def test_a_spike_that_is_only_warned_of_is_said_and_recorded() -> None:
-    trainer = make_trainer(TwoRanks(0, []))
+    trainer = make_trainer(Alone())
     trainer.settings.on_divergence = "warn"  # type: ignore[misc]
     trainer.spikes = SpikeWatch(trainer.settings, "cpu", SpikeState(), 0)
-    trainer.control.sum = lambda values: [float(value) for value in values]
     said: list[str] = []
     logged: list[Any] = []
     trainer.bar.say = said.append  # type: ignore[method-assign]

@@ -65,15 +65,16 @@ def _run(command: list[str], flips: Flip | None) -> Ended:
     step, to_device = Trainer._step, trainer.to_device
     now = 0
 
-    def flipping_step(self: Trainer, *arguments: Any) -> None:
+    def flipping_step(self: Trainer, *arguments: Any) -> Any:
         nonlocal now
         now = self.state.step + 1 if self.control.rank == 1 else 0
-        step(self, *arguments)
+        upcoming = step(self, *arguments)
         if flips is not None and flips.step == now and flips.what != "batch":
             _flip_in(self.engine, flips.what)
+        return upcoming
 
-    def flipping_copy(batch: Any, device: Any) -> dict[str, Tensor]:
-        tensors = to_device(batch, device)
+    def flipping_copy(batch: Any, *more: Any) -> dict[str, Tensor]:
+        tensors = to_device(batch, *more)
         if flips == Flip("batch", now):
             flip(tensors["input_ids"][0, 5:], 3)
         return tensors

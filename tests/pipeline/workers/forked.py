@@ -54,7 +54,7 @@ class Forked:
 
 
 class ForkedRank(Forked):
-    """A rank of `python -m module arguments`, with the methods of subprocess.Popen that benchmarks.kills calls."""
+    """A rank of `python -m module arguments`, with the methods of subprocess.Popen that benchmarks.shared.job calls."""
 
     def __init__(self, files: Path, module: str, arguments: list[str], environment: Mapping[str, str]) -> None:
         super().__init__(files, be_module, module, arguments, Path.cwd(), dict(environment))

@@ -44,10 +44,10 @@ def _count(command: list[str]) -> Waits:
     steps: list[Counter[str]] = []
     step = Trainer._step
 
-    def counted(trainer: Trainer, *arguments: Any) -> None:
+    def counted(trainer: Trainer, *arguments: Any) -> Any:
         steps.append(Counter())
-        with _counting_reads(steps[-1]):
-            step(trainer, *arguments)
+        with counting_reads(steps[-1]):
+            return step(trainer, *arguments)
 
     with (
         mock.patch.object(Trainer, "_step", counted),
@@ -59,7 +59,8 @@ def _count(command: list[str]) -> Waits:
 
 
 @contextmanager
-def _counting_reads(reads: Counter[str]) -> Iterator[None]:
+def counting_reads(reads: Counter[str]) -> Iterator[None]:
+    """Counts in `reads` the values that each function reads in the block."""
     with ExitStack() as stack:
         stack.enter_context(_Reads(reads))
         as_list = torch.Tensor.tolist

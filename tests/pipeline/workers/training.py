@@ -4,6 +4,7 @@ import copy
 import functools
 import gc
 import math
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -110,8 +111,8 @@ def make_engine(settings: dict[str, Any], attach: bool = True, seed: int = 0) ->
     return engine
 
 
-def train(engine: Any, first: int, last: int) -> list[float]:
-    """Steps [first, last) and the losses of this rank's micro-batches."""
+def train(engine: Any, first: int, last: int, factor: float = 1.0) -> list[float]:
+    """Steps [first, last) and the losses of this rank's micro-batches. `factor` multiplies the last loss of a step."""
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     accumulation = engine.gradient_accumulation_steps()
     losses = []
@@ -122,7 +123,7 @@ def train(engine: Any, first: int, last: int) -> list[float]:
         for part in range(accumulation):
             mine = slice(rank + world * part, None, world * accumulation)
             loss = engine(tokens[mine], labels[mine])
-            engine.backward(loss)
+            engine.backward(loss * factor if part == accumulation - 1 else loss)
             engine.step()
             losses.append(loss.item())
     return losses
@@ -156,21 +157,31 @@ def model_weights(engine: Any) -> dict[str, Tensor]:
 
 @functools.cache
 def reference(
-    steps: int, parts: int = 1, dtype: torch.dtype = torch.float32, clip: float = CLIP, seed: int = 0
+    steps: int,
+    parts: int = 1,
+    dtype: torch.dtype = torch.float32,
+    clip: float = CLIP,
+    seed: int = 0,
+    rounded: bool = False,
+    skipped: Collection[int] = (),
 ) -> dict[str, dict[str, Tensor]]:
     """LAMB by the recipe, written out tensor by tensor in float64: weight, exp_avg and exp_avg_sq after `steps`.
 
     With a 16-bit `dtype` the gradients are those of a model in that precision, one for each of `parts` parts of
     the batch, and the weights start from the rounded ones, as DeepSpeed's do.
+
+    Args:
+        rounded: the weights start from those rounded to fp16, and the rest is float64.
+        skipped: steps whose update is left out.
     """
-    model = SharedModel(seed).to(dtype)
+    model = SharedModel(seed).half().float() if rounded else SharedModel(seed).to(dtype)
     model = model.double() if dtype == torch.float32 else model
     weights = {name: parameter.detach().double().clone() for name, parameter in model.named_parameters()}
     settings = {id(parameter): group for group in groups(model) for parameter in group["params"]}
     by_name = {name: settings[id(parameter)] for name, parameter in model.named_parameters()}
     m = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     v = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-    for step in range(steps):
+    for step in (step for step in range(steps) if step not in skipped):
         for name, parameter in model.named_parameters():
             parameter.data.copy_(weights[name])
         gradients = {name: torch.zeros_like(weight) for name, weight in weights.items()}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import UserError
 from pipeline.engine.machine import extensions
 from tests.pipeline.conftest import REPOSITORY
 
@@ -18,6 +19,7 @@ NAME = "fused_adam"
 BUILD = f"""
 import sys, time
 from torch.utils.file_baton import FileBaton
+from common.errors import UserError
 from pipeline.engine.machine import extensions
 with extensions.building({NAME!r}):
     assert FileBaton(sys.argv[1]).try_acquire()
@@ -115,3 +117,11 @@ def test_a_build_of_deepspeed_is_announced_once(
     OpBuilder._loaded_ops.clear()
     assert FusedAdamBuilder().load() == "the module"
     assert capsys.readouterr().out == ""
+
+    def fail(name: str, **_: Any) -> str:
+        raise RuntimeError("no compiler\nfound")
+
+    monkeypatch.setattr("torch.utils.cpp_extension.load", fail)
+    OpBuilder._loaded_ops.clear()
+    with pytest.raises(UserError, match=f"cannot build its extension {NAME}: no compiler found; install"):
+        FusedAdamBuilder().load()

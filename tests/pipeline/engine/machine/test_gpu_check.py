@@ -75,6 +75,12 @@ def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> 
         check_gpus_are_usable()
 
 
+def test_asking_for_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, and torch .* \(found version 12020\); unset it"):
+        check_gpus_are_usable()
+
+
 def test_without_a_gpu_with_a_usable_one_and_with_the_variable_nothing_is_wrong(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

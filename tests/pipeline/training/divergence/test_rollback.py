@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import kills
+from benchmarks.shared.outcome import differences
 from pipeline.checkpoint import retention
 from pipeline.evaluate import summary
 from pipeline.training.divergence import rollback
@@ -104,7 +104,7 @@ def test_it_ends_as_if_these_batches_had_been_passed_over_from_the_beginning(out
     end = outcome.ends[LISTED.name]
     assert end.status == 0, end.stderr
     assert "rollback" not in end.stdout
-    assert kills.differences(outcome.run(LISTED), outcome.run(BACK)) == []
+    assert differences(outcome.run(LISTED), outcome.run(BACK)) == []
 
 
 @pytest.mark.parametrize("kill", KILLS)
@@ -113,7 +113,7 @@ def test_a_kill_in_the_middle_of_a_rollback_changes_nothing(outcome: Outcome, ki
     end = outcome.ends[run.name]
     assert end.status == 0, end.stderr
     assert ("rollback 1 of 1" in end.stdout) == (kill == "before the record")
-    assert kills.differences(outcome.run(run), outcome.run(BACK)) == []
+    assert differences(outcome.run(run), outcome.run(BACK)) == []
     record, wanted = ((outcome.run(one) / rollback.ROLLBACKS).read_bytes() for one in (run, BACK))
     assert record == wanted
 

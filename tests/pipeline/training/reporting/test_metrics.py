@@ -48,9 +48,9 @@ def test_vectors_are_summed_in_one_collective_and_keep_their_names():
 
     def double(values):
         asked.append(values)
-        return [2 * value for value in values]
+        return lambda: [2 * value for value in values]
 
-    found = metrics.sum_over_ranks(SimpleNamespace(sum=double), [1.0, 0.0], [0.5], Sums(3.0, 4.0, 5.0, 6.0), [])
+    found = metrics.sum_over_ranks(SimpleNamespace(begin_sum=double), [1.0, 0.0], [0.5], Sums(3.0, 4.0, 5.0, 6.0), [])
     assert asked == [[1.0, 0.0, 0.5, 3.0, 4.0, 5.0, 6.0]]
     assert found == [[2.0, 0.0], [1.0], Sums(6.0, 8.0, 10.0, 12.0), []]
     assert isinstance(found[2], Sums)

@@ -1,5 +1,6 @@
 """Shows how DeepSpeed behaves without each workaround, and with it."""
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from pipeline.engine import workarounds, zero_layout
 from pipeline.engine.lamb import Lamb
 from tests.pipeline.workers import training
 from tests.pipeline.workers.cases.lamb import claim_fp16
+from tests.pipeline.workers.host_reads import counting_reads
 
 
 class Reentrant(nn.Module):
@@ -67,7 +69,11 @@ def show_bugs() -> dict[str, Any]:
             engine.basic_optimizer.attach(zero_layout.slices(engine), zero_layout.process_group(engine))
             if with_workaround:
                 workarounds.grow_loss_scale_after_step(engine)
-            training.train(engine, 0, 3)  # the scale doubles in the third step
+                workarounds.read_norm_once(engine)
+            reads: Counter[str] = Counter()
+            with counting_reads(reads):
+                training.train(engine, 0, 3)  # the scale doubles in the third step
+            found["overflow checks", stage, with_workaround] = sum(reads[name] for name in reads if "overflow" in name)
             found["doubling", stage, with_workaround] = training.full(engine, "exp_avg")
             training.close(engine)
 

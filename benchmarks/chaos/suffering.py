@@ -1,0 +1,140 @@
+"""Makes one fault after another, and measures what each of them costs."""
+
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.chaos.faults import FIRST_SPIKE, KINDS, Fault, matches
+from benchmarks.chaos.training import Training, steps_made
+from pipeline.checkpoint.retention import find_latest
+
+SPACING = 25
+"""Steps from one fault to the next. A run has so many for each fault, and `LAST_STEPS` more."""
+LAST_STEPS = 100
+SETTLED = 5
+"""Steps that the ranks make before a fault. The hang watch gives the first two of a start more time."""
+PATIENCE = 300.0
+"""Seconds after which a fault counts as one that the run does not survive."""
+
+
+_TORCH = re.compile(r"^[A-Z]\d{4} .*?\] (\[default\] )?")
+"""How torch begins a line of its log."""
+
+
+class NotSurvived(RuntimeError):
+    """The run did not notice a fault, or did not go on after it. The message ends with what the hosts have printed."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a fault cost.
+
+    Attributes:
+        kind, host: of the fault.
+        step: the last one before it.
+        line: that named it.
+        noticed: seconds from the fault to the line.
+        steps_again: steps that were made a second time, or that a rollback has undone.
+        lost: seconds of training lost: from the fault until all hosts trained again and were further than before, less
+            the time that the new steps of these seconds usually take.
+        operator: what a person did.
+    """
+
+    kind: str
+    host: str
+    step: int
+    line: str
+    noticed: float
+    steps_again: int
+    lost: float
+    operator: str
+
+
+def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
+    """Makes a fault once the run is far enough, waits until the run has come through it, and returns its cost.
+
+    Args:
+        number: of the fault, from 0.
+    """
+    kind, places = KINDS[fault.kind], training.places
+    draw = random.Random(f"{seed} {number}")
+    is_spike = fault.kind == "a spike of the loss"
+    first_step = max(number * SPACING, FIRST_SPIKE if is_spike else 0) + draw.randrange(SPACING // 2)
+    _wait(training, "the run before the fault", lambda: _trains(training, first_step))
+    before = steps_made(places)
+    usual = statistics.median(b.time - a.time for a, b in zip(before[-SETTLED - 1 :], before[-SETTLED:]))
+    training.mark()
+    began = time.time()
+    if (first := kind.inject(training, fault.host, draw)) is not None:
+        _wait(training, f"step {first:,}", lambda: steps_made(places)[-1].step >= first)
+        before = [made for made in steps_made(places) if made.step < first]
+        began = before[-1].time
+    found: list[str] = []
+
+    def is_noticed() -> bool:
+        found[:] = [line for _, line in training.said() if matches(kind, fault.host, line)]
+        return bool(found)
+
+    _wait(training, f"a line about {fault.kind} on {fault.host}", is_noticed)
+    noticed, peak = time.time(), max(made.step for made in steps_made(places))
+    if kind.remedy is not None:
+        kind.remedy(training)
+    saved = _saved(training) if kind.must_save else None
+
+    def is_over() -> bool:
+        last = steps_made(places)[-1]
+        newer = saved is None or _saved(training) > saved
+        is_new = last.started > began if kind.restarts else last.time > noticed
+        return is_new and last.step > peak and last.ranks == len(training.present) and newer
+
+    _wait(training, f"the run after {fault.kind} on {fault.host}", is_over)
+    after = steps_made(places)
+    made = [one for one in after if one.time > before[-1].time]
+    new_steps = after[-1].step - before[-1].step
+    return Cost(
+        fault.kind,
+        fault.host,
+        before[-1].step,
+        _shown(training, found[0]),
+        round(noticed - began, 2),
+        len(made) - new_steps,
+        round(max(0.0, after[-1].time - began - new_steps * usual), 2),
+        kind.told,
+    )
+
+
+def _shown(training: Training, line: str) -> str:
+    """A line without torch's beginning, and without the places of this machine."""
+    bare = _TORCH.sub("", line.strip())
+    return bare.replace(str(training.places.root), "DIR").replace(sys.executable, "python")
+
+
+def _saved(training: Training) -> str:
+    """The name of the newest checkpoint."""
+    newest = find_latest(training.places.run / "checkpoints")
+    return "" if newest is None else newest.name
+
+
+def _trains(training: Training, step: int) -> bool:
+    """Whether the ranks of all present hosts have made some steps together, and are behind `step`."""
+    made = steps_made(training.places)[-SETTLED - 1 :]
+    return (
+        len(made) > SETTLED
+        and made[-1].step >= step
+        and made[-1].step - made[0].step == SETTLED
+        and all(one.ranks == len(training.present) for one in made)
+        and time.time() - made[-1].time < 1.0
+    )
+
+
+def _wait(training: Training, what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > deadline or (training.places.run / "done").exists():
+            said = "\n".join(f"{name}: {line}" for name, line in training.said()[-60:])
+            raise NotSurvived(f"never: {what}\n{said}")
+        time.sleep(0.05)

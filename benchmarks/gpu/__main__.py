@@ -1,0 +1,157 @@
+"""Measures everything that a page about this machine's GPUs holds: `make gpu`.
+
+    python -m benchmarks.gpu [--part NAME] [--list] [--out gpu-results] [--page benchmarks/results]
+
+Every part runs in a process of its own for less than ten minutes, and leaves a file in --out. A second start does what
+is missing or has failed. Each start ends with the page gpu-NAME.md of all parts that there are. docs/gpu.md describes
+the parts and the page. Without a GPU it says so and does nothing. The exit status is 1 if a part has failed.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import page
+from benchmarks.gpu.parts import LIMIT_SECONDS, Part, parts
+from benchmarks.gpu.place import Place
+from benchmarks.shared import report
+from common.command_line import Parser
+from common.errors import UserError, one_line
+from common.files import atomic
+from pipeline.engine.machine.gpu_check import check_gpus_are_usable
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
+    p.add_argument("--part", nargs="+", metavar="NAME", help="only these parts, also if they are there (all)")
+    p.add_argument("--list", action="store_true", help="print the parts and whether they are there")
+    p.add_argument("--out", type=Path, default=Path("gpu-results"), metavar="DIR", help="(gpu-results)")
+    p.add_argument("--page", type=Path, default=Path("benchmarks/results"), metavar="DIR", help="(benchmarks/results)")
+    p.add_argument("--name", metavar="NAME", help="of the page, gpu-NAME (the GPU's)")
+    p.add_argument("--device", choices=("cuda", "cpu"), help="(cuda; cpu to try the parts)")
+    p.add_argument("--scale", choices=("real", "tiny"), default="real", help="tiny: seconds a part, for tests (real)")
+    p.add_argument("--here", metavar="NAME", help="run this part in this process")
+    return p
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    try:
+        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
+        return _run(args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(args: Any) -> int:
+    if args.device != "cpu":
+        check_gpus_are_usable()
+        if not torch.cuda.is_available():
+            if args.device == "cuda":
+                raise UserError("--device cuda: this machine has no GPU; leave the flag out")
+            print("no GPU here: nothing to measure")
+            return 0
+    place = Place(torch.device(args.device or "cuda"), args.scale == "tiny", args.out.absolute())
+    known = {part.name: part for part in parts()}
+    for name in [*(args.part or []), *filter(None, [args.here])]:
+        if name not in known:
+            raise UserError(f"--part {name} is not known; `--list` prints the parts")
+    if args.here is not None:
+        return _run_here(known[args.here], place)
+    count = torch.cuda.device_count() if place.on_gpu else 2
+    chosen = [part for part in known.values() if part.gpus <= count]
+    if args.list:
+        for part in known.values():
+            print(f"{part.name:32} {_state(part, place, count):8} {part.what}")
+        return 0
+    for part in chosen:
+        if part.name in args.part if args.part else _state(part, place, count) != "done":
+            _run_alone(part, place)
+    files = {part.name: found for part in chosen if (found := _read(part, place)) is not None}
+    result = page.combine(report.describe(place.device), files)
+    name = args.name or re.sub(r"[^a-z0-9]+", "-", result["hardware"]["name"].lower()).strip("-")
+    report.write(args.page / f"gpu-{name}", result, page.markdown(result))
+    failed = [name for name, one in files.items() if "error" in one]
+    print(
+        f"{args.page / f'gpu-{name}.md'}: {len(files) - len(failed)} of {len(chosen)} parts, failed: {failed or 'none'}"
+    )
+    return 1 if failed else 0
+
+
+def _file(part: Part, place: Place) -> Path:
+    return place.out / f"{part.name}.json"
+
+
+def _read(part: Part, place: Place) -> dict[str, Any] | None:
+    path = _file(part, place)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _state(part: Part, place: Place, count: int) -> str:
+    found = _read(part, place)
+    if found is not None:
+        return "failed" if "error" in found else "done"
+    return "missing" if part.gpus <= count else f"{part.gpus} GPUs"
+
+
+def _run_alone(part: Part, place: Place) -> None:
+    """Runs a part in a process of its own, so that no fault reaches the next part, and ends it after its time."""
+    print(f"{part.name}: {part.what}", flush=True)
+    words = ["--here", part.name, "--out", str(place.out), "--device", place.device.type]
+    words += ["--scale", "tiny" if place.tiny else "real"]
+    began, log = time.perf_counter(), place.out / f"{part.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    _file(part, place).unlink(missing_ok=True)
+    variables = {**os.environ, "DS_ACCELERATOR": place.device.type}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.gpu", *words],
+            env=variables,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            error = f"ended with {process.wait(LIMIT_SECONDS)}; see {log.name}"
+        except subprocess.TimeoutExpired:
+            error = f"took more than {LIMIT_SECONDS} seconds"
+        finally:
+            _end_group(process)
+    result = _read(part, place) or {"error": error}
+    result["seconds"] = time.perf_counter() - began
+    atomic.write_text(_file(part, place), json.dumps(result, indent=2) + "\n")
+    print(f"    {result.get('error', 'done')} ({result['seconds']:.0f} s)", flush=True)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and everything that it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait()
+
+
+def _run_here(part: Part, place: Place) -> int:
+    try:
+        result = part.run(place)
+    except Exception as error:  # of any measured program; the page names it
+        result = {"error": one_line(error)}
+        sys.excepthook(*sys.exc_info())
+    atomic.write_text(_file(part, place), json.dumps(result, indent=2) + "\n")
+    return 1 if "error" in result else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""The page of all parts: one result of all their files, and the text that is made from it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pipeline.engine.machine import gpu_pages
+
+Result = dict[str, Any]
+EQUALITY = {"compile": "compiled", "cuda_graphs": "graphs"}
+"""Features that may become a default, and the word in the names of the tests that show them equal to eager."""
+GOALS = {"albert-base": (0.5, 2.0), "albert-xxlarge": (0.75, 1.4)}
+"""By model, what is aimed at with rows of 512 tokens: the share of the matrix product, and times `transformers`."""
+FEATURES = ("compile", "cuda_graphs", "both", "kernel", "packing", "transformers")
+
+
+def combine(machine: Result, files: dict[str, Result]) -> Result:
+    """One result of the files of all parts, by name; `machine` describes where they ran."""
+    speeds = {name: one for name, one in files.items() if "gains" in one}
+    rows = [row for one in speeds.values() for row in one["measurements"]]
+    products: dict[str, float] = {}
+    for one in speeds.values():
+        precision = one["measurements"][0]["precision"]
+        products[precision] = max(one["matrix_product_tflops"], products.get(precision, 0.0))
+    tests = {f"{part}: {name}": told for part, one in files.items() for name, told in one.get("tests", {}).items()}
+    features = {}
+    for feature, word in EQUALITY.items():
+        told = [outcome for name, outcome in tests.items() if word in name]
+        gains = [one["gains"][feature] for one in speeds.values() if feature in one["gains"]]
+        features[feature] = {"equal": bool(told) and set(told) == {"passed"}, "gains": gains}
+    return machine | {
+        "format": gpu_pages.FORMAT,
+        "parts": {name: {key: one[key] for key in ("seconds", "error") if key in one} for name, one in files.items()},
+        "tests": tests,
+        "matrix_product_tflops": products,
+        "measurements": rows,
+        "gains": {name.removeprefix("speed-"): one["gains"] for name, one in speeds.items()},
+        "features": features,
+        "attention_kernels": sorted({kernel for one in speeds.values() for kernel in one["attention_kernels"]}),
+        "memory": [row for one in files.values() for row in one.get("memory", [])],
+        **{name: files[name] for name in ("network", "scaling", "demo-gpu", "demo-processor") if name in files},
+    }
+
+
+def markdown(result: Result) -> str:
+    """The page of a result."""
+    hardware, versions = result["hardware"], result["versions"]
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines = [
+        f"# {hardware['name']}: what `make gpu` measured",
+        "",
+        f"{told}; {result['date']}. docs/gpu.md explains it.",
+    ]
+    for title, body in (
+        ("Tests", _tests(result)),
+        ("Speed", _speed(result)),
+        ("Gain of each feature", _gains(result)),
+        ("Memory beside the plan", _memory(result)),
+        ("Several GPUs", _several(result)),
+        ("The demo", _demo(result)),
+    ):
+        lines += ["", f"## {title}", "", *(list(body) or ["Not run."])]
+    failed = [f"- {name}: {part['error']}" for name, part in result["parts"].items() if "error" in part]
+    return "\n".join(lines + (["", "## Parts that failed", "", *failed] if failed else []))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    cells = [" | ".join(map(str, row)) for row in rows]
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {row} |" for row in cells)] if cells else []
+
+
+def _tests(result: Result) -> Iterable[str]:
+    passed = sum(told == "passed" for told in result["tests"].values())
+    if result["tests"]:
+        yield f"{passed} of {len(result['tests'])} passed."
+        yield from (f"- {name}: {told}" for name, told in result["tests"].items() if told != "passed")
+
+
+def _speed(result: Result) -> Iterable[str]:
+    def cells(row: Result) -> list[str]:
+        share = row["tflops"] / result["matrix_product_tflops"][row["precision"]] if "tflops" in row else None
+        labels = [str(row[name]) for name in ("model", "length", "precision", "micro_batch", "system")]
+        speed = [f"{row['rows_per_second']:,.1f}", f"{row['tflops']:,.1f}", f"{share:.2f}"] if share else ["", "", ""]
+        return [*labels, f"{row['tokens_per_second']:,.0f}", *speed, f"{row['memory_bytes'] / 2**20:,.0f}"]
+
+    head = ("model", "tokens a row", "precision", "micro-batch", "system", "tokens/s", "rows/s", "TFLOP/s", "share")
+    yield from _table([*head, "MiB of a step"], map(cells, result["measurements"]))
+    if not result["measurements"]:
+        return
+    products = ", ".join(f"{name} {speed:,.1f}" for name, speed in sorted(result["matrix_product_tflops"].items()))
+    yield from (
+        "",
+        f"Share: of a large matrix product in the same run ({products} TFLOP/s). Forward, backward and LAMB.",
+    )
+    yield ""
+    for model, (share, over) in GOALS.items():
+        rows = [row for row in result["measurements"] if (row["model"], row["length"]) == (model, 512)]
+        mine = [row["tflops"] / result["matrix_product_tflops"][row["precision"]] for row in rows if "tflops" in row]
+        fastest = {name: max([row["tokens_per_second"] for row in rows if (row["system"] == "transformers") is name],
+                             default=0.0) for name in (True, False)}  # fmt: skip
+        if mine and fastest[True]:
+            found = f"{max(mine):.2f} of the matrix product, {fastest[False] / fastest[True]:.2f} times `transformers`"
+            yield f"- Goal for {model} at 512 tokens: {share} and {over}; found: {found}, by its fastest variant."
+
+
+def _gains(result: Result) -> Iterable[str]:
+    def cells(name: str, gains: dict[str, float]) -> list[str]:
+        return [name, *(f"{gains[feature]:.2f}" if feature in gains else "" for feature in FEATURES)]
+
+    yield from _table(("", *FEATURES), [cells(name, gains) for name, gains in result["gains"].items()])
+    if not result["gains"]:
+        return
+    yield from (
+        "",
+        "Times as fast with the feature as without; the last column: this model, eager, over `transformers`.",
+        "",
+    )
+    yield f"- attention kernels chosen: {', '.join(result['attention_kernels']) or 'none measured'}."
+    for feature, shown in result["features"].items():
+        told = "equal to eager by its tests" if shown["equal"] else "not shown equal to eager"
+        yield f"- `{feature}`: {told}."
+
+
+def _memory(result: Result) -> Iterable[str]:
+    def cells(row: Result) -> list[str]:
+        planned, measured = row["planned"], row["measured"]
+        found = ["too much", ""] if measured is None else [f"{measured / 2**30:.2f}", f"{measured / planned:.2f}"]
+        return [row["model"], row["precision"], str(row["micro_batch"]), f"{planned / 2**30:.2f}", *found]
+
+    head = ("model", "precision", "micro-batch", "planned, GiB", "measured, GiB", "measured / planned")
+    return _table(head, map(cells, result["memory"]))
+
+
+def _several(result: Result) -> Iterable[str]:
+    if "network" in result:
+        found = result["network"]
+        rows = [(row["megabytes"], f"{row['gigabytes_per_second']:.2f}") for row in found.get("network", [])]
+        yield from _table((f"MB, all-reduce over {found.get('gpus')} GPUs", "GB/s"), rows)
+    rows = result.get("scaling", {}).get("scaling", [])
+    if rows:
+        yield ""
+        alone = rows[0]["tokens_per_second"]
+        shares = [f"{row['tokens_per_second'] / row['gpus'] / alone:.2f}" for row in rows]
+        cells = [(row["gpus"], f"{row['tokens_per_second']:,.0f}", share) for row, share in zip(rows, shares)]
+        yield from _table(("GPUs", "tokens/s", "share of linear"), cells)
+
+
+def _demo(result: Result) -> Iterable[str]:
+    found = {name: result.get(f"demo-{name}", {}) for name in ("gpu", "processor")}
+    for kind in ("training", "evaluation"):
+        sides = [one.get(kind, {}) for one in found.values()]
+        steps = sorted(set(sides[0]) | set(sides[1]), key=int)
+        rows = [(step, *(f"{side[step]:.3f}" if step in side else "" for side in sides)) for step in steps]
+        if rows:
+            yield from ("", *_table(("step", f"{kind} loss, GPU", "processor"), rows))
+    times = [f"{name} {one['seconds']:.0f} s" for name, one in found.items() if "seconds" in one]
+    texts = {one["text"] for one in found.values() if "text" in one}
+    if times:
+        yield from ("", f"Text {' and '.join(sorted(texts))}; {', '.join(times)}.")

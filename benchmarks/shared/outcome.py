@@ -1,0 +1,56 @@
+"""What two runs that should be equal have in the end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.checkpoint.files import CheckpointReader
+from pipeline.checkpoint.manifest import check
+from pipeline.checkpoint.retention import find_latest
+from pipeline.engine.protocol import KINDS
+
+BY_THE_CLOCK = frozenset(
+    {
+        "seconds",
+        "tokens_per_second",
+        "rows_per_second",
+        "tokens_per_second_per_gpu",
+        "rows_per_second_per_gpu",
+        "tflops_per_gpu",
+        "data_wait_share",
+        "last_rank",
+        "last_rank_share",
+        "last_rank_seconds",
+        "last_rank_cost",
+        "peak_memory_gb",
+    }
+)
+"""Keys of `metrics.jsonl` that depend on time, or on when a process was started."""
+
+
+def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """What is compared of a run: its records without keys of `BY_THE_CLOCK`, and its newest checkpoint's tensors."""
+    lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    records = [{k: v for k, v in line.items() if k not in BY_THE_CLOCK} for line in lines if line["split"] != "save"]
+    newest = find_latest(run / "checkpoints", content=True)
+    assert newest is not None, f"{run} has no checkpoint"
+    manifest = check(newest)
+    tensors = {}
+    with CheckpointReader(newest, manifest) as reader:
+        for name, stored in manifest.tensors.items():
+            for kind in KINDS:
+                elements = torch.Size(stored.shape).numel()
+                parts = sorted(reader.read(name, kind, 0, elements), key=lambda part: part[0])
+                tensors[f"{kind}/{name}"] = torch.cat([part for _, part in parts])
+    return records, tensors
+
+
+def differences(found: Path, wanted: Path) -> list[str]:
+    """The names of what differs, bit for bit, between two finished runs; empty if nothing does."""
+    (records, tensors), (wanted_records, wanted_tensors) = outcome(found), outcome(wanted)
+    told = [] if records == wanted_records else ["metrics"]
+    told += sorted(set(tensors) ^ set(wanted_tensors))
+    return told + [name for name in tensors if not torch.equal(tensors[name], wanted_tensors.get(name, torch.empty(0)))]

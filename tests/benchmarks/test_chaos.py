@@ -1,0 +1,79 @@
+"""Random faults in one training on three hosts: a few of them, their plan, and the page of the hundred."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chaos import __main__ as chaos
+from benchmarks.chaos import page
+from benchmarks.chaos.faults import KINDS, plan
+from benchmarks.chaos.training import HOSTS
+from benchmarks.shared.namespaces import what_is_missing
+
+RESULTS = sorted((Path(chaos.__file__).parents[1] / "results").glob("chaos*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(result) + "\n"
+    assert len(result["costs"]) >= 100
+    assert {cost["kind"] for cost in result["costs"]} == set(KINDS)
+    assert result["end"]["differences"] == []
+
+
+def test_the_order_of_the_faults_follows_from_the_seed_and_two_hosts_always_train() -> None:
+    faults = plan(200, seed=5)
+    assert faults == plan(200, seed=5) != plan(200, seed=6)
+    assert {fault.kind for fault in faults} == set(KINDS)
+    here = set(HOSTS)
+    for fault in faults:
+        assert (fault.host in here) == (KINDS[fault.kind].change <= 0)
+        if KINDS[fault.kind].change:
+            here ^= {fault.host}
+        assert len(here) >= 2
+
+
+def test_without_namespaces_it_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert chaos.main(["--out", str(tmp_path / "chaos")]) == 2
+    assert capsys.readouterr().err == "error: three hosts cannot be made here: network namespaces need root\n"
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Iterator[Path]:
+    """A directory of the benchmark. Its disk goes, also after a failure."""
+    if reason := what_is_missing():
+        pytest.skip(reason)
+    yield tmp_path / "chaos"
+    state = tmp_path / "chaos" / "state.json"
+    if state.exists() and chaos.is_alive(disk := json.loads(state.read_text(encoding="utf-8"))["disk"]):
+        os.kill(int(disk[0]), signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kinds = ["a full disk", "a host lost", "a flipped bit in a rank's weights", "a spike of the loss"]
+    status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
+    assert status == 0, capfd.readouterr()
+    result = json.loads((out / "chaos.json").read_text(encoding="utf-8"))
+    assert [cost["kind"] for cost in result["costs"]] == kinds
+    end = result["end"]
+    assert end["differences"] == []
+    assert end["rollbacks"] == 1
+    assert end["weights_apart"] < end["weights_moved"] / 100
+    full, lost, flipped, spike = result["costs"]
+    assert full["steps_again"] == 0
+    assert "No space left" in full["line"]
+    assert f"on host {lost['host']}" in lost["line"]
+    assert "holds wrong weights" in flipped["line"]
+    assert spike["steps_again"] > 0
+    assert capfd.readouterr().out.count("noticed after") == len(kinds)
+    assert chaos.main(["--faults", "4", "--kinds", *kinds, "--out", str(out)]) == 2, "it is finished"

@@ -1,0 +1,101 @@
+"""`make gpu`: its parts work at a tiny size on the processor, it goes on where it ended, and its page is read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import page, speed
+from benchmarks.gpu.checks import FILES, TESTS
+from benchmarks.gpu.parts import parts
+from pipeline.engine.machine import gpu_pages
+from pipeline.planning import time as plan_time
+from pipeline.planning.request import parser, resolve
+
+WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+TINY = ["--device", "cpu", "--scale", "tiny"]
+MACHINE = {"date": "2026-01-02", "device": "cuda", "hardware": {"name": "NVIDIA H200"}, "versions": {"torch": "2"}}
+
+
+@WITHOUT
+def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main([]) == 0
+    assert capsys.readouterr().out == "no GPU here: nothing to measure\n"
+    assert gpu.main(["--device", "cuda"]) == 2
+    assert capsys.readouterr().err == "error: --device cuda: this machine has no GPU; leave the flag out\n"
+    assert gpu.main([*TINY, "--part", "sped"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_every_file_of_tests_has_its_part() -> None:
+    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} == set(FILES)
+    assert len({part.name for part in parts()}) == len(parts())
+
+
+@pytest.mark.slow
+def test_parts_are_measured_once_and_failed_ones_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, pages = tmp_path / "out", tmp_path / "pages"
+    speed_part = "speed-albert-base-128-bf16"
+    words = [*TINY, "--out", str(out), "--page", str(pages), "--name", "here"]
+    here = [speed_part, "network", "scaling", "demo-gpu", "tests-kernels"]
+    for name in here:
+        assert gpu.main([*words, "--here", name]) == 0
+    before = {name: (out / f"{name}.json").stat().st_mtime_ns for name in here}
+    chosen = [*here, "memory-albert-base"]
+    for part in parts():  # so that only one is missing
+        if part.name not in chosen:
+            (out / f"{part.name}.json").write_text("{}")
+    (out / "memory-albert-base.json").write_text('{"error": "broken"}')
+    capsys.readouterr()
+    assert gpu.main([*words, "--list"]) == 0
+    states = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert [state for state in states if state[1] != "done"] == [["memory-albert-base", "failed"]]
+
+    assert gpu.main(words) == 0, (out / "memory-albert-base.log").read_text()
+    assert [name for name in here if (out / f"{name}.json").stat().st_mtime_ns != before[name]] == []
+    result = json.loads((pages / "gpu-here.json").read_text())
+    text = (pages / "gpu-here.md").read_text()
+    assert text == page.markdown(result) + "\n"
+    assert set(result["parts"]) == {part.name for part in parts()}
+    assert set(result["gains"]["albert-base-128-bf16"]) == set(page.FEATURES)
+    systems = [row["system"] for row in result["measurements"]]
+    assert systems == ["this", "transformers", *speed.GAINS]
+    (memory,) = result["memory"]
+    assert memory["measured"] == pytest.approx(memory["planned"], rel=0.3)
+    assert [row["gpus"] for row in result["scaling"]["scaling"]] == [1, 2]
+    assert result["network"]["network"][0]["gigabytes_per_second"] > 0
+    assert set(result["tests"].values()) == {"passed"}
+    assert result["demo-gpu"]["text"] == "made up"
+    assert result["demo-gpu"]["training"]["8"] == pytest.approx(5.0, abs=1.0)
+
+
+def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:
+    """A page's result of one speed part, with made-up figures."""
+    row = {"model": "albert-xxlarge", "precision": "fp16", "text": "full rows", "length": 512, "micro_batch": 64}
+    row |= {"system": "this, compiled", "tokens_per_second": 9000.0, "tflops": 432.1, "rows_per_second": 18.0}
+    one = {"measurements": [row | {"memory_bytes": 1}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
+    one |= {"gains": {"compile": compile_gain}}
+    return page.combine(MACHINE, {"speed-a": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
+
+
+@pytest.mark.parametrize(
+    ("gain", "outcome", "on"), [(1.1, "passed", True), (0.9, "passed", False), (1.1, "failed: no", False)]
+)
+def test_the_defaults_and_the_plan_follow_the_page(
+    gain: float, outcome: str, on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_pages, "RESULTS", tmp_path)
+    assert not gpu_pages.is_shown_faster("compile", "NVIDIA H200")
+    words = ["--model", "albert-xxlarge", "--deepspeed_config", "ds_configs/xxlarge.json"]
+    assert "assumed" in resolve(parser().parse_all([*words, "--gpu", "h200"])).speed.source
+    (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(gain, outcome)))
+    assert gpu_pages.is_shown_faster("compile", "NVIDIA H200") is on
+    assert not gpu_pages.is_shown_faster("compile", "NVIDIA H100 80GB HBM3")
+    assert not gpu_pages.is_shown_faster("cuda_graphs", "NVIDIA H200")
+    assert resolve(parser().parse_all([*words, "--gpu", "h200"])).speed.tflops == 432.1
+    assert "assumed" in resolve(parser().parse_all([*words, "--gpu", "h100"])).speed.source
+    result = plan_time.load_benchmark(tmp_path / "gpu-x.json")
+    assert plan_time.measured_speed(result, "albert-xxlarge", "fp16", 128) is None

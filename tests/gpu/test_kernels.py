@@ -1,0 +1,52 @@
+"""Every attention kernel computes, forward and backward, what the masked one computes in fp32."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.attention.kernels import TOLERANCE
+from model.attention.self_attention import AttentionLayout, attend
+from tests.gpu.conftest import MARKS
+
+MAX_SEQUENCES = 7  # padding counted as one
+PLACES = [("cpu", "masked"), ("cpu", "sequences")]
+ON_GPU = [pytest.param("cuda", kernel, marks=MARKS) for kernel in ("masked", "cudnn", "flash", "flex")]
+
+
+def rows_of_sequences(rows: int, length: int) -> Tensor:
+    """int64 (rows, length): sequences of random lengths with padding at the end; the first row has one sequence."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.full((rows, length), -1)
+    for row in range(rows):
+        cuts = sorted(torch.randperm(length - 2, generator=generator)[: MAX_SEQUENCES - 1].add(1).tolist())
+        for number, (start, end) in enumerate(zip([0, *cuts], cuts)):
+            ids[row, start:end] = number
+    ids[0] = 0
+    return ids
+
+
+@pytest.mark.parametrize(("place", "kernel"), [*PLACES, *ON_GPU])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("heads", [12, 64])
+def test_every_kernel_agrees_with_the_masked_one(place: str, kernel: str, heads: int, dtype: torch.dtype) -> None:
+    device = torch.device(place)
+    rows, length, head_dim = (16, 512, 64) if place == "cuda" else (2, 48, 8)
+    ids = rows_of_sequences(rows, length).to(device)
+    generator = torch.Generator().manual_seed(1)
+    projected = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(device, dtype)
+    direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(device, dtype)
+
+    def run(kernel: str, exact: bool) -> list[Tensor]:
+        layout = AttentionLayout.for_packed_rows(ids, kernel, MAX_SEQUENCES)
+        inputs = (projected.float() if exact else projected).detach().requires_grad_()
+        context = attend(inputs, layout, 0.0)
+        (gradient,) = torch.autograd.grad(context, inputs, direction.to(inputs.dtype))
+        return [context.detach().float(), gradient.float()]
+
+    try:
+        found = run(kernel, exact=False)
+    except Exception as error:  # torch, Triton and cuDNN raise different errors where a kernel is unavailable
+        assert kernel not in ("masked", "sequences")
+        pytest.skip(f"{kernel} does not run here: {error}")
+    for one, wanted in zip(found, run("masked", exact=True)):
+        assert (one - wanted).abs().max() <= TOLERANCE * wanted.abs().max()

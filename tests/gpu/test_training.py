@@ -1,0 +1,75 @@
+"""Runs of `pipeline.pretrain` on one rank: fp16 with overflows, and a kill."""
+
+import json
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks.shared.job import Job
+from benchmarks.shared.outcome import differences, outcome
+from pipeline.checkpoint.retention import find_latest
+from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.workers import killed_runs
+
+pytestmark = pytest.mark.slow
+STEPS = 12
+
+
+def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precision: str, **more: object) -> Job:  # noqa: F811
+    folder.mkdir()
+    words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
+    (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
+    return Job([*words, "--attention", "masked"], folder / "run", 1, device.type)
+
+
+def training(job: Job) -> list[dict[str, float]]:
+    lines = map(json.loads, (job.output / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["split"] == "train"]
+
+
+def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
+    device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    fp16 = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1, "loss_scale_window": 1000}
+    losses = {}
+    for stage in (0, 1, 2, 3) if device.type == "cuda" else (0, 1):
+        zero = killed_runs.CONFIG["zero_optimization"] | {"stage": stage}
+        job = make_job(device, corpus, tmp_path / str(stage), "fp16", fp16=fp16, zero_optimization=zero)
+        if stage == 0:  # DeepSpeed's is wrong there
+            with pytest.raises(RuntimeError, match="fp16 at ZeRO stage 0 divides gradients"):
+                job.finish()
+            continue
+        job.finish()
+        records = training(job)
+        skipped = records[-1]["overflow_steps"]
+        assert 0 < skipped < STEPS
+        assert [record["loss_scale"] for record in records] == [2.0 ** (24 - r["overflow_steps"]) for r in records]
+        assert all(0 < record["loss"] < 20 for record in records)
+        losses[stage] = [record["loss"] for record in records]
+    for found in losses.values():
+        assert found == pytest.approx(losses[1], rel=0.01)
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(
+    device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
+) -> None:  # fmt: skip
+    precision = "fp16" if device.type == "cuda" else "fp32"
+    undisturbed = make_job(device, corpus, tmp_path / "undisturbed", precision)
+    undisturbed.finish()
+    killed = make_job(device, corpus, tmp_path / "killed", precision)
+    processes = killed.start()
+    killed_runs.wait_until(lambda: find_latest(killed.checkpoints) is not None, processes)
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    killed.finish()
+    if device.type == "cpu":
+        assert differences(killed.output, undisturbed.output) == []
+    assert [r["step"] for r in training(killed)] == [r["step"] for r in training(undisturbed)]
+    assert [r["loss"] for r in training(killed)] == pytest.approx([r["loss"] for r in training(undisturbed)], rel=1e-3)
+    weights, wanted = (outcome(job.output)[1] for job in (killed, undisturbed))
+    for name, one in weights.items():
+        assert float((one - wanted[name]).norm()) <= 0.01 * float(wanted[name].norm()) + 1e-6, name

@@ -1,0 +1,105 @@
+"""Each host checks every file of the shards, or copies them to its own disk."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep.format.shards import MANIFEST, read_manifest
+from pipeline.pretraining import host_data
+from tests.pipeline.training.loop_runs import Run
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.staging import flip_a_bit, prepare_in_many_ways, train
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("staged")
+
+
+@pytest.fixture(scope="module")
+def found(corpus: Any, folder: Path) -> dict[str, Any]:
+    damaged = folder / "damaged"
+    shutil.copytree(corpus.train, damaged)
+    flip_a_bit(damaged / read_manifest(damaged).files[1].name)
+    answers: dict[str, Any] = processes.run(
+        2, prepare_in_many_ways, corpus.train, damaged, folder / "work", scratch=_made(folder / "work")
+    )
+    return answers
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def files(corpus: Any) -> list[str]:
+    return [file.name for file in read_manifest(corpus.train).files]
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_host_share_its_files_and_each_host_reads_all(
+    found: dict[str, Any], corpus: Any, files: list[str]
+) -> None:
+    assert len(files) == 2
+    assert found["in place"] == [(corpus.train, sorted(files[rank::2]), []) for rank in range(2)]
+    assert found["on two hosts"] == [(corpus.train, sorted(files), [])] * 2
+
+
+@pytest.mark.slow
+def test_a_stage_is_copied_once_and_checked_at_every_start(
+    found: dict[str, Any], corpus: Any, folder: Path, files: list[str]
+) -> None:
+    (place, _, first), (_, _, second) = found["new"]
+    assert place.parent == folder / "work" / "stage"
+    assert (place.parent / ".albert-pretraining.json").exists()
+    assert first == sorted([*files[0::2], MANIFEST])
+    assert second == sorted(files[1::2])
+    checked = [sorted(files[rank::2]) for rank in range(2)]
+    assert found["again"] == [(place, checked[0], [MANIFEST]), (place, checked[1], [])]
+    again = [copied for _, _, copied in found["copy damaged"]]
+    assert sorted(again[0] + again[1]) == [MANIFEST, "shard-00000.arrow"]
+    for name in [*files, MANIFEST]:
+        assert (place / name).read_bytes() == (corpus.train / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_all_ranks_are_told_why_nothing_is_staged(found: dict[str, Any], folder: Path, files: list[str]) -> None:
+    work = folder / "work"
+    for name, message in {
+        "damaged": f"{folder / 'damaged'} is damaged: the content of {files[1]} has changed; run `python -m data_prep",
+        "full": f"--stage {work / 'small'} has 0.00 GB free on host ",
+        "foreign": f"{work / 'foreign'} is not empty and has no .albert-pretraining.json",
+    }.items():
+        (told, _, _), (other, _, _) = found[name]
+        assert told == other
+        assert told.startswith(message)
+    assert not list((work / "other").glob(f"*/{MANIFEST}"))
+    assert [path.name for path in (work / "foreign").iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.slow
+def test_a_run_on_a_stage_has_the_losses_of_one_on_the_shards(corpus: Any, folder: Path) -> None:
+    flags = ("--steps", "2", "--log-interval", "1", "--eval-interval", "2")
+    runs = [
+        Run("in place", 1, 6, flags=flags),
+        Run("on a stage", 1, 6, flags=(*flags, "--stage", str(folder / "disk"))),
+    ]
+    ends = processes.run(1, train, [run.command(corpus, folder) for run in runs], scratch=folder)
+    assert [end.status for end in ends] == [0, 0], ends
+    assert "GB of shards to" in ends[1].stdout
+    losses = [
+        [json.loads(line).get("loss") for line in (folder / run.name / "metrics.jsonl").read_text().splitlines()]
+        for run in runs
+    ]
+    assert losses[0] == losses[1]
+    assert len(list((folder / "disk").glob(f"*/{MANIFEST}"))) == 2  # the training and the held-out shards
+
+
+def test_shards_that_do_not_fit_in_memory_are_noted(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert host_data.does_not_fit([corpus.train]) == ""
+    monkeypatch.setattr(host_data, "available_bytes", lambda: 10_000)
+    assert "use --stage DIR with a local disk" in host_data.does_not_fit([corpus.train])

@@ -1,0 +1,74 @@
+"""Checks and stages shards on two ranks of one host, and trains on the copy."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch.distributed as dist
+
+from common.errors import UserError
+from pipeline.distributed.control import ControlGroup
+from pipeline.pretraining import host_data
+from pipeline.pretraining.host_data import Share, prepare
+from tests.pipeline.workers.runs import run_each
+
+
+def flip_a_bit(path: Path) -> None:
+    """Changes one bit in the middle of a file, not its size."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str, Any]:
+    """The files that each rank has checked and copied, or the mistakes that it was told, in each situation."""
+    control, share = ControlGroup(), Share.of_this_process()
+    assert share == Share(dist.get_rank(), 2)
+
+    def together(directory: Path, stage: Path | None, mine: Share = share) -> list[Any]:
+        checked, copied = [], []
+        check, copy = host_data.problem_of, host_data._copy
+
+        def noted_check(place: Path, file: Any, manifest: Any) -> str:
+            checked.append(file.name)
+            return check(place, file, manifest)
+
+        def noted_copy(source: Path, target: Path) -> None:
+            copied.append(source.name)
+            copy(source, target)
+
+        with mock.patch.object(host_data, "problem_of", noted_check), mock.patch.object(host_data, "_copy", noted_copy):
+            try:
+                told: Any = prepare([directory], stage, control, mine)[0]
+            except UserError as error:
+                told = str(error)
+        everyone: list[Any] = [None] * 2
+        dist.all_gather_object(everyone, (told, sorted(set(checked)), sorted(copied)))
+        return everyone
+
+    def on_rank_0(work: Any, *arguments: Any) -> None:
+        if dist.get_rank() == 0:
+            work(*arguments)
+        dist.barrier()
+
+    stage, foreign = folder / "stage", folder / "foreign"
+    found = {"in place": together(shards, None), "on two hosts": together(shards, None, Share(0, 1))}
+    found["damaged"] = together(damaged, folder / "other")
+    full = shutil.disk_usage(folder)._replace(free=1000)
+    with mock.patch("shutil.disk_usage", return_value=full):
+        found["full"] = together(shards, folder / "small")
+    on_rank_0(foreign.mkdir)
+    on_rank_0((foreign / "thesis.txt").write_text, "years of work")
+    found["foreign"] = together(shards, foreign)
+    found["new"] = together(shards, stage)
+    found["again"] = together(shards, stage)
+    copy = found["new"][0][0]
+    on_rank_0(flip_a_bit, copy / "shard-00000.arrow")
+    found["copy damaged"] = together(shards, stage)
+    return found
+
+
+def train(commands: list[list[str]]) -> list[Any]:
+    """How the runs of pipeline.pretrain ended."""
+    return run_each([(command, None) for command in commands])
