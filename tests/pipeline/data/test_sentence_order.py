@@ -94,7 +94,8 @@ def test_where_segments_begin_and_end_tells_nothing_of_their_order(corpus, kind)
     accuracy, count, _ = features_of_a_set(corpus, kind, "sop")
     assert count > 1000
     if kind is Collator:
-        assert accuracy < 0.5 + 3 * 0.5 / count**0.5
+        # Both halves have the same pairs, in four epochs each. So only a fourth of them are independent.
+        assert accuracy < 0.5 + 3 * 0.5 / (count / 4) ** 0.5
     else:
         assert accuracy > 0.75, "the test has lost its power: it no longer sees a swap that moves the fragments"
 
