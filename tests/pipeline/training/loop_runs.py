@@ -112,7 +112,7 @@ DIVERGING = Run(
     settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e30}}),),
     flags=("--steps", "40", "--warmup-steps", "4"),
 )  # fmt: skip
-HOURS = 0.002
+HOURS = 0.004
 TIMED = Run(
     "timed", 1, 12,
     flags=("--max-hours", str(HOURS), "--steps", "100000", "--eval-interval", "100000", "--log-interval", "1"),
