@@ -45,11 +45,6 @@ def copy_halves(books: Path, directory: Path, copies: int) -> list[Path]:
     return halves
 
 
-def extract(inputs: Sequence[Path], out: Path, ranks: int = 1) -> float:
-    """Processor seconds of `extract`."""
-    return job("extract", "--source", "books", "--input", *inputs, "--out", out, ranks=ranks).cpu_seconds
-
-
 def processor_seconds(name: str, inputs: Sequence[Path], words: Sequence[object], scratch: Path) -> dict[str, float]:
     """Runs one job in all ways, and the first and last of them once more for their starts.
 
@@ -85,7 +80,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     halves = copy_halves(args.books, scratch / "books", args.copies)
     documents = [scratch / f"documents{half}" for half in HALVES]
     for half in HALVES:
-        extract([halves[half]], documents[half])
+        job("extract", "--source", "books", "--input", halves[half], "--out", documents[half])
     jobs: dict[str, tuple[Sequence[Path], Sequence[object]]] = {
         "extract": (halves, ("--source", "books")),
         "vocab": (documents, ("--sentences", args.sentences, "--size", TRAINED_PIECES)),
