@@ -10,6 +10,7 @@ gpu/               what a GPU can do with this project, as a page: `make gpu`
 independent_run    the same training by this system and by an independent implementation
 pair_shares        segment pairs without a partner, beside the chunks of the paper's procedure
 planning           planning of `extract` for 100,000 files
+rank_costs         where two ranks of data preparation spend more processor time than one
 recipe_trials      what a small model learns with one setting changed at a time
 save               seconds of a checkpoint
 sentence_boundaries  precision, recall and speed of splitting English text into sentences

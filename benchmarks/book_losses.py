@@ -51,13 +51,13 @@ def report(args: argparse.Namespace) -> None:
     """Prints the table."""
     print("| book | characters | frame | contents | headings | lost | lost to links |\n|---|---|---|---|---|---|---|")
     total = [0] * 5
-    for book in find_books(args.books):
-        text = decode(Path(book.path).read_bytes())
+    for path, name in find_books(args.books):
+        text = decode(Path(path).read_bytes())
         if text is None:
             continue
         found = losses(text)
         total = [a + b for a, b in zip(total, found)]
-        _print_row(book.id, found)
+        _print_row(name, found)
     _print_row("all", total)
 
 

@@ -72,8 +72,17 @@ class Duplicates:
         return self.removed[np.searchsorted(self.removed, first) : np.searchsorted(self.removed, stop)]
 
 
-def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) -> Comparison:
-    """Lists what to compare when `split` of `directories` becomes shards. UserError: a directory is in both lists."""
+def compare(directories: Sequence[Path], split: str, corpus: Corpus, against: Sequence[Path]) -> Comparison:
+    """Lists what to compare when `split` of `directories` becomes shards.
+
+    Args:
+        directories, split: of the documents that become shards.
+        corpus: these documents, opened already, so that they are not read again for their checksums.
+        against: directories of documents that have shards.
+
+    Raises:
+        UserError: a directory is in both lists.
+    """
     twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
     if twice:
         raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
@@ -83,17 +92,23 @@ def compare(directories: Sequence[Path], split: str, against: Sequence[Path]) ->
     digest = hashlib.sha256()
     for paths in (against, directories):
         for kind in (HELD_OUT, TRAIN):
-            there = [path for path in paths if _holds(path, kind)]
-            corpus = open_corpus(there, kind) if there else Corpus([], [], "")
-            digest.update(f"{kind} {corpus.digest}\n".encode())
-            units += corpus.units
+            is_own = paths is directories and kind == split
+            compared = corpus if is_own else _open(paths, kind)
+            digest.update(f"{kind} {compared.digest}\n".encode())
+            units += compared.units
             before = firsts[-1]
             precedence.append(before)
-            for unit in corpus.units:
+            for unit in compared.units:
                 firsts.append(firsts[-1] + unit.documents)
-            if paths is directories and kind == split:
+            if is_own:
                 start, stop = before, firsts[-1]
     return Comparison(units, firsts, precedence, start, stop, digest.hexdigest())
+
+
+def _open(directories: Sequence[Path], split: str) -> Corpus:
+    """Opens the documents of `split` in those directories that have some."""
+    there = [path for path in directories if _holds(path, split)]
+    return open_corpus(there, split) if there else Corpus([], [], "")
 
 
 def _holds(directory: Path, split: str) -> bool:
@@ -285,9 +300,9 @@ def read_names(comparison: Comparison, documents: IntArray) -> Iterator[tuple[st
 
 def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
     """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one."""
-    kept = np.unique(duplicates.kept)
-    names = dict(zip(kept.tolist(), read_names(comparison, kept)))
+    both = np.union1d(duplicates.removed, duplicates.kept)
+    names = dict(zip(both.tolist(), read_names(comparison, both)))  # each file is opened once
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for name, number in zip(read_names(comparison, duplicates.removed), duplicates.kept.tolist()):
-            line = {"removed": list(name), "kept": list(names[number])}
+        for removed, kept in zip(duplicates.removed.tolist(), duplicates.kept.tolist()):
+            line = {"removed": list(names[removed]), "kept": list(names[kept])}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -169,7 +169,7 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     corpus = open_corpus(args.documents, options.split, args.language)
     comparison = None
     if options.dedup != "none":
-        comparison = dedup.compare(args.documents, options.split, args.against)
+        comparison = dedup.compare(args.documents, options.split, corpus, args.against)
     identity = asdict(options) | {
         "format_version": shards.FORMAT_VERSION,
         "rules_version": shards.RULES_VERSION,

