@@ -263,6 +263,7 @@ def make_pairs(
     words = following_words = np.arange(ends[-1] + 1 if ends else 1)
     if begins_word is not None:
         begins = np.append(begins_word, True)
+        begins[sentence_ends] = True  # else a document's last cut would depend on the next document's first token
         following_words = np.minimum.accumulate(np.where(begins, words, len(words))[::-1])[::-1]
         words = np.maximum.accumulate(np.where(begins, words, 0))
     stops: list[int] = []
