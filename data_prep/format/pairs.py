@@ -1,14 +1,19 @@
 """Makes segment pairs of sentences (ALBERT, section 3.1 "Inter-sentence coherence loss" and section 4.1).
 
 A document is cut into consecutive spans, so every token is in exactly one span, in the order of the text. A span is as
-long as a row allows, even if that cuts a sentence, and ends before a word. Two rules make other spans. Some are divided
-in two, so that `short_probability` of all are short. And a span ends earlier if the next one would have fewer than two
-whole sentences. Both draw the place uniformly from those that leave two whole sentences on both sides, and do nothing
-where there is none. No span ends with the sentence that fills it, because that sentence would be longer than most.
+long as a row allows, even if that cuts a sentence, and the next one begins with a word. Two rules make other spans:
 
-The second rule looks ahead, so the sentences after a cut are a little shorter than those before it. So a document is
-cut into sections of about 1,024 sentences, and half of them, drawn at random, are cut into spans from the end to the
-beginning. Neither side of a cut is then shorter on the whole, and lengths do not leak the order of a and b.
+- A span ends earlier if the next one would have fewer than two whole sentences.
+- Some spans are divided in two, so that `short_probability` of all are short.
+
+Both draw the place of the cut uniformly from those that leave two whole sentences on both sides. Where there is none,
+they do nothing. They never prefer the end of the last sentence that fits. The sentence after it did not fit, so it is
+longer than most, and the first sentence of each span would be, too.
+
+The first rule looks ahead, so the sentences after a cut are a little shorter than those before it. That would leak the
+order of a and b. So a document is divided into sections of about 1,024 sentences, and half of them, drawn at random,
+are cut into spans from the end to the beginning. Then neither side of a cut has shorter sentences on the whole. What
+the lengths of lead and trail still tell is in docs/data.md.
 
 A span has four parts:
 
@@ -108,7 +113,7 @@ def span_stops(
     short_probability: float,
     generator: np.random.Generator,
     boundaries: list[int],
-    words: IntArray,
+    begins_word: bytes,
 ) -> tuple[list[int], list[float]]:
     """Cuts one section into spans.
 
@@ -118,7 +123,7 @@ def span_stops(
         short_probability: share of the spans that are halves of divided ones, if all can be divided.
         generator: gives four random numbers for each span, in order, so they do not depend on the spans that follow.
         boundaries: where sentences begin and end, each once, in order; both `start` and `end` are among them.
-        words: int64, for each token and the end of all: the last token up to there that begins a word.
+        begins_word: for each token and the end of all, 1 if a word begins there, else 0.
 
     Returns:
         The end of each span, and for each span a number uniform on [0, 1) for the boundary between a and b.
@@ -139,12 +144,12 @@ def span_stops(
         if rest:
             stop, rest = rest, 0
         else:
-            stop = _before_word(start, min(start + capacity, end), words)
+            stop = _before_word(start, min(start + capacity, end), begins_word)
             if stop < end:
                 following = bisect_left(boundaries, stop)
                 if following + 2 > last or boundaries[following + 2] > stop + capacity:
                     earlier = _earlier_stop(start, stop, capacity, place, boundaries, following, last)
-                    stop = _before_word(start, earlier, words)
+                    stop = _before_word(start, earlier, begins_word)
             if short < divided:
                 first = bisect_left(boundaries, start)
                 latest = bisect_right(boundaries, stop) - 3  # the beginning of the last but one whole sentence
@@ -152,17 +157,17 @@ def span_stops(
                     earliest = boundaries[first + 2]
                     rest = stop
                     stop = earliest + int(division * (boundaries[latest] - earliest + 1))
-                    stop = _before_word(start, stop, words)
+                    stop = _before_word(start, stop, begins_word)
         stops.append(stop)
         cuts.append(cut)
         start = stop
     return stops, cuts
 
 
-def _before_word(start: int, stop: int, words: IntArray) -> int:
+def _before_word(start: int, stop: int, begins_word: bytes) -> int:
     """Moves the end of a span back to the beginning of a word, by at most `MAX_BACK` tokens."""
-    word = int(words[stop])
-    return word if start < word and stop - word <= MAX_BACK else stop
+    word = begins_word.rfind(1, max(start + 1, stop - MAX_BACK), stop + 1)
+    return stop if word < 0 else word
 
 
 def _earlier_stop(
@@ -214,7 +219,7 @@ def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms:
         sentence_ends: int64[N], the end of each sentence, in order; the first one starts at 0.
         uniforms: float64[P], random numbers uniform on [0, 1), for the boundary between a and b.
     """
-    boundaries = np.unique(np.concatenate([[0], sentence_ends]))  # a sentence without tokens ends where it starts
+    boundaries = _distinct(sentence_ends)
     first = np.searchsorted(boundaries, starts, side="left")  # (P,) first boundary of the span
     last = np.searchsorted(boundaries, stops, side="right") - 1  # (P,) last boundary of the span
     sentences = last - first  # (P,) number of whole sentences; -1 if the span is inside one
@@ -227,6 +232,11 @@ def divide(starts: IntArray, stops: IntArray, sentence_ends: IntArray, uniforms:
         b=np.where(ordered, boundaries[last] - boundaries[middle], nothing),
         trail=np.where(ordered, stops - boundaries[last], nothing),
     )
+
+
+def _distinct(sentence_ends: IntArray) -> IntArray:
+    """Where sentences begin and end, each once, in order. A sentence without tokens ends where it begins."""
+    return np.append(0, sentence_ends[np.diff(sentence_ends, prepend=0) > 0])
 
 
 def make_pairs(
@@ -252,19 +262,20 @@ def make_pairs(
         short_probability: see `span_stops`.
         min_tokens: a document with fewer tokens is left out.
         seed: any non-negative integer below 2**64.
-        begins_word: bool[T], for each token whether a word begins there; None: all do.
+        begins_word: bool[T], for each token whether a word begins there; None: all do. Those at which a sentence
+            begins need not be marked.
     """
     capacity = max_seq_length - 3
     rng = DocumentRng(seed)
     sentence_ends = np.cumsum(sentence_lengths)
     last_sentences = np.cumsum(sentences_per_document)
     ends = sentence_ends.tolist()
-    boundaries = list(dict.fromkeys([0, *ends]))
-    words = following_words = np.arange(ends[-1] + 1 if ends else 1)
+    boundaries = _distinct(sentence_ends).tolist()
+    words = np.ones(boundaries[-1] + 1, np.bool_)
     if begins_word is not None:
-        begins = np.append(begins_word, True)
-        following_words = np.minimum.accumulate(np.where(begins, words, len(words))[::-1])[::-1]
-        words = np.maximum.accumulate(np.where(begins, words, 0))
+        words[:-1] = begins_word
+        words[boundaries] = True  # a sentence begins a word, even if its first token does not look so
+    word_flags = words.tobytes()
     stops: list[int] = []
     starts: list[int] = []
     cuts: list[float] = []
@@ -272,8 +283,7 @@ def make_pairs(
     documents_left_out = tokens_left_out = 0
     first = start = 0
     for offset, last in enumerate(last_sentences.tolist()):
-        document_ends = ends[first:last]
-        stop = document_ends[-1] if document_ends else start
+        stop = ends[last - 1] if last > first else start
         if stop - start < max(min_tokens, 1):
             documents_left_out += 1
             tokens_left_out += stop - start
@@ -282,14 +292,14 @@ def make_pairs(
             generator = rng.of(ordinal)
             for begin, end in sections(boundaries, start, stop):
                 if generator.random() < 0.5:
-                    spans, numbers = span_stops(begin, end, capacity, short_probability, generator, boundaries, words)
+                    spans, numbers = span_stops(
+                        begin, end, capacity, short_probability, generator, boundaries, word_flags
+                    )
                 else:  # from the end of the section
                     inside = boundaries[bisect_left(boundaries, begin) : bisect_right(boundaries, end)]
                     mirrored = [end - boundary for boundary in reversed(inside)]
-                    words_after = end - following_words[begin : end + 1][::-1]
-                    spans, numbers = span_stops(
-                        0, end - begin, capacity, short_probability, generator, mirrored, words_after
-                    )
+                    flags = word_flags[begin : end + 1][::-1]
+                    spans, numbers = span_stops(0, end - begin, capacity, short_probability, generator, mirrored, flags)
                     spans = [end - place for place in reversed([0, *spans[:-1]])]
                 starts.append(begin)
                 starts += spans[:-1]

@@ -87,9 +87,8 @@ def stops_of(
     """Spans of capacity 10 over the sentences between `boundaries`; words begin at `words`, or everywhere."""
     end = boundaries[-1]
     begins = np.isin(np.arange(end + 1), [*(range(end) if words is None else words), end])
-    last_word = np.maximum.accumulate(np.where(begins, np.arange(end + 1), 0))
     generator = Scripted([first, 0.5, 0.5, 0.25])
-    return span_stops(0, end, 10, 0.1, generator, boundaries, last_word)  # type: ignore[arg-type]
+    return span_stops(0, end, 10, 0.1, generator, boundaries, begins.tobytes())  # type: ignore[arg-type]
 
 
 def test_a_full_span_hands_what_it_cannot_hold_to_the_next_one() -> None:
@@ -187,10 +186,31 @@ def test_a_documents_pairs_do_not_depend_on_its_company() -> None:
             np.testing.assert_array_equal(part, among_others[mine])
 
 
+def test_a_documents_cuts_do_not_depend_on_its_company_if_words_go_on() -> None:
+    documents = [[25], [1, 3, 6, 5, 6] * 4, [194, 80, 82], [1, 3, 2, 3]] * 4
+    ends = np.cumsum([sum(document) for document in documents])
+    begins_word = np.random.default_rng(0).random(ends[-1]) < 0.5  # documents and sentences begin inside a word, too
+
+    def cut(some: list[list[int]], first: int, begins: np.ndarray) -> Pairs:
+        return make_pairs(
+            *(np.array([n for document in some for n in document]), np.array(list(map(len, some))), first),
+            max_seq_length=19,
+            short_probability=0.3,
+            min_tokens=1,
+            seed=0,
+            begins_word=begins,
+        )
+
+    together = cut(documents, 0, begins_word)
+    for number, (document, begins) in enumerate(zip(documents, np.split(begins_word, ends[:-1]))):
+        alone = cut([document], number, begins)
+        assert alone.parts.total().tolist() == together.parts.total()[together.documents == number].tolist()
+
+
 def test_short_spans_are_drawn_for_each_span() -> None:
     # A section of one-token sentences, so that every span can be divided: one draw a section would divide all or none.
     end = 1_000_000
-    stops, _ = span_stops(0, end, 100, 0.1, np.random.default_rng(0), list(range(end + 1)), np.arange(end + 1))
+    stops, _ = span_stops(0, end, 100, 0.1, np.random.default_rng(0), list(range(end + 1)), b"\1" * (end + 1))
     lengths = np.diff([0, *stops])[:-2]
     divided = np.flatnonzero(lengths < 100)[::2]  # the first halves
     assert (lengths[divided] + lengths[divided + 1] == 100).all()
