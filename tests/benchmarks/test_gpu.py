@@ -26,8 +26,11 @@ def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "no GPU here: nothing to measure\n"
     assert gpu.main(["--device", "cuda"]) == 2
     assert capsys.readouterr().err == "error: --device cuda: this machine has no GPU; leave the flag out\n"
-    assert gpu.main([*TINY, "--part", "sped"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    for words in (["--part", "sped"], [*TINY, "--part", "sped"]):
+        assert gpu.main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert gpu.main(["--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(parts())
 
 
 def test_every_file_of_tests_has_its_part() -> None:

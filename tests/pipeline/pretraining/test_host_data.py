@@ -1,6 +1,7 @@
 """Each host checks every file of the shards, or copies them to its own disk."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,16 @@ def test_a_run_on_a_stage_has_the_losses_of_one_on_the_shards(corpus: Any, folde
     ]
     assert losses[0] == losses[1]
     assert len(list((folder / "disk").glob(f"*/{MANIFEST}"))) == 2  # the training and the held-out shards
+
+
+def test_what_a_killed_copy_left_is_removed_and_a_copy_in_progress_stays(tmp_path: Path) -> None:
+    old, new = tmp_path / ".shard.arrow.0a.tmp", tmp_path / ".shard.arrow.0b.tmp"
+    for path in (old, new, tmp_path / "shard.arrow"):
+        path.touch()
+    os.utime(old, (0, 0))
+    os.utime(tmp_path / "shard.arrow", (0, 0))
+    host_data._remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"shard.arrow", new.name}
 
 
 def test_shards_that_do_not_fit_in_memory_are_noted(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
