@@ -50,6 +50,7 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
         UserError: on all ranks, if a file has changed since it was written, or a disk has no room for the copy.
     """
     sets = [(directory, read_manifest(directory)) for directory in directories]
+    stage = stage and stage.resolve()  # a link may lead to each host's own disk
     places = list(directories) if stage is None else [stage / _name(directory) for directory in directories]
     if stage is not None:
         _agree(control, _problem_of_stage(stage, places, sets, say=control.rank == 0) if share.rank == 0 else "")
