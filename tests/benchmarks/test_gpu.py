@@ -84,6 +84,14 @@ def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:
     return page.combine(MACHINE, {"speed-a": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
 
 
+def test_graphs_that_slow_a_compiled_step_are_no_default() -> None:
+    one = {"measurements": [{"precision": "fp16"}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
+    one |= {"gains": {"compile": 1.5, "cuda_graphs": 1.2, "both": 1.2}}
+    features = page.combine(MACHINE, {"speed-a": one})["features"]
+    assert features["compile"]["gains"] == [1.5]
+    assert features["cuda_graphs"]["gains"] == [1.2, pytest.approx(0.8)]
+
+
 @pytest.mark.parametrize(
     ("gain", "outcome", "on"), [(1.1, "passed", True), (0.9, "passed", False), (1.1, "failed: no", False)]
 )
