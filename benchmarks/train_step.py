@@ -7,9 +7,8 @@ seconds of forward, backward and update, and tokens per second without padding. 
 users do: one pair a row, padded to the length of the shards' rows, with a loss over all positions. --jsonl names a file
 of {"text": ...} lines, to measure texts at their natural length. They are packed with the vocabulary of --data.
 
-On a GPU the micro-batch grows until memory is full, and this model also runs compiled. TFLOP/s are printed beside those
-of a large matrix product in the same run. A profile shows the kinds of work in a step of this model. Writes NAME.json,
-which `pipeline.plan --benchmark` reads, and NAME.md.
+TFLOP/s are printed beside those of a large matrix product in the same run. A profile shows the kinds of work in a step
+of this model. Writes NAME.json and NAME.md. This measures a processor; `make gpu` (docs/gpu.md) does the same on a GPU.
 
 On a CPU that other programs use, set OMP_WAIT_POLICY=passive. Threads that spin while they wait for each other make
 everything several times slower.
@@ -36,11 +35,9 @@ from common.errors import UserError
 from model import AlbertConfig
 from model.inspection.flops import model_flops
 from pipeline.data.collate import Collator
-from pipeline.training.attention import choice
+from pipeline.training.attention.choice import DTYPES
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-SWEEP = (8, 16, 32, 64, 128, 256)
-"""Micro-batches tried on a GPU."""
+CPU = torch.device("cpu")
 
 
 def parser() -> Parser:
@@ -49,11 +46,10 @@ def parser() -> Parser:
     p.add_argument("--data", required=True, type=Path, metavar="DIR", help="shards (data_prep shards)")
     p.add_argument("--jsonl", type=Path, metavar="FILE", help='texts at natural length, a {"text": ...} a line')
     p.add_argument("--pieces", type=int, default=2000, metavar="N", help="lines of --jsonl to read (2000)")
-    p.add_argument("--model", nargs="+", metavar="NAME", help="presets (albert-base; on a GPU albert-xxlarge, too)")
-    p.add_argument("--precision", nargs="+", choices=tuple(DTYPES), help="(bf16 fp32; on a GPU fp16 bf16)")
-    p.add_argument("--micro-batch", nargs="+", type=int, metavar="N", help="rows (2; on a GPU a sweep)")
+    p.add_argument("--model", nargs="+", metavar="NAME", default=["albert-base"], help="presets (albert-base)")
+    p.add_argument("--precision", nargs="+", choices=tuple(DTYPES), default=["bf16", "fp32"], help="(bf16 fp32)")
+    p.add_argument("--micro-batch", nargs="+", type=int, default=[2], metavar="N", help="rows (2)")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each system (3)")
-    p.add_argument("--device", choices=("cpu", "cuda"), help="(cuda if there is a GPU)")
     p.add_argument("--threads", type=int, metavar="N", help="threads of the CPU (all)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
@@ -63,57 +59,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        device = _device(args.device)
         torch.set_num_threads(args.threads or report.cores())
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         with tempfile.TemporaryDirectory() as scratch:
-            found, products, kernels = [], dict[str, float](), dict[str, str]()
-            for row in _measure_all(args, device, Path(scratch), kernels):
+            found, products = [], dict[str, float]()
+            for row in _measure_all(args, Path(scratch)):
                 found.append(row)
                 # Measured after every row, and the best one counts: other load would make it look slow.
-                speed = measure.matrix_product_tflops(DTYPES[row["precision"]], device)
+                speed = measure.matrix_product_tflops(DTYPES[row["precision"]], CPU)
                 products[row["precision"]] = max(speed, products.get(row["precision"], 0.0))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    result = report.describe(device) | {"matrix_product_tflops": products, "measurements": found}
-    if device.type == "cuda":
-        result["attention_kernels"] = kernels
+    result = report.describe(CPU) | {"matrix_product_tflops": products, "measurements": found}
     print(report.markdown(result))
     if args.out is not None:
         report.write(args.out, result, f"# A training step, {result['hardware']['name']}\n\n" + report.markdown(result))
     return 0
 
 
-def _device(name: str | None) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: this torch finds no GPU; leave it out to measure on the processor")
-    return torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-
-
-def _fastest_kernel(config: AlbertConfig, precision: str, collator: Collator, device: torch.device) -> str:
-    """The attention kernel for a micro-batch of the middle of the sweep, as a run would choose it."""
-    case = choice.case_for(config, precision, collator.shape.pairs + 1, device)
-    rows = SWEEP[len(SWEEP) // 2 - 1]
-    ids = collator.read([0] * rows, [row % len(collator.shards) for row in range(rows)]).sequence_ids
-    kernel, line = choice.fastest(case, ids)
-    print(line, file=sys.stderr, flush=True)
-    return kernel
-
-
-def _measure_all(
-    args: argparse.Namespace, device: torch.device, scratch: Path, kernels: dict[str, str]
-) -> Iterator[dict[str, Any]]:
-    """Yields the rows of the result, and writes the attention kernel of each model and precision into `kernels`."""
-    on_gpu = device.type == "cuda"
+def _measure_all(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the result."""
     collators = {"full rows": open_collator(args.data)}
     if args.jsonl is not None:
         length = collators["full rows"].shape.sequence_length
         shards = shards_of_pieces(args.jsonl, args.pieces, args.data / "spiece.model", scratch, length)
         collators["natural length"] = open_collator(shards)
-    for name in args.model or (["albert-base", "albert-xxlarge"] if on_gpu else ["albert-base"]):
-        for precision in args.precision or (["fp16", "bf16"] if on_gpu else ["bf16", "fp32"]):
+    for name in args.model:
+        for precision in args.precision:
             # Dropout is off in both, because the reference has none after the feed-forward layer.
             config = AlbertConfig.preset(
                 name,
@@ -121,13 +95,11 @@ def _measure_all(
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
             )
-            kernel = _fastest_kernel(config, precision, collators["full rows"], device) if on_gpu else "auto"
-            kernels[f"{name}, {precision}"] = kernel
-            systems = make_systems(config, DTYPES[precision], device, compiled=on_gpu, attention=kernel)
-            difference = loss_difference(systems[0], systems[-1], draw(collators["full rows"], 0, 2, device))
+            systems = make_systems(config, DTYPES[precision], CPU, compiled=False)
+            difference = loss_difference(systems[0], systems[-1], draw(collators["full rows"], 0, 2, CPU))
             for text, collator in collators.items():
-                for micro_batch in args.micro_batch or (SWEEP if on_gpu else [2]):
-                    measured = compare(systems, collator, micro_batch, args.rounds, device)
+                for micro_batch in args.micro_batch:
+                    measured = compare(systems, collator, micro_batch, args.rounds, CPU)
                     labels: dict[str, Any] = {
                         "model": name,
                         "precision": precision,
@@ -137,19 +109,26 @@ def _measure_all(
                     labels["loss_difference"] = difference
                     for row in measured:
                         yield labels | row
-                    if all(row["system"] == "transformers" for row in measured):
-                        break  # this model does not fit, and a larger micro-batch would not either
             del systems
 
 
 def compare(
-    systems: list[System], collator: Collator, micro_batch: int, rounds: int, device: torch.device
+    systems: list[System],
+    collator: Collator,
+    micro_batch: int,
+    rounds: int,
+    device: torch.device,
+    with_offsets: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row of results for each system whose step fits into memory. `speedup` is that over the last system."""
+    """One row of results for each system whose step fits into memory. `speedup` is that over the last system.
+
+    Args:
+        with_offsets: see `draw`.
+    """
     torch.compiler.reset()  # each size has its own graph, as in a training run
     config, shape = systems[0].model.config, collator.shape
-    examples = [draw(collator, number, micro_batch, device) for number in range(rounds + 1)]
-    fitting = [system for system in systems if _fits(system, examples[-1], device)]
+    examples = [draw(collator, number, micro_batch, device, with_offsets) for number in range(rounds + 1)]
+    fitting = [system for system in systems if _fits(system, examples if device.type == "cuda" else examples[-1:])]
     turns: list[list[float]] = [[] for _ in fitting]
     for number in range(rounds):
         works = [partial(system.step, examples[number]) for system in fitting]
@@ -177,10 +156,11 @@ def compare(
     return rows
 
 
-def _fits(system: System, examples: Examples, device: torch.device) -> bool:
-    """Makes a first step, which also warms up and compiles. False if memory is too small."""
+def _fits(system: System, batches: Sequence[Examples]) -> bool:
+    """Makes a step with each batch, which also warms up, compiles and captures. False if memory is too small."""
     try:
-        system.step(examples)
+        for examples in batches:
+            system.step(examples)
         return True
     except torch.OutOfMemoryError:
         pass

@@ -5,7 +5,7 @@
 
 Prints parameters, bytes on a GPU by kind, the largest micro-batch that fits, the time of a step and of the run, disk
 space, warnings, and the fastest settings that fit. The speed of the GPU comes from a result file of
-benchmarks/train_step.py (--benchmark). Without one it is an assumption, which is printed.
+`make gpu` (--benchmark). Without one it is an assumption, which is printed.
 """
 
 import sys

@@ -27,6 +27,7 @@ from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError, one_line
 from common.files import atomic
+from common.progress import quantity
 from pipeline.engine.machine.gpu_check import check_gpus_are_usable
 
 
@@ -55,6 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Any) -> int:
+    known = {part.name: part for part in parts()}
+    for name in [*(args.part or []), *filter(None, [args.here])]:
+        if name not in known:
+            raise UserError(f"--part {name} is not known; `--list` prints the parts")
+    place = Place(torch.device(args.device or "cuda"), args.scale == "tiny", args.out.absolute())
+    count = torch.cuda.device_count() if place.on_gpu else 2
+    if args.list:
+        for part in known.values():
+            print(f"{part.name:32} {_state(part, place, count):8} {part.what}")
+        return 0
     if args.device != "cpu":
         check_gpus_are_usable()
         if not torch.cuda.is_available():
@@ -62,19 +73,9 @@ def _run(args: Any) -> int:
                 raise UserError("--device cuda: this machine has no GPU; leave the flag out")
             print("no GPU here: nothing to measure")
             return 0
-    place = Place(torch.device(args.device or "cuda"), args.scale == "tiny", args.out.absolute())
-    known = {part.name: part for part in parts()}
-    for name in [*(args.part or []), *filter(None, [args.here])]:
-        if name not in known:
-            raise UserError(f"--part {name} is not known; `--list` prints the parts")
     if args.here is not None:
         return _run_here(known[args.here], place)
-    count = torch.cuda.device_count() if place.on_gpu else 2
     chosen = [part for part in known.values() if part.gpus <= count]
-    if args.list:
-        for part in known.values():
-            print(f"{part.name:32} {_state(part, place, count):8} {part.what}")
-        return 0
     for part in chosen:
         if part.name in args.part if args.part else _state(part, place, count) != "done":
             _run_alone(part, place)
@@ -102,7 +103,7 @@ def _state(part: Part, place: Place, count: int) -> str:
     found = _read(part, place)
     if found is not None:
         return "failed" if "error" in found else "done"
-    return "missing" if part.gpus <= count else f"{part.gpus} GPUs"
+    return "missing" if part.gpus <= count else quantity(part.gpus, "GPU")
 
 
 def _run_alone(part: Part, place: Place) -> None:

@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
-from model import AlbertConfig, AlbertForPreTraining
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from model.inspection.parameter_counts import parameter_counts
 from pipeline.engine import config as engine_config
 from pipeline.engine import step, workarounds
@@ -34,14 +34,17 @@ def measure(place: Place, model: str) -> dict[str, Any]:
     bucket = parameter_counts(config).total
     json: dict[str, Any] = {"train_batch_size": 1, "optimizer": {"type": "Lamb", "params": {"lr": 1e-3}}}
     json |= {"zero_optimization": {"stage": 1, "reduce_bucket_size": bucket, "allgather_bucket_size": bucket}}
+    precision = "fp16" if place.on_gpu else "fp32"
+    kernel = place.kernel(config, precision, collator, max(ROWS))
     found = []
     for rows in ROWS[:1] if place.tiny else ROWS:
-        precision = "fp16" if place.on_gpu else "fp32"
         plan = memory(config, rows, collator.shape, MemorySettings(precision, 1, 1, bucket=bucket))
         gc.collect()
-        engine, _ = initialise(AlbertForPreTraining(config), engine_config.fit(json, 1, detect_hardware(), precision))
+        net = AlbertForPreTraining(config, ExecutionOptions(attention=kernel))
+        engine, _ = initialise(net, engine_config.fit(json, 1, detect_hardware(), precision))
+        del net
         engine.train()
-        inputs = draw(collator, 0, rows, engine.device).packed
+        inputs = draw(collator, 0, rows, engine.device, kernel == "flash").packed
 
         def loss(engine: Any = engine, inputs: Any = inputs) -> torch.Tensor:
             output = engine(**inputs)

@@ -6,6 +6,10 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu.text import make_shards
+from benchmarks.shared.examples import batch_of
+from model import AlbertConfig
+from pipeline.data.collate import Collator
+from pipeline.training.attention import choice
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,16 @@ class Place:
     def shards(self, length: int) -> Path:
         """Shards of rows of `length` tokens, or of 64 if everything is tiny. They are made at the first call."""
         return make_shards(self.out / "text", 64 if self.tiny else length, 60 if self.tiny else 2000)
+
+    def kernel(self, config: AlbertConfig, precision: str, collator: Collator, rows: int) -> str:
+        """The attention kernel that a run with micro-batches of so many rows would choose; "auto" on a processor."""
+        if not self.on_gpu:
+            return "auto"
+        device = torch.device("cuda", torch.cuda.current_device())
+        case = choice.case_for(config, precision, collator.shape.pairs + 1, device)
+        kernel, line = choice.fastest(case, batch_of(collator, 0, rows).sequence_ids)
+        print(line, flush=True)
+        return kernel
 
     def held_out(self, length: int) -> Path:
         """Held-out shards like `shards`."""

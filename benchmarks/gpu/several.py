@@ -2,7 +2,7 @@
 
 import json
 import os
-import socket
+import shutil
 import statistics
 import time
 from pathlib import Path
@@ -14,6 +14,7 @@ import torch.multiprocessing
 
 from benchmarks.gpu.place import Place
 from benchmarks.shared.job import Job
+from pipeline.distributed.ports import reserve_port
 
 MEGABYTES = (1, 16, 128, 512)
 REPEATS = 10
@@ -27,10 +28,7 @@ def world_size(place: Place) -> int:
 
 def bandwidth(place: Place) -> dict[str, Any]:
     """GB/s of all-reduces of several sizes over all GPUs: bytes that each sends and receives in a ring."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    result, world = place.out / "network-result.json", world_size(place)
+    port, result, world = reserve_port(), place.out / "network-result.json", world_size(place)
     sizes = [1] if place.tiny else list(MEGABYTES)
     torch.multiprocessing.spawn(_reduce, (world, port, place.on_gpu, sizes, result), nprocs=world)
     return {"gpus": world, "network": json.loads(result.read_text(encoding="utf-8"))}
@@ -76,6 +74,7 @@ def scaling(place: Place) -> dict[str, Any]:
         words += ["--deepspeed_config", str(path), "--steps", str(4 if place.tiny else STEPS), "--log-interval", "1"]
         words += ["--precision", "fp16" if place.on_gpu else "fp32"]
         job = Job(words, place.out / f"scaling-{ranks}", ranks, place.device.type)
+        shutil.rmtree(job.output, ignore_errors=True)  # a finished run would not be measured again
         job.finish()
         found.append({"gpus": ranks, "tokens_per_second": statistics.median(speeds(job.output))})
     return {"scaling": found}

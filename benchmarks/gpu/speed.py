@@ -12,9 +12,9 @@ from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
 from benchmarks.shared.systems import System, loss_difference, make_systems, variant
-from benchmarks.train_step import DTYPES, compare
+from benchmarks.train_step import compare
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from model.attention.kernels import chosen_kernels
+from pipeline.training.attention.choice import DTYPES
 
 MODELS = ("albert-base", "albert-xxlarge")
 LENGTHS = (128, 512)
@@ -41,13 +41,16 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
         sizes |= {"vocab_size": 500, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
         sizes |= {"num_hidden_layers": 2}
     collator = open_collator(place.shards(length))
-    this, reference = make_systems(AlbertConfig.preset(model, **sizes), dtype, place.device, compiled=False)
+    config = AlbertConfig.preset(model, **sizes)
+    kernel = place.kernel(config, precision, collator, TOKENS[0] // length)
+    with_offsets = kernel == "flash"
+    this, reference = make_systems(config, dtype, place.device, compiled=False, attention=kernel)
     labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
     labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
     rounds, found, gains, products = 1 if place.tiny else 5, [], {}, []
     for tokens in (128,) if place.tiny else TOKENS:
         rows = tokens // (64 if place.tiny else length)
-        pair = compare([this, reference], collator, rows, rounds, place.device)
+        pair = compare([this, reference], collator, rows, rounds, place.device, with_offsets)
         products.append(measuring.matrix_product_tflops(dtype, place.device))
         if len(pair) == 2:
             break
@@ -56,9 +59,9 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
     found += pair
     gains["transformers"] = pair[0]["speedup"]
     del reference
-    for name, make in _variants(this.model, place):
+    for name, make in _variants(this.model, place, kernel):
         _free(place)
-        pair = compare([make(), this], collator, rows, rounds, place.device)
+        pair = compare([make(), this], collator, rows, rounds, place.device, with_offsets)
         products.append(measuring.matrix_product_tflops(dtype, place.device))
         if len(pair) == 2:
             feature = GAINS[name]
@@ -68,17 +71,17 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
         "measurements": [labels | {"micro_batch": rows} | row for row in found],
         "matrix_product_tflops": max(products),  # other load would make it look slow
         "gains": gains,
-        "attention_kernels": sorted(set(chosen_kernels().values())),
+        "attention_kernels": [kernel],
     }
 
 
-def _variants(model: AlbertForPreTraining, place: Place) -> Iterator[tuple[str, Callable[[], System]]]:
+def _variants(model: AlbertForPreTraining, place: Place, kernel: str) -> Iterator[tuple[str, Callable[[], System]]]:
     """Each variant's name, and what makes it: only two systems have room on a GPU at a time."""
-    backend = "aot_eager" if place.tiny else "inductor"
+    common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor", "attention": kernel}
     options = {
-        "this, compiled": ExecutionOptions(compile=True, compile_backend=backend),
-        "this, graphs": ExecutionOptions(cuda_graphs=True),
-        "this, compiled, graphs": ExecutionOptions(compile=True, compile_backend=backend, cuda_graphs=True),
+        "this, compiled": ExecutionOptions(compile=True, **common),
+        "this, graphs": ExecutionOptions(cuda_graphs=True, **common),
+        "this, compiled, graphs": ExecutionOptions(compile=True, cuda_graphs=True, **common),
         "this, masked attention": ExecutionOptions(attention="masked"),
         "this, one pair a row": ExecutionOptions(),
     }

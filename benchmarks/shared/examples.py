@@ -12,7 +12,7 @@ from torch import Tensor
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import PAD_ID, Vocabulary
 from model.layers.heads import IGNORED_LABEL
-from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.collate import Batch, BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.prefetch import to_device
 
@@ -61,12 +61,21 @@ def shards_of_pieces(jsonl: Path, pieces: int, vocabulary: Path, scratch: Path, 
     return shards
 
 
-def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Examples:
-    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
-    count = len(collator.shards)
-    wanted = [(number * rows + index) * _STRIDE % count for index in range(rows)]
-    packed = to_device(collator.read([0] * rows, wanted), device, with_offsets=device.type == "cuda")
-    pairs = list(unpack(to_device(collator.read([0] * rows, wanted), "cpu"), collator.shape.sequence_length))
+def batch_of(collator: Collator, number: int, rows: int) -> Batch:
+    """Batch `number` of `rows` packed rows."""
+    wanted = [(number * rows + index) * _STRIDE % len(collator.shards) for index in range(rows)]
+    return collator.read([0] * rows, wanted)
+
+
+def draw(collator: Collator, number: int, rows: int, device: torch.device, with_offsets: bool = False) -> Examples:
+    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`.
+
+    Args:
+        with_offsets: see `to_device`.
+    """
+    batch = batch_of(collator, number, rows)
+    packed = to_device(batch, device, with_offsets)
+    pairs = list(unpack(to_device(batch, "cpu"), collator.shape.sequence_length))
     padded = [
         {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]).to(device) for name in pairs[0]}
         for start in range(0, len(pairs), rows)

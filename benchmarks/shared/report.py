@@ -13,7 +13,7 @@ import transformers
 from common.files import atomic
 
 FORMAT = "train_step 1"
-"""Format of a result file; `pipeline.plan` accepts no other."""
+"""Format of a result file of train_step."""
 
 
 def cores() -> int:

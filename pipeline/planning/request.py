@@ -133,7 +133,7 @@ def parser() -> Parser:
         "--benchmark",
         type=Path,
         metavar="FILE",
-        help="result of `make gpu` or benchmarks.train_step on that GPU (default: that of `make gpu`, if there is one)",
+        help="result of `make gpu` on that GPU (default: the one in benchmarks/results, if there is one)",
     )
     p.add_argument("--text-gb", type=float, default=PAPER_TEXT_GB, metavar="G", help="size of the corpus in GB (16)")
     p.add_argument(
@@ -227,6 +227,6 @@ def _speed(args: argparse.Namespace, model: AlbertConfig, engine: EngineConfig, 
     if args.benchmark is not None and measured is None:
         raise UserError(
             f"--benchmark {args.benchmark} has no measurement of {args.model} in {engine.precision} with rows of "
-            f"{model.max_position_embeddings} tokens; run benchmarks.train_step for it, or leave --benchmark out"
+            f"{model.max_position_embeddings} tokens; run `make gpu` for it, or leave --benchmark out"
         )
     return measured or assumed_speed(model, gpu.tflops[engine.precision])

@@ -94,7 +94,7 @@ class Benchmark:
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """The result file of benchmarks.train_step or `make gpu` on a GPU. Raises UserError for anything else."""
+    """The result file of `make gpu`. Raises UserError for anything else."""
     remedy = "name a file of benchmarks/results"
     try:
         result = read_object(path, remedy, MAX_BENCHMARK_BYTES)

@@ -7,14 +7,14 @@ host also finds damage in a copy of its own.
 
 import shutil
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from common.environment import whole_number
 from common.errors import UserError
-from common.files import owned
-from common.files.atomic import replacing
+from common.files import atomic, owned
 from common.files.checksums import file_checksum
 from common.files.places import cannot_write
 from common.memory import available_bytes
@@ -22,6 +22,9 @@ from data_prep.format.shards import MANIFEST, ShardFile, ShardManifest, read_man
 from data_prep.jobs.verify import problem_of
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.machine.shared_memory import ranks_on_host
+
+_LEFT_SECONDS = 3600.0
+"""A partial copy that has not grown for so long was left by a copy that was killed."""
 
 
 class Share(NamedTuple):
@@ -47,6 +50,7 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
         UserError: on all ranks, if a file has changed since it was written, or a disk has no room for the copy.
     """
     sets = [(directory, read_manifest(directory)) for directory in directories]
+    stage = stage and stage.resolve()  # a link may lead to each host's own disk
     places = list(directories) if stage is None else [stage / _name(directory) for directory in directories]
     if stage is not None:
         _agree(control, _problem_of_stage(stage, places, sets, say=control.rank == 0) if share.rank == 0 else "")
@@ -54,8 +58,8 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
         mine = manifest.files[share.rank :: share.ranks]
         # Up to the first problem; each rank then asks the others.
         _agree(control, next(filter(None, (_problem_of(file, manifest, directory, place) for file in mine)), ""))
-        if place != directory and share.rank == 0:
-            _copy(directory / MANIFEST, place / MANIFEST)
+        if stage is not None:
+            _agree(control, _copied(directory / MANIFEST, place) if share.rank == 0 else "")
     control.barrier()
     return places
 
@@ -85,6 +89,7 @@ def _problem_of_stage(
         owned.take_workplace(stage, "pretrain --stage")
         for place in places:
             place.mkdir(exist_ok=True)
+            _remove_leftovers(place)
         missing = sum(
             file.bytes
             for place, (_, manifest) in zip(places, sets)
@@ -106,24 +111,36 @@ def _problem_of_stage(
     return ""
 
 
+def _remove_leftovers(place: Path) -> None:
+    """Removes what copies that were killed have left. Another run may be copying: what has grown lately stays."""
+    for path in place.iterdir():
+        if atomic.TEMPORARY.fullmatch(path.name) and time.time() - path.stat().st_mtime > _LEFT_SECONDS:
+            path.unlink(missing_ok=True)
+
+
 def _problem_of(file: ShardFile, manifest: ShardManifest, directory: Path, place: Path) -> str:
     """Checks one file where this host reads it, and copies it there before if it is not there; "" without a problem."""
     problem = problem_of(place, file, manifest)
     if problem and place != directory:
-        try:
-            _copy(directory / file.name, place / file.name)
-        except OSError as error:
-            return (
-                f"{directory / file.name} cannot be copied to {place} on host {socket.gethostname()}: {error.strerror}"
-            )
+        if failed := _copied(directory / file.name, place):
+            return failed
         problem = problem_of(place, file, manifest)
     if not problem:
         return ""
     return f"{directory} is damaged: {problem}; run `python -m data_prep verify {directory}` for the whole list"
 
 
+def _copied(source: Path, place: Path) -> str:
+    """Copies a file into the directory `place`. Says why it cannot; "" if it has."""
+    try:
+        _copy(source, place / source.name)
+    except OSError as error:
+        return f"{source} cannot be copied to {place} on host {socket.gethostname()}: {error.strerror}"
+    return ""
+
+
 def _copy(source: Path, target: Path) -> None:
-    with replacing(target) as temporary:
+    with atomic.replacing(target) as temporary:
         shutil.copyfile(source, temporary)
 
 

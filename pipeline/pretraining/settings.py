@@ -25,6 +25,7 @@ from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.corpora import check_sizes, check_vocabulary_and_length, describe_corpora, parse_corpora
 from pipeline.pretraining.data_checks import check_held_out
 from pipeline.pretraining.earlier_start import (
+    EarlierStart,
     InitialModel,
     check_data,
     check_vocabulary,
@@ -235,7 +236,8 @@ def parser() -> Parser:
             const="on",
             choices=("auto", "on", "off"),
             default="auto",
-            help=f"{what}; auto: if a page of `make gpu` shows it faster on this GPU, and equal (default: auto)",
+            help=f"{what}; auto: on a GPU, as at the last start, or if a page of `make gpu` shows it faster, and equal "
+            "(default: auto)",
         )
     return p
 
@@ -268,7 +270,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
     lengths = lengths_of(earlier, args.steps, engine.train_batch_size, args.max_hours)
     settings = PretrainSettings(
         model=model,
-        execution=_execution_options(args, model, engine, hardware),
+        execution=_execution_options(args, model, engine, hardware, earlier),
         data=directories,
         corpus_weights=corpus_weights,
         eval_data=tuple(args.eval_data),
@@ -309,7 +311,11 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
 
 
 def _execution_options(
-    args: argparse.Namespace, model: AlbertConfig, engine: EngineConfig, hardware: Hardware
+    args: argparse.Namespace,
+    model: AlbertConfig,
+    engine: EngineConfig,
+    hardware: Hardware,
+    earlier: EarlierStart | None,
 ) -> ExecutionOptions:
     if args.attention in GPU_KERNELS and hardware.name == "CPU":
         raise UserError(f"--attention {args.attention} needs a GPU; leave the flag out")
@@ -337,8 +343,8 @@ def _execution_options(
     try:
         execution = ExecutionOptions(
             args.activation_checkpointing,
-            compile=_is_on(args.compile, "compile", fits, hardware),
-            cuda_graphs=_is_on(args.cuda_graphs, "cuda_graphs", plain, hardware),
+            compile=_is_on(args.compile, "compile", fits, hardware, earlier),
+            cuda_graphs=_is_on(args.cuda_graphs, "cuda_graphs", plain, hardware, earlier),
             attention=args.attention,
         )
         execution.check(model)
@@ -347,6 +353,15 @@ def _execution_options(
     return execution
 
 
-def _is_on(value: str, feature: str, fits: bool, hardware: Hardware) -> bool:
-    """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`."""
-    return value == "on" or (value == "auto" and fits and gpu_pages.is_shown_faster(feature, hardware.name))
+def _is_on(value: str, feature: str, fits: bool, hardware: Hardware, earlier: EarlierStart | None) -> bool:
+    """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`.
+
+    "auto" is what the last start did on the same kind of GPU, so that a new page does not change a run that has begun.
+    """
+    if value != "auto" or not fits or hardware.name == "CPU":
+        return value == "on"
+    if earlier is not None and earlier.settings.get("device") == hardware.name:
+        recorded = (earlier.settings.get("implementation") or {}).get(feature)
+        if isinstance(recorded, bool):
+            return recorded
+    return gpu_pages.is_shown_faster(feature, hardware.name)

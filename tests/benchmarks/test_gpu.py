@@ -26,8 +26,11 @@ def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "no GPU here: nothing to measure\n"
     assert gpu.main(["--device", "cuda"]) == 2
     assert capsys.readouterr().err == "error: --device cuda: this machine has no GPU; leave the flag out\n"
-    assert gpu.main([*TINY, "--part", "sped"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    for words in (["--part", "sped"], [*TINY, "--part", "sped"]):
+        assert gpu.main(words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert gpu.main(["--list"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(parts())
 
 
 def test_every_file_of_tests_has_its_part() -> None:
@@ -79,6 +82,14 @@ def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:
     one = {"measurements": [row | {"memory_bytes": 1}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
     one |= {"gains": {"compile": compile_gain}}
     return page.combine(MACHINE, {"speed-a": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
+
+
+def test_graphs_that_slow_a_compiled_step_are_no_default() -> None:
+    one = {"measurements": [{"precision": "fp16"}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
+    one |= {"gains": {"compile": 1.5, "cuda_graphs": 1.2, "both": 1.2}}
+    features = page.combine(MACHINE, {"speed-a": one})["features"]
+    assert features["compile"]["gains"] == [1.5]
+    assert features["cuda_graphs"]["gains"] == [1.2, pytest.approx(0.8)]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,10 @@ class Recorded(NamedTuple):
 
 
 def settle(settings: S, first_batch: Callable[[], Any], control: ControlGroup, others: Sequence[Path] = ()) -> S:
-    """Returns `settings` with the kernel of the run instead of "auto". Collective.
+    """Returns `settings` with the kernel of the run instead of "auto", executed as rank 0 is. Collective.
+
+    The pages of `make gpu`, by which `--compile auto` decides, may be on some hosts only. Ranks that executed the model
+    in different ways could send their gradients in different orders.
 
     It comes before settings.json is written and before the model is made, while the memory of the GPU is free.
 
@@ -47,6 +50,7 @@ def settle(settings: S, first_batch: Callable[[], Any], control: ControlGroup, o
         first_batch: makes a micro-batch of the run, a NamedTuple of numpy arrays; called on rank 0, if at all.
         others: runs whose kernel is taken as well if this run has none, such as those of other seeds.
     """
+    settings = dataclasses.replace(settings, execution=control.broadcast(settings.execution))
     if settings.execution.attention != "auto":
         return settings
     if not is_measured(settings):

@@ -1,17 +1,31 @@
 """Each host checks every file of the shards, or copies them to its own disk."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.errors import UserError
 from data_prep.format.shards import MANIFEST, read_manifest
 from pipeline.pretraining import host_data
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.staging import flip_a_bit, prepare_in_many_ways, train
+
+
+class OneRank:
+    """The control group of a run with one rank."""
+
+    rank = 0
+
+    def first_problem(self, problem: str) -> str:
+        return problem
+
+    def barrier(self) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +111,31 @@ def test_a_run_on_a_stage_has_the_losses_of_one_on_the_shards(corpus: Any, folde
     ]
     assert losses[0] == losses[1]
     assert len(list((folder / "disk").glob(f"*/{MANIFEST}"))) == 2  # the training and the held-out shards
+
+
+def test_sets_of_one_name_share_a_stage_behind_a_link(corpus: Any, tmp_path: Path) -> None:
+    sets, link, control = [tmp_path / "a" / "x", tmp_path / "b" / "x"], tmp_path / "link", OneRank()
+    shutil.copytree(corpus.train, sets[0])
+    shutil.copytree(corpus.held_out, sets[1])
+    (tmp_path / "disk").mkdir()
+    link.symlink_to(tmp_path / "disk")
+    places = host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
+    assert [read_manifest(place) for place in places] == [read_manifest(one) for one in sets]
+    assert {place.parent for place in places} == {tmp_path / "disk"}
+    (places[1] / MANIFEST).unlink()
+    (places[1] / MANIFEST).mkdir()
+    with pytest.raises(UserError, match=f"{MANIFEST} cannot be copied to {places[1]} on host .*: Is a directory"):
+        host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
+
+
+def test_what_a_killed_copy_left_is_removed_and_a_copy_in_progress_stays(tmp_path: Path) -> None:
+    old, new = tmp_path / ".shard.arrow.0a.tmp", tmp_path / ".shard.arrow.0b.tmp"
+    for path in (old, new, tmp_path / "shard.arrow"):
+        path.touch()
+    os.utime(old, (0, 0))
+    os.utime(tmp_path / "shard.arrow", (0, 0))
+    host_data._remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"shard.arrow", new.name}
 
 
 def test_shards_that_do_not_fit_in_memory_are_noted(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,21 @@ def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path,
     assert resolve(words, hardware=GPU).execution == ExecutionOptions()
 
 
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_new_page_changes_no_run_that_has_begun(words, monkeypatch, lacks):
+    """Unless the run began before settings.json recorded what was used, or on another kind of GPU."""
+    settings = resolve(words, hardware=GPU)
+    told = settings.to_dict()
+    if lacks:
+        del told["implementation"]
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    monkeypatch.setattr("pipeline.engine.machine.gpu_pages.is_shown_faster", lambda feature, name: True)
+    assert resolve(words, hardware=GPU).execution.compile is lacks
+    assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
+    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution.compile
+
+
 def test_model_fields_are_typed_by_name(words):
     found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
     assert found.hidden_dropout_prob == 0.1

@@ -162,6 +162,13 @@ def test_a_kernel_that_was_named_is_not_measured(tmp_path, monkeypatch, capsys) 
     assert capsys.readouterr().out == ""
 
 
+def test_a_rank_executes_the_model_as_rank_0_does(tmp_path, monkeypatch) -> None:
+    """Only rank 0's host may have the page that turns graphs on."""
+    other = SimpleNamespace(rank=1, broadcast=lambda _: SimpleNamespace(attention="flex"))
+    monkeypatch.setitem(globals(), "OneRank", lambda: other)
+    assert settle(tmp_path, monkeypatch, {}, execution=SimpleNamespace(attention="masked")) == "flex"
+
+
 def test_seeds_take_the_kernel_of_a_seed_before(tmp_path) -> None:
     record(tmp_path / "seed-0", "auto", "CPU")
     record(tmp_path / "seed-1", "flash", "H200")
