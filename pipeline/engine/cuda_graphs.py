@@ -105,6 +105,8 @@ class MicroStep:
         self._inputs = {name: one.clone() if isinstance(one, Tensor) else one for name, one in inputs.items()}
         self._trained = [parameter for parameter in parameters if parameter.requires_grad]
         self.number = 0  # of forward passes
+        self._sums: list[Tensor] = []
+        self._gradients_of_sums: list[Tensor] = []
         first = next(one for one in self._inputs.values() if isinstance(one, Tensor))
         # The run's random numbers must not depend on the warm-up.
         with torch.random.fork_rng(devices=[first.device] if first.device.type == "cuda" else []):

@@ -43,7 +43,7 @@ def submit(slurm, corpus, tmp_path, steps, *more):
 
 
 def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, corpus, tmp_path):
-    requeued, steps = Path(slurm["FOLDER"], "requeued"), 200
+    requeued, steps = Path(slurm["FOLDER"], "requeued"), 120
     process = submit(slurm, corpus, tmp_path, steps)
     await_step(process, tmp_path / "run", 10)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
@@ -54,7 +54,7 @@ def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, cor
     assert (tmp_path / "run" / "hostfile").read_text() == "localhost slots=1\nnode2 slots=1\n"
 
     process = submit(slurm, corpus, tmp_path, steps)
-    said, _ = process.communicate(timeout=200)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     assert "resuming from step" in said
     assert f"finished after {steps} steps" in said

@@ -29,7 +29,7 @@ def start(cluster, corpus, config, output, *hosts, more=()):
 
 
 def finish(process):
-    said, _ = process.communicate(timeout=200)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 0, said
     return said
 

@@ -28,6 +28,7 @@ from tests.pipeline.data.test_collate import MemoryShards
 pytestmark = pytest.mark.slow
 
 PAPER = MaskingSettings()
+EPOCHS = 8
 
 
 def ends_of_segments(batch, stops, continues_word):
@@ -80,12 +81,13 @@ def features_of_a_set(corpus, kind, objective):
     stops = {index for index, piece in enumerate(vocabulary.pieces) if piece.endswith(".")}
     features, labels = [], []
     source = kind(shards, BatchShape.of(shards, masking=PAPER), vocabulary.continues_word, objective, 0, PAPER)
-    for epoch in range(8):
-        found = ends_of_segments(
-            source.read([epoch] * len(shards), list(range(len(shards)))), stops, vocabulary.continues_word
-        )
-        features.append(found[0])
-        labels.append(found[1])
+    middle = len(shards) // 2
+    # All epochs of the first half of the rows, then those of the second: a table must not know the pairs it guesses.
+    for rows in (list(range(middle)), list(range(middle, len(shards)))):
+        for epoch in range(EPOCHS):
+            found = ends_of_segments(source.read([epoch] * len(rows), rows), stops, vocabulary.continues_word)
+            features.append(found[0])
+            labels.append(found[1])
     return *best_guess(np.concatenate(features), np.concatenate(labels)), float(np.concatenate(labels).mean())
 
 
@@ -94,9 +96,10 @@ def test_where_segments_begin_and_end_tells_nothing_of_their_order(corpus, kind)
     accuracy, count, _ = features_of_a_set(corpus, kind, "sop")
     assert count > 1000
     if kind is Collator:
-        assert accuracy < 0.5 + 3 * 0.5 / count**0.5
+        # A table guesses a pair right in all epochs, or wrong in all, so only the pairs are independent.
+        assert accuracy < 0.5 + 3 * 0.5 / (count / EPOCHS) ** 0.5
     else:
-        assert accuracy > 0.75, "the test has lost its power: it no longer sees a swap that moves the fragments"
+        assert accuracy > 0.7, "the test has lost its power: it no longer sees a swap that moves the fragments"
 
 
 class Careless(Collator):
