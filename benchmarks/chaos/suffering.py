@@ -13,8 +13,7 @@ from benchmarks.chaos.training import Training, steps_made
 from pipeline.checkpoint.retention import find_latest
 
 SPACING = 25
-"""Steps from one fault to the next. A run has so many for each fault, and `LAST_STEPS` more."""
-LAST_STEPS = 100
+"""Steps from one fault to the next."""
 SETTLED = 5
 """Steps of one start before a fault. The hang watch gives the first two of a start 30 minutes."""
 PATIENCE = 300.0
