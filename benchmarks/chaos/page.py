@@ -83,7 +83,7 @@ def line(number: int, cost: dict[str, Any]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The page."""
+    """The page. The result may have `notes` that a person has added."""
     end, costs = result["end"], result["costs"]
     steps_again, lost = sum(cost["steps_again"] for cost in costs), sum(cost["lost"] for cost in costs)
     lines = [
@@ -93,6 +93,7 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         *ABOUT,
         "",
+        *(line for note in result.get("notes", []) for line in (note, "")),
         f"The run made {end['steps']:,} steps. {steps_again:,} steps were made again, and {lost / 60:.0f} minutes of "
         "training were lost in all.",
         "",

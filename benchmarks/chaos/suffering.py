@@ -13,10 +13,9 @@ from benchmarks.chaos.training import Training, steps_made
 from pipeline.checkpoint.retention import find_latest
 
 SPACING = 25
-"""Steps from one fault to the next. A run has so many for each fault, and `LAST_STEPS` more."""
-LAST_STEPS = 100
+"""Steps from one fault to the next."""
 SETTLED = 5
-"""Steps that the ranks make before a fault. The hang watch gives the first two of a start more time."""
+"""Steps of one start before a fault. The hang watch gives the first two of a start 30 minutes."""
 PATIENCE = 300.0
 """Seconds after which a fault counts as one that the run does not survive."""
 
@@ -126,7 +125,7 @@ def _trains(training: Training, step: int) -> bool:
         len(made) > SETTLED
         and made[-1].step >= step
         and made[-1].step - made[0].step == SETTLED
-        and all(one.ranks == len(training.present) for one in made)
+        and {(one.ranks, one.started) for one in made} == {(len(training.present), made[-1].started)}
         and time.time() - made[-1].time < 1.0
     )
 

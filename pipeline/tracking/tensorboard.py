@@ -1,5 +1,6 @@
 """TensorBoard: event files with descriptions, the settings of the run, hparams and a layout."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ class TensorBoardFiles:
     def __init__(self, directory: Path, run: TrackedRun, name: str | None = None, purge: bool = True) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        _leave_io_errors_to_the_caller()
         self._run = run
         self._described: set[str] = set()
         first = (run.step + 1 if run.step else 0) if purge else None
@@ -114,6 +116,21 @@ class TensorBoardFiles:
         self.text("settings", _table(settings), self._run.step)
         for part in _session_start({_HPARAMS[name]: value for name, value in settings.items() if name in _HPARAMS}):
             self._writer.file_writer.add_summary(part, self._run.step)
+
+
+def _leave_io_errors_to_the_caller() -> None:
+    """Lets Python print no traceback of an I/O error in TensorBoard's thread. The next call of the writer raises it."""
+    from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
+
+    previous = threading.excepthook
+    if getattr(previous, "__module__", "") == __name__:
+        return
+
+    def report(error: threading.ExceptHookArgs) -> None:
+        if not (isinstance(error.thread, _AsyncWriterThread) and issubclass(error.exc_type, OSError)):
+            previous(error)
+
+    threading.excepthook = report
 
 
 def _table(settings: Mapping[str, Plain]) -> str:

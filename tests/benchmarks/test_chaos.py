@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +22,9 @@ RESULTS = sorted((Path(chaos.__file__).parents[1] / "results").glob("chaos*.json
 def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
     result = json.loads(path.read_text(encoding="utf-8"))
     assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(result) + "\n"
-    assert len(result["costs"]) >= 100
-    assert {cost["kind"] for cost in result["costs"]} == set(KINDS)
+    times = Counter(cost["kind"] for cost in result["costs"])
+    assert times.keys() == KINDS.keys()
+    assert min(times.values()) >= 5
     assert result["end"]["differences"] == []
 
 

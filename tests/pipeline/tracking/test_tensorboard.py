@@ -2,14 +2,18 @@
 
 import json
 import re
+import threading
 
 import pytest
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from pipeline.tracking import choice
+from pipeline.tracking.tensorboard import TensorBoardFiles
+from pipeline.tracking.tracker import TrackedRun
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
 
 MAX_CHARTS = 25
@@ -111,3 +115,19 @@ def test_a_seed_has_the_name_of_its_task_as_well(tmp_path):
     log_run(tmp_path / "rte" / "seed-3", 0, 20, settings={**SETTINGS, "seed": 3})
     assert [path.name for path in (tmp_path / "rte" / "seed-3" / "tensorboard").iterdir()] == ["rte-seed-3"]
     assert json.loads((tmp_path / "rte" / "seed-3" / "metrics.jsonl").read_text().splitlines()[0])["step"] == 10
+
+
+@pytest.mark.parametrize(("error", "printed"), [(OSError(28, "No space left on device"), 0), (ValueError("other"), 1)])
+def test_a_full_disk_is_raised_by_the_writer_and_not_printed_by_its_thread(error, printed, tmp_path, monkeypatch):
+    def fail(*_):
+        raise error
+
+    seen = []
+    monkeypatch.setattr(threading, "excepthook", seen.append)
+    files = TensorBoardFiles(tmp_path, TrackedRun(tmp_path, 0, {}, False, frozenset()))
+    monkeypatch.setattr(RecordWriter, "write", fail)
+    files.text("tag", "text", 0)
+    files._writer.file_writer.event_writer._async_writer._worker.join(30)
+    assert len(seen) == printed
+    with pytest.raises(type(error)):
+        files.text("tag", "text", 1)
