@@ -126,7 +126,9 @@ def described(made: Pairs, lengths: IntArray) -> dict[str, Any]:
     }
 
 
-def _cells(sentences: IntArray, segments: IntArray, *whole: tuple[IntArray, IntArray]) -> IntArray:
+def _cells(
+    sentences: NDArray[np.float64], segments: NDArray[np.float64], *whole: tuple[IntArray, IntArray]
+) -> IntArray:
     """The cell of each pair in the table, from two ratios and whether segments begin and end with a sentence."""
     cell = np.zeros(len(sentences), np.int64)
     for ratio in (sentences, segments):
