@@ -46,11 +46,11 @@ def run_flipped(
         return [*ends, (_replay(interrupted), None)]
 
 
-def _interrupting_step(step: Callable[..., None]) -> Callable[..., None]:
-    def interrupting_step(self: Trainer, *arguments: Any) -> None:
+def _interrupting_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    def interrupting_step(self: Trainer, *arguments: Any) -> Any:
         if self.control.rank == 1:
             signal.raise_signal(signal.SIGINT)
-        step(self, *arguments)
+        return step(self, *arguments)
 
     return interrupting_step
 
