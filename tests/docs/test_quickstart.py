@@ -157,7 +157,7 @@ def test_each_command_prints_what_the_page_says(printed, checkout):
         (found,) = (output for command, output in printed.items() if part in command)
         return found
 
-    assert "12.01 GB" in of("pipeline.plan")
+    assert "12.52 GB" in of("pipeline.plan")
     assert "20,000 steps: 0.5 days, 11 GPU-hours" in of("pipeline.plan")
     assert "rows" in of("data_prep stats")
     assert "[MASK]" in of("pipeline.show")
