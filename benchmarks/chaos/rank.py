@@ -47,8 +47,8 @@ def accept_faults(directory: Path) -> None:
         wrong = [np.where(one.masked_labels == IGNORED_LABEL, IGNORED_LABEL, WRONG_LABEL) for one in made]
         return [one._replace(masked_labels=labels.astype(np.int64)) for one, labels in zip(made, wrong)]
 
-    def recording(self: Trainer, *arguments: Any) -> None:
-        step(self, *arguments)
+    def recording(self: Trainer, *arguments: Any) -> Any:
+        upcoming = step(self, *arguments)
         request = flip_of(directory, socket.gethostname())
         if request.exists():
             bit = int(request.read_text(encoding="utf-8"))
@@ -58,6 +58,7 @@ def accept_faults(directory: Path) -> None:
         if self.control.rank == 0:
             with (directory / STEPS).open("ab", buffering=0) as log:
                 log.write(f"{time.time():.3f} {self.state.step + 1} {self.control.world_size} {started:.3f}\n".encode())
+        return upcoming
 
     task.training_step = spoiling  # type: ignore[assignment]
     Trainer._step = recording  # type: ignore[assignment,method-assign]
