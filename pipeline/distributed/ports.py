@@ -2,8 +2,6 @@
 
 import socket
 
-_reserved: list[socket.socket] = []
-
 
 def reserve_port() -> int:
     """A free TCP port that the system gives to no other process as long as this one lives.
@@ -14,5 +12,6 @@ def reserve_port() -> int:
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     reserved.bind(("127.0.0.1", 0))
-    _reserved.append(reserved)
-    return int(reserved.getsockname()[1])
+    port = int(reserved.getsockname()[1])
+    reserved.detach()  # stays open until the process ends
+    return port
