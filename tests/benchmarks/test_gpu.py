@@ -11,6 +11,7 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import page, speed
 from benchmarks.gpu.checks import FILES, TESTS
 from benchmarks.gpu.parts import parts
+from common.errors import UserError
 from pipeline.engine.machine import gpu_pages
 from pipeline.planning import time as plan_time
 from pipeline.planning.request import parser, resolve
@@ -110,3 +111,11 @@ def test_the_defaults_and_the_plan_follow_the_page(
     assert "assumed" in resolve(parser().parse_all([*words, "--gpu", "h100"])).speed.source
     result = plan_time.load_benchmark(tmp_path / "gpu-x.json")
     assert plan_time.measured_speed(result, "albert-xxlarge", "fp16", 128) is None
+
+
+@pytest.mark.parametrize("change", [{"hardware": {}}, {"features": {"compile": 1}}, {"date": None}])
+def test_a_damaged_page_is_one_line(change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_pages, "RESULTS", tmp_path)
+    (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(1.1, "passed") | change))
+    with pytest.raises(UserError, match=r"gpu-x.json .*; restore it, or delete it and run `make gpu` again"):
+        gpu_pages.is_shown_faster("compile", "NVIDIA H200")

@@ -29,15 +29,7 @@ from tests.pipeline.workers.forked import ForkedRank
 
 pytestmark = pytest.mark.slow
 
-CONFIG = {
-    "train_batch_size": 16,
-    "train_micro_batch_size_per_gpu": 4,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.02}},
-    "gradient_clipping": 1.0,
-    "zero_optimization": {"stage": 1, "reduce_bucket_size": 100000},
-    "bf16": {"enabled": True},
-    "csv_monitor": {"enabled": True},
-}
+CONFIG = killed_runs.CONFIG | {"bf16": {"enabled": True}, "csv_monitor": {"enabled": True}}
 SMALL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
 # Small initial weights, as in the paper's recipe: the tests' tolerances are absolute.
 SMALL += ("initial_attention=random", "embedding_initializer_range=0.02")
