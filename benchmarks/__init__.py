@@ -20,7 +20,6 @@ study/             a small model from real text to fine-tuned tasks, with a page
 train_step         a training step beside transformers
 
 shared/            what several measurements use
-trainer_reference  fine-tuning with transformers.Trainer, started by finetune
 
 Results are in results/.
 """

@@ -110,8 +110,8 @@ def _this(args: argparse.Namespace) -> float:
 def _reference(args: argparse.Namespace, padding: str) -> float:
     """Examples per second of transformers.Trainer with one kind of padding."""
     printed = _run(
-        args, "-m", "benchmarks.trainer_reference", "--init", args.init, "--data", args.sst2, "--steps", args.steps,
-        "--padding", padding, "--max-length", _max_length(args), "--threads", args.threads,
+        args, "-m", "benchmarks.shared.trainer_reference", "--init", args.init, "--data", args.sst2,
+        "--steps", args.steps, "--padding", padding, "--max-length", _max_length(args), "--threads", args.threads,
     )  # fmt: skip
     return float(json.loads(printed.splitlines()[-1])["examples_per_second"])
 

@@ -8,6 +8,7 @@ import pytest
 import benchmarks
 
 MODULES = sorted(path.stem for path in Path(benchmarks.__file__).parent.glob("*.py") if path.stem != "__init__")
+MODULES.append("shared.trainer_reference")
 
 
 @pytest.mark.parametrize("name", MODULES)

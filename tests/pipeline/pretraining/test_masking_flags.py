@@ -13,7 +13,7 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import open_mixture, training_step
 from pipeline.pretraining.settings import EARLIER_DEFAULTS
 from tests.pipeline.conftest import run
-from tests.pipeline.pretraining.test_settings import line, resolve, words  # noqa: F401
+from tests.pipeline.pretraining.command_lines import line, resolve
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ CHANGES = [
 ]
 
 
-def test_flags_become_settings_and_the_paper_s_values_are_the_defaults(words):  # noqa: F811
+def test_flags_become_settings_and_the_paper_s_values_are_the_defaults(words):
     assert resolve(words).masking == MaskingSettings()
     flags = {"--mask-probability": "0.3", "--max-ngram": "1", "--mask-replacement": "0.5,0.2,0.3"}
     found = resolve(words | flags)
@@ -47,7 +47,7 @@ def test_flags_become_settings_and_the_paper_s_values_are_the_defaults(words):  
         ("--mask-replacement", "a,b,c", "invalid list of three numbers"),
     ],
 )
-def test_a_wrong_value_is_one_line(words, flag, value, message):  # noqa: F811
+def test_a_wrong_value_is_one_line(words, flag, value, message):
     with pytest.raises(UserError, match=message) as caught:
         resolve(words | {flag: value})
     assert "\n" not in str(caught.value)
@@ -55,7 +55,7 @@ def test_a_wrong_value_is_one_line(words, flag, value, message):  # noqa: F811
 
 @pytest.mark.parametrize(("change", "message"), CHANGES)
 @pytest.mark.parametrize("lacks", [[], ["masking"], ["replace_with_random"]], ids=["nothing", "all", "one of them"])
-def test_a_change_is_refused_also_by_a_run_that_began_without_these_settings(words, tmp_path, change, message, lacks):  # noqa: F811
+def test_a_change_is_refused_also_by_a_run_that_began_without_these_settings(words, tmp_path, change, message, lacks):
     settings = resolve(words)
     told = settings.to_dict()
     for name in lacks:
@@ -70,7 +70,7 @@ def test_a_change_is_refused_also_by_a_run_that_began_without_these_settings(wor
         )
 
 
-def test_the_command_resumes_a_run_that_began_without_these_settings(words, tmp_path):  # noqa: F811
+def test_the_command_resumes_a_run_that_began_without_these_settings(words, tmp_path):
     """Such a settings.json has no "masking". The run is marked as done, so the command only compares the settings."""
     settings = resolve(words, world_size=1)
     told = settings.to_dict()
@@ -84,7 +84,7 @@ def test_the_command_resumes_a_run_that_began_without_these_settings(words, tmp_
     assert "masking.max_ngram: 3 -> 2" in refused.stderr
 
 
-def test_training_uses_the_settings_and_evaluation_the_paper_s(words, corpus, tmp_path):  # noqa: F811
+def test_training_uses_the_settings_and_evaluation_the_paper_s(words, corpus, tmp_path):
     flags = ["--model-args", "num_hidden_layers=1", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64"]
     flags += ["--steps", "1", "--log-interval", "1", "--mask-probability", "0.5"]
     run("python", "-m", "pipeline.pretrain", *line(words), *flags)

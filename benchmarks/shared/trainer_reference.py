@@ -1,6 +1,6 @@
 """Fine-tunes on SST-2 with `transformers.Trainer`, as its users do, and prints examples per second as JSON.
 
-    python -m benchmarks.trainer_reference --init EXPORT --data GLUE --steps 60 --padding longest --threads 2
+    python -m benchmarks.shared.trainer_reference --init EXPORT --data GLUE --steps 60 --padding longest --threads 2
 
 Weights, tokens, batch, learning rate and precision (fp32) are those of `pipeline.finetune`. Texts are padded to the
 longest of the batch, or all to --max-length, as the library's example script does. The first quarter of the steps does
@@ -38,7 +38,7 @@ class Clock(transformers.TrainerCallback):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
-    p = Parser(prog="python -m benchmarks.trainer_reference", description="SST-2 with transformers.Trainer.")
+    p = Parser(prog="python -m benchmarks.shared.trainer_reference", description="SST-2 with transformers.Trainer.")
     p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an export")
     p.add_argument("--data", required=True, metavar="DIR", help="GLUE, or its SST-2")
     p.add_argument("--steps", type=int, default=60)

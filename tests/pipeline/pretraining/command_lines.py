@@ -1,0 +1,21 @@
+"""Command lines of pipeline.pretrain as dictionaries of flags, and the settings that they give."""
+
+from pipeline.engine.machine.hardware import Hardware
+from pipeline.pretraining import settings as pretraining_settings
+
+GPU = Hardware("GPU", fp16=True, bf16=True)
+CONFIG = {
+    "train_batch_size": 8,
+    "train_micro_batch_size_per_gpu": 2,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+def line(words):
+    values = {flag: [value] if isinstance(value, str) else value or [] for flag, value in words.items()}
+    return [part for flag, parts in values.items() for part in (flag, *parts)]
+
+
+def resolve(words, world_size=2, hardware=GPU):
+    return pretraining_settings.resolve(pretraining_settings.parse(line(words)), world_size, hardware)
