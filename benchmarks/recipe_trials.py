@@ -5,10 +5,14 @@
 
 Each trial is a run of `pipeline.pretrain` in one process with one thread. Its settings are `RECIPE` with the change
 that `TRIALS` names. The vocabulary and the shards of each length of row are made in --work. Finished trials are not run
-again, and an interrupted trial is resumed; so the command can be stopped and started at any time. It measures by tokens
-and processor time, because a machine may be shared. Writes NAME.json and NAME.md.
+again, and an interrupted trial is resumed; so the command can be stopped and started at any time.
+
+Trials get equal processor time, not equal wall time, because a machine may be shared. Each trial first reads --tokens
+tokens. If that took more or less processor time than the recipe, it runs again with fewer or more tokens, and the page
+shows that second run. Writes NAME.json and NAME.md.
 """
 
+import argparse
 import dataclasses
 import json
 import math
@@ -36,6 +40,9 @@ VOCABULARY_SIZE = 2000
 EVALUATIONS, EVALUATED_ROWS = 3, 1024
 WARMUP = 0.05
 """Part of the steps in which the learning rate rises."""
+
+EQUAL_TIME = 0.1
+"""Processor times that differ by a smaller part count as equal."""
 
 # Two-sided 95 % of Student's t, by degrees of freedom.
 STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
@@ -212,6 +219,18 @@ def run_trial(name: str, trial: Trial, shards: Path, work: Path, seed: int, toke
     return result
 
 
+def tokens_of_equal_time(first: Result, recipe: Result, tokens: int) -> int:
+    """How many tokens a trial reads in the processor time in which the recipe reads `tokens`, in thousands.
+
+    Args:
+        first: the trial's run of `tokens` tokens.
+        recipe: the recipe's run of `tokens` tokens.
+        tokens: of both runs.
+    """
+    ratio = recipe.cpu_seconds / first.cpu_seconds
+    return tokens if abs(ratio - 1) <= EQUAL_TIME else max(1, round(tokens * ratio / 1000)) * 1000
+
+
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean and half of its 95 % interval (Student's t); NaN for one value."""
     mean = statistics.fmean(values)
@@ -228,14 +247,15 @@ def _shown(values: Sequence[float]) -> str:
 def markdown(results: Sequence[Result], tokens: int) -> str:
     """The table: one row for each trial, with the mean over its seeds and the 95 % interval of that mean."""
     legend = (
-        "MLM: % below the unigram entropy of the same held-out tokens, after a third, two thirds and all of "
-        f"{tokens / 1e6:g} million tokens. SOP: % of the held-out pairs, at the end."
+        "MLM: % below the unigram entropy of the same held-out tokens, after a third, two thirds and all of the "
+        "training. SOP: % of the held-out pairs, at the end. Tokens: million, read in the processor time in which the "
+        f"recipe reads {tokens / 1e6:g} million."
     )
     lines = [
         *textwrap.wrap(legend, 120),
         "",
-        "| changed | seeds | MLM at 1/3 | at 2/3 | at the end | SOP | CPU seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| changed | seeds | tokens | MLM at 1/3 | at 2/3 | at the end | SOP | CPU seconds |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     by_name: dict[str, list[Result]] = {}
     for result in results:
@@ -245,7 +265,8 @@ def markdown(results: Sequence[Result], tokens: int) -> str:
         accuracies = [run.curve[-1].get("sop_accuracy") for run in runs]
         sop = _shown([value for value in accuracies if value is not None]) if None not in accuracies else ""
         seconds = statistics.fmean(run.cpu_seconds for run in runs)
-        lines.append(f"| {TRIALS[name].varied} | {len(runs)} | {' | '.join(below)} | {sop} | {seconds:.0f} |")
+        read = f"{statistics.fmean(run.tokens for run in runs) / 1e6:.2f}"
+        lines.append(f"| {TRIALS[name].varied} | {len(runs)} | {read} | {' | '.join(below)} | {sop} | {seconds:.0f} |")
     return "\n".join(lines)
 
 
@@ -256,20 +277,26 @@ def parser() -> Parser:
     p.add_argument("--work", required=True, type=Path, metavar="DIR", help="directory of shards and runs")
     p.add_argument("--trials", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="NAME", help="which (all)")
     p.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each trial (3)")
-    p.add_argument("--tokens", type=positive, default=600_000, metavar="N", help="tokens of a run (600000)")
+    p.add_argument("--tokens", type=positive, default=600_000, metavar="N", help="tokens of the recipe's runs (600000)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
+
+
+def measure(args: argparse.Namespace, name: str, seed: int, tokens: int) -> Result:
+    """The result of one run of the trial `name`, which runs now if it has not run before."""
+    shards = prepare(args.documents, args.work, TRIALS[name].length)
+    return run_trial(name, TRIALS[name], shards, args.work, seed, tokens)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        results = []
+        results, recipe = [], measure(args, "recipe", 0, args.tokens)
         for seed in range(args.seeds):  # all trials once, then all again: an interrupted command has whole columns
             for name in args.trials:
-                shards = prepare(args.documents, args.work, TRIALS[name].length)
-                results.append(run_trial(name, TRIALS[name], shards, args.work, seed, args.tokens))
+                first = measure(args, name, 0, args.tokens)
+                results.append(measure(args, name, seed, tokens_of_equal_time(first, recipe, args.tokens)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

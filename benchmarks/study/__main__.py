@@ -21,13 +21,15 @@ from benchmarks.study.plan import PLANS, Plan
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic, owned
+from data_prep.text.vocabulary import Vocabulary
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.runner import Runner
 from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
+from pipeline.training.reporting.metrics_log import read_records
 
-PRETRAINING_PART = 0.6
-"""The part of the hours that is for pre-training; the rest is for fine-tuning."""
+PRETRAINING_PART, FINETUNING_PART = 0.6, 0.3
+"""Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
 
 Pair = tuple[Job, Job]
 """The jobs of one task: from the pre-trained model, and from random weights."""
@@ -69,26 +71,42 @@ def run(runner: Runner, stages: Sequence[Stage]) -> None:
         raise SystemExit(status)
 
 
-def tune(runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...]) -> list[Pair]:
-    """Chooses the settings of every task and fine-tunes it. Returns the final jobs."""
+def tune(
+    runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float
+) -> list[Pair]:
+    """Chooses the settings of every task and fine-tunes it. Returns the final jobs.
+
+    Args:
+        tokens: that fine-tuning may read on all tasks together, with all its runs.
+    """
     pairs = []
+    vocabulary = Vocabulary.load(out / "vocabulary.model")
     for name, directory in found.items():
         task, export = find_task(name), out / "pretrain" / "export"
         divided = tasks.divide(task, directory, out / "tasks" / name, plan.max_examples)
-        count = tasks.examples(task, divided)
-        tried = finetune.candidates(task, divided, count, plan, out / "choice" / name)
+        (count, _), (whole, mean) = (
+            tasks.training_size(task, place, vocabulary, plan.length, plan.stride) for place in (divided, directory)
+        )
+        samples = tokens / len(found) / mean
+        tried = finetune.candidates(task, divided, count, samples, plan, out / "choice" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in tried)])
         chosen = finetune.choose(tried)
-        both = finetune.final(task, directory, tasks.examples(task, directory), chosen, plan, out / "final")
+        both = finetune.final(task, directory, whole, samples, chosen, plan, out / "final")
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in both)])
-        pairs.append((both[0], both[1]))
+        pairs.append(both)
     return pairs
+
+
+def tokens_a_second(pretrained: Path) -> float:
+    """Tokens that pre-training has read a second, with all ranks; fine-tuning keeps as many cores busy."""
+    last = list(read_records(pretrained, "train"))[-1]
+    return float(last["tokens"] / last["seconds"])
 
 
 def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], out: Path) -> str:
     """Writes OUT/page and returns its text."""
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
-    results = [page.result_of(*pair) for pair in pairs]
+    results = [page.result_of(*pair, plan) for pair in pairs]
     seconds = next(iter(curves.values()))[-1]["seconds"]
     facts: dict[str, Any] = {
         "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
@@ -121,7 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
         learn = pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher)
         run(runner, [*text.stages(corpora, plan, args.out, python), (learn,)])
-        pairs = tune(runner, plan, chosen, args.out, python)
+        tokens = 3600 * FINETUNING_PART * args.hours * tokens_a_second(args.out / "pretrain")
+        pairs = tune(runner, plan, chosen, args.out, python, tokens)
         print(write_page(plan, corpora, pairs, args.out))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

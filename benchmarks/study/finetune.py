@@ -2,7 +2,8 @@
 
 Every task is fine-tuned from the pre-trained model and from random weights with the same settings. The settings are
 those with the best mean score of both on the part of the training data that `tasks.divide` keeps for the choice. Each
-run is evaluated once, at its end, so that no step is chosen on the dev set.
+run is evaluated once, at its end, so that no step is chosen on the dev set. All tasks read as many tokens in all, so
+that the time of fine-tuning is known before.
 """
 
 import statistics
@@ -17,6 +18,9 @@ from pipeline.tasks.task import Task
 
 STARTS = ("pre-trained", "random")
 
+CHOICE_PART = 0.3
+"""The part of a task's tokens that the choice of settings may read."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -25,25 +29,27 @@ class Job:
     Attributes:
         task: what is learned.
         data: for `--data`.
-        train_examples: number of them.
+        train_samples: number of training samples.
         candidate: settings.
         random: whether the model starts from random weights.
         seeds: number of runs; 1 for the choice of settings.
+        max_read: the most samples that one run reads, in all epochs together.
         out: directory of the run.
     """
 
     task: Task
     data: Path
-    train_examples: int
+    train_samples: int
     candidate: Candidate
     random: bool
     seeds: int
+    max_read: int
     out: Path
 
 
 def steps_of(job: Job, plan: Plan) -> int:
-    """The optimizer steps of the candidate's epochs, within the plan's limit of examples read."""
-    read = min(job.candidate.epochs * job.train_examples, plan.max_read)
+    """The optimizer steps of the candidate's epochs, within the limit of samples read."""
+    read = min(job.candidate.epochs * job.train_samples, job.max_read)
     return max(1, round(read / plan.batch_size))
 
 
@@ -55,6 +61,8 @@ def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Comm
     words += ["--eval-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
     words += ["--learning-rate", f"{job.candidate.learning_rate:g}", "--batch-size", str(plan.batch_size)]
     words += ["--max-length", str(plan.length), "--dropout", "0"]
+    if job.task.is_extractive:
+        words += ["--doc-stride", str(plan.stride)]
     if job.seeds > 1:
         words += ["--seeds", str(job.seeds)]
     if job.random:
@@ -64,13 +72,21 @@ def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Comm
     return Command(name, tuple(words), job.out / "results.json", task=job.task.name)
 
 
-def candidates(task: Task, divided: Path, train_examples: int, plan: Plan, out: Path) -> list[Job]:
-    """A job for each candidate and start, on the divided training data."""
-    return [
-        Job(task, divided, train_examples, one, random, 1, out / STARTS[random] / f"{one.learning_rate:g}-{one.epochs}")
-        for one in plan.candidates
-        for random in (False, True)
-    ]
+def candidates(task: Task, divided: Path, train_samples: int, samples: float, plan: Plan, out: Path) -> list[Job]:
+    """A job for each candidate and start, on the divided training data.
+
+    Candidates of one learning rate that the limit makes equally long are one.
+
+    Args:
+        samples: that all runs of the task together may read.
+    """
+    limit = int(CHOICE_PART * samples / (len(plan.candidates) * len(STARTS)))
+    found: dict[tuple[float, int], list[Job]] = {}
+    for one in plan.candidates:
+        outs = [out / start / f"{one.learning_rate:g}-{one.epochs}" for start in STARTS]
+        jobs = [Job(task, divided, train_samples, one, bool(i), 1, limit, place) for i, place in enumerate(outs)]
+        found.setdefault((one.learning_rate, steps_of(jobs[0], plan)), jobs)
+    return [job for jobs in found.values() for job in jobs]
 
 
 def choose(jobs: Sequence[Job]) -> Candidate:
@@ -82,9 +98,17 @@ def choose(jobs: Sequence[Job]) -> Candidate:
     return max(scores, key=lambda candidate: statistics.fmean(scores[candidate]))
 
 
-def final(task: Task, data: Path, train_examples: int, chosen: Candidate, plan: Plan, out: Path) -> list[Job]:
-    """The jobs that the page shows: both starts on the official data."""
-    return [
-        Job(task, data, train_examples, chosen, random, plan.seeds, out / STARTS[random] / task.name)
-        for random in (False, True)
-    ]
+def final(
+    task: Task, data: Path, train_samples: int, samples: float, chosen: Candidate, plan: Plan, out: Path
+) -> tuple[Job, Job]:
+    """The jobs that the page shows: from the pre-trained model and from random weights, on the official data.
+
+    Args:
+        samples: that all runs of the task together may read.
+    """
+    limit = int((1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS)))
+    trained, random = (
+        Job(task, data, train_samples, chosen, bool(i), plan.seeds, limit, out / start / task.name)
+        for i, start in enumerate(STARTS)
+    )
+    return trained, random

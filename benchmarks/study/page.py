@@ -10,7 +10,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.study.finetune import Job
+from benchmarks.study.finetune import Job, steps_of
+from benchmarks.study.plan import Plan
 from common.files.atomic import replacing
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
@@ -48,7 +49,7 @@ class TaskResult:
         return "pre-training hurts" if self.gain[1] < 0 else "no difference shown"
 
 
-def result_of(trained: Job, random: Job) -> TaskResult:
+def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     """Compares the seeds of both starts, seed by seed.
 
     Each resample draws the same examples for both starts and for all seeds.
@@ -68,7 +69,8 @@ def result_of(trained: Job, random: Job) -> TaskResult:
     values = [statistics.fmean(one.value for one in of_start if one is not None) for of_start in estimates]
     first = estimates[0][0]
     assert first is not None, "dev sets have labels"
-    settings = f"{trained.candidate.learning_rate:g}, {trained.candidate.epochs} epochs"
+    epochs = steps_of(trained, plan) * plan.batch_size / trained.train_samples
+    settings = f"{trained.candidate.learning_rate:g}, {epochs:.1f} epochs"
     return TaskResult(
         task.name, task.metrics[0], count, settings, first.majority, values[1], values[0], (100 * low, 100 * high)
     )

@@ -19,7 +19,7 @@ class Plan:
 
     Attributes:
         vocabulary_size: pieces.
-        length: tokens of a row, and of an example in fine-tuning.
+        length: tokens of a row, and of the longest sequence in fine-tuning.
         model: fields of `AlbertConfig` that replace those of albert-tiny.
         pretraining: the DeepSpeed JSON.
         flags: further flags of pipeline.pretrain.
@@ -28,7 +28,6 @@ class Plan:
         candidates: settings of fine-tuning to choose from.
         batch_size: examples in a step of fine-tuning.
         max_examples: training examples that the choice uses at most.
-        max_read: the most examples that one fine-tuning reads, in all epochs together.
         seeds: fine-tuning runs of each model on each task.
     """
 
@@ -42,8 +41,12 @@ class Plan:
     candidates: tuple[Candidate, ...]
     batch_size: int = 32
     max_examples: int = 2000
-    max_read: int = 30_000
     seeds: int = 3
+
+    @property
+    def stride(self) -> int:
+        """Tokens from the start of one window of a passage to the start of the next one."""
+        return self.length // 4
 
 
 def _deepspeed(rate: float, batch: int, micro_batch: int) -> dict[str, Any]:

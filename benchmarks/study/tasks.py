@@ -12,6 +12,9 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import atomic
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.finetuning.task import make_features
+from pipeline.tasks.features.span import SpanLimits
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.files.squad import SquadFiles
@@ -36,9 +39,18 @@ def find_tasks(root: Path) -> dict[str, Path]:
     return found
 
 
-def examples(task: Task, directory: Path, split: str = "train") -> int:
-    """The number of examples of a split."""
-    return len(reading.read(task, str(directory))[split])
+def training_size(task: Task, directory: Path, vocabulary: Vocabulary, length: int, stride: int) -> tuple[int, float]:
+    """The samples of the training data in `directory`, and their mean number of tokens.
+
+    A sample is a text or a pair, all options of a question, or a window of a passage.
+
+    Args:
+        length: tokens of the longest sequence.
+        stride: tokens from the start of one window to the start of the next one.
+    """
+    train = {"train": reading.read(task, str(directory))["train"]}
+    lengths = make_features(task, vocabulary, train, length, SpanLimits(doc_stride=stride))["train"].lengths
+    return len(lengths), float(lengths.mean())
 
 
 def divide(task: Task, directory: Path, out: Path, limit: int) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import recipe_trials
-from benchmarks.recipe_trials import RECIPE, TRIALS, Result, interval, markdown
+from benchmarks.recipe_trials import RECIPE, TRIALS, Result, interval, markdown, tokens_of_equal_time
 from pipeline.engine import config as engine_config
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.pretraining import settings as pretraining_settings
@@ -57,10 +57,16 @@ def test_the_interval_is_student_s() -> None:
 def test_the_page_has_a_row_for_each_trial() -> None:
     curve = [{"mlm_below_unigram": part / 10, "sop_accuracy": 0.5} for part in (1, 2, 3)]
     without = [{"mlm_below_unigram": 0.2} for _ in range(3)]
-    results = [Result("recipe", seed, 10, 4.0, curve) for seed in (0, 1)]
-    page = markdown([*results, Result("no-sentence-loss", 0, 10, 2.0, without)], 10)
-    assert "| nothing: the recipe | 2 | 10.0 ± 0.0 | 20.0 ± 0.0 | 30.0 ± 0.0 | 50.0 ± 0.0 | 4 |" in page
-    assert "| no sentence loss | 1 | 20.0 | 20.0 | 20.0 |  | 2 |" in page
+    results = [Result("recipe", seed, 20_000, 4.0, curve) for seed in (0, 1)]
+    page = markdown([*results, Result("no-sentence-loss", 0, 10_000, 2.0, without)], 20_000)
+    assert "| nothing: the recipe | 2 | 0.02 | 10.0 ± 0.0 | 20.0 ± 0.0 | 30.0 ± 0.0 | 50.0 ± 0.0 | 4 |" in page
+    assert "| no sentence loss | 1 | 0.01 | 20.0 | 20.0 | 20.0 |  | 2 |" in page
+
+
+def test_trials_read_as_many_tokens_as_the_recipe_s_time_allows() -> None:
+    recipe = Result("recipe", 0, 400_000, 50.0)
+    found = [tokens_of_equal_time(Result("x", 0, 400_000, cpu), recipe, 400_000) for cpu in (100.0, 25.0, 52.0, 48.0)]
+    assert found == [200_000, 800_000, 400_000, 400_000]
 
 
 def test_the_committed_page_is_made_from_the_committed_results() -> None:

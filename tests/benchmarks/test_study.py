@@ -3,6 +3,7 @@
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from benchmarks.study import __main__ as study
 from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.plan import FULL, SMALL, Candidate
 from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
@@ -56,7 +58,7 @@ def test_settings_are_chosen_on_training_examples_only(root: Path, tmp_path: Pat
 
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     task, plan = find_task("rte"), FULL
-    jobs = finetune.candidates(task, tmp_path / "data", 100, plan, tmp_path / "choice")
+    jobs = finetune.candidates(task, tmp_path / "data", 100, 1e6, plan, tmp_path / "choice")
     scores = {(2e-4, 3): (60, 50), (2e-4, 8): (64, 52), (6e-4, 3): (70, 45), (6e-4, 8): (55, 55)}
     for job in jobs:
         job.out.mkdir(parents=True)
@@ -65,10 +67,32 @@ def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     assert finetune.choose(jobs) == Candidate(2e-4, 8)
 
 
-def test_the_steps_are_the_epochs_within_the_limit() -> None:
-    task = find_task("rte")
-    jobs = [finetune.Job(task, Path(), count, Candidate(1e-3, 3), False, 1, Path()) for count in (64, 10**6)]
-    assert [finetune.steps_of(job, FULL) for job in jobs] == [6, round(FULL.max_read / 32)]
+def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
+    task, samples = find_task("rte"), 10_000
+    few = finetune.candidates(task, Path(), 64, 10 * samples, FULL, tmp_path)
+    assert {finetune.steps_of(job, FULL) for job in few} == {6, 16}
+    many = finetune.candidates(task, Path(), 10**6, samples, FULL, tmp_path)
+    assert [(job.candidate.learning_rate, job.random) for job in many] == [
+        (2e-4, False),
+        (2e-4, True),
+        (6e-4, False),
+        (6e-4, True),
+    ]
+    finals = finetune.final(task, Path(), 10**6, samples, many[0].candidate, FULL, tmp_path)
+    read = sum(FULL.batch_size * finetune.steps_of(job, FULL) * job.seeds for job in (*many, *finals))
+    assert 0.8 * samples <= read <= samples + 32 * 10
+    chosen = sum(FULL.batch_size * finetune.steps_of(job, FULL) for job in many)
+    assert chosen <= finetune.CHOICE_PART * samples
+
+
+@pytest.mark.parametrize("name", ["rte", "squad2"])
+def test_the_size_of_training_data_is_that_of_its_samples(root: Path, corpus: Any, name: str) -> None:
+    task, directory = find_task(name), tasks.find_tasks(root)[name]
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    count, mean = tasks.training_size(task, directory, vocabulary, 32, 8)
+    texts = len(reading.read(task, str(directory))["train"])
+    assert count > texts if name == "squad2" else count == texts  # a passage has several windows
+    assert 3 < mean <= 32
 
 
 @pytest.mark.slow
