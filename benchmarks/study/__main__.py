@@ -72,7 +72,7 @@ def run(runner: Runner, stages: Sequence[Stage]) -> None:
 
 
 def tune(
-    runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float
+    runner: Runner, plan: Plan, found: dict[str, tasks.TaskFiles], out: Path, python: tuple[str, ...], tokens: float
 ) -> list[Pair]:
     """Chooses the settings of every task and fine-tunes it. Returns the final jobs.
 
@@ -81,8 +81,9 @@ def tune(
     """
     pairs = []
     vocabulary = Vocabulary.load(out / "vocabulary.model")
-    for name, directory in found.items():
+    for name, files in found.items():
         task, export = find_task(name), out / "pretrain" / "export"
+        directory = tasks.official_files(task, files, out / "own" / name)
         divided = tasks.divide(task, directory, out / "tasks" / name, plan.max_examples)
         (count, _), (whole, mean) = (
             tasks.training_size(task, place, vocabulary, plan.length, plan.stride) for place in (divided, directory)
@@ -130,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan, python = PLANS[args.plan], (sys.executable, "-m")
         corpora, found = text.find_corpora(args.data_root), tasks.find_tasks(args.data_root)
         if unknown := set(args.tasks or ()) - set(found):
-            raise UserError(f"{args.data_root} has no training and dev data of {', '.join(sorted(unknown))}")
+            raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
         chosen = {name: found[name] for name in args.tasks or found}
         runner = Runner(args.out / "logs", at_a_time=report.cores())
         launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")

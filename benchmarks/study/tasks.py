@@ -1,13 +1,15 @@
 """The tasks below --data-root, and a split of their training data that chooses the settings of fine-tuning.
 
 The choice must not see the dev set. So every task's training examples are divided: OUT/TASK has official files whose
-dev set is a part of the official training set.
+dev set is a part of the official training set. If there is a dev set only, it is divided by article first, into a
+training set and a dev set of the study's own.
 """
 
 import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
@@ -22,21 +24,45 @@ from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
 DEV_PART = 5
-"""One of this many training examples chooses the settings."""
+"""One of this many examples is for the dev set."""
 
 
-def find_tasks(root: Path) -> dict[str, Path]:
-    """The directory of each task with training and dev examples below `root`, by name."""
+@dataclass(frozen=True)
+class TaskFiles:
+    """The official files of a task.
+
+    Attributes:
+        directory: where they are.
+        splits: that they have, of "train" and the dev sets' names.
+    """
+
+    directory: Path
+    splits: frozenset[str]
+
+    @property
+    def only_dev(self) -> bool:
+        """Whether there is a dev set and no training set."""
+        return "train" not in self.splits
+
+
+def find_tasks(root: Path) -> dict[str, TaskFiles]:
+    """The files of each task that can be fine-tuned and evaluated with what is below `root`, by name."""
     found = {}
     for task in TASKS.values():
         if task.files is None:
             continue
         for directory in (root / name for name in task.files.archives):
-            splits = task.files.find(task, directory) if directory.is_dir() else {}
-            if "train" in splits and set(task.dev_splits) & set(splits):
-                found[task.name] = directory
+            splits = frozenset(task.files.find(task, directory) if directory.is_dir() else ())
+            dev, has_articles = splits & set(task.dev_splits), isinstance(task.files, SquadFiles)
+            if dev and ("train" in splits or has_articles):
+                found[task.name] = TaskFiles(directory, dev | (splits & {"train"}))
                 break
     return found
+
+
+def official_files(task: Task, files: TaskFiles, out: Path) -> Path:
+    """The directory with the task's training set and dev set; made in `out` of the dev set if there is no other."""
+    return divide(task, files.directory, out, None, task.dev_splits[0]) if files.only_dev else files.directory
 
 
 def training_size(task: Task, directory: Path, vocabulary: Vocabulary, length: int, stride: int) -> tuple[int, float]:
@@ -53,16 +79,19 @@ def training_size(task: Task, directory: Path, vocabulary: Vocabulary, length: i
     return len(lengths), float(lengths.mean())
 
 
-def divide(task: Task, directory: Path, out: Path, limit: int) -> Path:
-    """Writes a training set and a dev set made of the training examples in `directory`, at most `limit` in all.
+def divide(task: Task, directory: Path, out: Path, limit: int | None, split: str = "train") -> Path:
+    """Writes a training set and a dev set made of the examples of one split in `directory`.
 
     Which examples go into which set depends on their text alone.
 
+    Args:
+        limit: of the lines or passages in both sets together. None takes all and keeps the passages of an article
+            together.
     Returns:
         The directory for `pipeline.finetune --data`.
     """
     assert task.files is not None
-    files = task.files.find(task, directory)["train"]
+    files = task.files.find(task, directory)[split]
     done = out / "divided"
     if done.exists():
         return out
@@ -75,7 +104,9 @@ def divide(task: Task, directory: Path, out: Path, limit: int) -> Path:
         _write(out, ".tsv", lines[len(header) :], limit, lambda part: "".join([*header, *part]))
     elif isinstance(task.files, SquadFiles):
         articles = [one for file in files for one in json.loads(file.read_text("utf-8"))["data"]]
-        passages = [json.dumps({**one, "paragraphs": [part]}) for one in articles for part in one["paragraphs"]]
+        if limit is not None:
+            articles = [{**one, "paragraphs": [part]} for one in articles for part in one["paragraphs"]]
+        passages = [json.dumps(one) for one in articles]
         suffix = f"-{task.files.version}.json"
         _write(out, suffix, passages, limit, lambda part: f'{{"data": [{", ".join(part)}]}}')
     else:
@@ -87,7 +118,7 @@ def divide(task: Task, directory: Path, out: Path, limit: int) -> Path:
     return out
 
 
-def _write(out: Path, suffix: str, parts: Iterable[str], limit: int, join: Callable[[list[str]], str]) -> None:
+def _write(out: Path, suffix: str, parts: Iterable[str], limit: int | None, join: Callable[[list[str]], str]) -> None:
     """Writes `out`/train and `out`/dev; the order of the parts is that of the hashes of their text."""
     ordered = sorted(parts, key=lambda part: hashlib.sha256(part.encode()).digest())[:limit]
     dev = max(1, len(ordered) // DEV_PART)
