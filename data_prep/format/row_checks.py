@@ -6,8 +6,9 @@ import numpy as np
 
 from common.errors import UserError
 from data_prep.format import packing
+from data_prep.format.columns import ShardColumns, map_shard
 from data_prep.format.pairs import Parts
-from data_prep.format.shards import ShardColumns, ShardManifest, map_shard
+from data_prep.format.shards import ShardManifest
 
 
 def read_checked(path: Path, rows: int, manifest: ShardManifest) -> ShardColumns:

@@ -21,11 +21,12 @@ import pyarrow as pa
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from common.errors import UserError, one_line
+from common.errors import UserError
 from common.files.atomic import replacing, write_text
 from common.files.checksums import content_checksum, file_checksum
 from common.files.json_files import Count, Probability, check_as, read_object
 from common.files.names import plain_name, refuse_link
+from data_prep.format.columns import SCHEMA, ShardColumns, map_shard
 from data_prep.format.pairs import Parts
 from data_prep.text.languages import ENGLISH
 from data_prep.text.vocabulary import Vocabulary
@@ -43,17 +44,6 @@ Rows = Annotated[int, Interval(ge=0, lt=2**31)]
 Length = Annotated[int, Interval(ge=0, le=2**16)]
 """Pieces of a vocabulary, or tokens of a row: both are stored as uint16."""
 
-SCHEMA = pa.schema(
-    [
-        pa.field("tokens", pa.list_(pa.uint16()), nullable=False),
-        pa.field("leads", pa.list_(pa.uint16()), nullable=False),
-        pa.field("a_lengths", pa.list_(pa.uint16()), nullable=False),
-        pa.field("b_lengths", pa.list_(pa.uint16()), nullable=False),
-        pa.field("trails", pa.list_(pa.uint16()), nullable=False),
-        pa.field("documents", pa.list_(pa.uint32()), nullable=False),
-    ]
-)
-
 
 class ShardRow(NamedTuple):
     """One row of P pairs and T tokens.
@@ -69,6 +59,21 @@ class ShardRow(NamedTuple):
     tokens: NDArray[np.uint16]
     parts: Parts
     documents: NDArray[np.int64]
+
+
+class ShardRows(NamedTuple):
+    """R rows one after another, copied: P pairs and T tokens in all.
+
+    Attributes:
+        tokens: uint16[T], as in `ShardRow`.
+        parts, documents: int64[P] each, as in `ShardRow`.
+        pairs: int64[R], the number of each row's pairs.
+    """
+
+    tokens: NDArray[np.uint16]
+    parts: Parts
+    documents: NDArray[np.int64]
+    pairs: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -260,62 +265,6 @@ def read_manifest(directory: Path) -> ShardManifest:
     return manifest
 
 
-def _view(array: pa.Array) -> NDArray[Any]:
-    """The numbers of an array without nulls, not copied. `array.to_numpy()` would import pandas, which takes long."""
-    return np.from_dlpack(array)
-
-
-class ShardColumns(NamedTuple):
-    """One mapped shard: offsets and values of the list columns, as views of the file."""
-
-    token_offsets: NDArray[np.int32]
-    tokens: NDArray[np.uint16]
-    pair_offsets: NDArray[np.int32]
-    parts: tuple[NDArray[np.uint16], ...]
-    documents: NDArray[np.uint32]
-
-
-def map_shard(path: Path, rows: int) -> ShardColumns:
-    """Maps one shard into memory. Pages are read when they are accessed; no file stays open.
-
-    Args:
-        path: of the shard.
-        rows: its rows, as the manifest says.
-    Raises:
-        UserError: the file is not a shard, or its counts and offsets do not fit `rows`, its buffers or each other.
-    """
-    remedy = f"run `python -m data_prep verify {path.parent}`"
-    try:
-        # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
-        # file descriptors.
-        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
-            if reader.schema != SCHEMA:
-                raise UserError(f"{path} has other columns than a shard; make the shards again")
-            batch = reader.read_next_batch()
-            batch.validate()
-    except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} cannot be read as a shard ({one_line(error)}); {remedy}") from error
-    tokens, *parts, documents = batch.columns
-    if batch.num_rows != rows:
-        raise UserError(f"{path} has {batch.num_rows} rows instead of {rows}; {remedy}")
-    offsets = [_view(column.offsets) for column in batch.columns]
-    if any(not np.array_equal(of_part, offsets[-1]) for of_part in offsets[1:-1]):
-        raise UserError(f"{path} has columns of different lengths; {remedy}")
-    for column, own in zip(batch.columns, offsets):
-        nulls = column.null_count or column.values.null_count
-        if nulls or own[0] != 0 or own[-1] > len(column.values) or (np.diff(own) < 0).any():
-            raise UserError(f"{path} has offsets that lead out of the file; {remedy}")
-    return ShardColumns(
-        offsets[0],
-        _view(tokens.values),
-        offsets[-1],
-        tuple(_view(part.values) for part in parts),
-        _view(documents.values),
-    )
-
-
 class ShardSet(Sequence[ShardRow]):
     """The rows of a shard set, numbered across its shards. `open_shards` makes it.
 
@@ -340,15 +289,19 @@ class ShardSet(Sequence[ShardRow]):
             return [self.row(i) for i in range(*index.indices(len(self)))]
         return self.row(index + len(self) if index < 0 else index)
 
+    def _columns(self, shard: int) -> ShardColumns:
+        columns = self._mapped[shard]
+        if columns is None:  # two threads may both map it, which does no harm
+            file = self._files[shard]
+            columns = self._mapped[shard] = map_shard(self.directory / file.name, file.rows)
+        return columns
+
     def row(self, index: int) -> ShardRow:
         """Returns row `index`, 0 to len - 1. IndexError: there is no such row. UserError: its shard is damaged."""
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of a shard set of {len(self)} rows")
         shard = bisect.bisect_right(self._first_rows, index) - 1
-        columns = self._mapped[shard]
-        if columns is None:  # two threads may both map it, which does no harm
-            file = self._files[shard]
-            columns = self._mapped[shard] = map_shard(self.directory / file.name, file.rows)
+        columns = self._columns(shard)
         row = index - self._first_rows[shard]
         first_token, last_token = columns.token_offsets[row], columns.token_offsets[row + 1]
         first_pair, last_pair = columns.pair_offsets[row], columns.pair_offsets[row + 1]
@@ -361,6 +314,49 @@ class ShardSet(Sequence[ShardRow]):
                 f"run `python -m data_prep verify {self.directory}`"
             )
         return ShardRow(tokens, parts, columns.documents[first_pair:last_pair].astype(np.int64))
+
+    def rows(self, indices: NDArray[np.int64]) -> ShardRows:
+        """Returns the rows `indices`, int64[R], one after another. Raises what `row` raises."""
+        if not indices.size:
+            none = np.empty(0, np.int64)
+            return ShardRows(none.astype(np.uint16), Parts(none, none, none, none), none, none)
+        if indices.min() < 0 or indices.max() >= len(self):
+            raise IndexError(f"rows {indices.min()} to {indices.max()} of a shard set of {len(self)} rows")
+        shards = np.searchsorted(self._first_rows, indices, side="right") - 1
+        rows = indices - np.array(self._first_rows)[shards]
+        # Rows that follow one another in a shard are read at once: a run adds a slice to each of these lists.
+        begins = np.flatnonzero((np.diff(rows, prepend=-1) != 1) | (np.diff(shards, prepend=-1) != 0))
+        last = np.append(begins[1:], len(rows)) - 1
+        tokens, token_offsets, pair_offsets, leads, a_lengths, b_lengths, trails, documents = ([] for _ in range(8))
+        for shard, row, end in zip(shards[begins].tolist(), rows[begins].tolist(), (rows[last] + 2).tolist()):
+            columns = self._columns(shard)
+            of_tokens, of_pairs = columns.token_offsets[row:end], columns.pair_offsets[row:end]
+            here = slice(of_pairs[0], of_pairs[-1])
+            lead, a, b, trail = columns.parts
+            tokens.append(columns.tokens[of_tokens[0] : of_tokens[-1]])
+            token_offsets.append(of_tokens)
+            pair_offsets.append(of_pairs)
+            leads.append(lead[here])
+            a_lengths.append(a[here])
+            b_lengths.append(b[here])
+            trails.append(trail[here])
+            documents.append(columns.documents[here])
+        within = np.ones(len(rows) + len(begins), dtype=np.bool_)  # offsets that end a row, not those that begin a run
+        within[begins + np.arange(len(begins))] = False
+        lengths, pairs = (
+            np.diff(np.concatenate(offsets), prepend=0)[within].astype(np.int64)  # (R,)
+            for offsets in (token_offsets, pair_offsets)
+        )
+        flat = np.concatenate(tokens)
+        parts = Parts(*(np.concatenate(part).astype(np.int64) for part in (leads, a_lengths, b_lengths, trails)))
+        ends = np.cumsum(pairs)
+        totals = np.concatenate([[0], np.cumsum(parts.total())])  # (P + 1,)
+        fits = np.array_equal(totals[ends] - totals[ends - pairs], lengths)
+        fits = fits and int(lengths.max()) <= self.manifest.max_seq_length
+        if not fits or (len(flat) and int(flat.max()) >= self.manifest.vocabulary_size):
+            for index in indices.tolist():
+                self.row(index)  # names the row
+        return ShardRows(flat, parts, np.concatenate(documents).astype(np.int64), pairs)
 
 
 def open_shards(path: Path) -> ShardSet:

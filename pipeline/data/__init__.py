@@ -5,6 +5,7 @@ describe         prints rows for people
 mask_statistics  counts n-grams, replacements and labels over many rows
 masking          chooses and replaces the tokens to predict; MaskingSettings
 mixture          Mixture: several corpora by weight, read as one stream of batches
+partners         negative second segments for next-sentence prediction
 prefetch         makes batches ahead of time, and copies them to the device
 rng              random numbers that depend on their key only
 row_layout       the layout of sequences in a row, [CLS] A [SEP] B [SEP]

@@ -11,21 +11,19 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.format.shards import ShardRow, ShardSet
+from data_prep.format.shards import ShardRows, ShardSet
 from data_prep.text.vocabulary import MASK_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import masking, rng
-from pipeline.data.masking import MaskingSettings, Span
+from pipeline.data.masking import MaskingSettings, Spans
+from pipeline.data.partners import DRAWS, Segment, draw_partners
 from pipeline.data.row_layout import Layout, blank_rows, lay_out
 
 FIRST_ORDINARY_ID = MASK_ID + 1
 
-_DRAWS_PER_PAIR = 16  # random numbers: the first decides the label, the others choose places to look for a partner
-_ROWS_PER_DRAW = 4  # rows to look through at each place; they are neighbours on disk
+_DRAWS_PER_PAIR = 1 + DRAWS  # random numbers: the first decides the label, the others choose a partner
 
 Objective = Literal["sop", "nsp", "mlm"]
-Segment = NDArray[np.int64]
-"""Tokens of one text segment, (n,)."""
 
 
 class Batch(NamedTuple):
@@ -57,6 +55,30 @@ class BatchShape:
         return cls(length, pairs, masking.max_predictions(length))
 
 
+class Drawn(NamedTuple):
+    """The R rows of a batch that are not empty."""
+
+    epochs: list[int]
+    rows: list[int]
+
+
+class Arranged(NamedTuple):
+    """The four parts of N pairs in the order in which a batch has them: two make the first segment, two the second."""
+
+    tokens: NDArray[np.uint16]  # (T,) of which the parts are taken
+    starts: NDArray[np.int64]  # (N, 4) where each part begins among them
+    lengths: NDArray[np.int64]  # (N, 4) its tokens
+    labels: NDArray[np.int64]  # (N,) of the pairs
+
+    def texts(self) -> tuple[NDArray[np.uint16], NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens of all parts one after another, and those in each first and second segment, -1 without one."""
+        lengths = self.lengths.reshape(-1)
+        moved = self.starts.reshape(-1) - (np.cumsum(lengths) - lengths)
+        tokens = self.tokens[np.repeat(moved, lengths) + np.arange(lengths.sum())]
+        first, second = self.lengths[:, 0] + self.lengths[:, 1], self.lengths[:, 2] + self.lengths[:, 3]
+        return tokens, first, np.where(second > 0, second, -1)
+
+
 @dataclass(frozen=True)
 class Collator:
     """Turns rows of one shard set into batches.
@@ -79,130 +101,100 @@ class Collator:
         """The batch of the given rows, each with the draws of its epoch; a negative row number gives an empty row."""
         return self._draw(epochs, rows)[0]
 
-    def spans(self, epoch: int, row: int) -> list[Span]:
-        """The n-grams of one row that are predicted."""
+    def spans(self, epoch: int, row: int) -> Spans:
+        """The n-grams of one row that are predicted, as places among its tokens."""
         return self._draw([epoch], [row])[1]
 
-    def _draw(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, list[Span]]:
+    def _draw(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, Spans]:
         """Draws rows. Returns their batch, and the n-grams to predict as places among its tokens."""
         batch = blank(len(rows), self.shape)
-        drawn = [(int(epoch), int(row)) for epoch, row in zip(epochs, rows)]
-        arranged = [self._arrange(self.shards.row(row), epoch, row) if row >= 0 else ([], []) for epoch, row in drawn]
-        layout = lay_out(batch, [[(a, b if len(b) else None) for a, b in pairs] for pairs, _ in arranged])
+        places = [place for place, row in enumerate(rows) if row >= 0]
+        drawn = Drawn([epochs[place] for place in places], [rows[place] for place in places])
+        found = self.shards.rows(np.array(drawn.rows, dtype=np.int64))
+        arranged = self._arrange(found, drawn)
+        per_row = np.zeros(len(rows), dtype=np.int64)  # (B,)
+        per_row[places] = found.pairs
+        layout = lay_out(batch, per_row, *arranged.texts())
         batch.cls_positions[layout.row, layout.number] = layout.start
-        batch.sentence_labels[layout.row, layout.number] = [label for _, labels in arranged for label in labels]
-        return batch, self._mask(batch, layout, drawn)
+        batch.sentence_labels[layout.row, layout.number] = arranged.labels
+        return batch, self._mask(batch, layout, np.array(places, dtype=np.int64), drawn)
 
-    def _arrange(self, row: ShardRow, epoch: int, row_number: int) -> tuple[list[tuple[Segment, Segment]], list[int]]:
-        """First and second segment of every pair, arranged for the objective, and the pair's label."""
-        uniforms = rng.random_uniforms(
-            self.seed, rng.Purpose.SENTENCE_ORDER, epoch, row_number, _DRAWS_PER_PAIR * len(row.documents)
-        ).reshape(-1, _DRAWS_PER_PAIR)
-        pairs, labels = [], []
-        for (lead, a, b, trail), document, drawn in zip(parts_of(row), row.documents, uniforms):
-            label = 0 if len(b) and self.objective != "mlm" else IGNORED_LABEL
-            if label == 0 and drawn[0] < 0.5:
-                if self.objective == "sop":
-                    a, b, label = b, a, 1
-                elif (partner := self._partner(int(document), len(b), len(trail), drawn[1:])) is not None:
-                    b, trail, label = partner, partner[:0], 1
-            pairs.append((np.concatenate((lead, a)), np.concatenate((b, trail))))
-            labels.append(label)
-        return pairs, labels
+    def _arrange(self, found: ShardRows, drawn: Drawn) -> Arranged:
+        """Orders the parts of every pair for the objective, and labels the pairs."""
+        lengths = np.stack(found.parts, axis=1)  # (N, 4) lead, a, b, trail
+        starts = np.cumsum(lengths).reshape(-1, 4) - lengths
+        labels = np.full(len(lengths), IGNORED_LABEL)  # (N,)
+        tokens = found.tokens
+        if self.objective != "mlm" and len(lengths):
+            most = _DRAWS_PER_PAIR * int(found.pairs.max())
+            numbers = rng.random_rows(self.seed, rng.Purpose.SENTENCE_ORDER, *drawn, most)
+            row = np.repeat(np.arange(len(found.pairs)), found.pairs)  # (N,)
+            pair = np.arange(len(row)) - (np.cumsum(found.pairs) - found.pairs)[row]  # (N,) in its row
+            uniforms = rng.as_uniforms(numbers).reshape(len(numbers), -1, _DRAWS_PER_PAIR)[row, pair]  # (N, draws)
+            has_b = lengths[:, 2] > 0
+            labels[has_b] = 0
+            change = np.flatnonzero(has_b & (uniforms[:, 0] < 0.5))
+            if self.objective == "sop":
+                labels[change] = 1
+                swapped = np.array([0, 2, 1, 3])
+                starts[change], lengths[change] = starts[change][:, swapped], lengths[change][:, swapped]
+            else:
+                whole, cut = lengths[change, 2], lengths[change, 3]
+                partners = self._partners(found.documents[change], whole, cut, uniforms[change, 1:])
+                drawn_for = change[[partner is not None for partner in partners]]
+                segments = [partner for partner in partners if partner is not None]
+                labels[drawn_for] = 1
+                lengths[drawn_for, 2], lengths[drawn_for, 3] = [len(segment) for segment in segments], 0
+                starts[drawn_for, 2] = len(tokens) + np.cumsum(lengths[drawn_for, 2]) - lengths[drawn_for, 2]
+                tokens = np.concatenate([tokens, *segments])
+        return Arranged(tokens, starts, lengths, labels)
 
-    def _partner(self, document: int, whole: int, cut: int, uniforms: NDArray[np.float64]) -> Segment | None:
-        """Draws a negative B (NSP): a second segment of another document. None if no draw finds one.
+    def _partners(
+        self,
+        documents: NDArray[np.int64],
+        whole: NDArray[np.int64],
+        cut: NDArray[np.int64],
+        uniforms: NDArray[np.float64],
+    ) -> list[Segment | None]:
+        return draw_partners(self.shards, documents, whole, cut, uniforms)
 
-        A negative B matches the true B's boundaries and length; otherwise they would leak the label:
-
-        - It is the second segment of another pair, so it begins as a true B does.
-        - If the true B ends inside a sentence, the negative B is cut to exactly its length, and inside its own last
-          sentence if a draw finds one that fits.
-        - If the true B ends with a sentence, as at the end of a document, so does the negative B. It is the longest
-          one drawn that is not longer than the true B.
-
-        The draws fail only in a set with very few documents or pairs. The pair then keeps its true B.
-
-        Args:
-            whole: tokens of the true B's whole sentences.
-            cut: tokens of the sentence that is cut at the end of the true B; 0 if none is.
-        """
-        length = whole + cut
-        best: Segment | None = None
-        firsts = (uniforms * len(self.shards)).astype(np.int64)  # (draws,)
-        rows = (firsts[:, None] + np.arange(_ROWS_PER_DRAW)) % len(self.shards)  # (draws, rows of a draw)
-        for other in map(self.shards.row, rows.flatten().tolist()):
-            ends = np.cumsum(np.stack(other.parts, axis=1)).reshape(-1, 4).tolist()
-            for (_, start, middle, end), owner in zip(ends, other.documents.tolist()):
-                if owner == document or start == middle:
-                    continue
-                if cut and start + length <= end and (best is None or middle < start + length < end):
-                    best = other.tokens[start : start + length].astype(np.int64)
-                    if middle < start + length < end:
-                        return best
-                elif not cut and (0 if best is None else len(best)) < middle - start <= length:
-                    best = other.tokens[start:middle].astype(np.int64)
-                    if len(best) == length:
-                        return best
-        return best
-
-    def _mask(self, batch: Batch, layout: Layout, drawn: Sequence[tuple[int, int]]) -> list[Span]:
+    def _mask(self, batch: Batch, layout: Layout, places: NDArray[np.int64], drawn: Drawn) -> Spans:
         """Draws the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.
 
         Args:
             layout: the tokens of the batch.
-            drawn: epoch and number of each row.
+            places: (R,) the places of the rows that are not empty, in the batch.
         Returns:
             The n-grams to predict, as places among the tokens of `layout`.
         """
         length, predictions = self.shape.sequence_length, self.shape.predictions
+        # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
+        numbers = rng.random_rows(self.seed, rng.Purpose.MASK, *drawn, 2 * (length + predictions))  # (R, N)
         ids = batch.input_ids.reshape(-1)[layout.places]  # (F,)
         words = masking.find_words(ids, layout.segments, self.continues_word)
-        ends = np.searchsorted(layout.places, length * np.arange(1, len(drawn) + 1))  # (B,) where rows end among F
-        word_ends = np.searchsorted(words.starts, ends).tolist()
-        spans: list[Span] = []
-        uniforms = []  # those that replace tokens, for each row (2, K)
-        start = word = 0
-        for (epoch, row), end, word_end in zip(drawn, ends.tolist(), word_ends):
-            if end == start:
-                uniforms.append(np.empty((2, 0)))
-                continue
-            # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
-            numbers = rng.random_uniforms(self.seed, rng.Purpose.MASK, epoch, row, 2 * (length + predictions))
-            budget = min(predictions, self.masking.max_predictions(end - start))
-            of_row = masking.Words(*(column[word:word_end] for column in words))
-            chosen = masking.choose_spans(of_row, budget, numbers[: 2 * (word_end - word)], self.masking)
-            count = sum(span.tokens for span in chosen)
-            uniforms.append(numbers[2 * length : 2 * (length + count)].reshape(2, count))
-            spans += chosen
-            start, word = end, word_end
-        at = masking.positions(spans)  # (K,) ascending
-        labels, places = ids[at], layout.places[at]
-        counts = np.array([of_row.shape[1] for of_row in uniforms], dtype=np.int64)  # (B,)
-        rows = np.repeat(np.arange(len(drawn)), counts)  # (K,)
-        column = np.arange(len(at)) - (np.cumsum(counts) - counts)[rows]
-        batch.masked_positions[rows, column] = places - length * rows
-        batch.masked_labels[rows, column] = labels
-        batch.input_ids.reshape(-1)[places] = masking.corrupt(
+        ends = np.searchsorted(layout.places, length * (places + 1))  # (R,) where rows end among F
+        budgets = [
+            min(predictions, self.masking.max_predictions(tokens)) for tokens in np.diff(ends, prepend=0).tolist()
+        ]
+        counts = np.diff(np.searchsorted(words.starts, ends), prepend=0)  # (R,) words
+        spans = masking.choose_spans(words, counts, np.array(budgets, dtype=np.int64), numbers, self.masking)
+        at = spans.positions()  # (K,) ascending
+        row = np.repeat(spans.rows, spans.tokens)  # (K,)
+        chosen = np.bincount(row, minlength=len(places))  # (R,)
+        column = np.arange(len(at)) - (np.cumsum(chosen) - chosen)[row]  # (K,)
+        labels, written = ids[at], layout.places[at]
+        batch.masked_positions[places[row], column] = written - length * places[row]
+        batch.masked_labels[places[row], column] = labels
+        first = 2 * length + column  # (K,) which of the row's numbers
+        batch.input_ids.reshape(-1)[written] = masking.corrupt(
             labels,
-            np.concatenate(uniforms, axis=1).reshape(-1),
+            rng.as_uniforms(numbers[row, np.stack([first, first + chosen[row]])]),
             MASK_ID,
             FIRST_ORDINARY_ID,
             len(self.continues_word),
             self.masking,
         )
         return spans
-
-
-def parts_of(row: ShardRow) -> Iterator[tuple[Segment, Segment, Segment, Segment]]:
-    """The tokens of lead, a, b and trail of each pair of a row; see data_prep/format/pairs.py."""
-    tokens = row.tokens.astype(np.int64)
-    # (P, 4) where each part ends
-    ends = np.cumsum(np.stack(row.parts, axis=1)).reshape(-1, 4).tolist()
-    start = 0
-    for lead, a, b, trail in ends:
-        yield tokens[start:lead], tokens[lead:a], tokens[a:b], tokens[b:trail]
-        start = trail
 
 
 def blank(rows: int, shape: BatchShape) -> Batch:

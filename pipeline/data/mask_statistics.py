@@ -9,7 +9,7 @@ from data_prep.text.vocabulary import MASK_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data.collate import Collator
 from pipeline.data.describe import LABEL_NAMES
-from pipeline.data.masking import Span
+from pipeline.data.masking import Spans
 
 
 class MaskStatistics(NamedTuple):
@@ -28,11 +28,11 @@ class MaskStatistics(NamedTuple):
 
 def count_masks(collator: Collator, epoch: int, rows: Sequence[int]) -> MaskStatistics:
     """Counts the masks of `rows` in `epoch`."""
-    spans: list[Span] = []
+    spans: list[Spans] = []
     tokens = predictions = masked = kept = pairs = changed = 0
     for index in rows:
         batch = collator.read([epoch], [index])
-        spans += collator.spans(epoch, index)
+        spans.append(collator.spans(epoch, index))
         labels = batch.masked_labels[0]
         used = labels != IGNORED_LABEL
         seen = batch.input_ids[0, batch.masked_positions[0]]
@@ -42,9 +42,9 @@ def count_masks(collator: Collator, epoch: int, rows: Sequence[int]) -> MaskStat
         kept += int((seen[used] == labels[used]).sum())
         pairs += int((batch.sentence_labels[0] != IGNORED_LABEL).sum())
         changed += int((batch.sentence_labels[0] == 1).sum())
-    longest = max([collator.masking.max_ngram, *(span.drawn for span in spans)])
-    drawn = np.bincount(np.array([span.drawn for span in spans], np.int64), minlength=longest + 1)
-    realised = np.bincount(np.array([span.words for span in spans], np.int64), minlength=longest + 1)
+    lengths, words = (np.concatenate([getattr(of_row, name) for of_row in spans]) for name in ("drawn", "words"))
+    longest = max(collator.masking.max_ngram, int(lengths.max(initial=0)))
+    drawn, realised = (np.bincount(values, minlength=longest + 1) for values in (lengths, words))
     table = [
         ("rows", f"{len(rows):,} of {len(collator.shards):,}"),
         ("predicted", f"{predictions:,} of {tokens:,} tokens, special ones included ({predictions / tokens:.2%})"),

@@ -4,7 +4,8 @@ A part of a row's tokens is predicted, in n-grams of whole words with p(n) propo
 some are replaced with [MASK], some with a random token, and the rest are kept. This is decided token by token.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, MutableSequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -12,7 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.data.rng import as_uniforms
+
 _LIMIT_OF_NGRAM = 512  # words; the paper has 3, SpanBERT 10
+_INDEX_BITS = 11  # of a random number, which its 53 bits leave free
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class MaskingSettings:
 
 
 class Words(NamedTuple):
-    """The W words of a row, in order. Each word and each n-gram is inside one segment."""
+    """W words in order, of one row or of several. Each word and each n-gram is inside one segment."""
 
     starts: NDArray[np.int64]  # (W,) position of each word's first token
     lengths: NDArray[np.int64]  # (W,) tokens of each word
@@ -66,88 +70,164 @@ class Words(NamedTuple):
 
 
 def find_words(token_ids: NDArray[np.int64], segments: NDArray[np.int64], continues_word: NDArray[np.bool_]) -> Words:
-    """Finds the words of a row.
+    """Finds the words.
 
     Args:
-        token_ids: (T,) the row's tokens.
+        token_ids: (T,) the tokens.
         segments: (T,) number of each token's segment, ascending; -1 on [CLS], [SEP] and padding.
         continues_word: (V,) True for pieces that continue a word.
     """
-    inside = segments >= 0
-    previous = np.concatenate(([-1], segments[:-1]))
     # A word that is cut by the end of a segment counts as two words, one in each segment.
-    begins = inside & (~continues_word[token_ids] | (segments != previous))
-    starts = np.flatnonzero(begins)
-    breaks = np.flatnonzero(begins | ~inside)  # every position at which a word cannot go on
-    ends = np.append(breaks, len(token_ids))[np.searchsorted(breaks, starts, side="right")]
-    return Words(starts, ends - starts, segments[starts])
+    breaks = ~continues_word[token_ids]  # (T,) where a word cannot go on
+    breaks[:1] = True
+    breaks[1:] |= segments[1:] != segments[:-1]
+    places = np.flatnonzero(breaks)
+    ends = np.append(places[1:], len(token_ids))
+    numbers = segments[places]
+    inside = numbers >= 0
+    starts = places[inside]
+    return Words(starts, ends[inside] - starts, numbers[inside])
 
 
-class Span(NamedTuple):
-    """An n-gram to predict.
+class Spans(NamedTuple):
+    """N n-grams to predict, ascending."""
 
-    Attributes:
-        start: position of its first token.
-        tokens: how many tokens it has.
-        words: how many words it has.
-        drawn: how many words its length was drawn as; more than `words` if the budget shortened it.
-    """
+    starts: NDArray[np.int64]  # (N,) position of each one's first token
+    tokens: NDArray[np.int64]  # (N,) how many tokens it has
+    words: NDArray[np.int64]  # (N,) how many words it has
+    drawn: NDArray[np.int64]  # (N,) how many words its length was drawn as; more than `words` if it was shortened
+    rows: NDArray[np.int64]  # (N,) its row
 
-    start: int
-    tokens: int
-    words: int
-    drawn: int
+    def positions(self) -> NDArray[np.int64]:
+        """The positions of all tokens, (K,), ascending."""
+        # Words of one segment are contiguous, so a span is a run of positions.
+        ends = np.cumsum(self.tokens)
+        return np.repeat(self.starts - ends + self.tokens, self.tokens) + np.arange(self.tokens.sum())
 
 
-def choose_spans(words: Words, budget: int, uniforms: NDArray[np.float64], settings: MaskingSettings) -> list[Span]:
-    """Chooses the n-grams to predict, at most `budget` tokens, ascending.
+def choose_spans(
+    words: Words,
+    counts: NDArray[np.int64],
+    budgets: NDArray[np.int64],
+    numbers: NDArray[np.uint64],
+    settings: MaskingSettings,
+) -> Spans:
+    """Chooses the n-grams to predict of B rows.
 
     Starts are tried in random order. A new n is drawn only after a span is placed: if a start does not suit, the next
     start is tried with the same n. The lengths of the spans therefore follow p(n). A span that exceeds the budget is
     shortened word by word; a word that exceeds the budget is skipped.
 
     Args:
-        uniforms: (2 W,) numbers in [0, 1): first the order of the starts, then the lengths.
+        words: of all rows, row after row.
+        counts: (B,) words of each row.
+        budgets: (B,) the most tokens to predict in each row.
+        numbers: (B, N) random; N is at least twice the words of any row. Those of a row with W words are first the
+            order of the starts, W of them, and then the lengths.
     """
-    count = len(words.starts)
-    order = np.argsort(uniforms[:count], kind="stable").tolist()
+    firsts = np.cumsum(counts) - counts  # (B,) each row's first word
+    order = firsts[:, None] + _shuffled(counts, numbers)  # (B, W)
     # At most every word is drawn, one by one; the budget is at least a token for each.
-    lengths_drawn = uniforms[count : count + min(count, budget) + 1]
-    lengths_drawn = (np.searchsorted(settings.ngram_cdf, lengths_drawn, side="right") + 1).tolist()
-    # A view gives single elements as fast as a list, and needs no copy of all.
-    starts, segments, ends = words.starts.data, words.segments.data, (words.starts + words.lengths).data
-    taken = bytearray(count)
-    spans: list[Span] = []
-    # The second pass adds single words. It only finds work in rows that are too short for the lengths drawn.
-    for single in (False, True):
+    most = int(np.minimum(counts, budgets).max(initial=0)) + 1
+    places = np.minimum(counts[:, None] + np.arange(most), numbers.shape[1] - 1)  # (B, L)
+    uniforms = as_uniforms(np.take_along_axis(numbers, places, axis=1))
+    lengths = np.searchsorted(settings.ngram_cdf, uniforms, side="right") + 1  # (B, L)
+    unplaced = _Unplaced(words, settings.max_ngram)
+    of_row, by_length = [], []  # how many spans each row has, and how many of these have a length that was drawn
+    for in_order, count, wanted, budget in zip(order, counts.tolist(), lengths.tolist(), budgets.tolist()):
+        before = len(unplaced.begins)
+        left = unplaced.place(in_order[:count].data, iter(wanted), budget)
+        by_length.append(len(unplaced.begins) - before)
+        # The second pass adds single words. It only finds work in rows that are too short for the lengths drawn.
+        if left:
+            unplaced.place(in_order[:count].data, itertools.repeat(1), left)
+        of_row.append(len(unplaced.begins) - before)
+    begins = np.array(unplaced.begins, dtype=np.int64)  # (N,) the first word of each span
+    per_row = np.array(of_row, dtype=np.int64)  # (B,)
+    rows = np.repeat(np.arange(len(per_row)), per_row)  # (N,)
+    number = np.arange(len(begins)) - (np.cumsum(per_row) - per_row)[rows]  # (N,) as chosen in the row
+    has_length = number < np.array(by_length, dtype=np.int64)[rows]
+    drawn = np.where(has_length, lengths[rows, np.where(has_length, number, 0)], 1)  # (N,)
+    realised = drawn.copy()
+    realised[list(unplaced.shortened)] = list(unplaced.shortened.values())
+    starts, last = words.starts[begins], begins + realised - 1
+    spans = Spans(starts, words.starts[last] + words.lengths[last] - starts, realised, drawn, rows)
+    # The words of a row follow those of the row before.
+    ascending = np.argsort(begins)
+    return Spans(*(column[ascending] for column in spans))
+
+
+class _Unplaced:
+    """The words that are in no span yet, and the spans placed so far.
+
+    Attributes:
+        begins: the first word of each span.
+        shortened: the words of those spans that have fewer than their length, by their index in `begins`.
+    """
+
+    def __init__(self, words: Words, max_ngram: int) -> None:
+        self.begins: list[int] = []
+        self.shortened: dict[int, int] = {}
+        last = np.flatnonzero(np.diff(words.segments, append=-1))  # (segments,) each one's last word
+        to_end = np.repeat(last + 1, np.diff(last, prepend=-1)) - np.arange(len(words.starts))  # (W,)
+        # For each word the words to the end of its segment, as far as a span may need them; 0 if it is taken.
+        self._free = _elements(np.minimum(to_end, max_ngram))
+        self._tokens = _elements(words.lengths)
+        self._taken = [bytes(count) for count in range(max_ngram + 1)]
+
+    def place(self, order: Iterable[int], lengths: Iterator[int], budget: int) -> int:
+        """Tries words in their order as beginnings of spans of the next of `lengths`. Returns the budget left."""
+        free, sizes, taken, begins = self._free, self._tokens, self._taken, self.begins
+        wanted = next(lengths)
         for first in order:
-            if budget <= 0:
-                break
-            if taken[first]:
+            if free[first] < wanted:
                 continue
-            drawn = 1 if single else lengths_drawn[len(spans)]
-            behind = first + drawn
-            if behind > count or segments[behind - 1] != segments[first] or 1 in taken[first:behind]:
-                continue
-            start = starts[first]
-            while behind > first and ends[behind - 1] - start > budget:
-                behind -= 1
-            if behind == first:
-                continue
-            tokens, number = ends[behind - 1] - start, behind - first
-            taken[first:behind] = b"\1" * number
-            spans.append(Span(start, tokens, number, drawn))
+            # Most spans have one word, for which less is to do.
+            if wanted == 1:
+                tokens = sizes[first]
+                if tokens > budget:
+                    continue
+                free[first] = 0
+            else:
+                behind = first + wanted
+                if 0 in free[first:behind]:
+                    continue
+                tokens = sum(sizes[first:behind])
+                if tokens > budget:
+                    while behind > first and tokens > budget:
+                        behind -= 1
+                        tokens -= sizes[behind]
+                    if behind == first:
+                        continue
+                    self.shortened[len(begins)] = behind - first
+                free[first:behind] = taken[behind - first]
+            begins.append(first)
             budget -= tokens
-    return sorted(spans)
+            if not budget:
+                break
+            wanted = next(lengths)
+        return budget
 
 
-def positions(spans: Sequence[Span]) -> NDArray[np.int64]:
-    """The positions of all tokens of `spans`, (K,), in their order."""
-    # Words of one segment are contiguous, so a span is a run of positions.
-    starts = np.array([span.start for span in spans], dtype=np.int64)
-    tokens = np.array([span.tokens for span in spans], dtype=np.int64)
-    ends = np.cumsum(tokens)
-    return np.repeat(starts - ends + tokens, tokens) + np.arange(tokens.sum())
+def _elements(values: NDArray[np.int64]) -> MutableSequence[int]:
+    """Numbers from 0, as Python reads single ones fastest."""
+    return bytearray(values.astype(np.uint8)) if values.max(initial=0) < 256 else values.tolist()
+
+
+def _shuffled(counts: NDArray[np.int64], numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """(B, W) the numbers 0 to W - 1 in random order for each row; behind a row's count, they mean nothing."""
+    width = int(counts.max(initial=0))
+    index = np.arange(width)
+    if width <= 1 << _INDEX_BITS:
+        # Sorting numbers that end in their index takes a tenth of the time of a stable `argsort`.
+        low = np.uint64((1 << _INDEX_BITS) - 1)
+        keys = numbers[:, :width] & ~low | index.astype(np.uint64)
+        keys[index >= counts[:, None]] = ~np.uint64(0)
+        keys.sort(axis=1)
+        return (keys & low).astype(np.int64)
+    keys = numbers[:, :width] >> np.uint64(_INDEX_BITS)
+    keys[index >= counts[:, None]] = ~np.uint64(0)
+    return np.argsort(keys, axis=1, kind="stable")
 
 
 def corrupt(
@@ -161,13 +241,12 @@ def corrupt(
     """The tokens (K,) that the model reads in place of `labels` (K,): [MASK], a random ordinary token, or the label.
 
     Args:
-        uniforms: (2 K,) numbers in [0, 1): first which of the three, then which random token.
+        uniforms: (2, K) numbers in [0, 1): which of the three, and which random token.
         first_ordinary_id: special tokens have ids below it and are never drawn.
     """
-    count = len(labels)
-    choice = uniforms[:count]
+    choice, which = uniforms
     ordinary = vocabulary_size - first_ordinary_id
-    random_tokens = first_ordinary_id + np.floor(uniforms[count : 2 * count] * ordinary).astype(np.int64)
+    random_tokens = first_ordinary_id + np.floor(which * ordinary).astype(np.int64)
     with_random = settings.replace_with_mask + settings.replace_with_random
     kept_or_random = np.where(choice < with_random, random_tokens, labels)
     return np.where(choice < settings.replace_with_mask, mask_id, kept_or_random)

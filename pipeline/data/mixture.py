@@ -47,12 +47,19 @@ class Mixture:
 
     def read(self, positions: NDArray[np.int64], size: int | None = None) -> Batch:
         """The batch of the run's `positions` (N,), one row each, and empty rows up to `size` rows, if given."""
+        empty = (len(positions) if size is None else size) - len(positions)
         corpora, indices = corpora_at(positions, self.weights, self.seed)
-        batch = blank(len(positions) if size is None else size, self.collators[0].shape)
+        read = []
         for number in np.unique(corpora).tolist():
             collator, here = self.collators[number], np.flatnonzero(corpora == number)
             epochs, rows = sampler.rows_at(indices[here], len(collator.shards), collator.seed)
-            for field, values in zip(batch, collator.read(epochs.tolist(), rows.tolist())):
+            read.append((here, collator, epochs.tolist(), rows.tolist()))
+        if len(read) == 1:  # needs no copy
+            _, collator, epochs, rows = read[0]
+            return collator.read(epochs + [0] * empty, rows + [-1] * empty)
+        batch = blank(len(positions) + empty, self.collators[0].shape)
+        for here, collator, epochs, rows in read:
+            for field, values in zip(batch, collator.read(epochs, rows)):
                 field[here] = values
         return batch
 

@@ -6,6 +6,8 @@ fix its stream. Only its raw 64-bit output is used: numpy guarantees that this d
 
 import enum
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,19 +35,31 @@ _of_thread = _OfThread()
 
 def random_uint64(seed: int, purpose: Purpose, epoch: int, index: int, count: int) -> NDArray[np.uint64]:
     """The first `count` 64-bit numbers of the stream (seed, purpose, epoch, index): uint64 (count,)."""
-    # A new generator would first read the system's entropy, which takes longer than the numbers.
-    generator = _of_thread.generator
-    generator.state = {
+    # A new generator would first read the system's entropy, which takes longer than the numbers. This one reads its
+    # state from Python's own numbers five times as fast as from arrays.
+    state: Any = {
         "bit_generator": "Philox",
-        "state": {"counter": np.array([0, 0, epoch, index], np.uint64), "key": np.array([seed, purpose], np.uint64)},
-        "buffer": np.zeros(4, np.uint64),
+        "state": {"counter": (0, 0, epoch, index), "key": (seed, purpose)},
+        "buffer": (0, 0, 0, 0),
         "buffer_pos": 4,  # nothing is left in the buffer
         "has_uint32": 0,
         "uinteger": 0,
     }
+    generator = _of_thread.generator
+    generator.state = state
     return generator.random_raw(count)
 
 
-def random_uniforms(seed: int, purpose: Purpose, epoch: int, index: int, count: int) -> NDArray[np.float64]:
-    """The same numbers as float64 (count,) in [0, 1), 53 bits each."""
-    return (random_uint64(seed, purpose, epoch, index, count) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+def random_rows(
+    seed: int, purpose: Purpose, epochs: Sequence[int], indices: Sequence[int], count: int
+) -> NDArray[np.uint64]:
+    """The first `count` numbers of each of N streams: uint64 (N, count). See `random_uint64`."""
+    numbers = np.empty((len(indices), count), np.uint64)
+    for row, (epoch, index) in enumerate(zip(epochs, indices)):
+        numbers[row] = random_uint64(seed, purpose, epoch, index, count)
+    return numbers
+
+
+def as_uniforms(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Random 64-bit numbers as float64 in [0, 1), 53 bits each."""
+    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -3,7 +3,6 @@
 The sequences of a row do not see each other: positions start again at each [CLS], and `sequence_ids` tell them apart.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from data_prep.text.vocabulary import CLS_ID, PAD_ID, SEP_ID
 
 Tokens = NDArray[np.integer]
-"""Token ids of one text segment, (n,)."""
+"""Token ids, (n,)."""
 
 
 class PackedRows(NamedTuple):
@@ -63,32 +62,41 @@ class Layout(NamedTuple):
     segments: NDArray[np.int64]  # (F,) number of the token's segment, ascending; -1 on [CLS] and [SEP]
 
 
-def lay_out(rows: RowFields, sequences: Sequence[Sequence[tuple[Tokens, Tokens | None]]]) -> Layout:
+def lay_out(
+    rows: RowFields,
+    per_row: NDArray[np.int64],
+    tokens: Tokens,
+    first: NDArray[np.int64],
+    second: NDArray[np.int64],
+) -> Layout:
     """Writes sequences into blank rows, each [CLS] first [SEP] second [SEP], or [CLS] first [SEP] without a second.
 
     Args:
         rows: of `blank_rows`, B of them.
-        sequences: for each row its sequences, which stand in it one after another.
+        per_row: (B,) the number of sequences in each row, which stand in it one after another.
+        tokens: (T,) the text of all sequences, first and second of each.
+        first: (N,) tokens of each first text.
+        second: (N,) tokens of each second text, -1 where there is none.
     """
-    flat = [sequence for row in sequences for sequence in row]
-    texts = [text for pair in flat for text in pair if text is not None]
-    per_row = np.array([len(row) for row in sequences], dtype=np.int64)
     row = np.repeat(np.arange(len(per_row)), per_row)  # (N,)
     first_of_row = (np.cumsum(per_row) - per_row)[row]  # (N,) number of the row's first sequence
-    number = np.arange(len(flat)) - first_of_row
-    middles = np.array([len(first) + 1 for first, _ in flat], dtype=np.int64)  # (N,) the first [SEP], from [CLS]
-    lengths = np.array([sequence_length(*pair) for pair in flat], dtype=np.int64)  # (N,)
+    number = np.arange(len(first)) - first_of_row
+    lengths = first + second + 3  # (N,)
     ends = np.cumsum(lengths)
     begins = ends - lengths  # (N,) where each sequence begins among the F tokens
+    middles = begins + first + 1  # (N,) the first [SEP]
     start = begins - begins[first_of_row]
 
-    within = np.arange(lengths.sum()) - np.repeat(begins, lengths)  # (F,) position from [CLS]
-    in_second = within > np.repeat(middles, lengths)  # (F,) the last [SEP] as well
-    ordinary = np.ones(len(within), dtype=np.bool_)  # (F,)
-    ordinary[begins] = ordinary[begins + middles] = ordinary[ends - 1] = False
-    ids = np.full(len(within), SEP_ID, dtype=np.int64)
+    # (2 N,) the two halves of each sequence, [CLS] first [SEP] and second [SEP]; the latter is empty without a second
+    halves = np.stack([first + 2, second + 1], axis=1).reshape(-1)
+    count = int(lengths.sum())
+    in_second = np.repeat(np.tile(np.array([0, 1]), len(first)), halves)  # (F,)
+    within = np.arange(count) - np.repeat(begins, lengths)  # (F,) position from [CLS]
+    segments = np.repeat(np.arange(2 * len(first)), halves)  # (F,)
+    segments[begins] = segments[middles] = segments[ends - 1] = -1
+    ids = np.full(count, SEP_ID, dtype=np.int64)
+    ids[segments >= 0] = tokens
     ids[begins] = CLS_ID
-    ids[ordinary] = np.concatenate(texts) if texts else 0
 
     places = np.repeat(row * rows.input_ids.shape[1] + start, lengths) + within  # (F,)
     for field, values in (
@@ -98,7 +106,6 @@ def lay_out(rows: RowFields, sequences: Sequence[Sequence[tuple[Tokens, Tokens |
         (rows.sequence_ids, np.repeat(number, lengths)),
     ):
         field.reshape(-1)[places] = values
-    segments = np.where(ordinary, np.repeat(2 * np.arange(len(flat)), lengths) + in_second, -1)
     return Layout(row, number, start, lengths, places, segments)
 
 

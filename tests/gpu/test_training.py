@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from deepspeed.accelerator import get_accelerator
 
 from benchmarks.shared.job import Job
 from benchmarks.shared.outcome import differences
@@ -34,6 +35,8 @@ def training(job: Job) -> list[dict[str, float]]:
 def test_fp16_overflows_halve_the_scale_alike_at_every_zero_stage(
     device: torch.device, corpus: SimpleNamespace, tmp_path: Path  # noqa: F811
 ) -> None:  # fmt: skip
+    if not get_accelerator().is_fp16_supported():
+        pytest.skip("this processor has no fp16")
     fp16 = {"enabled": True, "initial_scale_power": 24, "hysteresis": 1, "loss_scale_window": 1000}
     losses = {}
     for stage in (0, 1, 2, 3) if device.type == "cuda" else (0, 1):

@@ -11,7 +11,7 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline import show
 from pipeline.data import describe, masking
 from pipeline.data.mask_statistics import count_masks
-from pipeline.data.masking import MaskingSettings, Span
+from pipeline.data.masking import MaskingSettings, Spans
 from pipeline.data.mixture import open_mixture
 from tests.pipeline.conftest import run
 
@@ -64,17 +64,18 @@ def test_masks_are_counted(corpus, vocabulary):
     rows = range(len(collator.shards))
     drawn, realised, figures = count_masks(collator, 0, rows)
     batch = collator.read([0] * len(rows), list(rows))
-    spans = [span for row in rows for span in collator.spans(0, row)]
+    spans = [collator.spans(0, row) for row in rows]
+    words_drawn, words = (np.concatenate([getattr(of_row, name) for of_row in spans]) for name in ("drawn", "words"))
     used = batch.masked_labels != IGNORED_LABEL
-    assert sum(span.tokens for span in spans) == used.sum()
+    assert sum(of_row.tokens.sum() for of_row in spans) == used.sum()
     assert drawn[0] == realised[0] == 0
-    assert sum(drawn) == sum(realised) == len(spans)
+    assert sum(drawn) == sum(realised) == len(words)
     assert [sum(n * count for n, count in enumerate(counts)) for counts in (drawn, realised)] == [
-        sum(span.drawn for span in spans),
-        sum(span.words for span in spans),
+        words_drawn.sum(),
+        words.sum(),
     ]
     # p(n) is proportional to 1 / n: a chi-squared with two degrees of freedom is below 13.8 in 99.9 % of draws.
-    expected = np.array([6, 3, 2]) / 11 * len(spans)
+    expected = np.array([6, 3, 2]) / 11 * len(words)
     assert ((np.array(drawn[1:]) - expected) ** 2 / expected).sum() < 13.8
     seen = np.take_along_axis(batch.input_ids, batch.masked_positions, axis=1)[used]
     assert dict(figures)["shown as [MASK]"] == f"{(seen == MASK_ID).mean():.2%}"
@@ -82,7 +83,7 @@ def test_masks_are_counted(corpus, vocabulary):
 
 def test_spans_may_be_longer_than_the_longest_ngram(corpus, vocabulary, monkeypatch):
     collator = collator_of(corpus, vocabulary)
-    longer = lambda words, budget, uniforms, settings: [Span(int(words.starts[0]), 1, 1, 7)]  # noqa: E731
+    longer = lambda words, *_: Spans(words.starts[:1], *(np.array([value]) for value in (1, 1, 7, 0)))  # noqa: E731
     monkeypatch.setattr(masking, "choose_spans", longer)
     drawn, realised, figures = count_masks(collator, 0, range(4))
     assert (drawn, realised) == ([0, 0, 0, 0, 0, 0, 0, 4], [0, 4, 0, 0, 0, 0, 0, 0])

@@ -61,9 +61,17 @@ def pack(sequences: Sequence[SegmentPair]) -> tuple[PackedRows, Placement]:
     rows = distribute(lengths, max(MIN_ROW_LENGTH, *lengths, 0))
     longest = max(sum(lengths[index] for index in row) for row in rows)
     packed = blank_rows(len(rows), max(8, -(-longest // 8) * 8))  # GPUs multiply matrices fastest in multiples of 8
-    layout = lay_out(packed, [[sequences[index] for index in members] for members in rows])
+    order = [index for members in rows for index in members]
+    pairs = [sequences[index] for index in order]
+    layout = lay_out(
+        packed,
+        np.array([len(members) for members in rows]),
+        np.concatenate([np.empty(0, np.uint16), *(text for pair in pairs for text in pair if text is not None)]),
+        np.array([len(first) for first, _ in pairs], dtype=np.int64),
+        np.array([-1 if second is None else len(second) for _, second in pairs], dtype=np.int64),
+    )
     places = np.empty(len(sequences), dtype=np.int64)  # (N,) where in the rows each sequence is
-    places[[index for members in rows for index in members]] = np.arange(len(sequences))
+    places[order] = np.arange(len(sequences))
     return packed, Placement(*(column[places] for column in (layout.row, layout.number, layout.start, layout.lengths)))
 
 

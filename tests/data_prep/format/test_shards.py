@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from common.errors import UserError
-from data_prep.format import shards
+from data_prep.format import columns, shards
 from data_prep.format.pairs import Parts
 
 SECOND_ROW = {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0]}
@@ -72,7 +72,7 @@ def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     for index in (*range(len(rows)), 0, len(rows) - 1):
         row = rows.row(index)
         found = [row.tokens, *row.parts, row.documents]
-        assert dict(zip(shards.SCHEMA.names, (values.tolist() for values in found))) == expected[index]
+        assert dict(zip(columns.SCHEMA.names, (values.tolist() for values in found))) == expected[index]
         assert [values.dtype for values in found] == [np.uint16] + [np.int64] * 5
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):
@@ -171,9 +171,44 @@ def test_a_file_of_the_right_size_that_is_no_shard(copy: Path) -> None:
         rows.row(first)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_many_rows_are_read_as_one_by_one(shard_directory: Path, seed: int) -> None:
+    rows = shards.open_shards(shard_directory)
+    drawn = np.random.default_rng(seed).integers(0, len(rows), 30)
+    # Neighbours, across the ends of shards as well; repeated rows; none at all.
+    for indices in (
+        drawn,
+        np.arange(len(rows)),
+        np.repeat(drawn, 2),
+        (drawn[:, None] + np.arange(4)).ravel() % len(rows),
+        drawn[:0],
+    ):
+        found = rows.rows(indices)
+        wanted = [rows.row(index) for index in indices.tolist()]
+        assert found.tokens.tolist() == [token for row in wanted for token in row.tokens.tolist()]
+        for column, part in enumerate(found.parts):
+            assert part.tolist() == [length for row in wanted for length in row.parts[column].tolist()]
+        assert found.documents.tolist() == [document for row in wanted for document in row.documents.tolist()]
+        assert found.pairs.tolist() == [len(row.documents) for row in wanted]
+    for outside in (-1, len(rows)):
+        with pytest.raises(IndexError, match=f"of a shard set of {len(rows)} rows"):
+            rows.rows(np.array([0, outside]))
+
+
+@pytest.mark.parametrize("limit", ["vocabulary_size", "max_seq_length"])
+def test_a_row_that_cannot_be_is_named(shard_directory: Path, limit: str) -> None:
+    rows = shards.open_shards(shard_directory)
+    sizes = [int(row.tokens.max()) if limit == "vocabulary_size" else len(row.tokens) - 1 for row in rows]
+    worst = int(np.argmax(sizes))
+    setattr(rows.manifest, limit, max(sizes))
+    for read in (lambda: rows.row(worst), lambda: rows.rows(np.arange(len(rows)))):
+        with pytest.raises(UserError, match=f"row {worst} of .* has lengths or tokens that cannot be; run .* verify"):
+            read()
+
+
 def test_a_stream_of_other_columns(copy: Path) -> None:
     table = pa.table({"text": ["a"]})
     with pa.ipc.new_stream(str(copy / "shard-00000.arrow"), table.schema) as writer:
         writer.write_table(table)
     with pytest.raises(UserError, match="other columns"):
-        shards.map_shard(copy / "shard-00000.arrow", 1)
+        columns.map_shard(copy / "shard-00000.arrow", 1)

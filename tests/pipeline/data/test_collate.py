@@ -4,9 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from benchmarks.shared import plain_batches
+from benchmarks.shared.plain_batches import parts_of
 from data_prep.format.pairs import Parts
-from data_prep.format.shards import ShardRow
+from data_prep.format.shards import ShardRow, ShardRows
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
 from pipeline.data.collate import BatchShape, Collator
@@ -22,15 +26,25 @@ class MemoryShards:
     """A shard set in memory, with what `Collator` asks of one."""
 
     def __init__(self, rows, length):
-        self.rows = rows
+        self.made = rows
         pairs = max(len(row.documents) for row in rows)
         self.manifest = SimpleNamespace(max_seq_length=length, counts=SimpleNamespace(max_pairs_in_row=pairs))
 
     def __len__(self):
-        return len(self.rows)
+        return len(self.made)
 
     def row(self, index):
-        return self.rows[index]
+        return self.made[index]
+
+    def rows(self, indices):
+        none = ShardRow(np.empty(0, np.uint16), Parts(*np.empty((4, 0), np.int64)), np.empty(0, np.int64))
+        found = [none, *(self.made[index] for index in indices.tolist())]
+        return ShardRows(
+            np.concatenate([row.tokens for row in found]),
+            Parts(*(np.concatenate(column) for column in zip(*(row.parts for row in found)))),
+            np.concatenate([row.documents for row in found]),
+            np.array([len(row.documents) for row in found[1:]], np.int64),
+        )
 
 
 def make_row(pairs, document):
@@ -74,13 +88,57 @@ def test_a_row_of_two_pairs_by_hand():
     assert batch.masked_labels.shape == (1, PAPER.max_predictions(16))
 
 
+@st.composite
+def shards_and_rows(draw):
+    """Rows of pairs with and without a B, of few documents, and the rows of a batch: any, repeated and empty ones."""
+    length = st.integers(0, 6)
+    with_b = st.tuples(length, st.integers(1, 9), st.integers(1, 9), length)
+    without_b = st.tuples(st.just(0), st.integers(1, 9), st.just(0), st.just(0))
+    lengths = draw(st.lists(st.lists(st.one_of(with_b, with_b, without_b), min_size=1, max_size=4), min_size=1))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows = [
+        make_row([[rng.integers(5, VOCABULARY, n) for n in pair] for pair in row], number // 2)
+        for number, row in enumerate(lengths)
+    ]
+    return MemoryShards(rows, 132), draw(st.lists(st.integers(-1, len(rows) - 1), min_size=1, max_size=9))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    made=shards_and_rows(),
+    objective=st.sampled_from(["sop", "nsp", "mlm"]),
+    masking=st.builds(
+        MaskingSettings,
+        st.sampled_from([0.01, 0.15, 0.5, 1.0]),
+        st.sampled_from([1, 2, 3, 12, 300]),
+        st.just(0.5),
+        st.just(0.3),
+    ),
+    epochs=st.integers(0, 3),
+)
+def test_batches_are_those_of_a_plain_reading(made, objective, masking, epochs):
+    shards, rows = made
+    used = collator(shards, objective, seed=7, masking=masking)
+    of_rows = [epochs + number % 2 for number in range(len(rows))]
+    for field, plain in zip(used.read(of_rows, rows), plain_batches.read(used, of_rows, rows)):
+        assert field.dtype == plain.dtype
+        np.testing.assert_array_equal(field, plain)
+
+
+def test_rows_of_more_words_than_an_index_has_bits_are_read_plainly_too():
+    row = make_row([([], np.arange(5, 95).repeat(20), np.arange(5, 95).repeat(20), [])], document=0)
+    used = collator(MemoryShards([row], 4096))
+    for field, plain in zip(used.read([0, 3], [0, 0]), plain_batches.read(used, [0, 3], [0, 0])):
+        np.testing.assert_array_equal(field, plain)
+
+
 def test_sentence_order_swaps_half_of_the_pairs_and_labels_them():
     shards = random_shards(count=400)
     batch = collator(shards).read([0] * 400, list(range(400)))
     swapped = 0
     for index in range(400):
         ids, row = original(batch, index), shards.row(index)
-        for pair, (lead, a, b, trail) in enumerate(collate.parts_of(row)):
+        for pair, (lead, a, b, trail) in enumerate(parts_of(row)):
             start = batch.cls_positions[index, pair]
             first, second = (b, a) if batch.sentence_labels[index, pair] == 1 else (a, b)
             expected = [2, *lead, *first, 3, *second, *trail, 3]
@@ -103,14 +161,14 @@ def test_a_pair_without_a_second_segment_has_no_label(objective):
 def test_next_sentence_takes_a_stranger_s_second_segment_half_of_the_time():
     shards = random_shards(count=300)
     segments = {  # of each document, whether it is cut and the tokens of each second segment
-        document: [(len(trail) > 0, b.tolist(), trail.tolist()) for _, _, b, trail in collate.parts_of(row)]
-        for document, row in enumerate(shards.rows)
+        document: [(len(trail) > 0, b, trail) for _, _, b, trail in parts_of(row)]
+        for document, row in enumerate(shards.made)
     }
     batch = collator(shards, "nsp").read([0] * 300, list(range(300)))
     strangers = shorter = 0
     for index in range(300):
         ids = original(batch, index)
-        for pair, (lead, a, b, trail) in enumerate(collate.parts_of(shards.row(index))):
+        for pair, (lead, a, b, trail) in enumerate(parts_of(shards.row(index))):
             start = batch.cls_positions[index, pair]
             assert ids[start + 1 : start + 1 + len(lead) + len(a)].tolist() == [*lead, *a]
             second = ids[(batch.sequence_ids[index] == pair) & (batch.token_type_ids[index] == 1)][:-1]

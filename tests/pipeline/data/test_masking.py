@@ -13,6 +13,12 @@ PAPER = MaskingSettings()
 CONTINUES = np.array([False] * 10 + [True] * 5)
 
 
+def choose(words, budget, rng, settings=PAPER):
+    """The spans of one row."""
+    numbers = rng.integers(0, 2**64, (1, 2 * len(words.starts) + 2), dtype=np.uint64)
+    return masking.choose_spans(words, np.array([len(words.starts)]), np.array([budget]), numbers, settings)
+
+
 def test_words_of_a_row_by_hand():
     #      [CLS]  A: he+llo  world  [SEP]  B: wor+ld (its front half is in A: a cut word counts as two)  [SEP] [PAD]
     ids = np.array([2, 5, 10, 11, 6, 3, 12, 13, 7, 3, 0])
@@ -26,7 +32,7 @@ def test_words_of_a_row_by_hand():
 def test_a_row_without_words_has_no_predictions():
     words = masking.find_words(np.array([2, 3, 0]), np.array([-1, -1, -1]), CONTINUES)
     assert len(words.starts) == 0
-    assert masking.positions(masking.choose_spans(words, 5, np.empty(0), PAPER)).tolist() == []
+    assert choose(words, 5, np.random.default_rng(0)).positions().tolist() == []
 
 
 def test_seventy_seven_of_five_hundred_and_twelve():
@@ -50,8 +56,7 @@ def rows(draw):
 @settings(deadline=None, max_examples=200)
 @given(words=rows(), budget=st.integers(1, 60), seed=st.integers(0, 2**32 - 1))
 def test_chosen_positions_are_whole_words_within_the_budget(words, budget, seed):
-    uniforms = np.random.default_rng(seed).random(2 * len(words.starts))
-    chosen = masking.positions(masking.choose_spans(words, budget, uniforms, PAPER))
+    chosen = choose(words, budget, np.random.default_rng(seed)).positions()
     assert len(chosen) <= budget
     assert (np.diff(chosen) > 0).all()
     chosen = set(chosen.tolist())
@@ -74,12 +79,7 @@ def test_ngram_lengths_follow_one_over_n():
     count, rows_drawn = 2000, 600
     words = Words(np.arange(count), np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
     rng = np.random.default_rng(0)
-    lengths = np.concatenate(
-        [
-            spans_of(masking.positions(masking.choose_spans(words, 60, rng.random(2 * count), PAPER)))
-            for _ in range(rows_drawn)
-        ]
-    )
+    lengths = np.concatenate([spans_of(choose(words, 60, rng).positions()) for _ in range(rows_drawn)])
     shares = np.bincount(lengths, minlength=4)[1:4] / np.isin(lengths, (1, 2, 3)).sum()
     # About 22,000 spans: three standard errors are 0.01; touching runs and the shortened last span shift by as much.
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.02)
@@ -90,8 +90,8 @@ def test_ngram_lengths_follow_one_over_n_in_short_segments_too():
     starts = (np.arange(300)[:, None] * 6 + np.arange(5)).ravel()
     words = Words(starts, np.ones(1500, dtype=np.int64), np.repeat(np.arange(300), 5))
     rng = np.random.default_rng(3)
-    drawn = [masking.choose_spans(words, 45, rng.random(3000), PAPER) for _ in range(800)]
-    lengths = np.concatenate([spans_of(masking.positions(spans)) for spans in drawn])
+    drawn = [choose(words, 45, rng) for _ in range(800)]
+    lengths = np.concatenate([spans_of(spans.positions()) for spans in drawn])
     shares = np.bincount(lengths, minlength=4)[1:4] / np.isin(lengths, (1, 2, 3)).sum()
     # About 22,000 spans: three standard errors are 0.01; touching runs and the shortened last span shift by as much.
     np.testing.assert_allclose(shares, [6 / 11, 3 / 11, 2 / 11], atol=0.025)
@@ -102,7 +102,7 @@ def test_every_word_is_equally_likely():
     rng = np.random.default_rng(1)
     seen = np.zeros(40)
     for _ in range(4000):
-        seen[masking.positions(masking.choose_spans(words, 6, rng.random(80), PAPER))] += 1
+        seen[choose(words, 6, rng).positions()] += 1
     # 600 expected a word. The two words at a segment's ends are in fewer n-grams.
     assert (np.abs(seen[2:18] - seen.mean()) < 100).all()
     assert (seen > 350).all()
@@ -110,7 +110,7 @@ def test_every_word_is_equally_likely():
 
 def test_eighty_ten_ten_token_by_token():
     labels = np.full(30_000, 7)
-    seen = masking.corrupt(labels, np.random.default_rng(2).random(60_000), 4, 5, 1000, PAPER)
+    seen = masking.corrupt(labels, np.random.default_rng(2).random((2, 30_000)), 4, 5, 1000, PAPER)
     # Standard error of a share: 0.0023. A random token is 7 once in 995.
     assert abs((seen == 4).mean() - 0.8) < 0.01
     assert abs((seen == 7).mean() - 0.1) < 0.01

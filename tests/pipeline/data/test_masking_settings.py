@@ -13,6 +13,7 @@ from pipeline.data import masking
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings, Words
 from tests.pipeline.data.test_collate import MemoryShards, collator, make_row, original, random_shards
+from tests.pipeline.data.test_masking import choose
 
 PAPER = MaskingSettings()
 CONTINUES = np.arange(200) >= 100
@@ -69,7 +70,7 @@ def test_the_longest_ngram_decides_which_lengths_are_drawn(longest):
     words = Words(np.arange(2000), np.ones(2000, dtype=np.int64), np.zeros(2000, dtype=np.int64))
     rng = np.random.default_rng(0)
     settings = MaskingSettings(max_ngram=longest)
-    drawn = [span.drawn for _ in range(300) for span in masking.choose_spans(words, 60, rng.random(4000), settings)]
+    drawn = np.concatenate([choose(words, 60, rng, settings).drawn for _ in range(300)])
     counts = np.bincount(drawn, minlength=longest + 1)[1:]
     expected = 1 / np.arange(1, longest + 1)
     expected *= len(drawn) / expected.sum()
@@ -82,7 +83,7 @@ def test_the_longest_ngram_decides_which_lengths_are_drawn(longest):
 def test_the_replacement_follows_its_settings(with_mask, with_random):
     settings = MaskingSettings(replace_with_mask=with_mask, replace_with_random=with_random)
     labels = np.full(30_000, 7)
-    seen = masking.corrupt(labels, np.random.default_rng(2).random(60_000), MASK_ID, 5, 100_005, settings)
+    seen = masking.corrupt(labels, np.random.default_rng(2).random((2, 30_000)), MASK_ID, 5, 100_005, settings)
     # Four standard errors of a part of 30,000 are 0.0116 at most. A random token is 7 once in 100,000.
     assert abs((seen == MASK_ID).mean() - with_mask) < 0.012
     assert abs((seen == 7).mean() - (1 - with_mask - with_random)) < 0.012

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.shared.plain_batches import parts_of
 from data_prep.__main__ import main
 from data_prep.corpus.work_units import open_corpus, read_texts
 from data_prep.format.pairs import make_pairs
@@ -21,7 +22,7 @@ from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
-from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.collate import BatchShape, Collator, Drawn
 from pipeline.data.masking import MaskingSettings
 from tests.pipeline.data.test_collate import MemoryShards
 
@@ -66,13 +67,13 @@ def best_guess(features, labels):
 class Moving(Collator):
     """Swaps whole segments with their fragments, which leaks the label."""
 
-    def _arrange(self, row, epoch, row_number):
-        pairs, labels = super()._arrange(row, epoch, row_number)
-        moved = []
-        for (lead, a, b, trail), pair, label in zip(collate.parts_of(row), pairs, labels):
-            whole = np.concatenate((b, trail)), np.concatenate((lead, a))
-            moved.append(whole if label == 1 else pair)
-        return moved, labels
+    def _arrange(self, found, drawn):
+        arranged = super()._arrange(found, drawn)
+        changed = arranged.labels == 1
+        for parts in (arranged.starts, arranged.lengths):
+            lead, b, a, trail = parts[changed].T
+            parts[changed] = np.stack([b, trail, lead, a], axis=1)
+        return arranged
 
 
 def features_of_a_set(corpus, kind, objective):
@@ -105,12 +106,15 @@ def test_where_segments_begin_and_end_tells_nothing_of_their_order(corpus, kind)
 class Careless(Collator):
     """Takes a negative B from anywhere and cuts it to length, which leaks the label."""
 
-    def _partner(self, document, whole, cut, uniforms):
+    def _partners(self, documents, whole, cut, uniforms):
+        return [self.partner(*asked) for asked in zip(documents, whole + cut, uniforms)]
+
+    def partner(self, document, length, uniforms):
         for drawn in uniforms:
             other = self.shards.row(int(drawn * len(self.shards)))
-            for (_, a, b, trail), owner in zip(collate.parts_of(other), other.documents):
-                if owner != document and len(a) + len(b) + len(trail) >= whole + cut:
-                    return np.concatenate((a, b, trail))[: whole + cut]
+            for (_, a, b, trail), owner in zip(parts_of(other), other.documents):
+                if owner != document and len(a + b + trail) >= length:
+                    return np.array(a + b + trail, np.uint16)[:length]
         return None
 
 
@@ -177,14 +181,17 @@ def rows_of(articles, max_seq_length):
 def ends_and_lengths(source):
     """For each labelled pair: the first and last word of each segment, and by how much one is longer in factors of
     1.4; and its label."""
-    features, labels = [], []
-    for number in range(len(source.shards)):
-        (pair,), (label,) = source._arrange(source.shards.row(number), 0, number)
+    everything = Drawn([0] * len(source.shards), list(range(len(source.shards))))
+    arranged = source._arrange(source.shards.rows(np.array(everything.rows)), everything)
+    tokens, firsts, seconds = arranged.texts()
+    features, labels, start = [], [], 0
+    for first, second, label in zip(firsts, seconds, arranged.labels):
+        middle, end = start + first, start + first + max(second, 0)
         if label != IGNORED_LABEL:
-            first, second = pair
-            ratio = round(2 * np.log2(len(first) / len(second)))
-            features.append((first[0], first[-1], second[0], second[-1], ratio))
+            ratio = round(2 * np.log2(first / second))
+            features.append((tokens[start], tokens[middle - 1], tokens[middle], tokens[end - 1], ratio))
             labels.append(label)
+        start = end
     return features, np.array(labels)
 
 

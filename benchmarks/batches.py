@@ -1,0 +1,142 @@
+"""Measures how many rows a second one thread makes into batches.
+
+    python -m benchmarks.batches --data shards/128 shards/512 [--rows 2048] [--rounds 9]
+        [--out benchmarks/results/batches_cpu]
+
+Rows are read through `Mixture.read` in batches of 64, in the order of training, for each objective with a sentence
+loss. A second is one of the thread's processor time, which other load changes less than the wall clock. Beside it
+stands `benchmarks.shared.plain_batches`, which makes the same batches row by row, pair by pair and word by word; the
+two take turns. It is written to be read, so the ratio tells how fast a machine is, not what an older version needed.
+"""
+
+import datetime
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.shared import plain_batches, report
+from common.command_line import Parser
+from common.errors import UserError
+from data_prep.format.shards import open_shards, read_vocabulary
+from pipeline.data import sampler
+from pipeline.data.masking import MaskingSettings
+from pipeline.data.mixture import Mixture, open_mixture
+
+BATCH = 64
+PLAIN_ROWS = 32
+OBJECTIVES = ("sop", "nsp")
+
+
+def open_data(directory: Path, objective: Any) -> Mixture:
+    """The shards in `directory` with the paper's masks. UserError: it holds none."""
+    vocabulary = read_vocabulary(directory, open_shards(directory).manifest)
+    return open_mixture([directory], [1], vocabulary.continues_word, objective, 0, MaskingSettings())
+
+
+def rows_per_second(work: Callable[[], object], rows: int) -> float:
+    """Rows that `work` makes in a second of this thread's processor time."""
+    began = time.thread_time()
+    work()
+    return rows / (time.thread_time() - began)
+
+
+def time_reading(mixture: Mixture, rows: int, rounds: int) -> dict[str, float]:
+    """Median and best rows a second of the system, those of the plain reading, and the median of their ratios."""
+    (collator,) = mixture.collators
+
+    def read() -> None:
+        for first in range(0, rows, BATCH):
+            mixture.read(np.arange(first, first + BATCH))
+
+    def read_plainly() -> None:
+        epochs, numbers = sampler.rows_at(np.arange(PLAIN_ROWS), len(collator.shards), collator.seed)
+        plain_batches.read(collator, epochs.tolist(), numbers.tolist())
+
+    read_plainly()  # maps the shards
+    measured = [(rows_per_second(read, rows), rows_per_second(read_plainly, PLAIN_ROWS)) for _ in range(rounds)]
+    return {
+        "rows_per_second": statistics.median(fast for fast, _ in measured),
+        "best_rows_per_second": max(fast for fast, _ in measured),
+        "plain_rows_per_second": statistics.median(plain for _, plain in measured),
+        "ratio": statistics.median(fast / plain for fast, plain in measured),
+    }
+
+
+def measure(directories: Sequence[Path], rows: int, rounds: int) -> dict[str, Any]:
+    """The rows a second of each set of shards and each objective."""
+    measured = []
+    for directory in directories:
+        for objective in OBJECTIVES:
+            mixture = open_data(directory, objective)
+            manifest = mixture.collators[0].shards.manifest
+            about = {
+                "positions": manifest.max_seq_length,
+                "objective": objective,
+                "pairs_per_row": manifest.counts.pairs / manifest.counts.rows,
+            }
+            measured.append(about | time_reading(mixture, rows, rounds))
+    return {
+        "format": "batches 1",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "rounds": rounds,
+        "rows": rows,
+        "measurements": measured,
+    }
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The measurements as a table."""
+    hardware = result["hardware"]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return "\n".join(
+        [
+            f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']}; {versions}; {result['date']}.",
+            "",
+            "| positions | objective | pairs in a row | rows/s | best | plain | times as fast |",
+            "|---|---|---|---|---|---|---|",
+            *(
+                f"| {one['positions']} | {one['objective']} | {one['pairs_per_row']:.2f} "
+                f"| {one['rows_per_second']:,.0f} | {one['best_rows_per_second']:,.0f} "
+                f"| {one['plain_rows_per_second']:,.0f} | {one['ratio']:.1f} |"
+                for one in result["measurements"]
+            ),
+            "",
+            f"Rows in a second of one thread's processor time, in batches of {BATCH}: the median and the best of "
+            f"{result['rounds']} rounds of {result['rows']:,} rows, and the plain reading beside them; the median of "
+            "the rounds' ratios.",
+        ]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit status."""
+    p = Parser(prog="python -m benchmarks.batches", description=(__doc__ or "").splitlines()[0])
+    p.add_argument("--data", nargs="+", type=Path, required=True, metavar="DIR", help="sets of shards")
+    p.add_argument("--rows", type=int, default=2048, metavar="N", help="rows of a round (2048)")
+    p.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (9)")
+    p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    try:
+        args = p.parse_all(sys.argv[1:] if argv is None else argv)
+        if min(args.rows, args.rounds) < 1:
+            raise UserError("--rows and --rounds must be 1 or more")
+        result = measure(args.data, args.rows, args.rounds)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(markdown(result))
+    if args.out is not None:
+        report.write(args.out, result, f"# Batches of one thread, {result['hardware']['name']}\n\n" + markdown(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
