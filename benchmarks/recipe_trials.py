@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
@@ -261,28 +262,19 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        results = []
-        for seed in range(args.seeds):  # all trials once, then all again: an interrupted command has whole columns
-            for name in args.trials:
-                shards = prepare(args.documents, args.work, TRIALS[name].length)
-                results.append(run_trial(name, TRIALS[name], shards, args.work, seed, args.tokens))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    results = []
+    for seed in range(args.seeds):  # all trials once, then all again: an interrupted command has whole columns
+        for name in args.trials:
+            shards = prepare(args.documents, args.work, TRIALS[name].length)
+            results.append(run_trial(name, TRIALS[name], shards, args.work, seed, args.tokens))
     found = report.describe(torch.device("cpu")) | {"format": "recipe_trials 1", "tokens": args.tokens}
     results.sort(key=lambda result: list(TRIALS).index(result.name))
     found["results"] = [dataclasses.asdict(result) for result in results]
-    text = markdown(results, args.tokens)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
-        atomic.write_text(args.out.with_suffix(".md"), text + "\n")
-    return 0
+    report.publish(args.out, found, markdown(results, args.tokens))
 
 
 if __name__ == "__main__":

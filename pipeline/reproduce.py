@@ -34,14 +34,15 @@ from pipeline.paper.scales import SCALES, TINY, Scale
 from pipeline.tasks.registry import TASKS
 
 
-def find_task_data(root: Path) -> dict[str, Path]:
-    """The directory of each task whose training files are below `root`."""
+def find_task_data(root: Path, with_dev: bool = False) -> dict[str, Path]:
+    """The directory of each task whose training files, and with `with_dev` a dev file, are below `root`."""
     found = {}
     for task in TASKS.values():
         if task.files is None:
             continue
         for directory in (root / name for name in task.files.archives):
-            if directory.is_dir() and "train" in task.files.find(task, directory):
+            splits = task.files.find(task, directory) if directory.is_dir() else {}
+            if "train" in splits and (not with_dev or set(task.dev_splits) & set(splits)):
                 found[task.name] = directory
                 break
     return found

@@ -23,6 +23,7 @@ from common.errors import UserError
 from common.files import atomic, owned
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.runner import Runner
+from pipeline.reproduce import find_task_data
 from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 
@@ -110,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
         plan, python = PLANS[args.plan], (sys.executable, "-m")
-        corpora, found = text.find_corpora(args.data_root), tasks.find_tasks(args.data_root)
+        corpora, found = text.find_corpora(args.data_root), find_task_data(args.data_root, with_dev=True)
         if unknown := set(args.tasks or ()) - set(found):
             raise UserError(f"{args.data_root} has no training and dev data of {', '.join(sorted(unknown))}")
         chosen = {name: found[name] for name in args.tasks or found}

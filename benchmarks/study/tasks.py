@@ -15,25 +15,10 @@ from common.files import atomic
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.files.squad import SquadFiles
-from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
 DEV_PART = 5
 """One of this many training examples chooses the settings."""
-
-
-def find_tasks(root: Path) -> dict[str, Path]:
-    """The directory of each task with training and dev examples below `root`, by name."""
-    found = {}
-    for task in TASKS.values():
-        if task.files is None:
-            continue
-        for directory in (root / name for name in task.files.archives):
-            splits = task.files.find(task, directory) if directory.is_dir() else {}
-            if "train" in splits and set(task.dev_splits) & set(splits):
-                found[task.name] = directory
-                break
-    return found
 
 
 def examples(task: Task, directory: Path, split: str = "train") -> int:

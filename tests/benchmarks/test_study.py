@@ -10,6 +10,7 @@ from benchmarks.study import __main__ as study
 from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.plan import FULL, SMALL, Candidate
 from common.errors import UserError
+from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
@@ -41,7 +42,7 @@ def test_the_corpora_of_a_data_root(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["cola", "rte", "mrpc", "squad2"])
 def test_settings_are_chosen_on_training_examples_only(root: Path, tmp_path: Path, name: str) -> None:
     task = find_task(name)
-    directory = tasks.find_tasks(root)[name]
+    directory = find_task_data(root, with_dev=True)[name]
     official = reading.read(task, str(directory))
     divided = reading.read(task, str(tasks.divide(task, directory, tmp_path / name, 1000)))
 
