@@ -229,8 +229,9 @@ def _shown(values: Sequence[float]) -> str:
 def markdown(results: Sequence[Result], tokens: int) -> str:
     """The table: one row for each trial, with the mean over its seeds and the 95 % interval of that mean."""
     legend = (
-        "MLM: % below the unigram entropy of the same held-out tokens, after a third, two thirds and all of "
-        f"{tokens / 1e6:g} million tokens. SOP: % of the held-out pairs, at the end."
+        "The MLM columns say how far, in %, the loss is below the unigram entropy of the same held-out tokens: after "
+        f"a third, two thirds and all of {tokens / 1e6:g} million training tokens. The SOP column has the accuracy, "
+        "in %, on the held-out pairs at the end."
     )
     lines = [
         *textwrap.wrap(legend, 120),
