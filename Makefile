@@ -4,7 +4,7 @@
 # make test-fast   the tests that need seconds, without launchers, clusters or GPUs
 # make audit       the installed packages against the list of known vulnerabilities; needs the internet
 # make gpu         what this machine's GPUs can do, as a page: docs/gpu.md
-# make clean       removes everything that these targets made
+# make clean       removes the environment, the demo and the caches; study/ and gpu-results/ stay
 
 VENV ?= .venv
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))

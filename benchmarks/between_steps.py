@@ -28,6 +28,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining
@@ -180,24 +181,18 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.between_steps", description=(__doc__ or "").splitlines()[0])
     p.add_argument("--ranks", nargs="+", type=int, default=[2, 4, 8, 16], metavar="N", help="(2 4 8 16)")
     p.add_argument("--rounds", type=int, default=100, metavar="N", help="agreements of each kind (100)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        if min(*args.ranks, args.rounds) < 1:
-            raise UserError("--ranks and --rounds must be 1 or more")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    args = p.parse_all(argv)
+    if min(*args.ranks, args.rounds) < 1:
+        raise UserError("--ranks and --rounds must be 1 or more")
     result = measure(args.ranks, args.rounds)
-    print(markdown(result))
-    if args.out is not None:
-        report.write(args.out, result, f"# Between two steps, {result['hardware']['name']}\n\n" + markdown(result))
-    return 0
+    report.publish(args.out, result, markdown(result), f"Between two steps, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
-from common.errors import UserError
 from data_prep.sources.book_text import book_to_prose, drop_contents, drop_gutenberg, is_heading
 from data_prep.sources.books import decode, find_books
 
@@ -67,16 +67,12 @@ def _print_row(name: str, found: Sequence[int]) -> None:
     print(f"| {name} | {size:,} | {frame:,} | {contents:,} | {headings:,} | {lost:.2%} | {links:,} |")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.book_losses", description=__doc__.splitlines()[0])
     p.add_argument("--books", required=True, type=Path, metavar="DIR", help="text files, one book each")
-    try:
-        report(p.parse_all(sys.argv[1:] if argv is None else argv))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    report(p.parse_all(argv))
 
 
 if __name__ == "__main__":

@@ -19,11 +19,8 @@ machine, so the load of the minute before is printed with them. Writes NAME.json
 """
 
 import argparse
-import datetime
-import importlib.metadata
 import itertools
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -35,6 +32,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.shared import report, wikipedia_size
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.corpus.documents import read_documents, read_manifest
@@ -176,14 +174,7 @@ def projected_hours(found: dict[str, Any], text_bytes: float, ranks: int = RANKS
 
 def describe() -> dict[str, Any]:
     """Date, hardware and versions."""
-    packages = ("sentencepiece", "sentencex", "numpy", "pyarrow", "rensa")
-    return {
-        "format": "data_prep 2",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in packages},
-    }
+    return report.describe_host("data_prep 2", ("sentencepiece", "sentencex", "numpy", "pyarrow", "rensa"))
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -255,33 +246,27 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        for name in ("rounds", "copies", "simulate"):
-            if (value := getattr(args, name)) is not None and value < 1:
-                raise UserError(f"--{name} is {value}; give 1 or more")
-        if args.simulate is None and (args.books is None or args.wikipedia is None):
-            raise UserError("--books or --wikipedia is missing; give both, or --simulate N")
-        with tempfile.TemporaryDirectory() as scratch:
-            if args.simulate is None:
-                result = describe() | measure(args, Path(scratch))
-            else:
-                result = describe() | wikipedia_size.measure(args.simulate, args.vocab, Path(scratch))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    for name in ("rounds", "copies", "simulate"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise UserError(f"--{name} is {value}; give 1 or more")
+    if args.simulate is None and (args.books is None or args.wikipedia is None):
+        raise UserError("--books or --wikipedia is missing; give both, or --simulate N")
+    with tempfile.TemporaryDirectory() as scratch:
+        if args.simulate is None:
+            result = describe() | measure(args, Path(scratch))
+        else:
+            result = describe() | wikipedia_size.measure(args.simulate, args.vocab, Path(scratch))
     if args.simulate is None:
         result["hours"] = {name: projected_hours(result, size) for name, size in CORPORA.items()}
         title, page = "Data preparation", markdown(result)
     else:
         result["format"] = "data_prep serial 1"
         title, page = f"Serial parts for {args.simulate:,} documents", wikipedia_size.markdown(result)
-    print(page)
-    if args.out is not None:
-        report.write(args.out, result, f"# {title}, {result['hardware']['name']}\n\n" + page)
-    return 0
+    report.publish(args.out, result, page, f"{title}, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

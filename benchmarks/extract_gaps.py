@@ -22,8 +22,8 @@ from pathlib import Path
 import mwparserfromhell
 from mwparserfromhell import nodes
 
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
-from common.errors import UserError
 from data_prep.__main__ import main as data_prep
 from data_prep.corpus.documents import Document
 from data_prep.sources import wikipedia
@@ -149,7 +149,8 @@ def count_templates(wikitext: str) -> collections.Counter[tuple[str, bool]]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@entry_point
+def main(argv: Sequence[str]) -> int:
     """Prints the report and returns the exit status: 1 if there are ten gaps or more."""
     parser = Parser(
         prog="python -m benchmarks.extract_gaps",
@@ -158,15 +159,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--export", type=Path, help="MediaWiki export (default: the sample corpus)")
     parser.add_argument("--show", type=int, default=5, help="examples to print of each kind (default %(default)s)")
-    try:
-        arguments = parser.parse_all(sys.argv[1:] if argv is None else argv)
-        if arguments.export is None:
-            data_prep(["sample", "--out", str(_SAMPLE)])
-            arguments.export = next((_SAMPLE / "wikipedia").iterdir())
-        report = measure(arguments.export)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    arguments = parser.parse_all(argv)
+    if arguments.export is None:
+        data_prep(["sample", "--out", str(_SAMPLE)])
+        arguments.export = next((_SAMPLE / "wikipedia").iterdir())
+    report = measure(arguments.export)
     print(
         f"{report.articles} articles, {report.raw_bytes / 1e6:.1f} MB of XML, "
         f"{report.raw_bytes / 1e6 / report.seconds:.1f} MB/s on a core"

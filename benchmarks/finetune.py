@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from pipeline.checkpoint.initial_weights import fill, read_initial_weights
 from pipeline.finetuning.heads import has_head_of, make_model
 from pipeline.finetuning.prediction import predict
@@ -52,31 +52,22 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        torch.set_num_threads(args.threads)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        config = read_initial_weights(args.init).config
-        result: dict[str, Any] = report.describe(device) | {
-            "format": "finetune 1",
-            "model": f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}",
-        }
-        if args.sst2 is not None:
-            result["sst2"] = throughput(args)
-        if args.squad is not None:
-            result["squad"] = evaluation(args, device)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    text = markdown(result)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_suffix(".json"), json.dumps(result, indent=1) + "\n")
-        atomic.write_text(args.out.with_suffix(".md"), text + "\n")
-    return 0
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    torch.set_num_threads(args.threads)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = read_initial_weights(args.init).config
+    result: dict[str, Any] = report.describe(device) | {
+        "format": "finetune 1",
+        "model": f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}",
+    }
+    if args.sst2 is not None:
+        result["sst2"] = throughput(args)
+    if args.squad is not None:
+        result["squad"] = evaluation(args, device)
+    report.publish(args.out, result, markdown(result))
 
 
 def throughput(args: argparse.Namespace) -> dict[str, Any]:

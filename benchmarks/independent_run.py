@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from benchmarks.shared.examples import open_collator, unpack
 from common.command_line import Parser
 from common.errors import UserError
-from common.files import atomic
 from data_prep.format.shards import open_shards
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
@@ -241,22 +241,14 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@entry_point
+def main(argv: Sequence[str]) -> int:
     """Runs the command line. Returns 1 if the two differ in fp32 by more than `TOLERANCE` in the first steps."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        with tempfile.TemporaryDirectory(prefix="independent_run_") as scratch:
-            outcome = compare(args.data, args.eval_data, args.steps, args.precision, Path(scratch))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    text = markdown(outcome)
-    print(text)
-    if args.out is not None:
-        record: dict[str, Any] = report.describe(torch.device("cpu")) | {"format": "independent_run 1"}
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_suffix(".json"), json.dumps(record | vars(outcome), indent=1) + "\n")
-        atomic.write_text(args.out.with_suffix(".md"), text + "\n")
+    args = parser().parse_all(argv)
+    with tempfile.TemporaryDirectory(prefix="independent_run_") as scratch:
+        outcome = compare(args.data, args.eval_data, args.steps, args.precision, Path(scratch))
+    record: dict[str, Any] = report.describe(torch.device("cpu")) | {"format": "independent_run 1"}
+    report.publish(args.out, record | vars(outcome), markdown(outcome))
     return int(args.precision == "fp32" and outcome.close > TOLERANCE)
 
 

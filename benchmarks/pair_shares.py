@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.shared import report, span_rules
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.corpus.documents import TRAIN
@@ -249,14 +250,14 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line. UserError: a mistake in it."""
     p = Parser(prog="python -m benchmarks.pair_shares", description="Pairs without a partner.")
     p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help=".model file that `vocab` wrote")
     p.add_argument("--documents", required=True, nargs="+", type=Path, metavar="DIR", help="each measured alone")
     p.add_argument("--max-seq-length", nargs="+", type=int, default=[128, 512], metavar="N", help="(128 512)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-    args = p.parse_all(sys.argv[1:] if argv is None else argv)
+    args = p.parse_all(argv)
     if min(args.max_seq_length) < MIN_SEQ_LENGTH:
         raise UserError(f"--max-seq-length is {min(args.max_seq_length)}; give {MIN_SEQ_LENGTH} or more")
     names = [path.absolute().name for path in args.documents]
@@ -265,27 +266,21 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parse(argv)
-        vocabulary = Vocabulary.load(args.vocab)
-        result = {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "vocabulary_size": len(vocabulary),
-            "vocabulary_sha256": vocabulary.sha256,
-            "rules_version": RULES_VERSION,
-            "corpora": {
-                path.absolute().name: measure(path, Encoder(vocabulary), args.max_seq_length) for path in args.documents
-            },
-        }
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown(result))
-    if args.out is not None:
-        report.write(args.out, result, "# Pairs without a partner\n\n" + markdown(result))
-    return 0
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parse(argv)
+    vocabulary = Vocabulary.load(args.vocab)
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "vocabulary_size": len(vocabulary),
+        "vocabulary_sha256": vocabulary.sha256,
+        "rules_version": RULES_VERSION,
+        "corpora": {
+            path.absolute().name: measure(path, Encoder(vocabulary), args.max_seq_length) for path in args.documents
+        },
+    }
+    report.publish(args.out, result, markdown(result), "Pairs without a partner")
 
 
 if __name__ == "__main__":

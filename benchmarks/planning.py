@@ -8,9 +8,7 @@ turn in the same process, three times, after one turn that is not counted. Then 
 Writes NAME.json and NAME.md.
 """
 
-import datetime
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -21,6 +19,7 @@ from typing import Any
 
 from benchmarks.data_prep import job
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.sources.books import Books
@@ -103,34 +102,18 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def describe() -> dict[str, Any]:
-    """Returns format, date and hardware."""
-    return {
-        "format": "planning 1",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
-        "versions": {"python": platform.python_version()},
-    }
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.planning", description=__doc__.splitlines()[0])
     p.add_argument("--files", type=int, default=100_000, metavar="N", help="(100000)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        if args.files < 1:
-            raise UserError(f"--files is {args.files}; give 1 or more")
-        with tempfile.TemporaryDirectory() as scratch:
-            result = describe() | measure(args.files, Path(scratch))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown(result))
-    if args.out is not None:
-        report.write(args.out, result, f"# Planning many files, {result['hardware']['name']}\n\n" + markdown(result))
-    return 0
+    args = p.parse_all(argv)
+    if args.files < 1:
+        raise UserError(f"--files is {args.files}; give 1 or more")
+    with tempfile.TemporaryDirectory() as scratch:
+        result = report.describe_host("planning 1") | measure(args.files, Path(scratch))
+    report.publish(args.out, result, markdown(result), f"Planning many files, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks.data_prep import describe, job
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.sources.books import find_books
@@ -133,8 +134,9 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.rank_costs", description=__doc__.splitlines()[0])
     p.add_argument("--books", required=True, type=Path, metavar="DIR", help="two or more text files, one book each")
     p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help="a .model file")
@@ -142,21 +144,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
     p.add_argument("--sentences", type=int, default=TRAINED_SENTENCES, metavar="N", help=f"({TRAINED_SENTENCES})")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        for name in ("copies", "rounds", "sentences"):
-            if (value := getattr(args, name)) < 1:
-                raise UserError(f"--{name} is {value}; give 1 or more")
-        with tempfile.TemporaryDirectory() as scratch:
-            result = describe() | {"format": "rank_costs 1"} | measure(args, Path(scratch))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown(result))
-    if args.out is not None:
-        title = f"# Processor time of two ranks, {result['hardware']['name']}\n\n"
-        report.write(args.out, result, title + markdown(result))
-    return 0
+    args = p.parse_all(argv)
+    for name in ("copies", "rounds", "sentences"):
+        if (value := getattr(args, name)) < 1:
+            raise UserError(f"--{name} is {value}; give 1 or more")
+    with tempfile.TemporaryDirectory() as scratch:
+        result = describe() | {"format": "rank_costs 1"} | measure(args, Path(scratch))
+    report.publish(args.out, result, markdown(result), f"Processor time of two ranks, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
@@ -247,9 +248,10 @@ def _shown(values: Sequence[float]) -> str:
 def markdown(results: Sequence[Result], tokens: int) -> str:
     """The table: one row for each trial, with the mean over its seeds and the 95 % interval of that mean."""
     legend = (
-        "MLM: % below the unigram entropy of the same held-out tokens, after a third, two thirds and all of the "
-        "training. SOP: % of the held-out pairs, at the end. Tokens: million, read in the processor time in which the "
-        f"recipe reads {tokens / 1e6:g} million."
+        "The MLM columns say how far, in %, the loss is below the unigram entropy of the same held-out tokens: after "
+        "a third, two thirds and all of the training. The SOP column has the accuracy, in %, on the held-out pairs at "
+        "the end. Every trial reads as many tokens (in millions) as it can in the processor time in which the recipe "
+        f"reads {tokens / 1e6:g} million."
     )
     lines = [
         *textwrap.wrap(legend, 120),
@@ -288,28 +290,19 @@ def measure(args: argparse.Namespace, name: str, seed: int, tokens: int) -> Resu
     return run_trial(name, TRIALS[name], shards, args.work, seed, tokens)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        results, recipe = [], measure(args, "recipe", 0, args.tokens)
-        for seed in range(args.seeds):  # all trials once, then all again: an interrupted command has whole columns
-            for name in args.trials:
-                first = measure(args, name, 0, args.tokens)
-                results.append(measure(args, name, seed, tokens_of_equal_time(first, recipe, args.tokens)))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    results, recipe = [], measure(args, "recipe", 0, args.tokens)
+    for seed in range(args.seeds):  # all trials once, then all again: an interrupted command has whole columns
+        for name in args.trials:
+            first = measure(args, name, 0, args.tokens)
+            results.append(measure(args, name, seed, tokens_of_equal_time(first, recipe, args.tokens)))
     found = report.describe(torch.device("cpu")) | {"format": "recipe_trials 1", "tokens": args.tokens}
     results.sort(key=lambda result: list(TRIALS).index(result.name))
     found["results"] = [dataclasses.asdict(result) for result in results]
-    text = markdown(results, args.tokens)
-    print(text)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(args.out.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
-        atomic.write_text(args.out.with_suffix(".md"), text + "\n")
-    return 0
+    report.publish(args.out, found, markdown(results, args.tokens))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,6 @@ run all ranks copy and write their parts at the same time, so more ranks save fa
 the limit. The disk is that of --out. With --result, NAME.json and NAME.md are written.
 """
 
-import datetime
-import os
-import platform
 import resource
 import shutil
 import statistics
@@ -21,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
@@ -80,16 +78,6 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-def describe() -> dict[str, Any]:
-    """Format, date and hardware."""
-    return {
-        "format": "save 1",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
-        "versions": {"python": platform.python_version()},
-    }
-
-
 def markdown(result: dict[str, Any]) -> str:
     """The measurements as a table."""
     hardware, rounds = result["hardware"], result["rounds"]
@@ -120,8 +108,9 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.save", description=__doc__.splitlines()[0])
     p.add_argument("--model", required=True, metavar="NAME", help="a preset, e.g. albert-xlarge")
     p.add_argument(
@@ -133,24 +122,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
     p.add_argument("--result", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
+    args = p.parse_all(argv)
+    if args.out.exists():
+        raise UserError(f"--out {args.out} exists; name a directory that can be made and removed")
+    if args.rounds < 1:
+        raise UserError(f"--rounds is {args.rounds}; give 1 or more")
+    rank_discovery.become_single_rank()
     try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        if args.out.exists():
-            raise UserError(f"--out {args.out} exists; name a directory that can be made and removed")
-        if args.rounds < 1:
-            raise UserError(f"--rounds is {args.rounds}; give 1 or more")
-        rank_discovery.become_single_rank()
-        try:
-            result = describe() | measure(args.model, args.out, args.rounds)
-        finally:
-            shutil.rmtree(args.out, ignore_errors=True)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown(result))
-    if args.result is not None:
-        report.write(args.result, result, f"# Saves, {result['hardware']['name']}\n\n" + markdown(result))
-    return 0
+        result = report.describe_host("save 1") | measure(args.model, args.out, args.rounds)
+    finally:
+        shutil.rmtree(args.out, ignore_errors=True)
+    report.publish(args.result, result, markdown(result), f"Saves, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

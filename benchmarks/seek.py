@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
-from common.errors import UserError
 from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardCounts, ShardManifest, shard_name, write_manifest, write_shard
 from pipeline.data.masking import MaskingSettings
@@ -82,26 +82,22 @@ def measure(tokens: int, ranks: int) -> dict[str, float]:
         return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.seek", description=__doc__.splitlines()[0])
     p.add_argument("--tokens", type=int, default=4_000_000_000, metavar="N", help="(4000000000)")
     p.add_argument("--ranks", type=int, default=4096, metavar="N", help="(4096)")
     p.add_argument("--in", dest="directory", type=Path, metavar="DIR", help="an existing set; prints JSON")
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        if args.directory is not None:
-            print(json.dumps(seek(args.directory, args.ranks)))
-            return 0
-        found = measure(args.tokens, args.ranks)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    args = p.parse_all(argv)
+    if args.directory is not None:
+        print(json.dumps(seek(args.directory, args.ranks)))
+        return
+    found = measure(args.tokens, args.ranks)
     print(
         f"{found['tokens']:,.0f} tokens in {found['rows']:,.0f} rows: opened, and the first batch of the last of "
         f"{args.ranks} ranks read in the third epoch, in {found['seconds']:.3f} s and {found['megabytes']:.1f} MB"
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ import sentencex
 
 from benchmarks.data_prep import job
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from common.files.owned import replacing_directory
@@ -300,35 +301,29 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     p = Parser(prog="python -m benchmarks.sentence_boundaries", description="Sentence boundaries beside sentencex.")
     p.add_argument("--texts", required=True, type=Path, metavar="DIR", help="where the texts are, or are put")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-    return p.parse_all(sys.argv[1:] if argv is None else argv)
+    return p.parse_all(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parse(argv)
-        fetch(args.texts)
-        result = {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "hardware": {
-                "name": report.processor(),
-                "cores": report.cores(),
-                "load": round(os.getloadavg()[0], 1),
-            },
-            "sentencex": importlib.metadata.version("sentencex"),
-        } | measure(args.texts)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown(result))
-    if args.out is not None:
-        report.write(args.out, result, "# Where English sentences end\n\n" + markdown(result))
-    return 0
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parse(argv)
+    fetch(args.texts)
+    result = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": {
+            "name": report.processor(),
+            "cores": report.cores(),
+            "load": round(os.getloadavg()[0], 1),
+        },
+        "sentencex": importlib.metadata.version("sentencex"),
+    } | measure(args.texts)
+    report.publish(args.out, result, markdown(result), "Where English sentences end")
 
 
 if __name__ == "__main__":

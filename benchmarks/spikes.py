@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.command_line import Parser, in_one_line
+from benchmarks.shared.entry_point import entry_point
+from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
 from pipeline.checkpoint import run_directory
@@ -117,26 +118,21 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.spikes", description=__doc__.splitlines()[0])
     p.add_argument("--runs", nargs="+", required=True, type=Path, metavar="RUN", help="runs with --log-interval 1")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-
-    def work() -> None:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        result = measure([curve(run) for run in args.runs])
-        page = "# Spikes: false alarms, and spikes that are found\n\n" + markdown(result) + "\n"
-        print(page)
-        if args.out is not None:
-            text = json.dumps({**result, "curves": []}, indent=1)
-            curves = ",\n".join(json.dumps(found, separators=(",", ":")) for found in result["curves"])
-            atomic.write_text(
-                args.out.with_suffix(".json"), text.replace('"curves": []', f'"curves": [\n{curves}]') + "\n"
-            )
-            atomic.write_text(args.out.with_suffix(".md"), page)
-
-    return in_one_line(work)
+    args = p.parse_all(argv)
+    result = measure([curve(run) for run in args.runs])
+    page = "# Spikes: false alarms, and spikes that are found\n\n" + markdown(result) + "\n"
+    print(page)
+    if args.out is not None:
+        text = json.dumps({**result, "curves": []}, indent=1)
+        curves = ",\n".join(json.dumps(found, separators=(",", ":")) for found in result["curves"])
+        atomic.write_text(args.out.with_suffix(".json"), text.replace('"curves": []', f'"curves": [\n{curves}]') + "\n")
+        atomic.write_text(args.out.with_suffix(".md"), page)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ import torch
 import transformers
 
 from benchmarks.shared import measure, report
+from benchmarks.shared.entry_point import entry_point
 from benchmarks.shared.examples import Examples, draw, open_collator, shards_of_pieces
 from benchmarks.shared.systems import System, loss_difference, make_systems
 from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser
-from common.errors import UserError
 from model import AlbertConfig
 from model.inspection.flops import model_flops
 from pipeline.data.collate import Collator
@@ -55,28 +55,22 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        torch.set_num_threads(args.threads or report.cores())
-        transformers.utils.logging.set_verbosity_error()
-        transformers.utils.logging.disable_progress_bar()
-        with tempfile.TemporaryDirectory() as scratch:
-            found, products = [], dict[str, float]()
-            for row in _measure_all(args, Path(scratch)):
-                found.append(row)
-                # Measured after every row, and the best one counts: other load would make it look slow.
-                speed = measure.matrix_product_tflops(DTYPES[row["precision"]], CPU)
-                products[row["precision"]] = max(speed, products.get(row["precision"], 0.0))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    torch.set_num_threads(args.threads or report.cores())
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as scratch:
+        found, products = [], dict[str, float]()
+        for row in _measure_all(args, Path(scratch)):
+            found.append(row)
+            # Measured after every row, and the best one counts: other load would make it look slow.
+            speed = measure.matrix_product_tflops(DTYPES[row["precision"]], CPU)
+            products[row["precision"]] = max(speed, products.get(row["precision"], 0.0))
     result = report.describe(CPU) | {"matrix_product_tflops": products, "measurements": found}
-    print(report.markdown(result))
-    if args.out is not None:
-        report.write(args.out, result, f"# A training step, {result['hardware']['name']}\n\n" + report.markdown(result))
-    return 0
+    report.publish(args.out, result, report.markdown(result), f"A training step, {result['hardware']['name']}")
 
 
 def _measure_all(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, Any]]:

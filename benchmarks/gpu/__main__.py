@@ -24,6 +24,7 @@ from benchmarks.gpu import page
 from benchmarks.gpu.parts import LIMIT_SECONDS, Part, parts
 from benchmarks.gpu.place import Place
 from benchmarks.shared import report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError, one_line
 from common.files import atomic
@@ -45,17 +46,10 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        return _run(args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(args: Any) -> int:
+@entry_point
+def main(argv: Sequence[str]) -> int:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
     known = {part.name: part for part in parts()}
     for name in [*(args.part or []), *filter(None, [args.here])]:
         if name not in known:

@@ -1,9 +1,11 @@
 """Writes results as JSON for programs and as Markdown for people, with a description of the machine."""
 
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,17 @@ def describe(device: torch.device) -> dict[str, Any]:
             "torch": torch.__version__,
             "transformers": transformers.__version__,
         },
+    }
+
+
+def describe_host(kind: str, packages: Sequence[str] = ()) -> dict[str, Any]:
+    """Format, date, processor with cores and load, and the versions of Python and of `packages`."""
+    return {
+        "format": kind,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hardware": {"name": processor(), "cores": cores(), "load": round(os.getloadavg()[0], 1)},
+        "versions": {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in packages},
     }
 
 
@@ -103,6 +116,13 @@ def _profile_lines(measurements: list[dict[str, Any]]) -> list[str]:
         shares = [f"{100 * row['time_shares'].get(kind, 0.0):.1f}" for kind in kinds]
         lines.append("| " + " | ".join([*(str(row[label]) for label in labels), *shares]) + " |")
     return lines
+
+
+def publish(out: Path | None, result: dict[str, Any], tables: str, title: str = "") -> None:
+    """Prints `tables`. Unless `out` is None, writes them below `title`, with `result` beside them, as `write` does."""
+    print(tables)
+    if out is not None:
+        write(out, result, f"# {title}\n\n{tables}" if title else tables)
 
 
 def write(name: Path, result: dict[str, Any], page: str) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 import transformers
 
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
-from common.errors import UserError
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 
@@ -36,8 +36,9 @@ class Clock(transformers.TrainerCallback):
         self.times.append(time.perf_counter())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.shared.trainer_reference", description="SST-2 with transformers.Trainer.")
     p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an export")
     p.add_argument("--data", required=True, metavar="DIR", help="GLUE, or its SST-2")
@@ -46,15 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--padding", choices=("longest", "max_length"), default="longest")
     p.add_argument("--max-length", type=int, default=128)
     p.add_argument("--threads", type=int, default=1)
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        torch.set_num_threads(args.threads)
-        transformers.utils.logging.set_verbosity_error()
-        print(json.dumps({"examples_per_second": examples_per_second(args)}))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    args = p.parse_all(argv)
+    torch.set_num_threads(args.threads)
+    transformers.utils.logging.set_verbosity_error()
+    print(json.dumps({"examples_per_second": examples_per_second(args)}))
 
 
 def examples_per_second(args: argparse.Namespace) -> float:

@@ -14,11 +14,7 @@ TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 
 def fsync_directory(path: Path) -> None:
     """Makes renames inside `path` survive a power loss."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fsync_file(path)
 
 
 def fsync_file(path: Path) -> None:

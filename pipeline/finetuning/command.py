@@ -171,7 +171,7 @@ def _run_seed(
     initial = prepared.initial
     first_step = FineTuning(settings, features, control).steps([0])
     outputs = [one.output for one in prepared.runs]
-    settings = choice.settle(settings, lambda: next(first_step)[0], control, outputs)
+    settings = choice.choose_for_run(settings, lambda: next(first_step)[0], control, outputs)
     new_tensors: list[str] = []
 
     def make_initial_model() -> nn.Module:

@@ -81,7 +81,7 @@ def run(prepared: Prepared) -> int:
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
         first_step = PreTraining(settings, training, held_out, control, vocabulary.pieces).steps([0])
-        settings = choice.settle(settings, lambda: next(first_step)[0], control)
+        settings = choice.choose_for_run(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
         def make_model() -> nn.Module:

@@ -194,7 +194,7 @@ def run(prepared: Prepared) -> int:
     control = ControlGroup()
     progress.of_this_process().begin()
     first_step = PreTraining(settings, training, {}, control, vocabulary.pieces).steps([0])
-    settings = choice.settle(settings, lambda: next(first_step)[0], control)
+    settings = choice.choose_for_run(settings, lambda: next(first_step)[0], control)
     prepared = dataclasses.replace(prepared, settings=settings)
     torch.manual_seed(settings.seed)
     model = AlbertForPreTraining(settings.model, settings.execution)

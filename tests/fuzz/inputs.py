@@ -7,18 +7,12 @@ import traceback
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
-from torch import nn
 
 from common.files.checksums import content_checksum
 from data_prep.__main__ import main as data_prep
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.files import piece_key
-from pipeline.checkpoint.manifest import CheckpointManifest, File, StoredTensor
-from pipeline.checkpoint.retention import publish, tag_name
-from pipeline.engine.protocol import KINDS
 from pipeline.finetuning.heads import make_model
 from pipeline.tasks.own import OwnRecord, make_task, record_of
 from pipeline.tasks.task import Columns
@@ -182,7 +176,7 @@ def make_run(directory: Path, vocabulary: Path) -> AlbertConfig:
     }
     run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
     torch.manual_seed(0)
-    _save(directory, AlbertForPreTraining(config))
+    runs.checkpoint(directory, 1, AlbertForPreTraining(config).state_dict(), state=STATE)
     (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in METRICS))
     return config
 
@@ -196,21 +190,4 @@ def _reviews(directory: Path, config: AlbertConfig, vocabulary: Path) -> None:
         directory, settings | {"precision": "fp32"}, Vocabulary.load(vocabulary)
     )
     torch.manual_seed(0)
-    _save(directory, make_model(task, config))
-
-
-def _save(directory: Path, model: nn.Module) -> None:
-    """Writes the checkpoint of step 1."""
-    tensors = model.state_dict()
-    temporary = directory / "checkpoints" / f".{tag_name(1)}.tmp"
-    temporary.mkdir(parents=True)
-    rank = temporary / "rank-00000.safetensors"
-    pieces = {piece_key(kind, name, 0): tensor.flatten() for kind in KINDS for name, tensor in tensors.items()}
-    save_file({key: tensor.clone() for key, tensor in pieces.items()}, rank)
-    (temporary / "state.json").write_text(json.dumps(STATE))
-    stored = {
-        name: StoredTensor(tuple(tensor.shape), 0, ((rank.name, 0, tensor.numel()),))
-        for name, tensor in tensors.items()
-    }
-    files = {path.name: File.of(path) for path in temporary.iterdir()}
-    publish(temporary, directory / "checkpoints" / tag_name(1), CheckpointManifest(1, None, files, stored))
+    runs.checkpoint(directory, 1, make_model(task, config).state_dict(), state=STATE)

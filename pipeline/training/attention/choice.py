@@ -38,7 +38,9 @@ class Recorded(NamedTuple):
     device: str | None
 
 
-def settle(settings: S, first_batch: Callable[[], Any], control: ControlGroup, others: Sequence[Path] = ()) -> S:
+def choose_for_run(
+    settings: S, first_batch: Callable[[], Any], control: ControlGroup, others: Sequence[Path] = ()
+) -> S:
     """Returns `settings` with the kernel of the run instead of "auto", executed as rank 0 is. Collective.
 
     The pages of `make gpu`, by which `--compile auto` decides, may be on some hosts only. Ranks that executed the model

@@ -27,21 +27,7 @@ LAMB = {"type": "Lamb", "params": {"lr": 0.01}}
         (None, 16, 4, 3, (192, 16, 4)),  # 16 * 4 * 3
         (None, 16, None, 3, (48, 16, 1)),
         (96, 16, 2, 3, (96, 16, 2)),
-    ],
-)
-def test_the_open_size_is_derived(batch, micro, accumulation, world, expected):
-    config = {
-        "train_batch_size": batch,
-        "train_micro_batch_size_per_gpu": micro,
-        "gradient_accumulation_steps": accumulation,
-    }
-    assert engine_config.batch_sizes({k: v for k, v in config.items() if v is not None}, world) == expected
-
-
-@pytest.mark.parametrize(
-    ("batch", "micro", "accumulation", "world", "expected"),
-    [
-        # Seven nodes of eight: at most 74 rows on a rank, in two micro-steps of 37.
+        # Batches that do not divide. Seven nodes of eight: at most 74 rows on a rank, in two micro-steps of 37.
         (4096, 64, None, 56, (4096, 37, 2)),
         (4096, 64, 1, 56, (4096, 37, 2)),  # the key is for 64 ranks
         (100, 16, None, 2, (100, 13, 4)),  # 50 rows on a rank
@@ -54,7 +40,7 @@ def test_the_open_size_is_derived(batch, micro, accumulation, world, expected):
         (7, None, None, 2, (7, 4, 1)),
     ],
 )
-def test_a_batch_is_spread_evenly_over_any_number_of_ranks(batch, micro, accumulation, world, expected):
+def test_the_open_size_is_derived_and_the_batch_spread_evenly(batch, micro, accumulation, world, expected):
     config = {
         "train_batch_size": batch,
         "train_micro_batch_size_per_gpu": micro,

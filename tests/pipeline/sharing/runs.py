@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from safetensors.torch import save_file
@@ -73,14 +74,14 @@ def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None
     return directory
 
 
-def checkpoint(directory, step, tensors, score=None):
+def checkpoint(directory, step, tensors, score=None, state=MappingProxyType({})):
     """Adds the checkpoint of one step."""
     temporary = directory / "checkpoints" / f".{tag_name(step)}.tmp"
     temporary.mkdir(parents=True)
     rank = temporary / "rank-00000.safetensors"
     pieces = {piece_key(kind, name, 0): tensor.flatten() for kind in KINDS for name, tensor in tensors.items()}
     save_file({key: piece.clone() for key, piece in pieces.items()}, rank)
-    (temporary / "state.json").write_text("{}")
+    (temporary / "state.json").write_text(json.dumps(dict(state)))
     stored = {
         name: StoredTensor(tuple(tensor.shape), 0, ((rank.name, 0, tensor.numel()),))
         for name, tensor in tensors.items()

@@ -22,6 +22,7 @@ from pipeline.tasks.scoring import metrics_of
 from pipeline.tasks.submissions import GlueSubmission
 from pipeline.tasks.task import Hyperparameters, Task
 from tests.pipeline.conftest import sentences
+from tests.pipeline.tasks.own_files import number_of
 from tests.pipeline.workers import processes
 
 pytestmark = pytest.mark.slow
@@ -47,11 +48,6 @@ AGREEMENT = Task(
     files=GlueFiles("Agreement", ("question", "answer"), label="rating", index="number"),
     submission=GlueSubmission({"test": "Agreement.tsv"}),
 )
-
-
-def number_of(text: str, count: int) -> int:
-    """The number of the class of a made-up sentence, by its first letter."""
-    return (ord(text[0].lower()) - ord("a")) * count // 26
 
 
 def write_files(root: Path) -> None:

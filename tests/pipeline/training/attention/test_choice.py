@@ -128,7 +128,7 @@ def settle(folder: Path, monkeypatch: pytest.MonkeyPatch, trials: dict[str, Tria
     )
     for name, value in fields.items():
         setattr(settings, name, value)
-    return choice.settle(settings, lambda: batch, OneRank()).execution.attention  # type: ignore[type-var, arg-type]
+    return choice.choose_for_run(settings, lambda: batch, OneRank()).execution.attention  # type: ignore[type-var, arg-type]
 
 
 def record(run: Path, kernel: str, device: str) -> None:
