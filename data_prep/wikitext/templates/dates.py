@@ -24,7 +24,7 @@ def format_date(year: str, month: str, day: str, day_first: bool) -> str:
 def date(arguments: Arguments) -> str:
     """{{start date|1990|1|2|df=y}}, {{birth date and age|...}}, {{date|1990-01-02|mdy}}, ...: the date in words."""
     if iso := _ISO.fullmatch(arguments[0]):
-        return format_date(*iso.groups(), day_first=arguments.get(1).lower() != "mdy")
+        return format_date(iso[1], iso[2], iso[3], arguments.get(1).lower() != "mdy")
     return format_date(arguments[0], arguments.get(1), arguments.get(2), bool(arguments.get("df")))
 
 
