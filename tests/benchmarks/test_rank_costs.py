@@ -1,5 +1,6 @@
 """The parts of the processor time that two ranks take more than one."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,9 @@ def test_speed_ups() -> None:
     # A rank of two starts in 1.2 s, does 9 / 2 s of the work, and half of the 0.5 s that the second one's words take.
     assert found["2 ranks, by processor time"] == pytest.approx(10 / (1.2 + 4.75))
     assert found["8 without starts"] == pytest.approx(9 / ((9 + 7 * 0.5) / 8))
+
+
+def test_the_page_says_what_was_measured() -> None:
+    path = Path(rank_costs.__file__).parent / "results" / "rank_costs.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
+    assert path.with_suffix(".md").read_text(encoding="utf-8").endswith(rank_costs.markdown(result) + "\n")
