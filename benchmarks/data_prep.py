@@ -4,9 +4,10 @@
 
 Each job runs as a process of its own, as a user runs it. The seconds of a start are subtracted: they are measured by
 running the same command again, when nothing is left to do. Rounds alternate between one rank, two ranks, and
-SentencePiece alone, which encodes a list of the same normalised sentences. One and two ranks are also compared on
-several copies of the text, because every rank encodes each new word once, and for a short text that takes much of its
-time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
+SentencePiece alone, which encodes a list of the same normalised sentences. Each round also makes the shards in this
+process twice, with the sentences of `data_prep` and with those of sentencex alone. One and two ranks are also compared
+on several copies of the text, because every rank encodes each new word once, and for a short text that takes much of
+its time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
 
     python -m benchmarks.data_prep --simulate 6500000 --vocab FILE.model [--out benchmarks/results/NAME]
 
@@ -21,26 +22,33 @@ machine, so the load of the minute before is printed with them. Writes NAME.json
 import argparse
 import itertools
 import os
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
+
+import sentencex
 
 from benchmarks.shared import report, wikipedia_size
 from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
-from data_prep.corpus.documents import read_documents, read_manifest
+from data_prep.corpus.documents import TRAIN, read_documents, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
+from data_prep.corpus.work_units import Corpus, open_corpus
 from data_prep.format import shards
+from data_prep.jobs import make_shards, unit_shards
 from data_prep.jobs.verify import problem_of
+from data_prep.text.encoder import Encoder
 from data_prep.text.normalization import normalize
-from data_prep.text.sentences import split_sentences
+from data_prep.text.sentences import iterate_sentences, split_sentences
 from data_prep.text.vocabulary import Vocabulary
 
 VERIFIED_BYTES = 1 << 30
@@ -91,6 +99,26 @@ def bare_seconds(sentences: list[str], vocabulary: Vocabulary) -> tuple[float, f
     return time.perf_counter() - begun, time.process_time() - cpu_begun
 
 
+def sentencex_sentences(text: str, language: str) -> Iterator[str]:
+    """Yields the sentences of sentencex, without the rules of this project. It panics at some wide spaces."""
+    for line in re.sub(r"[^\S\n]", " ", text).split("\n"):
+        yield from (stripped for sentence in sentencex.segment(language, line) if (stripped := sentence.strip()))
+
+
+def shard_seconds(
+    corpus: Corpus, vocabulary: Vocabulary, out: Path, split: Callable[[str, str], Iterator[str]]
+) -> float:
+    """Processor seconds that all shards of `corpus` take in this process, if `split` gives the sentences of a text."""
+    options = unit_shards.ShardOptions(TRAIN, 512, 0, 0.1, make_shards.DEFAULT_MIN_TOKENS, pack=True)
+    out.mkdir(exist_ok=True)
+    begun = time.process_time()
+    with mock.patch.object(unit_shards, "iterate_sentences", split):
+        encoder = Encoder(vocabulary)
+        for unit in corpus.units:
+            unit_shards.make_shard(out / shards.shard_name(0), unit, encoder, options)
+    return time.process_time() - begun
+
+
 def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """All measurements; rates are in bytes per second."""
     books, wikipedia = scratch / "books", scratch / "wikipedia"
@@ -102,6 +130,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     texts = [document.text for document in read_documents([books])]
     vocabulary = Vocabulary.load(args.vocab)
     sentences = [normalize(sentence, vocabulary.normalization) for text in texts for sentence in split_sentences(text)]
+    corpus = open_corpus([books], TRAIN)
     command = ["shards", "--documents", books, "--vocab", args.vocab, "--out"]
     copied = [shutil.copytree(books, scratch / "copies" / str(number)) for number in range(args.copies)]
     copies = ["shards", "--documents", *copied, "--vocab", args.vocab, "--out"]
@@ -115,7 +144,11 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         long_two = timed_job(*copies, scratch / f"long_two{number}", ranks=2)
         runs = {"one": one, "two": two, "long_one": long_one, "long_two": long_two}
         seconds = {"bare": bare, "bare_cpu": bare_cpu} | {name: run.seconds for name, run in runs.items()}
-        rounds.append(seconds | {f"{name}_cpu": run.cpu_seconds for name, run in runs.items()})
+        rules = {
+            f"{name}_rules_cpu": shard_seconds(corpus, vocabulary, scratch / "rules", split)
+            for name, split in (("own", iterate_sentences), ("sentencex", sentencex_sentences))
+        }
+        rounds.append(seconds | rules | {f"{name}_cpu": run.cpu_seconds for name, run in runs.items()})
         peaks += [run.peak_bytes for run in runs.values()]
     packed = shards.open_shards(scratch / "one0").manifest
     job(*command, scratch / "unpacked", "--no-pack")
@@ -138,6 +171,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "bare": text_bytes / statistics.median(r["bare_cpu"] for r in rounds),
         "shards_to_bare": statistics.median(r["bare"] / r["one"] for r in rounds),
         "shards_to_bare_cpu": statistics.median(r["bare_cpu"] / r["one_cpu"] for r in rounds),
+        "sentence_rules": statistics.median(r["sentencex_rules_cpu"] / r["own_rules_cpu"] for r in rounds),
         "two_ranks_to_one": statistics.median(r["one"] / r["two"] for r in rounds),
         "two_ranks_to_one_long": statistics.median(r["long_one"] / r["long_two"] for r in rounds),
         "two_ranks_to_one_long_cpu": statistics.median(2 * r["long_one_cpu"] / r["long_two_cpu"] for r in rounds),
@@ -174,7 +208,7 @@ def projected_hours(found: dict[str, Any], text_bytes: float, ranks: int = RANKS
 
 def describe() -> dict[str, Any]:
     """Date, hardware and versions."""
-    return report.describe_host("data_prep 2", ("sentencepiece", "sentencex", "numpy", "pyarrow", "rensa"))
+    return report.describe_host("data_prep 3", ("sentencepiece", "sentencex", "numpy", "pyarrow", "rensa"))
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -189,6 +223,7 @@ def markdown(result: dict[str, Any]) -> str:
             f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare_cpu']:.2f} of that "
             f"(by the clock {result['shards_to_bare']:.2f})",
         ),
+        ("the work of `shards`", f"{result['sentence_rules']:.2f} of its speed with the sentences of sentencex alone"),
         ("`shards`, two ranks", f"{result['two_ranks_to_one']:.2f} times one by the clock"),
         (
             f"`shards` of the text {result['copies']} times over",

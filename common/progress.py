@@ -4,8 +4,10 @@ import sys
 import threading
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from tqdm import tqdm
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 LINE_INTERVAL = 30.0  # seconds between two plain lines
 
@@ -58,6 +60,8 @@ class Progress:
     def __enter__(self) -> "Progress":
         self._started = time.monotonic()
         if self._enabled and sys.stderr.isatty():
+            from tqdm import tqdm  # a sixth of the start of `shards`, and only a terminal needs it
+
             is_bytes = self.unit == "B"
             self._bar = tqdm(
                 total=self.total,

@@ -32,7 +32,7 @@ from data_prep.text.languages import ENGLISH
 from data_prep.text.vocabulary import Vocabulary
 
 FORMAT_VERSION = 1
-RULES_VERSION = 3
+RULES_VERSION = 4
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
 MANIFEST, VOCABULARY, CARD, DUPLICATES = "manifest.json", "spiece.model", "README.md", "duplicates.jsonl"
 

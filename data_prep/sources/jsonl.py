@@ -201,6 +201,8 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         return Skipped(place, "no text")
     if not isinstance(text, str):
         raise TypeError(f"{fields.text!r}: it holds {type(text).__name__}, not a string")
+    if len(text) > MAX_LINE_BYTES:  # a record of Parquet or of the hub
+        return Skipped(place, "too long")
     identity = record.get(fields.id) if fields.id is not None else None
     title = record.get(fields.title) if fields.title is not None else None
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())

@@ -17,8 +17,9 @@ MAX_CHARACTERS = 1 << 17
 """Characters of a paragraph that are split in one piece. It bounds the memory for books without line breaks."""
 
 
-# Abbreviations before names that sentencex 1.0.32 takes for the end of a sentence.
+# What sentencex 1.0.32 takes for the end of a sentence: abbreviations before names, and "im 3. Stock".
 _TITLES = {
+    "de": re.compile(r"(?:^|[\s(])(?:[IiAa]m|[Zz]um|[Zz]ur|[Vv]om|[Bb]eim|[Dd](?:er|en|em|es|ie|as)) \d{1,2}\.\s*$"),
     "fr": re.compile(r"(?:^|[\s('’«])(?:MM?|Mgr|St|Ste|Dr|Pr)\.\s*$"),
     "pl": re.compile(r"(?:^|[\s(])(?:[Kk]s|[Bb]p|[Śś]w|[Aa]bp|[Ii]nż|[Pp]łk|[Gg]en)\.\s*$"),
     "hi": re.compile(r"(?:^|[\s(])(?:डॉ|प्रो|श्री|सुश्री|पं|(?:कि\.)?मी)\.\s*$"),

@@ -1,8 +1,11 @@
 """Templates of dates and times."""
 
+import re
+
 from data_prep.wikitext.templates.arguments import Arguments, names
 
 _MONTHS = names("January|February|March|April|May|June|July|August|September|October|November|December")
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 
 
 def format_date(year: str, month: str, day: str, day_first: bool) -> str:
@@ -19,7 +22,9 @@ def format_date(year: str, month: str, day: str, day_first: bool) -> str:
 
 
 def date(arguments: Arguments) -> str:
-    """{{start date|1990|1|2|df=y}}, {{birth date and age|...}}, ...: the date in words."""
+    """{{start date|1990|1|2|df=y}}, {{birth date and age|...}}, {{date|1990-01-02|mdy}}, ...: the date in words."""
+    if iso := _ISO.fullmatch(arguments[0]):
+        return format_date(iso[1], iso[2], iso[3], arguments.get(1).lower() != "mdy")
     return format_date(arguments[0], arguments.get(1), arguments.get(2), bool(arguments.get("df")))
 
 

@@ -69,6 +69,14 @@ def test_parquet(tmp_path: Path) -> None:
     assert len({item.id for item in without_id if isinstance(item, Document)}) == 1000
 
 
+def test_a_record_of_parquet_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.sources.jsonl.MAX_LINE_BYTES", 1000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["One.", "a " * 501, "Two."]}), path)
+    kept = [Document("a.parquet:0:0", "", "One."), Document("a.parquet:0:2", "", "Two.")]
+    assert read(path, Fields()) == [kept[0], Skipped("a.parquet:0:1", "too long"), kept[1]]
+
+
 @settings(max_examples=40, deadline=None)
 @given(texts=st.lists(st.text(min_size=1), max_size=12), unit_bytes=st.integers(1, 200), newline=st.booleans())
 def test_every_line_belongs_to_one_unit(

@@ -68,6 +68,7 @@ def test_sentences_of_other_languages(wiki: Wiki) -> None:
     ("language", "sentences"),
     [
         ("de", ["Am 3. Mai kam Dr. Weiß.", "Er blieb z. B. hier."]),
+        ("de", ["Sie wohnt im 3. Stock.", "Der 2. Band hat 30.", "Ende."]),
         ("fr", ["Où va M. Dupont ?", "Mgr. Le Roux le sait."]),
         ("pl", ["To ks. Jan i św. Anna.", "Od 1990 r. są tu."]),
         ("tr", ["Bu 3. yüzyılda oldu.", "Sonra bitti."]),

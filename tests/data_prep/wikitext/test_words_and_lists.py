@@ -10,6 +10,7 @@ from data_prep.wikitext.prose import to_prose
     [
         ("the {{dash year|1989|90}} season", "the 1989–90 season"),
         ("in {{nihongo4|''Edo''|江戸}}", "in Edo 江戸"),
+        ("on {{date|2020-01-05|dmy}} or {{Date|2020-11-15|mdy}}", "on 5 January 2020 or November 15, 2020"),
         ("called {{IAST|Mahābhārata}}", "called Mahābhārata"),
         ("at {{URL|https://example.org/}} or {{URL|example.org|its site}}", "at example.org or its site"),
         ("in {{duration|1|2|3}} or {{duration|m=5|s=3}} or {{duration|4|5}}", "in 1:02:03 or 5:03 or 4:05:00"),
