@@ -58,10 +58,10 @@ study: environment
 	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
 	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) --hours $(STUDY_HOURS)
 
-# Processes share the tests, one file at a time, in the order of tests/conftest.py. Three keep two cores busy: tests of
+# Processes share the tests, one file at a time, in the order of tests/conftest.py. Four keep two cores busy: tests of
 # several hosts wait for each other much of the time.
 test: $(VENV)/.developer lint
-	python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.developer
 	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
