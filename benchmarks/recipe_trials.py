@@ -29,6 +29,7 @@ from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
+from pipeline.analysis.intervals import mean_interval
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 
@@ -36,9 +37,6 @@ VOCABULARY_SIZE = 2000
 EVALUATIONS, EVALUATED_ROWS = 3, 1024
 WARMUP = 0.05
 """Part of the steps in which the learning rate rises."""
-
-# Two-sided 95 % of Student's t, by degrees of freedom.
-STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 
 
 @dataclass(frozen=True)
@@ -212,16 +210,8 @@ def run_trial(name: str, trial: Trial, shards: Path, work: Path, seed: int, toke
     return result
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half of its 95 % interval (Student's t); NaN for one value."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, math.nan
-    return mean, STUDENT_T[min(len(values) - 1, 9)] * statistics.stdev(values) / math.sqrt(len(values))
-
-
 def _shown(values: Sequence[float]) -> str:
-    mean, half = interval(values)
+    mean, half = mean_interval(values)
     return f"{100 * mean:.1f}" if math.isnan(half) else f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 
