@@ -29,7 +29,7 @@ from benchmarks.shared import report
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
-from pipeline.analysis.intervals import mean_interval
+from pipeline.analysis.intervals import seeds_interval
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 
@@ -211,7 +211,7 @@ def run_trial(name: str, trial: Trial, shards: Path, work: Path, seed: int, toke
 
 
 def _shown(values: Sequence[float]) -> str:
-    mean, half = mean_interval(values)
+    mean, half = seeds_interval(values)
     return f"{100 * mean:.1f}" if math.isnan(half) else f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 

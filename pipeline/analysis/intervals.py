@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import scipy.stats
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.tasks import metrics, squad_metrics
@@ -48,12 +47,14 @@ def of_metric(task: Task, name: str, value: float, predicted: NDArray, true: NDA
     return bootstrap_interval(metrics.find_function(name), predicted, true, seed)
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of `values` and half of its 95 % interval (Student's t); NaN for one value."""
+def seeds_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over the seeds, and half of its 95 % interval (Student's t); NaN for one value."""
+    from scipy import stats  # takes a second
+
     mean = statistics.fmean(values)
     if len(values) < 2:
         return mean, math.nan
-    quantile = float(scipy.stats.t.ppf(0.975, len(values) - 1))
+    quantile = float(stats.t.ppf(0.975, len(values) - 1))
     return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 

@@ -1,13 +1,14 @@
 """The commands that make the paper's claims in small, and the results of their runs.
 
-    ROOT/claims.json               the text and the plan; another start with others is refused
-    ROOT/corpus                    the documents of the sample, if none were given; the vocabulary; shards by length
-    ROOT/runs/SIDE/RATE/seed-N     a run, and beside it its DeepSpeed JSON
-    ROOT/claims                    the page
+ROOT/claims.json               the text and the plan; another start with others is refused
+ROOT/corpus                    the documents of the sample, if none were given; the vocabulary; shards
+ROOT/runs/SIDE/RATE/seed-N     a run, and beside it its DeepSpeed JSON
+ROOT/claims                    the page
 """
 
 import dataclasses
 import json
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def chosen_rate(key: str, root: Path) -> float | None:
         result = run.result(root)
         if result is None:
             return None
-        losses[run.rate] = float(result["mlm_loss"])
+        losses[run.rate] = math.inf if result["mlm_loss"] is None else float(result["mlm_loss"])
     return best_rate(losses) if losses else SIDES[key].rates[0]
 
 
@@ -116,7 +117,7 @@ def stages(claims: Sequence[Claim], setting: Setting) -> tuple[list[Stage], bool
     ]
     choice = [run for key in keys for run in candidates(key)]
     complete = None not in rates.values()
-    found = _corpus_stages(setting, {SIDES[key].length for key in keys})
+    found = _corpus_stages(setting)
     found.append(tuple(_command(run, setting) for run in (*runs, *choice)))
     if complete:
         words = (*setting.python, "pipeline.evaluate", "claims", "--runs", str(root), "--out", str(root / "claims"))
@@ -124,22 +125,18 @@ def stages(claims: Sequence[Claim], setting: Setting) -> tuple[list[Stage], bool
     return found, complete
 
 
-def _corpus_stages(setting: Setting, lengths: set[int]) -> list[Stage]:
-    corpus = setting.corpus
+def _corpus_stages(setting: Setting) -> list[Stage]:
+    corpus, plan = setting.corpus, setting.plan
     made = [] if setting.documents else corpus.sample_stages(SAMPLE)
     documents = setting.documents or [corpus.documents(source) for source in SAMPLE]
-    sets = [
-        corpus.shards(f"{split}-{length}", split, documents, length)
-        for length in sorted(lengths)
-        for split in ("train", "held_out")
-    ]
-    return [*made, (corpus.vocabulary(documents, setting.plan.vocabulary_size),), tuple(sets)]
+    sets = tuple(corpus.shards(split, split, documents, plan.length) for split in ("train", "held_out"))
+    return [*made, (corpus.vocabulary(documents, plan.vocabulary_size),), sets]
 
 
 def _command(run: Run, setting: Setting) -> Command:
     side, plan, out = run.side, setting.plan, run.directory(setting.root)
     steps = plan.steps(side)
-    shards = {split: setting.corpus.shards_at(f"{split}-{side.length}") for split in ("train", "held_out")}
+    shards = {split: setting.corpus.shards_at(split) for split in ("train", "held_out")}
     fields = plan.model_fields(side)
     words = [*setting.python, "pipeline.pretrain", "--model", PRESET]
     words += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import atomic, owned
-from pipeline.analysis.intervals import mean_interval
+from pipeline.analysis.intervals import seeds_interval
 from pipeline.paper.claim_runs import SETTINGS, candidates, results
 from pipeline.paper.claims import CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference
 
@@ -84,13 +84,13 @@ def compare(difference: Difference, measured: Mapping[str, Measured]) -> Compare
         seeds = [seed for seed in seeds if seed in second.runs]
         values = first.values(difference.metric, seeds), second.values(difference.metric, seeds)
         gains = [ours - theirs for ours, theirs in zip(*values)]
-    return Compared(difference, tuple(seeds), *mean_interval(gains)) if gains else None
+    return Compared(difference, tuple(seeds), *seeds_interval(gains)) if gains else None
 
 
 def _shown(values: Sequence[float]) -> str:
     if not values:
         return "not run"
-    mean, half = mean_interval(values)
+    mean, half = seeds_interval(values)
     return f"{mean:.1f}" if math.isnan(half) else f"{mean:.1f} ± {half:.1f}"
 
 
@@ -103,7 +103,7 @@ def section(claim: Claim, measured: Mapping[str, Measured]) -> str:
     lines = [f"## {claim.caption}", "", *textwrap.wrap(f"The paper: {claim.paper}.", 120), ""]
     lines += [
         _line(["side", "seeds", "rate", "million tokens", *METRICS.values()]),
-        _line(["---", "---:", "---:", "---:", *("---:" for _ in METRICS)]),
+        "|---|" + "---:|" * (3 + len(METRICS)),
     ]
     for one in (measured[key] for key in claim.sides):
         seeds = sorted(one.runs)
@@ -111,7 +111,11 @@ def section(claim: Claim, measured: Mapping[str, Measured]) -> str:
         tokens = f"{one.runs[seeds[0]]['tokens'] / 1e6:.2f}" if seeds else ""
         values = [_shown(one.values(metric, seeds)) for metric in METRICS]
         lines.append(_line([SIDES[one.key].title, str(len(seeds)), rate, tokens, *values]))
-    lines += ["", _line(["difference", "metric", "seeds", "points", "verdict"]), _line(["---"] * 2 + ["---:"] * 2 + ["---"])]
+    lines += [
+        "",
+        _line(["difference", "metric", "seeds", "points", "verdict"]),
+        _line(["---"] * 2 + ["---:"] * 2 + ["---"]),
+    ]
     for difference in claim.differences:
         second = "chance" if difference.second is None else SIDES[difference.second].title
         name = f"{SIDES[difference.first].title} - {second}"
@@ -136,7 +140,7 @@ def rates_section(root: Path, claims: Sequence[Claim]) -> str:
     if not lines:
         return ""
     text = "The rate with the lowest held-out loss is taken. Its seed is not one of the seeds above."
-    head = [_line(["side", "rate", "MLM"]), _line(["---", "---:", "---:"])]
+    head = [_line(["side", "rate", "MLM"]), "|---|---:|---:|"]
     return "\n".join(["## The choice of the learning rates", "", text, "", *head, *lines])
 
 
