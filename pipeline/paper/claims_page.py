@@ -10,10 +10,13 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import atomic, owned
+from common.files.json_files import read_object
 from pipeline.analysis.intervals import seeds_interval
 from pipeline.paper.claim_runs import SETTINGS, candidates, results
 from pipeline.paper.claims import CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference
 
+_RECORDED = ("tokens", "mlm_loss", "mlm_unigram_entropy", *METRICS, "pairs", "predictions")
+"""The figures of an evaluation that the JSON has."""
 _READING = (
     "MLM: % below the unigram entropy of the same held-out tokens. SOP and NSP: % of the held-out pairs. Each value is "
     "the mean over the seeds with its 95 % interval (Student's t). A difference is computed seed by seed: both sides "
@@ -149,7 +152,7 @@ def as_json(root: Path, claims: Sequence[Claim], measured: Mapping[str, Measured
     sides = [measured[key] for key in dict.fromkeys(key for claim in claims for key in claim.sides)]
     return {
         "format": "claims 1",
-        "settings": json.loads((root / SETTINGS).read_text(encoding="utf-8")),
+        "settings": _settings(root),
         "sides": [
             {
                 **asdict(SIDES[one.key]),
@@ -179,8 +182,22 @@ def as_json(root: Path, claims: Sequence[Claim], measured: Mapping[str, Measured
 
 
 def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of an evaluation."""
-    return {name: value for name, value in result.items() if isinstance(value, (int, float))}
+    return {name: result[name] for name in _RECORDED if name in result}
+
+
+def _settings(root: Path) -> dict[str, Any]:
+    """What the claims were made with; the documents by name, because their directories say nothing elsewhere."""
+    found = read_object(root / SETTINGS, "restore it, or start again with another --out")
+    return found | {"documents": [Path(path).name for path in found["documents"]] or ["the sample"]}
+
+
+def _setup(settings: Mapping[str, Any]) -> str:
+    """The settings that all sides share, unless a side says otherwise."""
+    fields = ", ".join(f"{name} {value}" for name, value in settings["model"].items())
+    return (
+        f"Base: albert-tiny with {fields}; {settings['tokens'] / 1e6:g} million tokens in rows of "
+        f"{settings['length']}; vocabulary {settings['vocabulary_size']:,}; text: {', '.join(settings['documents'])}."
+    )
 
 
 def write(root: Path, out: Path) -> list[Path]:
@@ -191,7 +208,8 @@ def write(root: Path, out: Path) -> list[Path]:
     """
     measured = measure(root)
     claims = [claim for claim in CLAIMS.values() if any(measured[key].runs for key in claim.sides)]
-    sections = ["# The paper's claims in small", "\n".join(textwrap.wrap(_READING, 120))]
+    texts = ("\n".join(textwrap.wrap(text, 120)) for text in (_READING, _setup(_settings(root))))
+    sections = ["# The paper's claims in small", *texts]
     sections += [section(claim, measured) for claim in claims]
     if rates := rates_section(root, claims):
         sections.append(rates)

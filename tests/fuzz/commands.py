@@ -282,7 +282,8 @@ _OF_RUNS = (
         "reproduce",
         "pipeline.reproduce",
         reproduce.main,
-        "7 --scale tiny --dry-run --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/tasks --out @/out",
+        "7 --scale tiny --dry-run --data @/shards --eval-data @/held_out --additional-data @/shards "
+        "--data-root @/tasks --out @/out",
         ("shards/manifest.json", "tasks/**/*"),
     ),
     Command(

@@ -136,10 +136,12 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     assert [one["name"] for one in values["claims"]] == ["5", "4", "3", "8", "masks"]  # all that have a base
     assert values["claims"][0]["differences"][0]["points"] == pytest.approx(32.0)
     assert "guesses" not in values["sides"][0]["runs"][0]
+    assert "text: the sample." in text
+    assert values["settings"]["tokens"] == SMALL.tokens
 
 
 def test_the_page_shows_how_the_rates_were_chosen(tmp_path):
-    claim_runs.prepare(ALL, setting_at(tmp_path))
+    claim_runs.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
     for rate, loss in zip(SIDES["lamb-64"].rates, (5.0, 4.0, 6.0), strict=True):
         end(Run("lamb-64", rate, RATE_SEED), tmp_path, mlm_loss=loss, mlm_below_unigram=1 - loss / 10)
     end(Run("lamb-64", 0.01, 0), tmp_path)
@@ -148,6 +150,8 @@ def test_the_page_shows_how_the_rates_were_chosen(tmp_path):
     assert "| LAMB, batch 64 | 0.003 | 50.0 |" in text
     assert "| LAMB, batch 64 | 1 | 0.01 | 0.01 | 10.0 |" in text
     assert "| AdamW, batch 64 | 0.001 | not run |" in text
+    assert "text: news, books." in text
+    assert str(tmp_path) not in text + (tmp_path / "page" / "claims.json").read_text()
     assert "| AdamW, batch 64 | 0 | not chosen |" in text
 
 
