@@ -29,7 +29,7 @@ from pathlib import Path
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from pipeline.engine.machine.hardware import GPUS
-from pipeline.paper import claim_runs, costs
+from pipeline.paper import claim_runs, claims_page, costs
 from pipeline.paper.claims import CLAIMS, SMALL, find_claims
 from pipeline.paper.experiments import Paths, Stage, missing_tasks, stages
 from pipeline.paper.printed_tables import TABLES, Table, find_table
@@ -192,9 +192,12 @@ def make_claims(args: argparse.Namespace) -> int:
     claim_runs.prepare(claims, setting)
     while True:
         planned, complete = claim_runs.stages(claims, setting)
-        status = Runner(setting.root / "logs", args.jobs or 2).run(planned)
-        if status or complete:
+        if status := Runner(setting.root / "logs", args.jobs or 2).run(planned):
             return status
+        if complete:
+            written = claims_page.write(setting.root, setting.root / "claims")
+            print(f"written: {', '.join(map(str, written))}")
+            return 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:

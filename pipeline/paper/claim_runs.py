@@ -1,7 +1,7 @@
 """The commands that make the paper's claims in small, and the results of their runs.
 
 ROOT/claims.json               the text and the plan; another start with others is refused
-ROOT/corpus                    the documents of the sample, if none were given; the vocabulary; shards
+ROOT/corpus                    the documents of the sample, if none were given; the vocabulary; shards by length
 ROOT/runs/SIDE/RATE/seed-N     a run, and beside it its DeepSpeed JSON
 ROOT/claims                    the page
 """
@@ -117,26 +117,27 @@ def stages(claims: Sequence[Claim], setting: Setting) -> tuple[list[Stage], bool
     ]
     choice = [run for key in keys for run in candidates(key)]
     complete = None not in rates.values()
-    found = _corpus_stages(setting)
+    found = _corpus_stages(setting, {SIDES[key].length for key in keys})
     found.append(tuple(_command(run, setting) for run in (*runs, *choice)))
-    if complete:
-        words = (*setting.python, "pipeline.evaluate", "claims", "--runs", str(root), "--out", str(root / "claims"))
-        found.append((Command("claims", words),))
     return found, complete
 
 
-def _corpus_stages(setting: Setting) -> list[Stage]:
+def _corpus_stages(setting: Setting, lengths: set[int]) -> list[Stage]:
     corpus, plan = setting.corpus, setting.plan
     made = [] if setting.documents else corpus.sample_stages(SAMPLE)
     documents = setting.documents or [corpus.documents(source) for source in SAMPLE]
-    sets = tuple(corpus.shards(split, split, documents, plan.length) for split in ("train", "held_out"))
-    return [*made, (corpus.vocabulary(documents, plan.vocabulary_size),), sets]
+    sets = [
+        corpus.shards(f"{split}-{length}", split, documents, length)
+        for length in sorted(lengths)
+        for split in ("train", "held_out")
+    ]
+    return [*made, (corpus.vocabulary(documents, plan.vocabulary_size),), tuple(sets)]
 
 
 def _command(run: Run, setting: Setting) -> Command:
     side, plan, out = run.side, setting.plan, run.directory(setting.root)
     steps = plan.steps(side)
-    shards = {split: setting.corpus.shards_at(split) for split in ("train", "held_out")}
+    shards = {split: setting.corpus.shards_at(f"{split}-{side.length}") for split in ("train", "held_out")}
     fields = plan.model_fields(side)
     words = [*setting.python, "pipeline.pretrain", "--model", PRESET]
     words += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]

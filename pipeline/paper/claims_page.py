@@ -13,7 +13,7 @@ from common.files import atomic, owned
 from common.files.json_files import read_object
 from pipeline.analysis.intervals import seeds_interval
 from pipeline.paper.claim_runs import SETTINGS, candidates, results
-from pipeline.paper.claims import CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference
+from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference
 
 _RECORDED = ("tokens", "mlm_loss", "mlm_unigram_entropy", *METRICS, "pairs", "predictions")
 """The figures of an evaluation that the JSON has."""
@@ -196,7 +196,7 @@ def _setup(settings: Mapping[str, Any]) -> str:
     fields = ", ".join(f"{name} {value}" for name, value in settings["model"].items())
     return (
         f"Base: albert-tiny with {fields}; {settings['tokens'] / 1e6:g} million tokens in rows of "
-        f"{settings['length']}; vocabulary {settings['vocabulary_size']:,}; text: {', '.join(settings['documents'])}."
+        f"{BASE.length}; vocabulary {settings['vocabulary_size']:,}; text: {', '.join(settings['documents'])}."
     )
 
 

@@ -103,11 +103,10 @@ def test_candidates_decide_the_rate_before_the_seeds_run(tmp_path):
             end(Run(key, rate, RATE_SEED), tmp_path, mlm_loss=loss)
     planned, complete = stages([claim], setting)
     assert complete
-    chosen = [command.name for command in planned[-2] if not claim_runs.is_done(command)]
+    chosen = [command.name for command in planned[-1] if not claim_runs.is_done(command)]
     assert chosen == [
         f"pre-train {key} {SIDES[key].rates[1]:g} seed {seed}" for seed in range(3) for key in claim.sides
     ]
-    assert planned[-1][0].argv[2:4] == ("pipeline.evaluate", "claims")
 
 
 def test_the_page_compares_seed_by_seed(tmp_path, capsys):
@@ -207,7 +206,7 @@ def test_a_claim_is_made_from_text_and_only_once(tmp_path, monkeypatch, capsys):
     model = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
     plan = dataclasses.replace(SMALL, model=model, tokens=4096, vocabulary_size=200, evaluated_tokens=512)
     monkeypatch.setattr(reproduce, "SMALL", plan)
-    rates = {"lamb-64": (0.01, 0.02), "adamw-64": (0.001, 0.002)}
+    rates = {"lamb-64": (0.01, 0.02), "adamw-64": (0.002,)}
     sides = {key: dataclasses.replace(SIDES[key], rates=rates[key], rows=8, fields={}) for key in rates}
     for key, side in sides.items():
         monkeypatch.setitem(SIDES, key, side)
@@ -219,13 +218,13 @@ def test_a_claim_is_made_from_text_and_only_once(tmp_path, monkeypatch, capsys):
     records = [{"text": " ".join(make_sentences(20, seed=number))} for number in range(60)]
     text.write_text("".join(json.dumps(one) + "\n" for one in records))
     extract = ["extract", "--source", "jsonl", "--input", str(text), "--out", str(tmp_path / "documents")]
-    assert data_prep([*extract, "--held-out", "0.2"]) == 0
-    words = ["optimizers", "--out", str(tmp_path / "out"), "--documents", str(tmp_path / "documents"), "--seeds", "2"]
+    data_prep([*extract, "--held-out", "0.2"])
+    words = ["optimizers", "--out", str(tmp_path / "out"), "--documents", str(tmp_path / "documents"), "--seeds", "1"]
     assert reproduce.main(words) == 0, capsys.readouterr().out
     page = (tmp_path / "out" / "small" / "claims" / "claims.md").read_text()
     assert "not run" not in page
     assert sides_of([claim]) == ["lamb-64", "adamw-64"]
-    assert re.search(r"^\| LAMB, batch 64 - AdamW, batch 64 \| MLM \| 2 \| [+-][\d.]+ ± [\d.]+ \|", page, re.M)
+    assert re.search(r"^\| LAMB, batch 64 - AdamW, batch 64 \| MLM \| 1 \| [+-][\d.]+ \|", page, re.M)
     capsys.readouterr()
     assert reproduce.main(words) == 0
-    assert capsys.readouterr().out.count("done before") == 3 + 2 * 2 + 2 * 2
+    assert capsys.readouterr().out.count("done before") == 3 + 2 + 2
