@@ -204,10 +204,10 @@ def test_a_claim_is_made_from_text_and_only_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     model = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
-    plan = dataclasses.replace(SMALL, model=model, tokens=4096, vocabulary_size=200, evaluated_tokens=512)
+    plan = dataclasses.replace(SMALL, model=model, tokens=16_384, vocabulary_size=200, evaluated_tokens=4096)
     monkeypatch.setattr(reproduce, "SMALL", plan)
     rates = {"lamb-64": (0.01, 0.02), "adamw-64": (0.002,)}
-    sides = {key: dataclasses.replace(SIDES[key], rates=rates[key], rows=8, fields={}) for key in rates}
+    sides = {key: dataclasses.replace(SIDES[key], rates=rates[key], rows=8, length=128, fields={}) for key in rates}
     for key, side in sides.items():
         monkeypatch.setitem(SIDES, key, side)
     claim = dataclasses.replace(
