@@ -190,7 +190,9 @@ def prepare(claims: Sequence[Claim], setting: Setting) -> None:
     Raises UserError if `root` was made from other documents or with another plan.
     """
     setting.root.mkdir(parents=True, exist_ok=True)
-    record = {"documents": [str(path.resolve()) for path in setting.documents], **dataclasses.asdict(setting.plan)}
+    sides = {key: _settings_of(side) for key, side in SIDES.items()}
+    plan = dataclasses.asdict(setting.plan) | {"sides": sides}
+    record = {"documents": [str(path.resolve()) for path in setting.documents], **plan}
     path, text = setting.root / SETTINGS, json.dumps(record, indent=1) + "\n"
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise UserError(f"{setting.root} has runs of other documents or of another plan; choose another --out")
@@ -200,6 +202,11 @@ def prepare(claims: Sequence[Claim], setting: Setting) -> None:
             path = Run(key, rate, RATE_SEED).config_file(setting.root)
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_text(path, json.dumps(deepspeed_config(SIDES[key], rate), indent=1) + "\n")
+
+
+def _settings_of(side: Side) -> dict[str, Any]:
+    """What a side's runs depend on."""
+    return {name: value for name, value in dataclasses.asdict(side).items() if name != "title"}
 
 
 def results(key: str, root: Path) -> tuple[float | None, Mapping[int, dict[str, Any]]]:

@@ -188,6 +188,7 @@ def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
 def _settings(root: Path) -> dict[str, Any]:
     """What the claims were made with; the documents by name, because their directories say nothing elsewhere."""
     found = read_object(root / SETTINGS, "restore it, or start again with another --out")
+    del found["sides"]  # the page has them with their runs
     return found | {"documents": [Path(path).name for path in found["documents"]] or ["the sample"]}
 
 
