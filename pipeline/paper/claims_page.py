@@ -202,13 +202,13 @@ def _setup(settings: Mapping[str, Any]) -> str:
 
 
 def write(root: Path, out: Path) -> list[Path]:
-    """Writes `claims.md` and `claims.json` into `out`, with every claim that has a finished run.
+    """Writes `claims.md` and `claims.json` into `out`, with every claim of which something can be compared.
 
     Raises:
         UserError: `root` holds no claims, or `out` has files of these names that this command did not write.
     """
     measured = measure(root)
-    claims = [claim for claim in CLAIMS.values() if any(measured[key].runs for key in claim.sides)]
+    claims = [claim for claim in CLAIMS.values() if any(compare(one, measured) for one in claim.differences)]
     texts = ("\n".join(textwrap.wrap(text, 120)) for text in (_READING, _setup(_settings(root))))
     sections = ["# The paper's claims in small", *texts]
     sections += [section(claim, measured) for claim in claims]

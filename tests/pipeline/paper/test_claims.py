@@ -117,6 +117,7 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
             end(Run(key, 0.002, seed), tmp_path, sop_accuracy=sop, nsp_accuracy=nsp)
     Run("nsp", 0.002, 2).directory(tmp_path).mkdir()  # has begun
     end(Run("base", 0.002, 0), tmp_path, sop_accuracy=0.8, nsp_accuracy=0.5)
+    end(Run("embedding-64", 0.002, 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5)
     end(Run("dropout", 0.002, 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5, mlm_below_unigram=0.05)
     out = tmp_path / "page"
     assert evaluate.main(["claims", "--runs", str(tmp_path), "--out", str(out)]) == 0
@@ -129,10 +130,11 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     assert "| NSP - chance | SOP | 2 | +0.0 ± 12.7 | no difference shown |" in text
     assert "| SOP - NSP | MLM | 2 | +0.0 ± 0.0 | no difference shown |" in text
     assert f"| {SIDES['base'].title} - dropout 0.1 | MLM | 1 | +5.0 | no difference shown |" in text
-    assert "| no sharing, equal width | 0 | 0.002 |  | not run | not run | not run |" in text
+    assert "| E 256 | 0 | 0.002 |  | not run | not run | not run |" in text
+    assert "| E 256 - E 64 | MLM | 0 | not run |  |" in text
     assert "LAMB" not in text  # has no runs
     values = json.loads((out / "claims.json").read_text())
-    assert [one["name"] for one in values["claims"]] == ["5", "4", "3", "8", "masks"]  # all that have a base
+    assert [one["name"] for one in values["claims"]] == ["5", "3", "8"]  # of masks there is one side
     assert values["claims"][0]["differences"][0]["points"] == pytest.approx(32.0)
     assert "guesses" not in values["sides"][0]["runs"][0]
     assert "text: the sample." in text
@@ -143,15 +145,18 @@ def test_the_page_shows_how_the_rates_were_chosen(tmp_path):
     claim_runs.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
     for rate, loss in zip(SIDES["lamb-64"].rates, (5.0, 4.0, 6.0), strict=True):
         end(Run("lamb-64", rate, RATE_SEED), tmp_path, mlm_loss=loss, mlm_below_unigram=1 - loss / 10)
-    end(Run("lamb-64", 0.01, 0), tmp_path)
+    for rate in SIDES["adamw-64"].rates:
+        end(Run("adamw-64", rate, RATE_SEED), tmp_path)
+    for key, rate in (("lamb-64", 0.01), ("adamw-64", 0.001)):  # of equal losses the first
+        end(Run(key, rate, 0), tmp_path)
     claims_page.write(tmp_path, tmp_path / "page")
     text = (tmp_path / "page" / "claims.md").read_text()
     assert "| LAMB, batch 64 | 0.003 | 50.0 |" in text
     assert "| LAMB, batch 64 | 1 | 0.01 | 0.01 | 10.0 |" in text
-    assert "| AdamW, batch 64 | 0.001 | not run |" in text
+    assert "| AdamW, batch 1,024 | 0.001 | not run |" in text
     assert "text: news, books." in text
     assert str(tmp_path) not in text + (tmp_path / "page" / "claims.json").read_text()
-    assert "| AdamW, batch 64 | 0 | not chosen |" in text
+    assert "| AdamW, batch 1,024 | 0 | not chosen |" in text
 
 
 def test_another_start_has_the_same_documents(tmp_path):
