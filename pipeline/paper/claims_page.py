@@ -64,7 +64,9 @@ class Compared:
     @property
     def verdict(self) -> str:
         """What the interval shows."""
-        if math.isnan(self.half) or abs(self.points) <= self.half:
+        if math.isnan(self.half):
+            return "one seed"
+        if abs(self.points) <= self.half:
             return "no difference shown"
         return "higher" if self.points > 0 else "lower"
 
@@ -117,7 +119,7 @@ def section(claim: Claim, measured: Mapping[str, Measured]) -> str:
     lines += [
         "",
         _line(["difference", "metric", "seeds", "points", "verdict"]),
-        _line(["---"] * 2 + ["---:"] * 2 + ["---"]),
+        "|---|---|---:|---:|---|",
     ]
     for difference in claim.differences:
         second = "chance" if difference.second is None else SIDES[difference.second].title

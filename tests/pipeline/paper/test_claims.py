@@ -129,7 +129,7 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     # Two seeds: t is 12.71, and the deviation of -1, +1 is the root of 2.
     assert "| NSP - chance | SOP | 2 | +0.0 ± 12.7 | no difference shown |" in text
     assert "| SOP - NSP | MLM | 2 | +0.0 ± 0.0 | no difference shown |" in text
-    assert f"| {SIDES['base'].title} - dropout 0.1 | MLM | 1 | +5.0 | no difference shown |" in text
+    assert f"| {SIDES['base'].title} - dropout 0.1 | MLM | 1 | +5.0 | one seed |" in text
     assert "| E 256 | 0 | 0.002 |  | not run | not run | not run |" in text
     assert "| E 256 - E 64 | MLM | 0 | not run |  |" in text
     assert "LAMB" not in text  # has no runs
