@@ -34,6 +34,7 @@ from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
+from pipeline.analysis.intervals import seeds_interval
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 
@@ -44,9 +45,6 @@ WARMUP = 0.05
 
 EQUAL_TIME = 0.1
 """Processor times that differ by a smaller part count as equal."""
-
-# Two-sided 95 % of Student's t, by degrees of freedom.
-STUDENT_T = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 
 
 @dataclass(frozen=True)
@@ -232,16 +230,8 @@ def tokens_of_equal_time(first: Result, recipe: Result, tokens: int) -> int:
     return tokens if abs(ratio - 1) <= EQUAL_TIME else max(1, round(tokens * ratio / 1000)) * 1000
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half of its 95 % interval (Student's t); NaN for one value."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, math.nan
-    return mean, STUDENT_T[min(len(values) - 1, 9)] * statistics.stdev(values) / math.sqrt(len(values))
-
-
 def _shown(values: Sequence[float]) -> str:
-    mean, half = interval(values)
+    mean, half = seeds_interval(values)
     return f"{100 * mean:.1f}" if math.isnan(half) else f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 

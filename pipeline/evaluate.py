@@ -2,6 +2,7 @@
 
 python -m pipeline.evaluate summary --run runs/base
 python -m pipeline.evaluate tables --runs runs --out tables
+python -m pipeline.evaluate claims --runs reproduction/small --out claims
 python -m pipeline.evaluate ensemble --runs runs/large/rte runs/base/rte --out runs/ensemble
 python -m pipeline.evaluate compare --runs runs/base --random runs/random --out comparison
 """
@@ -97,6 +98,14 @@ def tables(args: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
+def claims(args: argparse.Namespace) -> str:
+    """`claims`: writes the page of the paper's claims in small, and returns its text and its files."""
+    from pipeline.paper import claims_page
+
+    written = claims_page.write(args.runs, args.out)
+    return f"{written[0].read_text(encoding='utf-8')}\nwritten: {', '.join(map(str, written))}"
+
+
 def ensemble(args: argparse.Namespace) -> str:
     """`ensemble`: averages the runs of each task, and returns the metrics of the averages."""
     from pipeline.analysis import finished_runs
@@ -151,6 +160,10 @@ def parser() -> Parser:
     command.add_argument(
         "--additional-data", type=Path, metavar="DIR", help="shards of the runs with more data (Table 7, Figure 2)"
     )
+    command = commands.add_parser("claims", help="the page of `pipeline.reproduce --scale small` from what has ended")
+    command.add_argument("--runs", required=True, type=Path, metavar="DIR", help="DIR/small of pipeline.reproduce")
+    command.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
+    command.set_defaults(run_command=claims)
     add("ensemble", ensemble, "the average of several runs' predictions for each task, and its submissions", True)
     command = add("compare", compare, "metrics beside the majority class and random weights", False)
     command.add_argument(

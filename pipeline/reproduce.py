@@ -1,18 +1,21 @@
-"""Makes a table of the paper: runs every pre-training and fine-tuning that it needs, then writes the table.
+"""Makes tables of the paper: runs every training that they need, then writes them.
 
-The commands and their cost on eight H100, without running them:
+The claims behind the tables, tested with small models and three seeds on two cores (docs/study.md):
+
+    python -m pipeline.reproduce claims --out reproduction [--documents DIR...]
+
+TABLE is 3, 4, 5 or 8 for the claim of that table, masks, optimizers, or claims for all of them. Without --documents,
+made by `python -m data_prep extract`, it makes the sample corpus. Set OMP_NUM_THREADS=1: two runs share the cores.
+
+A table at the paper's scale: its commands and their cost on eight H100, without running them:
 
     python -m pipeline.reproduce 2 --scale paper --dry-run --data shards/train --eval-data shards/held_out \\
         --data-root tasks --out reproduction
 
-The same at a scale that two cores finish within an hour, with pre-training on the sample corpus:
-
-    python -m pipeline.reproduce 2 --scale tiny --data-root tasks --out reproduction
-
 The same command resumes what was stopped; runs that are done are not run again. Runs that two tables with the same
 --out have in common are made once. The directory --data-root holds the tasks' official files: GLUE's directories (CoLA,
 SST-2, ...), there or in glue/; squad/train-v1.1.json and so on; race/train, race/dev, race/test. Tasks without files
-are named and left out.
+are named and left out. Scale tiny goes through all commands of a table with models that learn nothing: it tests them.
 
 Exit status: 0 done; 2 a mistake in the command line; 75 stopped by a signal; otherwise that of the failed command.
 """
@@ -26,12 +29,14 @@ from pathlib import Path
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from pipeline.engine.machine.hardware import GPUS
-from pipeline.paper import costs
+from pipeline.paper import claim_runs, claims_page, costs
+from pipeline.paper.claims import CLAIMS, SMALL, find_claims
 from pipeline.paper.experiments import Paths, Stage, missing_tasks, stages
 from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.paper.runner import Runner, is_done
 from pipeline.paper.scales import SCALES, TINY, Scale
 from pipeline.tasks.registry import TASKS
+from pipeline.training.flags import positive
 
 
 def find_task_data(root: Path) -> dict[str, Path]:
@@ -45,6 +50,11 @@ def find_task_data(root: Path) -> dict[str, Path]:
                 found[task.name] = directory
                 break
     return found
+
+
+CLAIMS_SCALE = "small"
+TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
+CLAIM_FLAGS = ("documents", "seeds")
 
 
 def dry_run(table: Table, scale: Scale, planned: Sequence[Stage], gpus: costs.Gpus | None) -> str:
@@ -76,16 +86,26 @@ def parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    p.add_argument("table", metavar="TABLE", help=f"one of {', '.join(TABLES)}; 7 and 8 also make Figure 2")
-    p.add_argument("--scale", choices=tuple(SCALES), default=TINY.name, help="size of the models and runs (tiny)")
+    names = f"scale small: {', '.join(CLAIMS)}, claims (all of these); other scales: {', '.join(TABLES)}"
+    p.add_argument("table", metavar="TABLE", help=f"{names}; 7 and 8 also make Figure 2")
+    p.add_argument(
+        "--scale",
+        choices=(CLAIMS_SCALE, *SCALES),
+        default=CLAIMS_SCALE,
+        help="small: the claims with small models (default); paper: the paper's models; tiny: a test of the commands",
+    )
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="all files are written below DIR/SCALE")
-    p.add_argument("--data-root", required=True, type=Path, metavar="DIR", help="the tasks' official files")
+    p.add_argument(
+        "--documents", nargs="+", type=Path, metavar="DIR", help="scale small: text by `data_prep extract` (the sample)"
+    )
+    p.add_argument("--seeds", type=positive, metavar="N", help="scale small: runs of each side (3)")
+    p.add_argument("--data-root", type=Path, metavar="DIR", help="the tasks' official files")
     p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on (tiny: the sample corpus)")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--additional-data", type=Path, metavar="DIR", help="shards of the rows with more data")
     p.add_argument("--dry-run", action="store_true", help="print the commands and their cost, and run nothing")
     p.add_argument(
-        "--jobs", type=int, metavar="N", help="number of commands that run at the same time (tiny: 2, paper: 1)"
+        "--jobs", type=int, metavar="N", help="number of commands that run at the same time (paper: 1, others: 2)"
     )
     p.add_argument(
         "--max-hours", type=float, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
@@ -101,9 +121,11 @@ def parser() -> Parser:
 def resolve(args: argparse.Namespace) -> tuple[Table, Scale, Paths]:
     """The table, the scale and the paths of a command line. Raises UserError for a mistake."""
     table, scale = find_table(args.table), SCALES[args.scale]
-    for flag, value in (("--jobs", args.jobs), ("--nodes", args.nodes), ("--gpus-per-node", args.gpus_per_node)):
-        if value is not None and value < 1:
+    for flag, value in (("--nodes", args.nodes), ("--gpus-per-node", args.gpus_per_node)):
+        if value < 1:
             raise UserError(f"{flag} {value} is not at least 1")
+    if args.data_root is None:
+        raise UserError("--data-root is missing; name the directory with the tasks' official files")
     if not args.data_root.is_dir():
         raise UserError(f"--data-root {args.data_root} is not a directory; name the one with the tasks' official files")
     if (args.data is None) != (args.eval_data is None):
@@ -138,6 +160,46 @@ def resolve(args: argparse.Namespace) -> tuple[Table, Scale, Paths]:
     return table, scale, paths
 
 
+def resolve_claims(args: argparse.Namespace) -> claim_runs.Setting:
+    """Where the claims of a command line are made. Raises UserError for a mistake."""
+    documents = tuple(args.documents or ())
+    for directory in documents:
+        if not (directory / "documents.json").exists():
+            raise UserError(f"--documents {directory} holds no documents; make them with `python -m data_prep extract`")
+    root = args.out / CLAIMS_SCALE
+    return claim_runs.Setting(root, documents, SMALL, args.seeds or 3, (sys.executable, "-m"))
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    """Raises UserError for a flag that the scale does not have."""
+    small = args.scale == CLAIMS_SCALE
+    for name in TABLE_FLAGS if small else CLAIM_FLAGS:
+        if getattr(args, name) is not None:
+            others = "paper and tiny" if small else CLAIMS_SCALE
+            raise UserError(f"--{name.replace('_', '-')} is a flag of scale {others}, not of scale {args.scale}")
+    if small and args.random_weights:
+        raise UserError("--random-weights is a flag of scale paper and tiny, not of scale small")
+    if args.jobs is not None and args.jobs < 1:
+        raise UserError(f"--jobs {args.jobs} is not at least 1")
+
+
+def make_claims(args: argparse.Namespace) -> int:
+    """Runs or prints the commands of claims, and returns the exit status. UserError: a mistake."""
+    claims, setting = find_claims(args.table), resolve_claims(args)
+    if args.dry_run:
+        print(claim_runs.dry_run(claims, setting))
+        return 0
+    claim_runs.prepare(claims, setting)
+    while True:
+        planned, complete = claim_runs.stages(claims, setting)
+        if status := Runner(setting.root / "logs", args.jobs or 2).run(planned):
+            return status
+        if complete:
+            written = claims_page.write(setting.root, setting.root / "claims")
+            print(f"written: {', '.join(map(str, written))}")
+            return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit status."""
     return in_one_line(lambda: run(parser().parse_all(sys.argv[1:] if argv is None else argv)))
@@ -145,6 +207,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Runs or prints the commands of a table, and returns the exit status. UserError: a mistake."""
+    _check_flags(args)
+    if args.scale == CLAIMS_SCALE:
+        return make_claims(args)
     table, scale, paths = resolve(args)
     planned = stages(table, scale, paths, args.max_hours, args.random_weights)
     gpus = None if scale is TINY else costs.Gpus(args.gpu, args.nodes, args.gpus_per_node)

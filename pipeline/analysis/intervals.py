@@ -1,6 +1,7 @@
 """The uncertainty of metrics: 95 % confidence intervals, and baselines that need no model."""
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -44,6 +45,17 @@ def of_metric(task: Task, name: str, value: float, predicted: NDArray, true: NDA
     if name in _FROM_CONFUSION and len(task.labels) <= MAX_CONFUSED:
         return confusion_interval(_FROM_CONFUSION[name], predicted, true, len(task.labels), seed)
     return bootstrap_interval(metrics.find_function(name), predicted, true, seed)
+
+
+def seeds_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over the seeds, and half of its 95 % interval (Student's t); NaN for one value."""
+    from scipy import stats  # takes a second
+
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, math.nan
+    quantile = float(stats.t.ppf(0.975, len(values) - 1))
+    return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def correlation_interval(value: float, examples: int, *, ranks: bool = False) -> Interval:

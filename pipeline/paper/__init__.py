@@ -1,4 +1,4 @@
-"""Reproduces the tables of the ALBERT paper: what they printed, the runs that they need, and what was measured.
+"""Reproduces the tables of the ALBERT paper, and tests their claims in small: the runs needed, and what was measured.
 
 printed_tables   the paper's tables, row by row
 scales           the size of the experiments: the paper's, or tiny
@@ -7,4 +7,7 @@ runner           runs these commands
 costs            what the commands will cost
 tables           the tables with measured values beside the printed ones
 plots            their plots
+claims           the claims in small: sides that are compared, with the same compute
+claim_runs       the commands that make them
+claims_page      their page
 """

@@ -124,34 +124,63 @@ def _from_mnli(task: str, tasks: Sequence[str]) -> bool:
 
 def corpus_stages(paths: Paths, additional: bool) -> list[Stage]:
     """The commands that make shards of the sample corpus: Wikipedia, and with `additional` also Shakespeare."""
-    corpus, prepare = paths.corpus, (*paths.python, "data_prep")
-    wikipedia, books = corpus / "documents" / "wikipedia", corpus / "documents" / "books"
-
-    def extract(source: str, out: Path) -> Command:
-        return Command(
-            f"extract {source}",
-            (*prepare, "extract", "--source", source, "--input", str(corpus / "sample" / source), "--out", str(out))
-            + ("--held-out", "0.05"),
-            out / "documents.json",
-        )
-
-    def shards(name: str, split: str, *documents: Path) -> Command:
-        out = corpus / "shards" / name
-        words = (*prepare, "shards", "--documents", *map(str, documents), "--vocab", str(corpus / "vocabulary.model"))
-        words += ("--out", str(out), "--split", split, "--max-seq-length", str(CORPUS_LENGTH))
-        return Command(f"shards {name}", words, out / "manifest.json")
-
-    sample = Command("sample", (*prepare, "sample", "--out", str(corpus / "sample")), wikipedia / "documents.json")
-    vocabulary = Command(
-        "vocabulary",
-        (*prepare, "vocab", "--documents", str(wikipedia), str(books), "--out", str(corpus / "vocabulary.model"))
-        + ("--size", "2000"),
-        corpus / "vocabulary.model",
-    )
-    sets = [shards("train", "train", wikipedia), shards("held_out", "held_out", wikipedia, books)]
+    corpus = Corpus(paths.corpus, paths.python)
+    wikipedia, books = (corpus.documents(source) for source in ("wikipedia", "books"))
+    sets = [
+        corpus.shards("train", "train", [wikipedia], CORPUS_LENGTH),
+        corpus.shards("held_out", "held_out", [wikipedia, books], CORPUS_LENGTH),
+    ]
     if additional:
-        sets.append(shards("more", "train", wikipedia, books))
-    return [(sample,), (extract("wikipedia", wikipedia), extract("books", books)), (vocabulary,), tuple(sets)]
+        sets.append(corpus.shards("more", "train", [wikipedia, books], CORPUS_LENGTH))
+    made = corpus.sample_stages(("wikipedia", "books"))
+    return [*made, (corpus.vocabulary([wikipedia, books], 2000),), tuple(sets)]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The commands that make documents, a vocabulary and shards below `home`.
+
+    Attributes:
+        home: directory of everything that is made.
+        python: the words before the module of a command.
+    """
+
+    home: Path
+    python: tuple[str, ...]
+
+    def documents(self, source: str) -> Path:
+        """The directory of the sample's documents of one source."""
+        return self.home / "documents" / source
+
+    def shards_at(self, name: str) -> Path:
+        """The directory of a set of shards."""
+        return self.home / "shards" / name
+
+    def sample_stages(self, sources: Sequence[str]) -> list[Stage]:
+        """From nothing to the documents of the sample: any of "wikipedia", "books" and "api"."""
+        sample = self.home / "sample"
+        first = self.documents(sources[0]) / "documents.json"
+        made = Command("sample", (*self.python, "data_prep", "sample", "--out", str(sample)), first)
+        return [(made,), tuple(self._extract(source, sample / source) for source in sources)]
+
+    def _extract(self, source: str, text: Path) -> Command:
+        kind = ("jsonl", "--id-field", "id", "--title-field", "title") if source == "api" else (source,)
+        out = self.documents(source)
+        words = (*self.python, "data_prep", "extract", "--source", *kind, "--input", str(text), "--out", str(out))
+        return Command(f"extract {source}", (*words, "--held-out", "0.05"), out / "documents.json")
+
+    def vocabulary(self, documents: Sequence[Path], size: int) -> Command:
+        """Trains the vocabulary."""
+        out = self.home / "vocabulary.model"
+        words = (*self.python, "data_prep", "vocab", "--documents", *map(str, documents), "--out", str(out))
+        return Command("vocabulary", (*words, "--size", str(size)), out)
+
+    def shards(self, name: str, split: str, documents: Sequence[Path], length: int) -> Command:
+        """Makes shards of rows of `length` tokens."""
+        out = self.shards_at(name)
+        words = (*self.python, "data_prep", "shards", "--documents", *map(str, documents))
+        words += ("--vocab", str(self.home / "vocabulary.model"), "--out", str(out), "--split", split)
+        return Command(f"shards {name}", (*words, "--max-seq-length", str(length)), out / "manifest.json")
 
 
 def pretraining_command(row: PreTraining, scale: Scale, paths: Paths, max_hours: float | None = None) -> Command:

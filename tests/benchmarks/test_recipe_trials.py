@@ -1,14 +1,13 @@
 """The trials of small models: their settings are accepted, their page is made from their results, runs are resumed."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import recipe_trials
-from benchmarks.recipe_trials import RECIPE, TRIALS, Result, interval, markdown, tokens_of_equal_time
+from benchmarks.recipe_trials import RECIPE, TRIALS, Result, markdown, tokens_of_equal_time
 from pipeline.engine import config as engine_config
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.pretraining import settings as pretraining_settings
@@ -45,13 +44,6 @@ def test_every_trial_changes_something_and_says_what() -> None:
     assert [name for name, trial in TRIALS.items() if trial == RECIPE] == ["recipe"]
     settings = [str((t.model, t.optimizer, t.length, t.rows, t.flags)) for t in TRIALS.values()]
     assert len(set(settings)) == len(TRIALS)
-
-
-def test_the_interval_is_student_s() -> None:
-    mean, half = interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.30 / math.sqrt(3))
-    assert math.isnan(interval([1.0])[1])
 
 
 def test_the_page_has_a_row_for_each_trial() -> None:

@@ -282,14 +282,15 @@ _OF_RUNS = (
         "reproduce",
         "pipeline.reproduce",
         reproduce.main,
-        "7 --dry-run --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/tasks --out @/out",
+        "7 --scale tiny --dry-run --data @/shards --eval-data @/held_out --additional-data @/shards "
+        "--data-root @/tasks --out @/out",
         ("shards/manifest.json", "tasks/**/*"),
     ),
     Command(
         "reproduce goes on",
         "pipeline.reproduce",
         _reproduce,
-        "7 --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/no-tasks "
+        "7 --scale tiny --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/no-tasks "
         "--out @/reproduction",
         ("reproduction/tiny/logs/*", "reproduction/tiny/*/pretrain/done"),
         output="reproduction",

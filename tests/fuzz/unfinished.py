@@ -70,9 +70,10 @@ def _train(root: Path) -> None:
 def _reproduce(root: Path) -> None:
     """A table whose pre-trainings are done."""
     (root / "no-tasks").mkdir()
-    words = ["7", "--data", str(root / "shards"), "--eval-data", str(root / "held_out"), "--data-root", str(root)]
+    words = ["7", "--scale", "tiny", "--data", str(root / "shards"), "--eval-data", str(root / "held_out")]
     args = reproduce.parser().parse_args(
-        [*words, "--additional-data", str(root / "shards"), "--out", str(root / "reproduction")]
+        [*words, "--additional-data", str(root / "shards"), "--data-root", str(root)]
+        + ["--out", str(root / "reproduction")]
     )
     table, scale, paths = reproduce.resolve(args)
     for stage in reproduce.stages(table, scale, paths):

@@ -55,7 +55,9 @@ COMMANDS = {
     "tables": lambda m, out: of(evaluate.main, "tables", "--runs", m.run, "--out", out, "--tables", "6"),
     "compare": lambda m, out: of(evaluate.main, "compare", "--runs", m.tuned, "--out", out),
     "ensemble": lambda m, out: of(evaluate.main, "ensemble", "--runs", m.tuned, "--out", out),
-    "reproduce": lambda m, out: of(reproduce.main, "2", "--data-root", m.root / "glue", "--out", out),
+    "reproduce": lambda m, out: of(
+        reproduce.main, "2", "--scale", "tiny", "--data-root", m.root / "glue", "--out", out
+    ),
 }  # fmt: skip
 
 

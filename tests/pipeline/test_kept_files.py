@@ -84,7 +84,7 @@ def of_reproduce(made, out):
     def start(monkeypatch):
         writes = Command("sample", (sys.executable, "-c", "print('log')"), None)
         monkeypatch.setattr(reproduce, "stages", lambda *arguments: [[writes]])
-        return reproduce.main(["2", "--data-root", str(made.root / "glue"), "--out", str(out)])
+        return reproduce.main(["2", "--scale", "tiny", "--data-root", str(made.root / "glue"), "--out", str(out)])
 
     return start
 

@@ -1,6 +1,7 @@
 """Confidence intervals against scipy's, against resampled examples, and by how often they hold the truth."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -96,3 +97,10 @@ def test_baselines_that_always_give_one_answer():
     assert intervals.majority_baseline(TASKS["stsb"], [1.5, 4.0, 2.0]) == {"pearson": 0.0, "spearman": 0.0}
     found = intervals.squad_baseline({"a": ["x"], "b": [], "c": []})
     assert found["exact"] == found["f1"] == pytest.approx(200 / 3)
+
+
+def test_the_interval_over_seeds_is_students():
+    mean, half = intervals.seeds_interval([1.0, 2.0, 3.0])
+    assert mean == 2.0
+    assert half == pytest.approx(4.30265 / math.sqrt(3), rel=1e-5)
+    assert math.isnan(intervals.seeds_interval([1.0])[1])
