@@ -92,11 +92,13 @@ class RunSaves:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Ends a save in progress if all ranks leave the block together. Otherwise gives it up and writes nothing more.
 
-        The weights of a save are checked before it, so what ends training later does not make them wrong.
+        The weights of a save are checked before it, so what ends training later does not make them wrong. A second
+        Ctrl-C does not wait for the disk: the process ends now, and its thread with it.
         """
         if isinstance(error, TrainingFailed | SpikeFound):
             self.finish()
-        self._saver.abandon()
+        if not isinstance(error, KeyboardInterrupt):
+            self._saver.abandon()
 
     def _record(self, work: Callable[[], Saved | None], must_succeed: bool = False) -> None:
         """Calls a part of a save, and records a checkpoint that is then complete."""
