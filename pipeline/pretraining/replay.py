@@ -15,6 +15,7 @@ import torch
 
 from common.errors import UserError
 from common.files.json_files import check_as
+from common.progress import Progress
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from model.config import GPU_KERNELS
@@ -34,6 +35,7 @@ from pipeline.training.attention import choice
 from pipeline.training.divergence import rollback
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.recorded_command import read_recorded
+from pipeline.training.reporting.console import Console
 from pipeline.training.reporting.metrics_log import METRICS, MetricsLog, read_records
 from pipeline.training.silent_errors import CHECKSUMS, LAYOUT, layout_of
 from pipeline.training.state import TrainState
@@ -157,6 +159,12 @@ class ReplayTrainer(Trainer):
     """Makes steps again up to the last one of `records`, with a record at each of them. It saves nothing."""
 
     records: Records = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        last, first = max(self.records), self.state.step
+        self.console = Console(last, first, on_gpu=self.engine.device.type != "cpu")
+        self.bar = Progress("replay", last - first, "steps", enabled=self.control.rank == 0, plain_lines=False)
 
     def _batches(self) -> Iterator[int]:
         return itertools.islice(super()._batches(), max(self.records) - self.state.step)
