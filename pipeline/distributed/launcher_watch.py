@@ -3,8 +3,8 @@
 A rank is a child of a launcher's agent: `deepspeed.launcher.launch` or torchrun. If only the agent's parent is killed,
 as by `kill` of the `deepspeed` command, the agent and its ranks would train on. So each rank watches its agent and,
 above it, the `deepspeed` command, or the sshd session through which the agent was started. When one of them ends, the
-rank gets SIGTERM: it finishes its step, saves and ends. If that was before the rank was
-started, the rank ends at once.
+rank gets SIGTERM: it finishes its step, saves and ends. If `deepspeed` ended before the rank was started, the rank ends
+at once.
 """
 
 import contextlib
