@@ -95,7 +95,7 @@ def watch() -> None:
     """Starts a thread that stops this process when its launcher ends. Called in a rank that a launcher started."""
     agent = process(os.getppid())
     if agent is not None and is_orphan(agent, process(agent.parent)):
-        _stop("deepspeed")
+        _stop("the launcher (deepspeed) has ended, so this run stops")
         return
     descriptors: dict[int, Process] = {}
     for found in launchers(ancestors()):
@@ -111,14 +111,14 @@ def _wait(descriptors: dict[int, Process]) -> None:
         poll.register(descriptor, select.POLLIN)
     (descriptor, _), *_ = poll.poll()
     ended = descriptors[descriptor]
-    _stop(f"{ended.name}, process {ended.pid}")
+    _stop(f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops")
 
 
-def _stop(ended: str) -> None:
-    """Stops this rank, because the launcher `ended`."""
+def _stop(line: str) -> None:
+    """Stops this rank; the first one of its host prints `line`."""
     keep_output_open()
     if os.environ.get("LOCAL_RANK") == "0":
-        os.write(1, f"the launcher ({ended}) has ended, so this run stops\n".encode())
+        os.write(1, f"{line}\n".encode())
     os.kill(os.getpid(), signal.SIGTERM)
 
 
