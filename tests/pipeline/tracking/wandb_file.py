@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 BLOCK = 32768
 HEADER = 7  # of the file, and of each piece: checksum, length, type
@@ -18,6 +19,8 @@ def read(path):
             at += BLOCK - at % BLOCK
             continue
         _, length, kind = struct.unpack_from("<IHB", content, at)
+        if at + HEADER + length > len(content):  # not written whole yet
+            return
         whole += content[at + HEADER : at + HEADER + length]
         at += HEADER + length
         if kind in (FULL, LAST):
@@ -27,11 +30,22 @@ def read(path):
             yield record
 
 
+def _whole(path):
+    """The records of `path` once the last one is there: W&B's own process writes it, also after finish() returned."""
+    deadline = time.monotonic() + 100
+    while True:
+        records = list(read(path))
+        if any(record.WhichOneof("record_type") == "exit" for record in records):
+            return records
+        assert time.monotonic() < deadline, f"{path} has no last record"
+        time.sleep(0.05)
+
+
 def run_of(directory):
     """The id, name and settings of the run, and its rows: {"step": ..., "train/loss": ...} and so on."""
     (path,) = directory.glob("*.wandb")
     started, rows = None, []
-    for record in read(path):
+    for record in _whole(path):
         if record.WhichOneof("record_type") == "run":
             started = record.run
         elif record.WhichOneof("record_type") == "history":

@@ -42,7 +42,8 @@ class Forked:
         """Waits until it has written `text` to stdout."""
         deadline = time.monotonic() + 200
         while text not in self.stdout:
-            assert self.process.is_alive(), self.stderr
+            # It may write the text and end between two looks, so what it wrote is read again after its end.
+            assert self.process.is_alive() or text in self.stdout, self.stderr
             assert time.monotonic() < deadline, self.stderr
             time.sleep(0.01)
 
