@@ -7,12 +7,11 @@ Each trial is a run of `pipeline.pretrain` in one process with one thread. Its s
 that `TRIALS` names. The vocabulary and the shards of each length of row are made in --work. Finished trials are not run
 again, and an interrupted trial is resumed; so the command can be stopped and started at any time.
 
-Trials get equal processor time, not equal wall time, because a machine may be shared. Each trial first reads --tokens
-tokens. If that took more or less processor time than the recipe, it runs again with fewer or more tokens, and the page
-shows that second run. Writes NAME.json and NAME.md.
+All trials have the same number of floating-point operations, so a larger model reads fewer tokens. Time would be no
+fair measure on a shared machine: other work changes the processor time of the same run, too. Writes NAME.json and
+NAME.md.
 """
 
-import argparse
 import dataclasses
 import json
 import math
@@ -34,7 +33,10 @@ from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic
+from model import AlbertConfig
+from model.inspection.flops import model_flops
 from pipeline.analysis.intervals import seeds_interval
+from pipeline.data.masking import MaskingSettings
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 
@@ -42,9 +44,6 @@ VOCABULARY_SIZE = 2000
 EVALUATIONS, EVALUATED_ROWS = 3, 1024
 WARMUP = 0.05
 """Part of the steps in which the learning rate rises."""
-
-EQUAL_TIME = 0.1
-"""Processor times that differ by a smaller part count as equal."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class Trial:
         optimizer: the DeepSpeed block.
         length: tokens of a row.
         rows: rows of a batch.
+        mask_probability: part of the tokens that is masked.
         flags: further flags of pipeline.pretrain.
     """
 
@@ -65,7 +65,16 @@ class Trial:
     optimizer: Mapping[str, Any]
     length: int = 128
     rows: int = 8
+    mask_probability: float = 0.15
     flags: tuple[str, ...] = ()
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of training, for each token."""
+        sizes: dict[str, Any] = dict(self.model) | {"vocab_size": VOCABULARY_SIZE}
+        config = AlbertConfig.preset("albert-tiny", **sizes)
+        predictions = MaskingSettings(self.mask_probability).max_predictions(self.length)
+        return model_flops(config, self.length, predictions) / self.length
 
 
 def adamw(rate: float) -> dict[str, Any]:
@@ -116,7 +125,7 @@ TRIALS: dict[str, Trial] = {
     "unshared": changed("layers share nothing", {"parameter_sharing": "none"}),
     "width-256": changed("width 256", {"hidden_size": 256, "intermediate_size": 1024}),
     "embedding-64": changed("embeddings of 64", {"embedding_size": 64}),
-    "masks-0.3": changed("30 % of the tokens masked", flags=("--mask-probability", "0.3")),
+    "masks-0.3": changed("30 % of the tokens masked", mask_probability=0.3),
     "single-masks": changed("single words masked", flags=("--max-ngram", "1")),
     "dropout": changed("dropout 0.1", {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}),
     "rows-32": changed("rows of 32 tokens", length=32, rows=32),
@@ -141,6 +150,11 @@ class Result:
     tokens: int
     cpu_seconds: float
     curve: list[dict[str, Any]] = field(default_factory=list)
+
+
+def tokens_of(trial: Trial, tokens: int) -> int:
+    """How many tokens a trial reads with the operations with which the recipe reads `tokens`, in thousands."""
+    return max(1, round(tokens * RECIPE.flops / trial.flops / 1000)) * 1000
 
 
 def prepare(documents: Sequence[Path], work: Path, length: int) -> Path:
@@ -193,6 +207,7 @@ def command(trial: Trial, shards: Path, output: Path, seed: int, tokens: int) ->
     words += ["--steps", str(steps), "--warmup-steps", str(round(WARMUP * steps)), "--seed", str(seed)]
     words += ["--eval-batches", str(-(-EVALUATED_ROWS // trial.rows))]
     words += ["--eval-interval", str(interval), "--save-interval", str(steps), "--log-interval", str(interval)]
+    words += ["--mask-probability", f"{trial.mask_probability:g}"]
     return [*words, *trial.flags], config
 
 
@@ -218,18 +233,6 @@ def run_trial(name: str, trial: Trial, shards: Path, work: Path, seed: int, toke
     return result
 
 
-def tokens_of_equal_time(first: Result, recipe: Result, tokens: int) -> int:
-    """How many tokens a trial reads in the processor time in which the recipe reads `tokens`, in thousands.
-
-    Args:
-        first: the trial's run of `tokens` tokens.
-        recipe: the recipe's run of `tokens` tokens.
-        tokens: of both runs.
-    """
-    ratio = recipe.cpu_seconds / first.cpu_seconds
-    return tokens if abs(ratio - 1) <= EQUAL_TIME else max(1, round(tokens * ratio / 1000)) * 1000
-
-
 def _shown(values: Sequence[float]) -> str:
     mean, half = seeds_interval(values)
     return f"{100 * mean:.1f}" if math.isnan(half) else f"{100 * mean:.1f} ± {100 * half:.1f}"
@@ -240,8 +243,8 @@ def markdown(results: Sequence[Result], tokens: int) -> str:
     legend = (
         "The MLM columns say how far, in %, the loss is below the unigram entropy of the same held-out tokens: after "
         "a third, two thirds and all of the training. The SOP column has the accuracy, in %, on the held-out pairs at "
-        "the end. Every trial reads as many tokens (in millions) as it can in the processor time in which the recipe "
-        f"reads {tokens / 1e6:g} million."
+        "the end. Every trial reads as many tokens (in millions) as it can with the floating-point operations with "
+        f"which the recipe reads {tokens / 1e6:g} million."
     )
     lines = [
         *textwrap.wrap(legend, 120),
@@ -274,21 +277,16 @@ def parser() -> Parser:
     return p
 
 
-def measure(args: argparse.Namespace, name: str, seed: int, tokens: int) -> Result:
-    """The result of one run of the trial `name`, which runs now if it has not run before."""
-    shards = prepare(args.documents, args.work, TRIALS[name].length)
-    return run_trial(name, TRIALS[name], shards, args.work, seed, tokens)
-
-
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
-    results, recipe = [], measure(args, "recipe", 0, args.tokens)
+    results = []
     for seed in range(args.seeds):  # all trials once, then all again: an interrupted command has whole columns
         for name in args.trials:
-            first = measure(args, name, 0, args.tokens)
-            results.append(measure(args, name, seed, tokens_of_equal_time(first, recipe, args.tokens)))
+            trial = TRIALS[name]
+            shards, tokens = prepare(args.documents, args.work, trial.length), tokens_of(trial, args.tokens)
+            results.append(run_trial(name, trial, shards, args.work, seed, tokens))
     found = report.describe(torch.device("cpu")) | {"format": "recipe_trials 1", "tokens": args.tokens}
     results.sort(key=lambda result: list(TRIALS).index(result.name))
     found["results"] = [dataclasses.asdict(result) for result in results]

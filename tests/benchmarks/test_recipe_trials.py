@@ -1,5 +1,6 @@
 """The trials of small models: their settings are accepted, their page is made from their results, runs are resumed."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import recipe_trials
-from benchmarks.recipe_trials import RECIPE, TRIALS, Result, markdown, tokens_of_equal_time
+from benchmarks.recipe_trials import RECIPE, TRIALS, Result, markdown
 from pipeline.engine import config as engine_config
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.pretraining import settings as pretraining_settings
@@ -42,7 +43,7 @@ def test_no_two_runs_share_a_file(tmp_path: Path) -> None:
 def test_every_trial_changes_something_and_says_what() -> None:
     assert len({trial.varied for trial in TRIALS.values()}) == len(TRIALS)
     assert [name for name, trial in TRIALS.items() if trial == RECIPE] == ["recipe"]
-    settings = [str((t.model, t.optimizer, t.length, t.rows, t.flags)) for t in TRIALS.values()]
+    settings = [str(dataclasses.replace(trial, varied="")) for trial in TRIALS.values()]
     assert len(set(settings)) == len(TRIALS)
 
 
@@ -55,10 +56,13 @@ def test_the_page_has_a_row_for_each_trial() -> None:
     assert "| no sentence loss | 1 | 0.01 | 20.0 | 20.0 | 20.0 |  | 2 |" in page
 
 
-def test_trials_read_as_many_tokens_as_the_recipe_s_time_allows() -> None:
-    recipe = Result("recipe", 0, 400_000, 50.0)
-    found = [tokens_of_equal_time(Result("x", 0, 400_000, cpu), recipe, 400_000) for cpu in (100.0, 25.0, 52.0, 48.0)]
-    assert found == [200_000, 800_000, 400_000, 400_000]
+def test_a_trial_of_more_operations_reads_fewer_tokens() -> None:
+    read = {name: recipe_trials.tokens_of(trial, 400_000) for name, trial in TRIALS.items()}
+    same = ("recipe", "paper-start", "rate-0.001", "lamb", "batch-32", "unshared", "single-masks", "dropout")
+    assert {read[name] for name in same} == {400_000}
+    assert read["layers-4"] < read["masks-0.3"] < 400_000 < read["rows-64"] < read["rows-32"] < read["layers-1"]
+    # Of a layer of twice the width, all but the attention's scores has four times the operations.
+    assert 100_000 < read["width-256"] < 160_000
 
 
 def test_the_committed_page_is_made_from_the_committed_results() -> None:
