@@ -70,17 +70,19 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
     assert processes[1].stdout == "begun\n"
 
 
-def be_told_once():
+def be_told_once(output):
     from pipeline.distributed.exits import StopSignals
 
     stop = StopSignals()
     print("begun", flush=True)
-    while stop.received is None:
+    deadline = time.monotonic() + 100
+    # Another thread writes the answer, so the process must not end before it is there.
+    while (stop.received is None or "step" not in output.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def test_a_scheduler_s_signal_is_answered_without_the_words_for_a_person(tmp_path):
-    process = Forked(tmp_path / "process", be_told_once)
+    process = Forked(tmp_path / "process", be_told_once, tmp_path / "process.out")
     process.has_said("begun\n")
     os.kill(process.process.pid, signal.SIGUSR1)
     process.has_said("ending before the first step\n")
