@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import independent_run
-from benchmarks.independent_run import TOLERANCE, Outcome
+from benchmarks.study import independent_run
+from benchmarks.study.independent_run import TOLERANCE, Outcome
 
 pytestmark = pytest.mark.slow
 

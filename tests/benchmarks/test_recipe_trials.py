@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import recipe_trials
-from benchmarks.recipe_trials import RECIPE, TRIALS, Result, markdown
+from benchmarks.study import recipe_trials
+from benchmarks.study.recipe_trials import RECIPE, TRIALS, Result, markdown
 from pipeline.engine import config as engine_config
 from pipeline.engine.machine.hardware import Hardware
 from pipeline.pretraining import settings as pretraining_settings

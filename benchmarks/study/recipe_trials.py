@@ -1,7 +1,8 @@
 """Measures what a small model learns from few tokens, with one setting changed at a time (docs/study.md).
 
-    python -m benchmarks.recipe_trials --documents demo/documents/wikipedia demo/documents/books demo/documents/api \\
-        --work trials [--trials NAME ...] [--seeds 3] [--tokens 600000] [--out benchmarks/results/recipe_trials]
+    python -m benchmarks.study.recipe_trials \\
+        --documents demo/documents/wikipedia demo/documents/books demo/documents/api --work trials
+        [--trials NAME ...] [--seeds 3] [--tokens 600000] [--out benchmarks/results/recipe_trials]
 
 Each trial is a run of `pipeline.pretrain` in one process with one thread. Its settings are `RECIPE` with the change
 that `TRIALS` names. The vocabulary and the shards of each length of row are made in --work. Finished trials are not run
@@ -267,7 +268,7 @@ def markdown(results: Sequence[Result], tokens: int) -> str:
 
 def parser() -> Parser:
     """The command line."""
-    p = Parser(prog="python -m benchmarks.recipe_trials", description="Trials of settings for small models.")
+    p = Parser(prog="python -m benchmarks.study.recipe_trials", description="Trials of settings for small models.")
     p.add_argument("--documents", required=True, nargs="+", type=Path, metavar="DIR", help="made by data_prep extract")
     p.add_argument("--work", required=True, type=Path, metavar="DIR", help="directory of shards and runs")
     p.add_argument("--trials", nargs="+", choices=TRIALS, default=list(TRIALS), metavar="NAME", help="which (all)")

@@ -1,6 +1,6 @@
 """Trains the same model with this system and with an independent implementation, and compares the losses of each step.
 
-    python -m benchmarks.independent_run --data shards/train --eval-data shards/held_out [--steps 500]
+    python -m benchmarks.study.independent_run --data shards/train --eval-data shards/held_out [--steps 500]
         [--precision fp32] [--out benchmarks/results/independent_run]
 
 This system: `pipeline.pretrain` on two ranks, ZeRO stage 2, two accumulated micro-batches, packed rows. The other:
@@ -232,7 +232,9 @@ def markdown(outcome: Outcome) -> str:
 
 def parser() -> Parser:
     """The command line."""
-    p = Parser(prog="python -m benchmarks.independent_run", description="The same training by two implementations.")
+    p = Parser(
+        prog="python -m benchmarks.study.independent_run", description="The same training by two implementations."
+    )
     p.add_argument("--data", required=True, type=Path, metavar="DIR", help="training shards")
     p.add_argument("--eval-data", required=True, type=Path, metavar="DIR", help="held-out shards")
     p.add_argument("--steps", type=positive, default=500, metavar="N", help="steps of the run (500)")
