@@ -23,7 +23,7 @@ Exit status: 0 done; 2 a mistake in the command line; 75 stopped by a signal; ot
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from common.command_line import Parser, in_one_line
@@ -36,25 +36,31 @@ from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.paper.runner import Runner, is_done
 from pipeline.paper.scales import SCALES, TINY, Scale
 from pipeline.tasks.registry import TASKS
+from pipeline.tasks.task import Task
 from pipeline.training.flags import positive
 
+CLAIMS_SCALE = "small"
+TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
+CLAIM_FLAGS = ("documents", "seeds")
 
-def find_task_data(root: Path) -> dict[str, Path]:
-    """The directory of each task whose training files are below `root`."""
+
+def find_task_data(
+    root: Path, fits: Callable[[Task, Collection[str]], bool] = lambda task, splits: "train" in splits
+) -> dict[str, Path]:
+    """The directory of each task with files below `root`, by name.
+
+    Args:
+        fits: whether the splits in a directory are enough for a task; by default, training files.
+    """
     found = {}
     for task in TASKS.values():
         if task.files is None:
             continue
         for directory in (root / name for name in task.files.archives):
-            if directory.is_dir() and "train" in task.files.find(task, directory):
+            if directory.is_dir() and fits(task, task.files.find(task, directory)):
                 found[task.name] = directory
                 break
     return found
-
-
-CLAIMS_SCALE = "small"
-TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
-CLAIM_FLAGS = ("documents", "seeds")
 
 
 def dry_run(table: Table, scale: Scale, planned: Sequence[Stage], gpus: costs.Gpus | None) -> str:

@@ -24,6 +24,7 @@ from common.files import atomic, owned
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.runner import Runner
+from pipeline.reproduce import find_task_data
 from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
@@ -72,7 +73,7 @@ def run(runner: Runner, stages: Sequence[Stage]) -> None:
 
 
 def tune(
-    runner: Runner, plan: Plan, found: dict[str, tasks.TaskFiles], out: Path, python: tuple[str, ...], tokens: float
+    runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float
 ) -> list[Pair]:
     """Chooses the settings of every task and fine-tunes it. Returns the final jobs.
 
@@ -81,9 +82,9 @@ def tune(
     """
     pairs = []
     vocabulary = Vocabulary.load(out / "vocabulary.model")
-    for name, files in found.items():
+    for name, given in found.items():
         task, export = find_task(name), out / "pretrain" / "export"
-        directory = tasks.official_files(task, files, out / "own" / name)
+        directory = tasks.official_files(task, given, out / "own" / name)
         divided = tasks.divide(task, directory, out / "tasks" / name, plan.max_examples)
         (count, _), (whole, mean) = (
             tasks.training_size(task, place, vocabulary, plan.length, plan.stride) for place in (divided, directory)
@@ -129,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = parser().parse_all(sys.argv[1:] if argv is None else argv)
         plan, python = PLANS[args.plan], (sys.executable, "-m")
-        corpora, found = text.find_corpora(args.data_root), tasks.find_tasks(args.data_root)
+        corpora, found = text.find_corpora(args.data_root), find_task_data(args.data_root, tasks.fits)
         if unknown := set(args.tasks or ()) - set(found):
             raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
         chosen = {name: found[name] for name in args.tasks or found}

@@ -8,8 +8,7 @@ training set and a dev set of the study's own.
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from common.errors import UserError
@@ -20,49 +19,23 @@ from pipeline.tasks.features.span import SpanLimits
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.files.squad import SquadFiles
-from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
 DEV_PART = 5
 """One of this many examples is for the dev set."""
 
 
-@dataclass(frozen=True)
-class TaskFiles:
-    """The official files of a task.
-
-    Attributes:
-        directory: where they are.
-        splits: that they have, of "train" and the dev sets' names.
-    """
-
-    directory: Path
-    splits: frozenset[str]
-
-    @property
-    def only_dev(self) -> bool:
-        """Whether there is a dev set and no training set."""
-        return "train" not in self.splits
+def fits(task: Task, splits: Collection[str]) -> bool:
+    """Whether the study can use a task: it has a dev set, and a training set or articles that can be divided."""
+    return bool(set(splits) & set(task.dev_splits)) and ("train" in splits or isinstance(task.files, SquadFiles))
 
 
-def find_tasks(root: Path) -> dict[str, TaskFiles]:
-    """The files of each task that can be fine-tuned and evaluated with what is below `root`, by name."""
-    found = {}
-    for task in TASKS.values():
-        if task.files is None:
-            continue
-        for directory in (root / name for name in task.files.archives):
-            splits = frozenset(task.files.find(task, directory) if directory.is_dir() else ())
-            dev, has_articles = splits & set(task.dev_splits), isinstance(task.files, SquadFiles)
-            if dev and ("train" in splits or has_articles):
-                found[task.name] = TaskFiles(directory, dev | (splits & {"train"}))
-                break
-    return found
-
-
-def official_files(task: Task, files: TaskFiles, out: Path) -> Path:
+def official_files(task: Task, directory: Path, out: Path) -> Path:
     """The directory with the task's training set and dev set; made in `out` of the dev set if there is no other."""
-    return divide(task, files.directory, out, None, task.dev_splits[0]) if files.only_dev else files.directory
+    assert task.files is not None
+    if "train" in task.files.find(task, directory):
+        return directory
+    return divide(task, directory, out, None, task.dev_splits[0])
 
 
 def training_size(task: Task, directory: Path, vocabulary: Vocabulary, length: int, stride: int) -> tuple[int, float]:

@@ -12,6 +12,7 @@ from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.plan import FULL, SMALL, Candidate
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
+from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
@@ -43,7 +44,7 @@ def test_the_corpora_of_a_data_root(root: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["cola", "rte", "mrpc", "squad2"])
 def test_settings_are_chosen_on_training_examples_only(root: Path, tmp_path: Path, name: str) -> None:
     task = find_task(name)
-    directory = tasks.find_tasks(root)[name].directory
+    directory = find_task_data(root, tasks.fits)[name]
     official = reading.read(task, str(directory))
     divided = reading.read(task, str(tasks.divide(task, directory, tmp_path / name, 1000)))
 
@@ -73,15 +74,13 @@ def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path) -> No
         for number in range(10)
     ]
     (tmp_path / "squad" / "dev-v2.0.json").write_text(json.dumps({"data": articles}))
-    files = tasks.find_tasks(tmp_path)["squad2"]
-    assert files.only_dev
-    made = reading.read(task, str(tasks.official_files(task, files, tmp_path / "own")))
+    directory = find_task_data(tmp_path, tasks.fits)["squad2"]
+    made = reading.read(task, str(tasks.official_files(task, directory, tmp_path / "own")))
     found = [{one.id.split("-")[0] for one in made[split]} for split in ("train", "dev")]
     assert [len(one) for one in found] == [8, 2]
     assert not found[0] & found[1]
-    whole = tasks.find_tasks(root)["squad2"]
-    assert not whole.only_dev
-    assert tasks.official_files(task, whole, tmp_path / "none") == whole.directory
+    whole = find_task_data(root, tasks.fits)["squad2"]
+    assert tasks.official_files(task, whole, tmp_path / "none") == whole
 
 
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rte", "squad2"])
 def test_the_size_of_training_data_is_that_of_its_samples(root: Path, corpus: Any, name: str) -> None:
-    task, directory = find_task(name), tasks.find_tasks(root)[name].directory
+    task, directory = find_task(name), find_task_data(root, tasks.fits)[name]
     vocabulary = Vocabulary.load(corpus.vocabulary)
     count, mean = tasks.training_size(task, directory, vocabulary, 32, 8)
     texts = len(reading.read(task, str(directory))["train"])
