@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pipeline.paper.claim_runs import small_model_config
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -49,21 +51,6 @@ class Plan:
         return self.length // 4
 
 
-def _deepspeed(rate: float, batch: int, micro_batch: int) -> dict[str, Any]:
-    return {
-        "train_batch_size": batch,
-        "train_micro_batch_size_per_gpu": micro_batch,
-        "optimizer": {
-            "type": "AdamW",
-            "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
-        },
-        "gradient_clipping": 1.0,
-        "bf16": {"enabled": True},
-        "zero_optimization": {"stage": 1, "reduce_bucket_size": 4_000_000, "allgather_bucket_size": 4_000_000},
-        "zero_allow_untested_optimizer": True,
-    }
-
-
 FULL = Plan(
     vocabulary_size=8000,
     length=128,
@@ -74,7 +61,7 @@ FULL = Plan(
         "intermediate_size": 1024,
         "embedding_size": 128,
     },
-    pretraining=_deepspeed(0.001, 32, 16),
+    pretraining=small_model_config("AdamW", 0.001, 32, 16),
     flags=("--mask-probability", "0.3"),
     tokens_a_second=9_000,
     evaluations=20,
@@ -85,7 +72,7 @@ SMALL = Plan(
     vocabulary_size=200,
     length=64,
     model={"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64},
-    pretraining=_deepspeed(0.001, 4, 2),
+    pretraining=small_model_config("AdamW", 0.001, 4, 2),
     flags=(),
     tokens_a_second=500,
     evaluations=2,

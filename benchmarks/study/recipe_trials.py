@@ -38,6 +38,7 @@ from model import AlbertConfig
 from model.inspection.flops import model_flops
 from pipeline.analysis.intervals import seeds_interval
 from pipeline.data.masking import MaskingSettings
+from pipeline.paper.claim_runs import small_model_config
 from pipeline.training.flags import positive
 from pipeline.training.reporting.metrics_log import read_records
 
@@ -54,7 +55,8 @@ class Trial:
     Attributes:
         varied: what differs from `RECIPE`, for people.
         model: fields of `AlbertConfig` that replace those of albert-tiny.
-        optimizer: the DeepSpeed block.
+        rate: peak learning rate.
+        optimizer: "AdamW" (with bias correction) or "Lamb".
         length: tokens of a row.
         rows: rows of a batch.
         mask_probability: part of the tokens that is masked.
@@ -63,7 +65,8 @@ class Trial:
 
     varied: str
     model: Mapping[str, object]
-    optimizer: Mapping[str, Any]
+    rate: float
+    optimizer: str = "AdamW"
     length: int = 128
     rows: int = 8
     mask_probability: float = 0.15
@@ -78,16 +81,6 @@ class Trial:
         return model_flops(config, self.length, predictions) / self.length
 
 
-def adamw(rate: float) -> dict[str, Any]:
-    """AdamW with bias correction, as a block of the DeepSpeed JSON."""
-    return {"type": "AdamW", "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01}}
-
-
-def lamb(rate: float) -> dict[str, Any]:
-    """LAMB as a block of the DeepSpeed JSON."""
-    return {"type": "Lamb", "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01}}
-
-
 START = {"initial_attention": "neighbours", "embedding_initializer_range": 0.1}
 SIZES = {
     "num_hidden_layers": 2,
@@ -98,7 +91,7 @@ SIZES = {
     "parameter_sharing": "all",
     "initializer_range": 0.02,
 }
-RECIPE = Trial("nothing: the recipe", SIZES | START, adamw(0.002))
+RECIPE = Trial("nothing: the recipe", SIZES | START, 0.002)
 
 
 def changed(varied: str, model: Mapping[str, object] | None = None, **settings: Any) -> Trial:
@@ -116,11 +109,11 @@ TRIALS: dict[str, Trial] = {
     "words-0.02": changed("word embeddings start at 0.02", {"embedding_initializer_range": 0.02}),
     "words-0.05": changed("word embeddings start at 0.05", {"embedding_initializer_range": 0.05}),
     "matrices-0.06": changed("matrices start at 0.06", {"initializer_range": 0.06}),
-    "rate-0.001": changed("AdamW 1e-3", optimizer=adamw(0.001)),
-    "rate-0.004": changed("AdamW 4e-3", optimizer=adamw(0.004)),
-    "lamb": changed("LAMB 1e-2", optimizer=lamb(0.01)),
+    "rate-0.001": changed("AdamW 1e-3", rate=0.001),
+    "rate-0.004": changed("AdamW 4e-3", rate=0.004),
+    "lamb": changed("LAMB 1e-2", rate=0.01, optimizer="Lamb"),
     "batch-32": changed("batch of 32 rows", rows=32),
-    "lamb-batch-32": changed("LAMB 1e-2, batch of 32 rows", optimizer=lamb(0.01), rows=32),
+    "lamb-batch-32": changed("LAMB 1e-2, batch of 32 rows", rate=0.01, optimizer="Lamb", rows=32),
     "layers-1": changed("1 layer", {"num_hidden_layers": 1}),
     "layers-4": changed("4 layers", {"num_hidden_layers": 4}),
     "unshared": changed("layers share nothing", {"parameter_sharing": "none"}),
@@ -193,14 +186,7 @@ def command(trial: Trial, shards: Path, output: Path, seed: int, tokens: int) ->
     """The command of one run, and the DeepSpeed JSON that it reads from `output`.json."""
     steps = max(1, round(tokens / (trial.rows * trial.length)))
     interval = max(1, -(-steps // EVALUATIONS))
-    config = {
-        "train_batch_size": trial.rows,
-        "optimizer": dict(trial.optimizer),
-        "gradient_clipping": 1.0,
-        "bf16": {"enabled": True},
-        "zero_optimization": {"stage": 1, "reduce_bucket_size": 2_000_000, "allgather_bucket_size": 2_000_000},
-        "zero_allow_untested_optimizer": True,
-    }
+    config = small_model_config(trial.optimizer, trial.rate, trial.rows, trial.rows)
     words = [sys.executable, "-m", "pipeline.pretrain", "--model", "albert-tiny"]
     words += ["--model-args", *(f"{name}={value}" for name, value in trial.model.items())]
     words += ["--data", str(shards / "train"), "--eval-data", str(shards / "held_out")]

@@ -168,13 +168,20 @@ def dry_run(claims: Sequence[Claim], setting: Setting) -> str:
     return "\n".join([*lines, "", f"# {len(left)} runs left, about {sum(left) / 60:,.0f} minutes of one core"]).lstrip()
 
 
-def deepspeed_config(side: Side, rate: float) -> dict[str, Any]:
-    """The DeepSpeed JSON of a side's runs."""
+def small_model_config(optimizer: str, rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
+    """The DeepSpeed JSON of a small model in bf16.
+
+    Args:
+        optimizer: "AdamW" or "Lamb".
+        rate: peak learning rate.
+        rows: of a batch.
+        micro_batch: rows of a micro-batch on each rank.
+    """
     return {
-        "train_batch_size": side.rows,
-        "train_micro_batch_size_per_gpu": min(side.rows, MAX_MICRO_BATCH),
+        "train_batch_size": rows,
+        "train_micro_batch_size_per_gpu": micro_batch,
         "optimizer": {
-            "type": side.optimizer,
+            "type": optimizer,
             "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
         },
         "gradient_clipping": 1.0,
@@ -198,10 +205,12 @@ def prepare(claims: Sequence[Claim], setting: Setting) -> None:
         raise UserError(f"{setting.root} has runs of other documents or of another plan; choose another --out")
     atomic.write_text(path, text)
     for key in sides_of(claims):
-        for rate in SIDES[key].rates:
+        side = SIDES[key]
+        for rate in side.rates:
+            config = small_model_config(side.optimizer, rate, side.rows, min(side.rows, MAX_MICRO_BATCH))
             path = Run(key, rate, RATE_SEED).config_file(setting.root)
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(path, json.dumps(deepspeed_config(SIDES[key], rate), indent=1) + "\n")
+            atomic.write_text(path, json.dumps(config, indent=1) + "\n")
 
 
 def _settings_of(side: Side) -> dict[str, Any]:
