@@ -9,9 +9,6 @@ stands `benchmarks.shared.plain_batches`, which makes the same batches row by ro
 two take turns. It is written to be read, so the ratio tells how fast a machine is, not what an older version needed.
 """
 
-import datetime
-import os
-import platform
 import statistics
 import sys
 import time
@@ -22,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared import plain_batches, report
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 from data_prep.format.shards import open_shards, read_vocabulary
@@ -82,15 +80,8 @@ def measure(directories: Sequence[Path], rows: int, rounds: int) -> dict[str, An
                 "pairs_per_row": manifest.counts.pairs / manifest.counts.rows,
             }
             measured.append(about | time_reading(mixture, rows, rounds))
-    return {
-        "format": "batches 1",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
-        "versions": {"python": platform.python_version(), "numpy": np.__version__},
-        "rounds": rounds,
-        "rows": rows,
-        "measurements": measured,
-    }
+    about_all = {"rounds": rounds, "rows": rows, "measurements": measured}
+    return report.describe_host("batches 1", ("numpy",)) | about_all
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -117,25 +108,19 @@ def markdown(result: dict[str, Any]) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.batches", description=(__doc__ or "").splitlines()[0])
     p.add_argument("--data", nargs="+", type=Path, required=True, metavar="DIR", help="sets of shards")
     p.add_argument("--rows", type=int, default=2048, metavar="N", help="rows of a round (2048)")
     p.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds (9)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        if min(args.rows, args.rounds) < 1:
-            raise UserError("--rows and --rounds must be 1 or more")
-        result = measure(args.data, args.rows, args.rounds)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(markdown(result))
-    if args.out is not None:
-        report.write(args.out, result, f"# Batches of one thread, {result['hardware']['name']}\n\n" + markdown(result))
-    return 0
+    args = p.parse_all(argv)
+    if min(args.rows, args.rounds) < 1:
+        raise UserError("--rows and --rounds must be 1 or more")
+    result = measure(args.data, args.rows, args.rounds)
+    report.publish(args.out, result, markdown(result), f"Batches of one thread, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
 from common.errors import UserError
 
@@ -139,8 +140,9 @@ def compare(before: Path, after: Path, rounds: int, *words: str) -> Compared:
     return Compared(statistics.median(one for _, one in measured), statistics.median(ratios), (low, high), same)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     p = Parser(prog="python -m benchmarks.two_versions", description=(__doc__ or "").splitlines()[0])
     p.add_argument("--before", required=True, type=Path, metavar="DIR", help="a working tree of the other version")
     p.add_argument("--model", nargs="+", metavar="NAME", default=["albert-tiny", "albert-base"], help="presets")
@@ -148,20 +150,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--rows", type=int, default=2, metavar="N", help="rows of a batch (2)")
     p.add_argument("--length", type=int, default=128, metavar="N", help="tokens of a row (128)")
     p.add_argument("--rounds", type=int, default=30, metavar="N", help="steps of each version (30)")
-    try:
-        args = p.parse_all(sys.argv[1:] if argv is None else argv)
-        if args.rounds < 2 or args.rows < 1 or args.length < 16:
-            raise UserError("give --rounds of 2 or more, --rows of 1 or more, and --length of 16 or more")
-        if not (args.before / "benchmarks" / "train_step.py").is_file():
-            raise UserError(f"{args.before} is no working tree of this repository; make one with `git worktree add`")
-        for model in args.model:
-            words = (model, args.precision, str(args.rows), str(args.length))
-            for name, before in (("before", args.before), ("this version", HERE)):
-                print(f"{model} beside {name}: {compare(before, HERE, args.rounds, *words)}", flush=True)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    args = p.parse_all(argv)
+    if args.rounds < 2 or args.rows < 1 or args.length < 16:
+        raise UserError("give --rounds of 2 or more, --rows of 1 or more, and --length of 16 or more")
+    if not (args.before / "benchmarks" / "train_step.py").is_file():
+        raise UserError(f"{args.before} is no working tree of this repository; make one with `git worktree add`")
+    for model in args.model:
+        words = (model, args.precision, str(args.rows), str(args.length))
+        for name, before in (("before", args.before), ("this version", HERE)):
+            print(f"{model} beside {name}: {compare(before, HERE, args.rounds, *words)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from common.files import atomic, owned
 from common.files.json_files import read_object
 from pipeline.analysis.intervals import seeds_interval
 from pipeline.paper.claim_runs import SETTINGS, candidates, results
-from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference
+from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference, sides_of
 
 _RECORDED = ("tokens", "mlm_loss", "mlm_unigram_entropy", *METRICS, "pairs", "predictions")
 """The figures of an evaluation that the JSON has."""
@@ -137,7 +137,7 @@ def section(claim: Claim, measured: Mapping[str, Measured]) -> str:
 def rates_section(root: Path, claims: Sequence[Claim]) -> str:
     """The candidates of every side with a choice of learning rates; empty without one."""
     lines = []
-    for key in dict.fromkeys(key for claim in claims for key in claim.sides):
+    for key in sides_of(claims):
         for run in candidates(key):
             result = run.result(root)
             value = "not run" if result is None else f"{100 * result['mlm_below_unigram']:.1f}"
@@ -151,7 +151,7 @@ def rates_section(root: Path, claims: Sequence[Claim]) -> str:
 
 def as_json(root: Path, claims: Sequence[Claim], measured: Mapping[str, Measured]) -> dict[str, Any]:
     """All figures as plain values."""
-    sides = [measured[key] for key in dict.fromkeys(key for claim in claims for key in claim.sides)]
+    sides = [measured[key] for key in sides_of(claims)]
     return {
         "format": "claims 1",
         "settings": _settings(root),
