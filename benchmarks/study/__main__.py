@@ -29,8 +29,11 @@ from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
 
-PRETRAINING_PART, FINETUNING_PART = 0.6, 0.3
+PRETRAINING_PART, FINETUNING_PART = 0.5, 0.35
 """Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
+
+SPEED_STEPS = 20
+"""Steps that measure the speed, after as many that do not count."""
 
 Pair = tuple[Job, Job]
 """The jobs of one task: from the pre-trained model, and from random weights."""
@@ -48,22 +51,40 @@ def parser() -> Parser:
     return p
 
 
-def pretraining(
-    plan: Plan, corpora: Sequence[text.Corpus], out: Path, limit: float, launcher: Sequence[str]
-) -> Command:
-    """The command of pre-training, whose JSON `prepare` writes."""
-    tokens_a_step = plan.pretraining["train_batch_size"] * plan.length
-    steps = max(plan.evaluations, round(3600 * limit * plan.tokens_a_second / tokens_a_step))
-    logged = max(1, steps // plan.evaluations // 5)
-    often = 5 * logged  # every evaluation is at a logged step, which has the tokens and the time
-    shards = {split: [str(out / "shards" / split / one.name) for one in corpora] for split in ("train", "held_out")}
+def _training(plan: Plan, corpora: Sequence[text.Corpus], out: Path, launcher: Sequence[str]) -> list[str]:
+    """The words that every run of pre-training has in common; `main` writes its JSON."""
     words = [*launcher, "pipeline.pretrain", "--model", "albert-tiny"]
     words += ["--model-args", *(f"{name}={value}" for name, value in plan.model.items())]
-    words += ["--data", *shards["train"], "--eval-data", *shards["held_out"]]
-    words += ["--deepspeed_config", str(out / "deepspeed.json"), "--output", str(out / "pretrain")]
+    words += ["--data", *(str(out / "shards" / "train" / one.name) for one in corpora)]
+    return [*words, "--deepspeed_config", str(out / "deepspeed.json"), *plan.flags]
+
+
+def speed(plan: Plan, corpora: Sequence[text.Corpus], out: Path, launcher: Sequence[str]) -> Command:
+    """A short run that measures how many tokens this machine reads a second."""
+    words = [*_training(plan, corpora, out, launcher), "--output", str(out / "speed")]
+    words += ["--steps", str(2 * SPEED_STEPS), "--log-interval", str(SPEED_STEPS)]
+    return Command("measure the speed", tuple(words), out / "speed" / "done")
+
+
+def pretraining(
+    plan: Plan, corpora: Sequence[text.Corpus], out: Path, limit: float, launcher: Sequence[str], speed: float
+) -> Command:
+    """The command of pre-training.
+
+    Args:
+        limit: hours.
+        speed: tokens a second. It decides the steps; a slower machine ends the schedule at the limit.
+    """
+    tokens_a_step = plan.pretraining["train_batch_size"] * plan.length
+    steps = max(plan.evaluations, round(3600 * limit * speed / tokens_a_step))
+    logged = max(1, steps // plan.evaluations // 5)
+    often = 5 * logged  # every evaluation is at a logged step, which has the tokens and the time
+    words = [*_training(plan, corpora, out, launcher), "--output", str(out / "pretrain")]
+    words += ["--eval-data", *(str(out / "shards" / "held_out" / one.name) for one in corpora)]
+    words += ["--eval-batches", str(plan.eval_batches)]
     words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{limit:g}"]
     words += ["--eval-interval", str(often), "--save-interval", str(often), "--log-interval", str(logged)]
-    return Command("pre-train", (*words, *plan.flags), out / "pretrain" / "done")
+    return Command("pre-train", tuple(words), out / "pretrain" / "done")
 
 
 def run(runner: Runner, stages: Sequence[Stage]) -> None:
@@ -99,10 +120,9 @@ def tune(
     return pairs
 
 
-def tokens_a_second(pretrained: Path) -> float:
-    """Tokens that pre-training has read a second, with all ranks; fine-tuning keeps as many cores busy."""
-    last = list(read_records(pretrained, "train"))[-1]
-    return float(last["tokens"] / last["seconds"])
+def tokens_a_second(run: Path) -> float:
+    """Tokens that a run of `speed` has read a second, with all ranks; fine-tuning keeps as many cores busy."""
+    return float(list(read_records(run, "train"))[-1]["tokens_per_second"])
 
 
 def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], out: Path) -> str:
@@ -139,9 +159,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         launcher = launcher if args.ranks > 1 else python
         args.out.mkdir(parents=True, exist_ok=True)
         atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
-        learn = pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher)
-        run(runner, [*text.stages(corpora, plan, args.out, python), (learn,)])
-        tokens = 3600 * FINETUNING_PART * args.hours * tokens_a_second(args.out / "pretrain")
+        run(runner, [*text.stages(corpora, plan, args.out, python), (speed(plan, corpora, args.out, launcher),)])
+        measured = tokens_a_second(args.out / "speed")
+        run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, measured),)])
+        tokens = 3600 * FINETUNING_PART * args.hours * measured
         pairs = tune(runner, plan, chosen, args.out, python, tokens)
         print(write_page(plan, corpora, pairs, args.out))
     except UserError as error:

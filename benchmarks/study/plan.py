@@ -25,8 +25,8 @@ class Plan:
         model: fields of `AlbertConfig` that replace those of albert-tiny.
         pretraining: the DeepSpeed JSON.
         flags: further flags of pipeline.pretrain.
-        tokens_a_second: a low estimate of both cores together; it decides the steps that the hours are planned for.
         evaluations: of pre-training.
+        eval_batches: of each corpus in an evaluation, at most.
         candidates: settings of fine-tuning to choose from.
         batch_size: examples in a step of fine-tuning.
         max_examples: training examples that the choice uses at most.
@@ -38,8 +38,8 @@ class Plan:
     model: Mapping[str, object]
     pretraining: Mapping[str, Any]
     flags: tuple[str, ...]
-    tokens_a_second: int
     evaluations: int
+    eval_batches: int
     candidates: tuple[Candidate, ...]
     batch_size: int = 32
     max_examples: int = 2000
@@ -63,8 +63,8 @@ FULL = Plan(
     },
     pretraining=small_model_config("AdamW", 0.001, 32, 16),
     flags=("--mask-probability", "0.3"),
-    tokens_a_second=9_000,
-    evaluations=20,
+    evaluations=12,
+    eval_batches=24,
     candidates=tuple(Candidate(rate, epochs) for rate in (2e-4, 6e-4) for epochs in (3, 8)),
 )
 
@@ -74,8 +74,8 @@ SMALL = Plan(
     model={"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64},
     pretraining=small_model_config("AdamW", 0.001, 4, 2),
     flags=(),
-    tokens_a_second=500,
     evaluations=2,
+    eval_batches=4,
     candidates=(Candidate(1e-3, 1), Candidate(3e-3, 1)),
     batch_size=4,
     max_examples=8,
