@@ -105,16 +105,11 @@ def tune(
     vocabulary = Vocabulary.load(out / "vocabulary.model")
     for name, given in found.items():
         task, export = find_task(name), out / "pretrain" / "export"
-        directory = tasks.official_files(task, given, out / "own" / name)
-        divided = tasks.divide(task, directory, out / "tasks" / name, plan.max_examples)
-        (count, _), (whole, mean) = (
-            tasks.training_size(task, place, vocabulary, plan.length, plan.stride) for place in (divided, directory)
-        )
-        samples = tokens / len(found) / mean
-        tried = finetune.candidates(task, divided, count, samples, plan, out / "choice" / name)
+        ready = tasks.prepare(task, given, out / "tasks" / name, vocabulary, plan)
+        samples = tokens / len(found) / ready.mean_tokens
+        tried = finetune.candidates(task, ready, samples, plan, out / "runs" / "choice" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in tried)])
-        chosen = finetune.choose(tried)
-        both = finetune.final(task, directory, whole, samples, chosen, plan, out / "final")
+        both = finetune.final(task, ready, samples, finetune.choose(tried), plan, out / "runs" / "final" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in both)])
         pairs.append(both)
     return pairs

@@ -1,7 +1,7 @@
 """The commands of fine-tuning, and the choice of its settings.
 
 Every task is fine-tuned from the pre-trained model and from random weights with the same settings. The settings are
-those with the best mean score of both on the part of the training data that `tasks.divide` keeps for the choice. Each
+those with the best mean score of both on the data that `tasks.prepare` keeps for the choice. Each
 run is evaluated once, at its end, so that no step is chosen on the dev set. All tasks read as many tokens in all, so
 that the time of fine-tuning is known before.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.study.plan import Candidate, Plan
+from benchmarks.study.tasks import Prepared
 from common.files.json_files import read_object
 from pipeline.paper.experiments import Command
 from pipeline.tasks.task import Task
@@ -72,8 +73,8 @@ def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Comm
     return Command(name, tuple(words), job.out / "results.json", task=job.task.name)
 
 
-def candidates(task: Task, divided: Path, train_samples: int, samples: float, plan: Plan, out: Path) -> list[Job]:
-    """A job for each candidate and start, on the divided training data.
+def candidates(task: Task, ready: Prepared, samples: float, plan: Plan, out: Path) -> list[Job]:
+    """A job for each candidate and start, on the data of the choice.
 
     Candidates of one learning rate that the limit makes equally long are one.
 
@@ -84,7 +85,9 @@ def candidates(task: Task, divided: Path, train_samples: int, samples: float, pl
     found: dict[tuple[float, int], list[Job]] = {}
     for one in plan.candidates:
         outs = [out / start / f"{one.learning_rate:g}-{one.epochs}" for start in STARTS]
-        jobs = [Job(task, divided, train_samples, one, bool(i), 1, limit, place) for i, place in enumerate(outs)]
+        jobs = [
+            Job(task, ready.choice, ready.choice_samples, one, bool(i), 1, limit, place) for i, place in enumerate(outs)
+        ]
         found.setdefault((one.learning_rate, steps_of(jobs[0], plan)), jobs)
     return [job for jobs in found.values() for job in jobs]
 
@@ -98,17 +101,15 @@ def choose(jobs: Sequence[Job]) -> Candidate:
     return max(scores, key=lambda candidate: statistics.fmean(scores[candidate]))
 
 
-def final(
-    task: Task, data: Path, train_samples: int, samples: float, chosen: Candidate, plan: Plan, out: Path
-) -> tuple[Job, Job]:
-    """The jobs that the page shows: from the pre-trained model and from random weights, on the official data.
+def final(task: Task, ready: Prepared, samples: float, chosen: Candidate, plan: Plan, out: Path) -> tuple[Job, Job]:
+    """The jobs that the page shows: from the pre-trained model and from random weights, on all training data.
 
     Args:
         samples: that all runs of the task together may read.
     """
     limit = int((1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS)))
     trained, random = (
-        Job(task, data, train_samples, chosen, bool(i), plan.seeds, limit, out / start / task.name)
+        Job(task, ready.final, ready.final_samples, chosen, bool(i), plan.seeds, limit, out / start)
         for i, start in enumerate(STARTS)
     )
     return trained, random

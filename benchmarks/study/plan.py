@@ -29,7 +29,8 @@ class Plan:
         eval_batches: of each corpus in an evaluation, at most.
         candidates: settings of fine-tuning to choose from.
         batch_size: examples in a step of fine-tuning.
-        max_examples: training examples that the choice uses at most.
+        max_choice_samples, max_choice_tokens: of the training and the dev set of the choice together.
+        max_dev_tokens: of the dev set.
         seeds: fine-tuning runs of each model on each task.
     """
 
@@ -42,13 +43,15 @@ class Plan:
     eval_batches: int
     candidates: tuple[Candidate, ...]
     batch_size: int = 32
-    max_examples: int = 2000
+    max_choice_samples: int = 2000
+    max_choice_tokens: int = 300_000
+    max_dev_tokens: int = 200_000
     seeds: int = 3
 
     @property
     def stride(self) -> int:
         """Tokens from the start of one window of a passage to the start of the next one."""
-        return self.length // 4
+        return self.length // 2
 
 
 FULL = Plan(
@@ -78,7 +81,7 @@ SMALL = Plan(
     eval_batches=4,
     candidates=(Candidate(1e-3, 1), Candidate(3e-3, 1)),
     batch_size=4,
-    max_examples=8,
+    max_choice_samples=8,
     seeds=2,
 )
 

@@ -1,17 +1,18 @@
-"""The tasks below --data-root, and a split of their training data that chooses the settings of fine-tuning.
+"""The tasks below --data-root, as the study uses them: OUT/TASK/final and OUT/TASK/choice have official files.
 
-The choice must not see the dev set. So every task's training examples are divided: OUT/TASK has official files whose
-dev set is a part of the official training set. If there is a dev set only, it is divided by article first, into a
-training set and a dev set of the study's own.
+The choice of the settings must not see the dev set, so its dev set is a part of the official training set. If a task
+has a dev set only, it is divided by article first. No test set is kept, and dev sets that would take longer than the
+training are made smaller.
 """
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.errors import UserError
+from benchmarks.study.plan import Plan
 from common.files import atomic
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.finetuning.task import make_features
@@ -22,78 +23,125 @@ from pipeline.tasks.files.squad import SquadFiles
 from pipeline.tasks.task import Task
 
 DEV_PART = 5
-"""One of this many examples is for the dev set."""
+"""One of this many pieces of a training set is for the dev set of the choice."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A part of a split, in pieces that stay whole: lines of a table, passages with their questions, or articles.
+
+    Attributes:
+        ending: of the name of a file that holds them.
+        opening, separator, closing: what the file has before, between and after the pieces.
+        texts: the pieces.
+    """
+
+    ending: str
+    opening: str
+    separator: str
+    closing: str
+    texts: Sequence[str]
+
+    def first(self, fraction: float, least: int) -> "Pieces":
+        """This fraction of the pieces, and at least `least` of them. The hashes of their texts choose them."""
+        return replace(self, texts=self._shuffled()[: max(least, round(fraction * len(self.texts)))])
+
+    def divided(self) -> tuple["Pieces", "Pieces"]:
+        """A training set and a dev set. Which piece is in which depends on its text alone."""
+        texts = self._shuffled()
+        dev = max(1, len(texts) // DEV_PART)
+        return replace(self, texts=texts[dev:]), replace(self, texts=texts[:dev])
+
+    def write(self, directory: Path, split: str) -> None:
+        """Writes the official file of a split."""
+        directory.mkdir(parents=True, exist_ok=True)
+        text = f"{self.opening}{self.separator.join(self.texts)}{self.closing}"
+        atomic.write_text(directory / f"{split}{self.ending}", text)
+
+    def _shuffled(self) -> list[str]:
+        return sorted(self.texts, key=lambda text: hashlib.sha256(text.encode()).digest())
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A task that is ready to be fine-tuned.
+
+    Attributes:
+        final: directory of the training set and the dev set.
+        choice: directory of a part of the training set, divided again.
+        final_samples, choice_samples: samples in both training sets. A sample is a text or a pair, all options of a
+            question, or a window of a passage.
+        mean_tokens: of a training sample.
+    """
+
+    final: Path
+    choice: Path
+    final_samples: int
+    choice_samples: int
+    mean_tokens: float
 
 
 def fits(task: Task, splits: Collection[str]) -> bool:
     """Whether the study can use a task: it has a dev set, and a training set or articles that can be divided."""
-    return bool(set(splits) & set(task.dev_splits)) and ("train" in splits or isinstance(task.files, SquadFiles))
+    return task.dev_splits[0] in splits and ("train" in splits or isinstance(task.files, SquadFiles))
 
 
-def official_files(task: Task, directory: Path, out: Path) -> Path:
-    """The directory with the task's training set and dev set; made in `out` of the dev set if there is no other."""
-    assert task.files is not None
-    if "train" in task.files.find(task, directory):
-        return directory
-    return divide(task, directory, out, None, task.dev_splits[0])
+def prepare(task: Task, directory: Path, out: Path, vocabulary: Vocabulary, plan: Plan) -> Prepared:
+    """Writes the files of a task below `out`, unless they are there."""
+    final, choice, done = out / "final", out / "choice", out / "done"
+    if not done.exists():
+        shutil.rmtree(out, ignore_errors=True)
+        train, dev = _sets(task, directory)
+        train.write(final, "train")
+        dev.write(final, task.dev_splits[0])
+        count, mean = size(task, final, task.dev_splits[0], vocabulary, plan)
+        dev.first(min(1.0, plan.max_dev_tokens / (count * mean)), least=1).write(final, task.dev_splits[0])
+        count, mean = size(task, final, "train", vocabulary, plan)
+        fraction = min(1.0, plan.max_choice_samples / count, plan.max_choice_tokens / (count * mean))
+        part = passages(train).first(fraction, least=2)
+        for pieces, split in zip(part.divided(), ("train", task.dev_splits[0]), strict=True):
+            pieces.write(choice, split)
+        atomic.write_text(done, "\n")
+    samples, mean = size(task, final, "train", vocabulary, plan)
+    return Prepared(final, choice, samples, size(task, choice, "train", vocabulary, plan)[0], mean)
 
 
-def training_size(task: Task, directory: Path, vocabulary: Vocabulary, length: int, stride: int) -> tuple[int, float]:
-    """The samples of the training data in `directory`, and their mean number of tokens.
-
-    A sample is a text or a pair, all options of a question, or a window of a passage.
-
-    Args:
-        length: tokens of the longest sequence.
-        stride: tokens from the start of one window to the start of the next one.
-    """
-    train = {"train": reading.read(task, str(directory))["train"]}
-    lengths = make_features(task, vocabulary, train, length, SpanLimits(doc_stride=stride))["train"].lengths
+def size(task: Task, directory: Path, split: str, vocabulary: Vocabulary, plan: Plan) -> tuple[int, float]:
+    """The samples of a split in `directory`, and their mean number of tokens."""
+    examples = {split: reading.read(task, str(directory))[split]}
+    lengths = make_features(task, vocabulary, examples, plan.length, SpanLimits(doc_stride=plan.stride))[split].lengths
     return len(lengths), float(lengths.mean())
 
 
-def divide(task: Task, directory: Path, out: Path, limit: int | None, split: str = "train") -> Path:
-    """Writes a training set and a dev set made of the examples of one split in `directory`.
-
-    Which examples go into which set depends on their text alone.
-
-    Args:
-        limit: of the lines or passages in both sets together. None takes all and keeps the passages of an article
-            together.
-    Returns:
-        The directory for `pipeline.finetune --data`.
-    """
-    assert task.files is not None
-    files = task.files.find(task, directory)[split]
-    done = out / "divided"
-    if done.exists():
-        return out
-    if out.exists():
-        shutil.rmtree(out)
-    out.mkdir(parents=True)
+def pieces_of(task: Task, files: Sequence[Path]) -> Pieces:
+    """The content of the official files of a split. Pieces of SQuAD are articles."""
     if isinstance(task.files, GlueFiles):
         lines = files[0].read_bytes().decode("utf-8-sig").splitlines(keepends=True)
-        header = [] if task.files.columns is not None else lines[:1]
-        _write(out, ".tsv", lines[len(header) :], limit, lambda part: "".join([*header, *part]))
-    elif isinstance(task.files, SquadFiles):
-        articles = [one for file in files for one in json.loads(file.read_text("utf-8"))["data"]]
-        if limit is not None:
-            articles = [{**one, "paragraphs": [part]} for one in articles for part in one["paragraphs"]]
-        passages = [json.dumps(one) for one in articles]
-        suffix = f"-{task.files.version}.json"
-        _write(out, suffix, passages, limit, lambda part: f'{{"data": [{", ".join(part)}]}}')
-    else:
-        lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines(keepends=True)]
-        if any(file.suffix != ".jsonl" for file in files):
-            raise UserError(f"{directory}: the study reads {task.name} from .jsonl files; make train.jsonl of them")
-        _write(out, ".jsonl", lines, limit, "".join)
-    atomic.write_text(done, "\n")
-    return out
+        header = lines[0] if task.files.columns is None else ""
+        return Pieces(".tsv", header, "", "", lines[bool(header) :])
+    if isinstance(task.files, SquadFiles):
+        articles = [json.dumps(one) for file in files for one in json.loads(file.read_text("utf-8"))["data"]]
+        return Pieces(f"-{task.files.version}.json", '{"data": [', ", ", "]}", articles)
+    found: list[str] = []
+    for file in files:
+        text = file.read_text("utf-8")
+        found += text.splitlines() if file.suffix == ".jsonl" else [json.dumps(json.loads(text))]
+    return Pieces(".jsonl", "", "\n", "\n", found)
 
 
-def _write(out: Path, suffix: str, parts: Iterable[str], limit: int | None, join: Callable[[list[str]], str]) -> None:
-    """Writes `out`/train and `out`/dev; the order of the parts is that of the hashes of their text."""
-    ordered = sorted(parts, key=lambda part: hashlib.sha256(part.encode()).digest())[:limit]
-    dev = max(1, len(ordered) // DEV_PART)
-    atomic.write_text(out / f"dev{suffix}", join(ordered[:dev]))
-    atomic.write_text(out / f"train{suffix}", join(ordered[dev:]))
+def passages(pieces: Pieces) -> Pieces:
+    """Articles of SQuAD as one piece for each passage; other pieces as they are."""
+    if pieces.separator != ", ":
+        return pieces
+    articles = map(json.loads, pieces.texts)
+    parts = [json.dumps({**one, "paragraphs": [passage]}) for one in articles for passage in one["paragraphs"]]
+    return replace(pieces, texts=parts)
+
+
+def _sets(task: Task, directory: Path) -> tuple[Pieces, Pieces]:
+    """The training set and the dev set; both of the dev set if it is alone."""
+    assert task.files is not None
+    files = task.files.find(task, directory)
+    dev = pieces_of(task, files[task.dev_splits[0]])
+    train, dev = (pieces_of(task, files["train"]), dev) if "train" in files else dev.divided()
+    return train, passages(dev)

@@ -1,5 +1,6 @@
 """The study: what it finds and chooses, and a whole small one, stopped and resumed."""
 
+import dataclasses
 import json
 import statistics
 from pathlib import Path
@@ -41,23 +42,59 @@ def test_the_corpora_of_a_data_root(root: Path, tmp_path: Path) -> None:
         text.find_corpora(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["cola", "rte", "mrpc", "squad2"])
-def test_settings_are_chosen_on_training_examples_only(root: Path, tmp_path: Path, name: str) -> None:
+def contents(examples: object) -> list[str]:
+    """The examples without their ids, sorted."""
+    return sorted(str({**vars(one), "id": ""}) for one in examples)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus: Any) -> Vocabulary:
+    """A small vocabulary."""
+    return Vocabulary.load(corpus.vocabulary)
+
+
+WHOLE = dataclasses.replace(FULL, max_choice_samples=10**9, max_choice_tokens=10**9, max_dev_tokens=10**9)
+
+
+@pytest.mark.parametrize("name", ["cola", "rte", "mrpc", "mnli", "squad2", "race"])
+def test_settings_are_chosen_on_training_examples_only(
+    root: Path, tmp_path: Path, vocabulary: Vocabulary, name: str
+) -> None:
     task = find_task(name)
     directory = find_task_data(root, tasks.fits)[name]
     official = reading.read(task, str(directory))
-    divided = reading.read(task, str(tasks.divide(task, directory, tmp_path / name, 1000)))
+    ready = tasks.prepare(task, directory, tmp_path / name, vocabulary, WHOLE)
+    final, choice = (reading.read(task, str(place)) for place in (ready.final, ready.choice))
+    assert set(final) == set(choice) == {"train", task.dev_splits[0]}
+    assert contents(final["train"]) == contents(official["train"])
+    assert contents(final[task.dev_splits[0]]) == contents(official[task.dev_splits[0]])
+    assert contents([*choice["train"], *choice[task.dev_splits[0]]]) == contents(official["train"])
+    assert not set(contents(choice["train"])) & set(contents(choice[task.dev_splits[0]]))
+    limits = dataclasses.replace(FULL, max_choice_samples=2, max_dev_tokens=1)
+    limited = tasks.prepare(task, directory, tmp_path / "limited", vocabulary, limits)
+    assert limited.final_samples == ready.final_samples
+    assert limited.choice_samples <= ready.choice_samples
+    pieces = tasks.passages(tasks.pieces_of(task, task.files.find(task, limited.final)[task.dev_splits[0]]))
+    assert len(pieces.texts) == 1
+    assert set(contents(reading.read(task, str(limited.final))[task.dev_splits[0]])) <= set(
+        contents(official[task.dev_splits[0]])
+    )
 
-    def contents(examples: object) -> list[str]:
-        return sorted(str({**vars(one), "id": ""}) for one in examples)  # type: ignore[attr-defined]
 
-    assert contents([*divided["train"], *divided["dev"]]) == contents(official["train"])
-    assert len(divided["dev"]) > 0
-    limited = reading.read(task, str(tasks.divide(task, directory, tmp_path / "limited", 2)))
-    assert len(limited["train"]) <= len(divided["train"])
+def test_the_text_files_of_race_are_read(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    question = {"article": "One.", "questions": ["Two?"], "options": [["a", "b", "c", "d"]], "answers": ["A"]}
+    for split in ("train", "dev"):
+        (tmp_path / "RACE" / split / "high").mkdir(parents=True)
+        for number in range(5):
+            text = json.dumps({**question, "questions": [f"{number}?"]}, indent=1)
+            (tmp_path / "RACE" / split / "high" / f"{number}.txt").write_text(text, encoding="utf-8")
+    task = find_task("race")
+    ready = tasks.prepare(task, tmp_path / "RACE", tmp_path / "out", vocabulary, WHOLE)
+    assert ready.final_samples == 5
+    assert ready.choice_samples == 4
 
 
-def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path) -> None:
+def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path, vocabulary: Vocabulary) -> None:
     task = find_task("squad2")
     (tmp_path / "squad").mkdir()
     articles = [
@@ -75,17 +112,20 @@ def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path) -> No
     ]
     (tmp_path / "squad" / "dev-v2.0.json").write_text(json.dumps({"data": articles}))
     directory = find_task_data(tmp_path, tasks.fits)["squad2"]
-    made = reading.read(task, str(tasks.official_files(task, directory, tmp_path / "own")))
+    made = reading.read(task, str(tasks.prepare(task, directory, tmp_path / "own", vocabulary, WHOLE).final))
     found = [{one.id.split("-")[0] for one in made[split]} for split in ("train", "dev")]
     assert [len(one) for one in found] == [8, 2]
     assert not found[0] & found[1]
-    whole = find_task_data(root, tasks.fits)["squad2"]
-    assert tasks.official_files(task, whole, tmp_path / "none") == whole
+
+
+def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
+    """A task with as many samples."""
+    return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0)
 
 
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     task, plan = find_task("rte"), FULL
-    jobs = finetune.candidates(task, tmp_path / "data", 100, 1e6, plan, tmp_path / "choice")
+    jobs = finetune.candidates(task, ready_for(100), 1e6, plan, tmp_path / "choice")
     scores = {(2e-4, 3): (60, 50), (2e-4, 8): (64, 52), (6e-4, 3): (70, 45), (6e-4, 8): (55, 55)}
     for job in jobs:
         job.out.mkdir(parents=True)
@@ -96,16 +136,16 @@ def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
 
 def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
     task, samples = find_task("rte"), 10_000
-    few = finetune.candidates(task, Path(), 64, 10 * samples, FULL, tmp_path)
+    few = finetune.candidates(task, ready_for(64), 10 * samples, FULL, tmp_path)
     assert {finetune.steps_of(job, FULL) for job in few} == {6, 16}
-    many = finetune.candidates(task, Path(), 10**6, samples, FULL, tmp_path)
+    many = finetune.candidates(task, ready_for(10**6), samples, FULL, tmp_path)
     assert [(job.candidate.learning_rate, job.random) for job in many] == [
         (2e-4, False),
         (2e-4, True),
         (6e-4, False),
         (6e-4, True),
     ]
-    finals = finetune.final(task, Path(), 10**6, samples, many[0].candidate, FULL, tmp_path)
+    finals = finetune.final(task, ready_for(10**6), samples, many[0].candidate, FULL, tmp_path)
     read = sum(FULL.batch_size * finetune.steps_of(job, FULL) * job.seeds for job in (*many, *finals))
     assert 0.8 * samples <= read <= samples + 32 * 10
     chosen = sum(FULL.batch_size * finetune.steps_of(job, FULL) for job in many)
@@ -113,10 +153,10 @@ def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rte", "squad2"])
-def test_the_size_of_training_data_is_that_of_its_samples(root: Path, corpus: Any, name: str) -> None:
+def test_the_size_of_training_data_is_that_of_its_samples(root: Path, vocabulary: Vocabulary, name: str) -> None:
     task, directory = find_task(name), find_task_data(root, tasks.fits)[name]
-    vocabulary = Vocabulary.load(corpus.vocabulary)
-    count, mean = tasks.training_size(task, directory, vocabulary, 32, 8)
+    plan = dataclasses.replace(FULL, length=32)
+    count, mean = tasks.size(task, directory, "train", vocabulary, plan)
     texts = len(reading.read(task, str(directory))["train"])
     assert count > texts if name == "squad2" else count == texts  # a passage has several windows
     assert 3 < mean <= 32
@@ -137,7 +177,9 @@ def test_a_whole_study_is_written_and_not_made_twice(root: Path, tmp_path: Path,
     # The means are those of the seeds' own results.
     for start, shown in (("pre-trained", of_task["trained"]), ("random", of_task["random"])):
         results = [
-            json.loads((tmp_path / "study" / "final" / start / "rte" / f"seed-{seed}" / "results.json").read_text())
+            json.loads(
+                (tmp_path / "study" / "runs" / "final" / "rte" / start / f"seed-{seed}" / "results.json").read_text()
+            )
             for seed in range(SMALL.seeds)
         ]
         mean = statistics.fmean(result["metrics"]["dev"]["accuracy"] for result in results)
