@@ -1,9 +1,9 @@
 """The study: one small model from real text to fine-tuned tasks, and a page with what it learned (docs/study.md).
 
-plan      settings: model, optimizer, hours, candidates of fine-tuning
+plan      settings: model, optimizer, learning rates and limits of fine-tuning
 text      the corpora below --data-root, and the commands that make shards of them
-tasks     the tasks below --data-root, and the part of their training data that chooses settings
-finetune  the commands of fine-tuning, and the choice of settings
+tasks     the tasks below --data-root, and the part of their training data that chooses learning rates
+finetune  the commands of fine-tuning, and the choice of the learning rate
 page      the page and its plots
 
 Two commands of their own about the same question, what small models learn:

@@ -107,7 +107,7 @@ def tune(
         task, export = find_task(name), out / "pretrain" / "export"
         ready = tasks.prepare(task, given, out / "tasks" / name, vocabulary, plan)
         samples = tokens / len(found) / ready.mean_tokens
-        tried = finetune.candidates(task, ready, samples, plan, out / "runs" / "choice" / name)
+        tried = finetune.trials(task, ready, samples, plan, out / "runs" / "choice" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in tried)])
         both = finetune.final(task, ready, samples, finetune.choose(tried), plan, out / "runs" / "final" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in both)])

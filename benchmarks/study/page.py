@@ -70,7 +70,7 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     first = estimates[0][0]
     assert first is not None, "dev sets have labels"
     epochs = steps_of(trained, plan) * plan.batch_size / trained.train_samples
-    settings = f"{trained.candidate.learning_rate:g}, {epochs:.1f} epochs"
+    settings = f"{trained.learning_rate:g}, {epochs:.1f} epochs"
     return TaskResult(
         task.name, task.metrics[0], count, settings, first.majority, values[1], values[0], (100 * low, 100 * high)
     )

@@ -1,18 +1,10 @@
-"""The settings of a study. `FULL` is for three hours on two cores, `SMALL` for a test in seconds."""
+"""The settings of a study: `FULL` is for three hours on two cores, `SMALL` for a test in seconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.paper.claim_runs import small_model_config
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One setting of fine-tuning: peak learning rate and epochs."""
-
-    learning_rate: float
-    epochs: int
 
 
 @dataclass(frozen=True)
@@ -27,7 +19,8 @@ class Plan:
         flags: further flags of pipeline.pretrain.
         evaluations: of pre-training.
         eval_batches: of each corpus in an evaluation, at most.
-        candidates: settings of fine-tuning to choose from.
+        learning_rates: of fine-tuning, to choose from.
+        epochs: passes over the training set in fine-tuning, at most.
         batch_size: examples in a step of fine-tuning.
         max_choice_samples, max_choice_tokens: of the training and the dev set of the choice together.
         max_dev_tokens: of the dev set.
@@ -41,8 +34,9 @@ class Plan:
     flags: tuple[str, ...]
     evaluations: int
     eval_batches: int
-    candidates: tuple[Candidate, ...]
-    batch_size: int = 32
+    learning_rates: tuple[float, ...]
+    epochs: int = 8
+    batch_size: int = 16
     max_choice_samples: int = 2000
     max_choice_tokens: int = 300_000
     max_dev_tokens: int = 200_000
@@ -68,7 +62,7 @@ FULL = Plan(
     flags=("--mask-probability", "0.3"),
     evaluations=12,
     eval_batches=24,
-    candidates=tuple(Candidate(rate, epochs) for rate in (2e-4, 6e-4) for epochs in (3, 8)),
+    learning_rates=(1e-4, 3e-4, 1e-3),
 )
 
 SMALL = Plan(
@@ -79,7 +73,8 @@ SMALL = Plan(
     flags=(),
     evaluations=2,
     eval_batches=4,
-    candidates=(Candidate(1e-3, 1), Candidate(3e-3, 1)),
+    learning_rates=(1e-3, 3e-3),
+    epochs=1,
     batch_size=4,
     max_choice_samples=8,
     seeds=2,

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.study import __main__ as study
 from benchmarks.study import finetune, page, tasks, text
-from benchmarks.study.plan import FULL, SMALL, Candidate
+from benchmarks.study.plan import FULL, SMALL
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.reproduce import find_task_data
@@ -125,31 +125,28 @@ def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
 
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     task, plan = find_task("rte"), FULL
-    jobs = finetune.candidates(task, ready_for(100), 1e6, plan, tmp_path / "choice")
-    scores = {(2e-4, 3): (60, 50), (2e-4, 8): (64, 52), (6e-4, 3): (70, 45), (6e-4, 8): (55, 55)}
+    jobs = finetune.trials(task, ready_for(100), 1e6, plan, tmp_path / "choice")
+    scores = {1e-4: (60, 50), 3e-4: (64, 52), 1e-3: (70, 45)}
     for job in jobs:
         job.out.mkdir(parents=True)
-        score = scores[job.candidate.learning_rate, job.candidate.epochs][job.random]
+        score = scores[job.learning_rate][job.random]
         (job.out / "results.json").write_text(json.dumps({"metrics": {"dev": {"accuracy": score}}}))
-    assert finetune.choose(jobs) == Candidate(2e-4, 8)
+    assert finetune.choose(jobs) == 3e-4
 
 
 def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
     task, samples = find_task("rte"), 10_000
-    few = finetune.candidates(task, ready_for(64), 10 * samples, FULL, tmp_path)
-    assert {finetune.steps_of(job, FULL) for job in few} == {6, 16}
-    many = finetune.candidates(task, ready_for(10**6), samples, FULL, tmp_path)
-    assert [(job.candidate.learning_rate, job.random) for job in many] == [
-        (2e-4, False),
-        (2e-4, True),
-        (6e-4, False),
-        (6e-4, True),
+    few = finetune.trials(task, ready_for(64), 100 * samples, FULL, tmp_path)
+    assert {finetune.steps_of(job, FULL) for job in few} == {8 * 64 // FULL.batch_size}
+    many = finetune.trials(task, ready_for(10**6), samples, FULL, tmp_path)
+    assert [(job.learning_rate, job.random) for job in many] == [
+        (rate, random) for rate in FULL.learning_rates for random in (False, True)
     ]
-    finals = finetune.final(task, ready_for(10**6), samples, many[0].candidate, FULL, tmp_path)
+    finals = finetune.final(task, ready_for(10**6), samples, many[0].learning_rate, FULL, tmp_path)
     read = sum(FULL.batch_size * finetune.steps_of(job, FULL) * job.seeds for job in (*many, *finals))
-    assert 0.8 * samples <= read <= samples + 32 * 10
+    assert 0.9 * samples <= read <= samples + FULL.batch_size * 12
     chosen = sum(FULL.batch_size * finetune.steps_of(job, FULL) for job in many)
-    assert chosen <= finetune.CHOICE_PART * samples
+    assert chosen <= finetune.CHOICE_PART * samples + FULL.batch_size * 6
 
 
 @pytest.mark.parametrize("name", ["rte", "squad2"])
