@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.shared import report
 from benchmarks.study import finetune, page, tasks, text
@@ -123,19 +122,23 @@ def tokens_a_second(run: Path) -> float:
 def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], out: Path) -> str:
     """Writes OUT/page and returns its text."""
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
-    results = [page.result_of(*pair, plan) for pair in pairs]
     seconds = next(iter(curves.values()))[-1]["seconds"]
-    facts: dict[str, Any] = {
-        "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
-        "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",
-        "pre-training": f"{seconds / 60:.0f} minutes",
-        "machine": f"{report.processor()}, {report.cores()} cores",
+    record: page.Record = {
+        "format": "study 2",
+        "facts": {
+            "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
+            "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",
+            "pre-training": f"{seconds / 60:.0f} minutes",
+            "machine": f"{report.processor()}, {report.cores()} cores",
+        },
+        "seeds": plan.seeds,
+        "curves": curves,
+        "tasks": [dataclasses.asdict(page.result_of(*pair, plan)) for pair in pairs],
     }
-    words = page.markdown(facts, page.curves_table(curves), page.tasks_table(results, plan.seeds))
-    record = {"format": "study 1", "curves": curves, "tasks": [dataclasses.asdict(one) for one in results]}
+    words = page.markdown(record)
     with owned.adding_files(out / "page", "benchmarks.study") as place:
         atomic.write_text(place / "study.md", words)
-        atomic.write_text(place / "study.json", json.dumps(record | facts, indent=1) + "\n")
+        atomic.write_text(place / "study.json", json.dumps(record, indent=1) + "\n")
         page.plot(place / "curves.png", curves)
     return words
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import matplotlib
 import numpy as np
@@ -21,6 +21,25 @@ from pipeline.training.reporting.metrics_log import read_records
 matplotlib.use("Agg")  # no display is needed
 
 RESAMPLES = 1000
+
+Curves = dict[str, list[dict[str, float]]]
+"""By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
+
+
+class Record(TypedDict):
+    """study.json: everything that the page shows.
+
+    Attributes:
+        facts: about the whole, for people.
+        seeds: fine-tuning runs of each model on each task.
+        tasks: the fields of a `TaskResult` each.
+    """
+
+    format: str
+    facts: dict[str, str]
+    seeds: int
+    curves: Curves
+    tasks: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -93,10 +112,10 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
     return "\n".join(lines)
 
 
-def curves_of(run: Path, corpora: Sequence[str]) -> dict[str, list[dict[str, float]]]:
-    """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
+def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
+    """Reads the curves of a run."""
     training = {record["step"]: record for record in read_records(run, "train")}
-    found: dict[str, list[dict[str, float]]] = {}
+    found: Curves = {}
     for record in read_records(run, "eval"):
         reached = training[record["step"]]
         for number, corpus in enumerate(corpora):
@@ -148,8 +167,10 @@ def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Non
         figure.savefig(temporary, dpi=120, format="png")
 
 
-def markdown(summary: Mapping[str, Any], pretraining: str, tasks: str) -> str:
-    """The page."""
-    facts = [f"- {name}: {value}" for name, value in summary.items()]
+def markdown(record: Record) -> str:
+    """The page of a record."""
+    results = [TaskResult(**one) for one in record["tasks"]]
+    facts = [f"- {name}: {value}" for name, value in record["facts"].items()]
+    pretraining = curves_table(record["curves"])
     parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
-    return "\n".join([*parts, "## Tasks", "", tasks, ""])
+    return "\n".join([*parts, "## Tasks", "", tasks_table(results, record["seeds"]), ""])

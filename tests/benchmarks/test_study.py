@@ -172,12 +172,10 @@ def test_a_whole_study_is_written_and_not_made_twice(root: Path, tmp_path: Path,
     (of_task,) = record["tasks"]
     assert of_task["gain"][0] <= of_task["trained"] - of_task["random"] <= of_task["gain"][1]
     # The means are those of the seeds' own results.
+    runs = tmp_path / "study" / "runs" / "final" / "rte"
     for start, shown in (("pre-trained", of_task["trained"]), ("random", of_task["random"])):
         results = [
-            json.loads(
-                (tmp_path / "study" / "runs" / "final" / "rte" / start / f"seed-{seed}" / "results.json").read_text()
-            )
-            for seed in range(SMALL.seeds)
+            json.loads((runs / start / f"seed-{seed}" / "results.json").read_text()) for seed in range(SMALL.seeds)
         ]
         mean = statistics.fmean(result["metrics"]["dev"]["accuracy"] for result in results)
         assert shown == pytest.approx(100 * mean)
@@ -186,7 +184,18 @@ def test_a_whole_study_is_written_and_not_made_twice(root: Path, tmp_path: Path,
     assert study.main(words) == 0
     again = capsys.readouterr().out
     assert again.count("done before") == first.count(" s\n")
-    assert page.tasks_table([page.TaskResult(**of_task)], SMALL.seeds) in again
+    text = (made / "study.md").read_text()
+    assert page.markdown(record) == text
+    assert again.endswith(f"{text}\n")
+
+
+RESULTS = sorted((Path(study.__file__).parents[1] / "results" / "study").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(record)
 
 
 def test_a_mistake_in_the_command_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
