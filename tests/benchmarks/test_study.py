@@ -13,11 +13,13 @@ from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.plan import FULL, SMALL
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
+from pipeline.paper import runner
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.tasks import task_files
+from tests.pipeline.workers.forked import ForkedCommands
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +162,10 @@ def test_the_size_of_training_data_is_that_of_its_samples(root: Path, vocabulary
 
 
 @pytest.mark.slow
-def test_a_whole_study_is_written_and_not_made_twice(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_whole_study_is_written_and_not_made_twice(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "subprocess", ForkedCommands)
     words = ["--data-root", str(root), "--out", str(tmp_path / "study"), "--plan", "small", "--hours", "0.01"]
     words += ["--ranks", "1", "--tasks", "rte"]
     assert study.main(words) == 0

@@ -12,12 +12,13 @@ from model import AlbertConfig
 from model.inspection.parameter_counts import parameter_counts
 from pipeline import evaluate, reproduce
 from pipeline.engine import config as engine_config
-from pipeline.paper import claim_runs, claims_page
+from pipeline.paper import claim_runs, claims_page, runner
 from pipeline.paper.claim_runs import Run, Setting, stages
 from pipeline.paper.claims import CLAIMS, PRESET, RATE_SEED, SIDES, SMALL, find_claims, sides_of
 from pipeline.pretraining import settings as pretraining_settings
 from pipeline.pretraining.architecture import parse_fields
 from tests.data_prep.corpora import make_sentences
+from tests.pipeline.workers.forked import ForkedCommands
 
 ALL = find_claims("claims")
 
@@ -206,8 +207,7 @@ def test_a_dry_run_names_all_runs_and_writes_nothing(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_claim_is_made_from_text_and_only_once(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(runner, "subprocess", ForkedCommands)
     model = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
     plan = dataclasses.replace(SMALL, model=model, tokens=16_384, vocabulary_size=200, evaluated_tokens=4096)
     monkeypatch.setattr(reproduce, "SMALL", plan)

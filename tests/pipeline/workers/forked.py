@@ -4,13 +4,14 @@ import contextlib
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.pipeline.workers.preloaded"])
@@ -79,6 +80,29 @@ class ForkedRank(Forked):
     def kill(self) -> None:
         """Kills it, unless it has ended."""
         self.process.kill()
+
+
+class ForkedCommand(ForkedRank):
+    """`python -m module arguments`, with the methods of subprocess.Popen that `pipeline.paper.runner` calls."""
+
+    def __init__(self, words: Sequence[str], *, stdout: IO[bytes], stderr: int, start_new_session: bool) -> None:
+        assert words[:2] == (sys.executable, "-m"), words
+        assert (stderr, start_new_session) == (subprocess.STDOUT, True)
+        self._files = [Path(stdout.name)] * 2
+        work = (be_module, (words[2], list(words[3:]), Path.cwd(), dict(os.environ)), {})
+        self.process = _CONTEXT.Process(target=_call, args=(self._files, *work))
+        self.process.start()
+
+    def terminate(self) -> None:
+        """Asks it to end, unless it has ended."""
+        self.send_signal(signal.SIGTERM)
+
+
+class ForkedCommands:
+    """Stands in for the module subprocess in `pipeline.paper.runner`, for tests of many commands."""
+
+    Popen = ForkedCommand
+    STDOUT = subprocess.STDOUT
 
 
 def _call(
