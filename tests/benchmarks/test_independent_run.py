@@ -11,7 +11,7 @@ from benchmarks.study.independent_run import TOLERANCE, Outcome
 
 pytestmark = pytest.mark.slow
 
-STEPS = 60
+STEPS = 30
 
 
 @pytest.fixture(scope="module")
