@@ -81,6 +81,37 @@ def test_settings_are_chosen_on_training_examples_only(
     )
 
 
+@pytest.mark.parametrize("header", ["", "source\tlabel\tmark\tsentence\n"])
+def test_lines_of_a_table_end_at_line_feeds_alone(tmp_path: Path, vocabulary: Vocabulary, header: str) -> None:
+    lines = [f'x\t{number % 2}\t*\tNumber {number}\x85has "two\u2028lines' for number in range(10)]
+    (tmp_path / "CoLA").mkdir()
+    for split, end in (("train", "\r\n"), ("dev", "\n")):
+        # As in the official dev set, the last line has no end.
+        (tmp_path / "CoLA" / f"{split}.tsv").write_text(header + end.join(lines), encoding="utf-8", newline="")
+    task = find_task("cola")
+    official = reading.read(task, str(tmp_path))
+    ready = tasks.prepare(task, tmp_path, tmp_path / "out", vocabulary, WHOLE)
+    final, choice = (reading.read(task, str(place)) for place in (ready.final, ready.choice))
+    for split in ("train", "dev"):
+        assert contents(final[split]) == contents(official[split])
+    assert contents([*choice["train"], *choice["dev"]]) == contents(official["train"])
+
+
+def test_lines_of_race_end_at_line_feeds_alone(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    record = {
+        "article": "One\u2028 two\x85.",
+        "questions": ["Two?"],
+        "options": [["a", "b", "c", "d"]],
+        "answers": ["A"],
+    }
+    (tmp_path / "race").mkdir()
+    for split in ("train", "dev"):
+        texts = [json.dumps({**record, "questions": [f"{number}?"]}, ensure_ascii=False) for number in range(5)]
+        (tmp_path / "race" / f"{split}.jsonl").write_text("\n\n".join(texts), encoding="utf-8")
+    ready = tasks.prepare(find_task("race"), tmp_path / "race", tmp_path / "out", vocabulary, WHOLE)
+    assert (ready.final_samples, ready.choice_samples) == (5, 4)
+
+
 def test_the_text_files_of_race_are_read(tmp_path: Path, vocabulary: Vocabulary) -> None:
     question = {"article": "One.", "questions": ["Two?"], "options": [["a", "b", "c", "d"]], "answers": ["A"]}
     for split in ("train", "dev"):
