@@ -154,6 +154,16 @@ def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
     return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0)
 
 
+def test_the_speed_is_right_if_its_run_was_stopped(tmp_path: Path) -> None:
+    records = [
+        {"step": 20, "split": "train", "tokens": 80_000, "seconds": 30.0, "tokens_per_second": 2666.0},
+        # Stopped at step 39 and resumed: 80,000 tokens in the second of the last step.
+        {"step": 40, "split": "train", "tokens": 160_000, "seconds": 50.0, "tokens_per_second": 80_000.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert study.tokens_a_second(tmp_path) == 4000
+
+
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     task, plan = find_task("rte"), FULL
     jobs = finetune.trials(task, ready_for(100), 1e6, plan, tmp_path / "choice")
