@@ -6,6 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.study import __main__ as study
@@ -15,6 +16,7 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
+from pipeline.tasks.predictions import Logits, save_predictions
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.tasks import task_files
@@ -198,6 +200,25 @@ def test_the_size_of_training_data_is_that_of_its_samples(root: Path, vocabulary
     texts = len(reading.read(task, str(directory))["train"])
     assert count > texts if name == "squad2" else count == texts  # a passage has several windows
     assert 3 < mean <= 32
+
+
+def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
+    labels = np.arange(60) % 2
+    right = {"pre-trained": (labels, labels, 1 - labels), "random": (1 - labels,) * 3}
+    jobs = []
+    for start, of_seeds in right.items():
+        for seed, predicted in enumerate(of_seeds):
+            (tmp_path / start / f"seed-{seed}").mkdir(parents=True)
+            logits = np.eye(2, dtype=np.float32)[predicted]
+            made = Logits(labels.astype(str) + np.arange(60).astype(str), logits, labels)
+            save_predictions(tmp_path / start / f"seed-{seed}" / "logits", "dev", made)
+        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 1e-3, start == "random", 3, 640, tmp_path / start))
+    result = page.result_of(jobs[0], jobs[1], FULL)
+    assert result.trained == pytest.approx(100 * 2 / 3)
+    assert result.random == 0
+    # All examples of a seed are alike, so only the seeds decide. Three equal draws of the last one have a part of 1/27.
+    assert result.gain == pytest.approx((0, 100))
+    assert result.settings == "0.001, 30 steps, 8.0 epochs"
 
 
 @pytest.mark.slow
