@@ -38,8 +38,8 @@ class Plan:
     epochs: int = 8
     batch_size: int = 16
     max_choice_samples: int = 2000
-    max_choice_tokens: int = 300_000
-    max_dev_tokens: int = 200_000
+    max_choice_tokens: int = 150_000
+    max_dev_tokens: int = 120_000
     seeds: int = 3
 
     @property
