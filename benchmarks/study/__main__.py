@@ -115,8 +115,13 @@ def tune(
 
 
 def tokens_a_second(run: Path) -> float:
-    """Tokens that a run of `speed` has read a second, with all ranks; fine-tuning keeps as many cores busy."""
-    return float(list(read_records(run, "train"))[-1]["tokens_per_second"])
+    """Tokens that a run of `speed` has read a second, with all ranks; fine-tuning keeps as many cores busy.
+
+    The difference of the last two records is right after a stop as well. The speed that a record itself has is not:
+    its tokens are those since the record before, and its time is that since the start.
+    """
+    before, last = read_records(run, "train")[-2:]
+    return float((last["tokens"] - before["tokens"]) / (last["seconds"] - before["seconds"]))
 
 
 def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], out: Path) -> str:

@@ -48,7 +48,7 @@ class TaskResult:
 
     Attributes:
         settings: of fine-tuning, for people.
-        gain: 95 % bootstrap interval of the mean gain over the seeds, in points.
+        gain: 95 % bootstrap interval of the mean gain over the seeds, in points. Examples and seeds are drawn.
     """
 
     task: str
@@ -71,7 +71,8 @@ class TaskResult:
 def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     """Compares the seeds of both starts, seed by seed.
 
-    Each resample draws the same examples for both starts and for all seeds.
+    Each resample draws seeds, and examples that are the same for both starts and for all seeds. So the interval covers
+    other dev sets and other runs.
     """
     task = trained.task
     split = task.dev_splits[0]
@@ -81,15 +82,16 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     rng = np.random.default_rng(0)
     gains = []
     for _ in range(RESAMPLES):
-        rows = rng.integers(0, count, count)
-        gains.append(statistics.fmean(difference(rows) for difference, _ in pairs))
+        rows, drawn = rng.integers(0, count, count), rng.integers(0, len(pairs), len(pairs))
+        gains.append(statistics.fmean(pairs[seed][0](rows) for seed in drawn))
     low, high = np.percentile(gains, (2.5, 97.5))
     estimates = [[estimate_of(task, one) for one in of_start] for of_start in runs]
     values = [statistics.fmean(one.value for one in of_start if one is not None) for of_start in estimates]
     first = estimates[0][0]
     assert first is not None, "dev sets have labels"
-    epochs = steps_of(trained, plan) * plan.batch_size / trained.train_samples
-    settings = f"{trained.learning_rate:g}, {epochs:.1f} epochs"
+    steps = steps_of(trained, plan)
+    epochs = steps * plan.batch_size / trained.train_samples
+    settings = f"{trained.learning_rate:g}, {steps:,} steps, {epochs:.1f} epochs"
     return TaskResult(
         task.name, task.metrics[0], count, settings, first.majority, values[1], values[0], (100 * low, 100 * high)
     )
@@ -98,7 +100,7 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
 def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
     """The tasks as a Markdown table."""
     lines = [
-        f"In percent, means of {seeds} seeds. The gain is the mean over the seeds, with its 95 % bootstrap interval.",
+        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds.",
         "",
         "| task | metric | examples | settings | majority | random weights | pre-trained | gain, 95 % | verdict |",
         "|---|---|---:|---|---:|---:|---:|---:|---|",

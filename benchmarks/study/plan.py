@@ -19,7 +19,7 @@ class Plan:
         flags: further flags of pipeline.pretrain.
         evaluations: of pre-training.
         eval_batches: of each corpus in an evaluation, at most.
-        learning_rates: of fine-tuning, to choose from.
+        learning_rates: of fine-tuning, to choose from; the first is taken if all are equal on the data of the choice.
         epochs: passes over the training set in fine-tuning, at most.
         batch_size: examples in a step of fine-tuning.
         max_choice_samples, max_choice_tokens: of the training and the dev set of the choice together.
@@ -38,8 +38,8 @@ class Plan:
     epochs: int = 8
     batch_size: int = 16
     max_choice_samples: int = 2000
-    max_choice_tokens: int = 300_000
-    max_dev_tokens: int = 200_000
+    max_choice_tokens: int = 150_000
+    max_dev_tokens: int = 120_000
     seeds: int = 3
 
     @property
@@ -62,7 +62,7 @@ FULL = Plan(
     flags=("--mask-probability", "0.3"),
     evaluations=12,
     eval_batches=24,
-    learning_rates=(1e-4, 3e-4, 1e-3),
+    learning_rates=(3e-4, 1e-3, 1e-4),
 )
 
 SMALL = Plan(

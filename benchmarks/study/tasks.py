@@ -16,6 +16,7 @@ from benchmarks.study.plan import Plan
 from common.files import atomic
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.finetuning.task import make_features
+from pipeline.tasks.examples import read_text
 from pipeline.tasks.features.span import SpanLimits
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
@@ -116,17 +117,23 @@ def size(task: Task, directory: Path, split: str, vocabulary: Vocabulary, plan: 
 def pieces_of(task: Task, files: Sequence[Path]) -> Pieces:
     """The content of the official files of a split. Pieces of SQuAD are articles."""
     if isinstance(task.files, GlueFiles):
-        lines = files[0].read_bytes().decode("utf-8-sig").splitlines(keepends=True)
-        header = lines[0] if task.files.columns is None else ""
-        return Pieces(".tsv", header, "", "", lines[bool(header) :])
+        lines = _lines(files[0])
+        first = next(iter(lines), "")
+        has_header = task.files.columns is None or set(task.files.texts) <= set(first.split("\t"))
+        header = f"{first}\n" if has_header else ""
+        return Pieces(".tsv", header, "\n", "\n", lines[has_header:])
     if isinstance(task.files, SquadFiles):
-        articles = [json.dumps(one) for file in files for one in json.loads(file.read_text("utf-8"))["data"]]
+        articles = [json.dumps(one) for file in files for one in json.loads(read_text(file))["data"]]
         return Pieces(f"-{task.files.version}.json", '{"data": [', ", ", "]}", articles)
     found: list[str] = []
     for file in files:
-        text = file.read_text("utf-8")
-        found += text.splitlines() if file.suffix == ".jsonl" else [json.dumps(json.loads(text))]
+        found += _lines(file) if file.suffix == ".jsonl" else [json.dumps(json.loads(read_text(file)))]
     return Pieces(".jsonl", "", "\n", "\n", found)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file that are not empty. Only line feeds end one: a text may hold other separators of lines."""
+    return [line for line in (line.rstrip("\r") for line in read_text(path).split("\n")) if line.strip()]
 
 
 def passages(pieces: Pieces) -> Pieces:

@@ -6,6 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.study import __main__ as study
@@ -16,6 +17,7 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.paper import runner
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
+from pipeline.tasks.predictions import Logits, save_predictions
 from pipeline.tasks.registry import find_task
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.tasks import task_files
@@ -83,6 +85,37 @@ def test_settings_are_chosen_on_training_examples_only(
     )
 
 
+@pytest.mark.parametrize("header", ["", "source\tlabel\tmark\tsentence\n"])
+def test_lines_of_a_table_end_at_line_feeds_alone(tmp_path: Path, vocabulary: Vocabulary, header: str) -> None:
+    lines = [f'x\t{number % 2}\t*\tNumber {number}\x85has "two\u2028lines' for number in range(10)]
+    (tmp_path / "CoLA").mkdir()
+    for split, end in (("train", "\r\n"), ("dev", "\n")):
+        # As in the official dev set, the last line has no end.
+        (tmp_path / "CoLA" / f"{split}.tsv").write_text(header + end.join(lines), encoding="utf-8", newline="")
+    task = find_task("cola")
+    official = reading.read(task, str(tmp_path))
+    ready = tasks.prepare(task, tmp_path, tmp_path / "out", vocabulary, WHOLE)
+    final, choice = (reading.read(task, str(place)) for place in (ready.final, ready.choice))
+    for split in ("train", "dev"):
+        assert contents(final[split]) == contents(official[split])
+    assert contents([*choice["train"], *choice["dev"]]) == contents(official["train"])
+
+
+def test_lines_of_race_end_at_line_feeds_alone(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    record = {
+        "article": "One\u2028 two\x85.",
+        "questions": ["Two?"],
+        "options": [["a", "b", "c", "d"]],
+        "answers": ["A"],
+    }
+    (tmp_path / "race").mkdir()
+    for split in ("train", "dev"):
+        texts = [json.dumps({**record, "questions": [f"{number}?"]}, ensure_ascii=False) for number in range(5)]
+        (tmp_path / "race" / f"{split}.jsonl").write_text("\n\n".join(texts), encoding="utf-8")
+    ready = tasks.prepare(find_task("race"), tmp_path / "race", tmp_path / "out", vocabulary, WHOLE)
+    assert (ready.final_samples, ready.choice_samples) == (5, 4)
+
+
 def test_the_text_files_of_race_are_read(tmp_path: Path, vocabulary: Vocabulary) -> None:
     question = {"article": "One.", "questions": ["Two?"], "options": [["a", "b", "c", "d"]], "answers": ["A"]}
     for split in ("train", "dev"):
@@ -125,6 +158,16 @@ def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
     return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0)
 
 
+def test_the_speed_is_right_if_its_run_was_stopped(tmp_path: Path) -> None:
+    records = [
+        {"step": 20, "split": "train", "tokens": 80_000, "seconds": 30.0, "tokens_per_second": 2666.0},
+        # Stopped at step 39 and resumed: 80,000 tokens in the second of the last step.
+        {"step": 40, "split": "train", "tokens": 160_000, "seconds": 50.0, "tokens_per_second": 80_000.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert study.tokens_a_second(tmp_path) == 4000
+
+
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     task, plan = find_task("rte"), FULL
     jobs = finetune.trials(task, ready_for(100), 1e6, plan, tmp_path / "choice")
@@ -133,6 +176,9 @@ def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
         job.out.mkdir(parents=True)
         score = scores[job.learning_rate][job.random]
         (job.out / "results.json").write_text(json.dumps({"metrics": {"dev": {"accuracy": score}}}))
+    assert finetune.choose(jobs) == 3e-4
+    for job in jobs:  # as with runs that always say the majority class
+        (job.out / "results.json").write_text(json.dumps({"metrics": {"dev": {"accuracy": 52}}}))
     assert finetune.choose(jobs) == 3e-4
 
 
@@ -159,6 +205,25 @@ def test_the_size_of_training_data_is_that_of_its_samples(root: Path, vocabulary
     texts = len(reading.read(task, str(directory))["train"])
     assert count > texts if name == "squad2" else count == texts  # a passage has several windows
     assert 3 < mean <= 32
+
+
+def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
+    labels = np.arange(60) % 2
+    right = {"pre-trained": (labels, labels, 1 - labels), "random": (1 - labels,) * 3}
+    jobs = []
+    for start, of_seeds in right.items():
+        for seed, predicted in enumerate(of_seeds):
+            (tmp_path / start / f"seed-{seed}").mkdir(parents=True)
+            logits = np.eye(2, dtype=np.float32)[predicted]
+            made = Logits(labels.astype(str) + np.arange(60).astype(str), logits, labels)
+            save_predictions(tmp_path / start / f"seed-{seed}" / "logits", "dev", made)
+        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 1e-3, start == "random", 3, 640, tmp_path / start))
+    result = page.result_of(jobs[0], jobs[1], FULL)
+    assert result.trained == pytest.approx(100 * 2 / 3)
+    assert result.random == 0
+    # All examples of a seed are alike, so only the seeds decide. Three equal draws of the last one have a part of 1/27.
+    assert result.gain == pytest.approx((0, 100))
+    assert result.settings == "0.001, 30 steps, 8.0 epochs"
 
 
 @pytest.mark.slow
