@@ -28,7 +28,7 @@ from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
 
-PRETRAINING_PART, FINETUNING_PART = 0.5, 0.35
+PRETRAINING_PART, FINETUNING_PART = 0.5, 0.33
 """Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
 
 SPEED_STEPS = 20

@@ -31,6 +31,7 @@ class Job:
         task: what is learned.
         data: for `--data`.
         train_samples: number of training samples.
+        batch_size: samples of a step.
         learning_rate: peak.
         random: whether the model starts from random weights.
         seeds: number of runs; 1 for the choice of settings.
@@ -41,6 +42,7 @@ class Job:
     task: Task
     data: Path
     train_samples: int
+    batch_size: int
     learning_rate: float
     random: bool
     seeds: int
@@ -51,7 +53,7 @@ class Job:
 def steps_of(job: Job, plan: Plan) -> int:
     """The optimizer steps: those of the plan's epochs, within the limit of samples read."""
     read = min(plan.epochs * job.train_samples, job.max_read)
-    return max(1, round(read / plan.batch_size))
+    return max(1, round(read / job.batch_size))
 
 
 def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Command:
@@ -60,7 +62,7 @@ def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Comm
     words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(export), "--data", str(job.data)]
     words += ["--output", str(job.out), "--steps", str(steps), "--warmup-steps", str(steps // 10)]
     words += ["--eval-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
-    words += ["--learning-rate", f"{job.learning_rate:g}", "--batch-size", str(plan.batch_size)]
+    words += ["--learning-rate", f"{job.learning_rate:g}", "--batch-size", str(job.batch_size)]
     words += ["--max-length", str(plan.length), "--dropout", "0"]
     if job.task.is_extractive:
         words += ["--doc-stride", str(plan.stride)]
@@ -79,9 +81,10 @@ def trials(task: Task, ready: Prepared, samples: float, plan: Plan, out: Path) -
     Args:
         samples: that all runs of the task together may read.
     """
+    batch = plan.batch_size(ready.mean_tokens)
     limit = int(CHOICE_PART * samples / (len(plan.learning_rates) * len(STARTS)))
     return [
-        Job(task, ready.choice, ready.choice_samples, rate, bool(i), 1, limit, out / start / f"{rate:g}")
+        Job(task, ready.choice, ready.choice_samples, batch, rate, bool(i), 1, limit, out / start / f"{rate:g}")
         for rate in plan.learning_rates
         for i, start in enumerate(STARTS)
     ]
@@ -102,9 +105,10 @@ def final(task: Task, ready: Prepared, samples: float, chosen: float, plan: Plan
     Args:
         samples: that all runs of the task together may read.
     """
+    batch = plan.batch_size(ready.mean_tokens)
     limit = int((1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS)))
     trained, random = (
-        Job(task, ready.final, ready.final_samples, chosen, bool(i), plan.seeds, limit, out / start)
+        Job(task, ready.final, ready.final_samples, batch, chosen, bool(i), plan.seeds, limit, out / start)
         for i, start in enumerate(STARTS)
     )
     return trained, random

@@ -90,7 +90,7 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     first = estimates[0][0]
     assert first is not None, "dev sets have labels"
     steps = steps_of(trained, plan)
-    epochs = steps * plan.batch_size / trained.train_samples
+    epochs = steps * trained.batch_size / trained.train_samples
     settings = f"{trained.learning_rate:g}, {steps:,} steps, {epochs:.1f} epochs"
     return TaskResult(
         task.name, task.metrics[0], count, settings, first.majority, values[1], values[0], (100 * low, 100 * high)

@@ -21,7 +21,7 @@ class Plan:
         eval_batches: of each corpus in an evaluation, at most.
         learning_rates: of fine-tuning, to choose from; the first is taken if all are equal on the data of the choice.
         epochs: passes over the training set in fine-tuning, at most.
-        batch_size: examples in a step of fine-tuning.
+        batch_tokens: of a step of fine-tuning, on average.
         max_choice_samples, max_choice_tokens: of the training and the dev set of the choice together.
         max_dev_tokens: of the dev set.
         seeds: fine-tuning runs of each model on each task.
@@ -36,7 +36,7 @@ class Plan:
     eval_batches: int
     learning_rates: tuple[float, ...]
     epochs: int = 8
-    batch_size: int = 16
+    batch_tokens: int = 640
     max_choice_samples: int = 2000
     max_choice_tokens: int = 150_000
     max_dev_tokens: int = 120_000
@@ -46,6 +46,10 @@ class Plan:
     def stride(self) -> int:
         """Tokens from the start of one window of a passage to the start of the next one."""
         return self.length // 2
+
+    def batch_size(self, mean_tokens: float) -> int:
+        """The samples of a step of fine-tuning, whose mean number of tokens is given: 4 to 32."""
+        return max(4, min(32, round(self.batch_tokens / mean_tokens)))
 
 
 FULL = Plan(
@@ -60,7 +64,7 @@ FULL = Plan(
     },
     pretraining=small_model_config("AdamW", 0.001, 32, 16),
     flags=("--mask-probability", "0.3"),
-    evaluations=12,
+    evaluations=8,
     eval_batches=24,
     learning_rates=(3e-4, 1e-3, 1e-4),
 )
@@ -75,7 +79,7 @@ SMALL = Plan(
     eval_batches=4,
     learning_rates=(1e-3,),
     epochs=1,
-    batch_size=4,
+    batch_tokens=1,
     max_choice_samples=8,
     seeds=2,
 )

@@ -185,16 +185,19 @@ def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
 def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
     task, samples = find_task("rte"), 10_000
     few = finetune.trials(task, ready_for(64), 100 * samples, FULL, tmp_path)
-    assert {finetune.steps_of(job, FULL) for job in few} == {8 * 64 // FULL.batch_size}
+    batch = FULL.batch_size(30.0)
+    assert batch == 21
+    assert (FULL.batch_size(2000.0), FULL.batch_size(3.0)) == (4, 32)
+    assert {finetune.steps_of(job, FULL) for job in few} == {round(8 * 64 / batch)}
     many = finetune.trials(task, ready_for(10**6), samples, FULL, tmp_path)
     assert [(job.learning_rate, job.random) for job in many] == [
         (rate, random) for rate in FULL.learning_rates for random in (False, True)
     ]
     finals = finetune.final(task, ready_for(10**6), samples, many[0].learning_rate, FULL, tmp_path)
-    read = sum(FULL.batch_size * finetune.steps_of(job, FULL) * job.seeds for job in (*many, *finals))
-    assert 0.9 * samples <= read <= samples + FULL.batch_size * 12
-    chosen = sum(FULL.batch_size * finetune.steps_of(job, FULL) for job in many)
-    assert chosen <= finetune.CHOICE_PART * samples + FULL.batch_size * 6
+    read = sum(batch * finetune.steps_of(job, FULL) * job.seeds for job in (*many, *finals))
+    assert 0.9 * samples <= read <= samples + batch * 12
+    chosen = sum(batch * finetune.steps_of(job, FULL) for job in many)
+    assert chosen <= finetune.CHOICE_PART * samples + batch * 6
 
 
 @pytest.mark.parametrize("name", ["rte", "squad2"])
@@ -217,7 +220,7 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
             logits = np.eye(2, dtype=np.float32)[predicted]
             made = Logits(labels.astype(str) + np.arange(60).astype(str), logits, labels)
             save_predictions(tmp_path / start / f"seed-{seed}" / "logits", "dev", made)
-        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 1e-3, start == "random", 3, 640, tmp_path / start))
+        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 16, 1e-3, start == "random", 3, 640, tmp_path / start))
     result = page.result_of(jobs[0], jobs[1], FULL)
     assert result.trained == pytest.approx(100 * 2 / 3)
     assert result.random == 0
