@@ -85,7 +85,7 @@ class Prepared:
 def fits(task: Task, splits: Collection[str]) -> bool:
     """Whether the study can use a task: it has a dev set, and a training set or articles that can be divided.
 
-    WNLI is left out: its dev set has sentences of the training set with other labels, so who learns them is wrong there.
+    WNLI is left out: its dev set has sentences of the training set with other labels, so what is learned is wrong.
     """
     if task.name == "wnli" or task.dev_splits[0] not in splits:
         return False
