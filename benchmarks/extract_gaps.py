@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.parsers import expat
 
 import mwparserfromhell
 from mwparserfromhell import nodes
@@ -56,6 +57,7 @@ class Report:
         stretches: how many were searched for.
         templates: (name, has words) -> count.
         seconds: of processor time, for the extraction.
+        skipped: how many damaged blocks and broken pages the export has. A damaged block breaks the page that it cuts.
     """
 
     gaps: list[tuple[str, str]] = field(default_factory=list)
@@ -65,6 +67,7 @@ class Report:
     articles: int = 0
     raw_bytes: int = 0
     seconds: float = 0.0
+    skipped: int = 0
 
 
 def measure(export: Path) -> Report:
@@ -73,8 +76,15 @@ def measure(export: Path) -> Report:
     source = wikipedia.Wikipedia([export], 16 << 20)
     for unit in source.units:
         for raw in wikipedia.raw_pages(unit):
+            if isinstance(raw, wikipedia.DamagedBlock):
+                report.skipped += 1
+                continue
             began = time.process_time()
-            page = wikipedia.parse_page(raw)
+            try:
+                page = wikipedia.parse_page(raw)
+            except expat.ExpatError:
+                report.skipped += 1
+                continue
             item = wikipedia.article(page)
             report.seconds += time.process_time() - began
             report.raw_bytes += len(raw)
@@ -168,6 +178,8 @@ def main(argv: Sequence[str]) -> int:
         f"{report.articles} articles, {report.raw_bytes / 1e6:.1f} MB of XML, "
         f"{report.raw_bytes / 1e6 / report.seconds:.1f} MB/s on a core"
     )
+    if report.skipped:
+        print(f"{report.skipped} damaged blocks and broken pages were skipped")
     for name, found in (("gaps", report.gaps), (f"of {report.stretches:,} stretches lost", report.lost)):
         print(f"{len(found)} {name}")
         for title, text in found[: arguments.show]:
