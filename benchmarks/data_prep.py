@@ -157,7 +157,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     dedup = {}
     for method in ("exact", "near"):
         begun = time.process_time()
-        Fingerprinter(method).of(texts)  # type: ignore[arg-type]
+        Fingerprinter(method).of(texts)
         dedup[method] = text_bytes / (time.process_time() - begun)
     peaks.append(job(*command, scratch / "near", "--dedup", "near").peak_bytes)
 

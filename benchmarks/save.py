@@ -49,6 +49,7 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
     json |= {"zero_optimization": {"stage": 1, "reduce_bucket_size": 1_000_000}}
     fitted = engine_config.fit(json, 1, detect_hardware(), "bf16")
     workarounds.init_distributed()
+    engine: Any  # Engine does not let its step be set; DeepSpeed's own engine does
     engine, _ = initialise(AlbertForPreTraining(config), fitted)
     saver, found = Saver(engine, directory, keep=1), []
     matrix = torch.randn(512, 512)

@@ -32,7 +32,7 @@ from benchmarks.shared.examples import Examples, draw, open_collator, shards_of_
 from benchmarks.shared.systems import System, loss_difference, make_systems
 from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser
-from model import AlbertConfig
+from model import AlbertConfig, AlbertForPreTraining
 from model.inspection.flops import model_flops
 from pipeline.data.collate import Collator
 from pipeline.training.attention.choice import DTYPES
@@ -120,7 +120,8 @@ def compare(
         with_offsets: see `draw`.
     """
     torch.compiler.reset()  # each size has its own graph, as in a training run
-    config, shape = systems[0].model.config, collator.shape
+    this, shape = systems[0].model, collator.shape
+    assert isinstance(this, AlbertForPreTraining)
     examples = [draw(collator, number, micro_batch, device, with_offsets) for number in range(rounds + 1)]
     fitting = [system for system in systems if _fits(system, examples if device.type == "cuda" else examples[-1:])]
     turns: list[list[float]] = [[] for _ in fitting]
@@ -131,14 +132,14 @@ def compare(
     rows = []
     for system, seconds in zip(fitting, turns):
         speeds = [batch.tokens / second for batch, second in zip(examples, seconds)]
-        row = {
+        row: dict[str, Any] = {
             "system": system.name,
             "tokens_per_second": statistics.median(speeds),
             "step_seconds": statistics.median(seconds),
             "memory_bytes": _memory(system, examples[0], device),
         }
         if system.name != "transformers":
-            flops = model_flops(config, shape.sequence_length, shape.predictions)
+            flops = model_flops(this.config, shape.sequence_length, shape.predictions)
             row["rows_per_second"] = micro_batch / statistics.median(seconds)
             row["tflops"] = row["rows_per_second"] * flops / 1e12
             row["time_shares"] = time_shares(partial(system.gradients, examples[0]), system.optimizer.step, device)

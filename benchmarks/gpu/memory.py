@@ -37,6 +37,7 @@ def measure(place: Place, model: str) -> dict[str, Any]:
     precision = "fp16" if place.on_gpu else "fp32"
     kernel = place.kernel(config, precision, collator, max(ROWS))
     found = []
+    row: dict[str, float | None]
     for rows in ROWS[:1] if place.tiny else ROWS:
         plan = memory(config, rows, collator.shape, MemorySettings(precision, 1, 1, bucket=bucket))
         gc.collect()

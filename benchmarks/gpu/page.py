@@ -27,7 +27,8 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         told = [outcome for name, outcome in tests.items() if word in name]
         gains = [gain for one in speeds.values() for gain in _gains_of(feature, one["gains"])]
         features[feature] = {"equal": bool(told) and set(told) == {"passed"}, "gains": gains}
-    return machine | {
+    return {
+        **machine,
         "format": gpu_pages.FORMAT,
         "parts": {name: {key: one[key] for key in ("seconds", "error") if key in one} for name, one in files.items()},
         "tests": tests,

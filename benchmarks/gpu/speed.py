@@ -45,6 +45,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
     kernel = place.kernel(config, precision, collator, TOKENS[0] // length)
     with_offsets = kernel == "flash"
     this, reference = make_systems(config, dtype, place.device, compiled=False, attention=kernel)
+    assert isinstance(this.model, AlbertForPreTraining)
     labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
     labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
     rounds, found, gains, products = 1 if place.tiny else 5, [], {}, []

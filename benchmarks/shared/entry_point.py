@@ -2,11 +2,20 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from common.command_line import in_one_line
 
 
-def entry_point(main: Callable[[Sequence[str]], int | None]) -> Callable[[Sequence[str] | None], int]:
+class EntryPoint(Protocol):
+    """A command as a function."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Runs the command with the words `argv`, by default those of the command line. Returns the exit status."""
+        ...
+
+
+def entry_point(main: Callable[[Sequence[str]], int | None]) -> EntryPoint:
     """Makes `main` take the words of the command line by default, and return the exit status (`in_one_line`)."""
 
     def run(argv: Sequence[str] | None = None) -> int:

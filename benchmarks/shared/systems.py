@@ -24,12 +24,12 @@ class MasterWeights:
     """LAMB on fp32 copies of a model's weights, as DeepSpeed does in 16 bits; in fp32 on the weights themselves."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.weights = list(model.parameters())
+        self.weights: list[Tensor] = list(model.parameters())
         copies = {id(weight): nn.Parameter(weight.detach().float()) for weight in self.weights}
         groups = parameter_groups(model)
         if self.weights[0].dtype != torch.float32:
             groups = [{**group, "params": [copies[id(weight)] for weight in group["params"]]} for group in groups]
-        self.masters = [copies[id(weight)] for weight in self.weights]
+        self.masters: list[Tensor] = [copies[id(weight)] for weight in self.weights]
         self.lamb = Lamb(groups, lr=1e-4)
 
     @torch.no_grad()

@@ -21,6 +21,7 @@ import transformers
 
 from benchmarks.shared.entry_point import entry_point
 from common.command_line import Parser
+from pipeline.tasks.examples import TextExample
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task
 
@@ -55,7 +56,8 @@ def main(argv: Sequence[str]) -> None:
 
 def examples_per_second(args: argparse.Namespace) -> float:
     """Examples per second in the last three quarters of the steps."""
-    examples = reading.read(find_task("sst2"), args.data)["train"][: args.steps * args.batch_size * 4]
+    read = reading.read(find_task("sst2"), args.data)["train"][: args.steps * args.batch_size * 4]
+    examples = [example for example in read if isinstance(example, TextExample)]  # all: SST-2 has no others
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.init)
     padded = {"padding": "max_length"} if args.padding == "max_length" else {}
     texts = [example.first for example in examples]

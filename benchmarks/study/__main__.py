@@ -158,8 +158,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
         chosen = {name: found[name] for name in args.tasks or found}
         runner = Runner(args.out / "logs", at_a_time=report.cores())
-        launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
-        launcher = launcher if args.ranks > 1 else python
+        launcher: tuple[str, ...] = python
+        if args.ranks > 1:
+            launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
         args.out.mkdir(parents=True, exist_ok=True)
         atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
         run(runner, [*text.stages(corpora, plan, args.out, python), (speed(plan, corpora, args.out, launcher),)])

@@ -79,7 +79,7 @@ class LiteralLamb:
                 u = u + 0.01 * weight
                 weight_norm, update_norm = float(weight.double().norm()), float(u.double().norm())
                 ratio = weight_norm / update_norm if weight_norm > 0 and update_norm > 0 else 1.0
-            weight -= rate * ratio * u
+            weight.sub_(rate * ratio * u)
             weight.grad = None
 
 
