@@ -187,8 +187,11 @@ class AlbertConfig:
 
     @property
     def position_units(self) -> int:
-        """P, the units of the embeddings that begin with positions alone if `initial_attention` is "neighbours"."""
-        return max(2, 2 * (self.embedding_size // 8))
+        """P, the units of the embeddings that begin with positions alone if `initial_attention` is "neighbours".
+
+        They pass the projection unchanged, so wide embeddings must not fill a narrow model with positions.
+        """
+        return max(2, 2 * (min(self.embedding_size, self.hidden_size) // 8))
 
     @property
     def head_dim(self) -> int:

@@ -61,9 +61,10 @@ def initialise_encoder(model: "AlbertModel") -> None:
 def _start_at_neighbours(model: "AlbertModel") -> None:
     """Half of the heads of every attention begin at the tokens -1, +1, -2, +2 and so on; the others stay random.
 
-    The last quarter of the embedding's units, P, begins with sines and cosines of the position and nothing else. In all
-    layers these units pass by the projections of attention and feed-forward network. A head at offset d turns the
-    query's sines and cosines by d positions, so that the product with a key is largest d positions away.
+    The last units of the embedding, P, begin with sines and cosines of the position and nothing else. P is a quarter of
+    the embedding, or of the model if that is narrower. In all layers these units pass by the projections of attention
+    and feed-forward network. A head at offset d turns the query's sines and cosines by d positions, so that the product
+    with a key is largest d positions away.
     """
     config = model.config
     units = config.position_units  # P

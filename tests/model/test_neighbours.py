@@ -26,7 +26,7 @@ def attention_weights(model: AlbertModel, layer: int) -> torch.Tensor:
     return (query @ key.transpose(1, 2) / query.shape[-1] ** 0.5).softmax(-1)  # (heads, S, S)
 
 
-@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 256}, {"embedding_size": 64}], ids=["E=H", "E<H", "E=64"])
+@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 256}, {"embedding_size": 64}, {"embedding_size": 256}])
 @pytest.mark.parametrize("layer", [0, 1])
 def test_half_of_the_heads_begin_at_one_neighbour_each(sizes: dict[str, int], layer: int) -> None:
     torch.manual_seed(0)
@@ -40,10 +40,10 @@ def test_half_of_the_heads_begin_at_one_neighbour_each(sizes: dict[str, int], la
         assert weights[head].max() < 0.5
 
 
-@pytest.mark.parametrize("hidden_size", [128, 256])
-def test_words_are_as_large_as_positions_in_the_first_layer(hidden_size: int) -> None:
+@pytest.mark.parametrize("sizes", [{}, {"hidden_size": 256}, {"embedding_size": 256}])
+def test_words_are_as_large_as_positions_in_the_first_layer(sizes: dict[str, int]) -> None:
     torch.manual_seed(0)
-    model = AlbertModel(dataclasses.replace(NEIGHBOURS, hidden_size=hidden_size)).eval()
+    model = AlbertModel(dataclasses.replace(NEIGHBOURS, **sizes)).eval()
     with torch.no_grad():
         hidden = model(torch.randint(5, 500, (4, LENGTH))).hidden_states[0]  # (4, S, H)
     words, positions = (part.square().mean().sqrt().item() for part in (hidden[..., :-32], hidden[..., -32:]))
@@ -85,6 +85,11 @@ def test_sizes_that_are_too_small_are_refused() -> None:
         dataclasses.replace(NEIGHBOURS, initial_attention="neighbors")
     with pytest.raises(ValueError, match="embedding_initializer_range is -1"):
         dataclasses.replace(NEIGHBOURS, embedding_initializer_range=-1)
+
+
+def test_wide_embeddings_leave_three_quarters_of_the_model_to_words() -> None:
+    units = {size: dataclasses.replace(NEIGHBOURS, embedding_size=size).position_units for size in (64, 128, 256, 512)}
+    assert units == {64: 16, 128: 32, 256: 32, 512: 32}
 
 
 def test_a_model_without_data_can_be_made() -> None:
