@@ -82,4 +82,4 @@ def wilson_interval(successes: float, trials: float, z: float = 1.959964) -> tup
     p = successes / trials
     centre = (p + z * z / (2 * trials)) / (1 + z * z / trials)
     half = z / (1 + z * z / trials) * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials))
-    return centre - half, centre + half
+    return max(0.0, centre - half), min(1.0, centre + half)  # rounding must not print "-0.0"

@@ -69,6 +69,12 @@ def test_wilson_interval_has_the_published_values(successes, trials, low, high):
     assert metrics.wilson_interval(successes, trials) == pytest.approx((low, high), abs=5e-5)
 
 
+def test_wilson_interval_stays_between_0_and_1():
+    for trials in range(1, 200):
+        assert f"{metrics.wilson_interval(0, trials)[0]:.1f}" == "0.0"
+        assert metrics.wilson_interval(trials, trials)[1] <= 1.0
+
+
 @pytest.mark.parametrize("number", [0, 1, len(Sums._fields) + 1])
 def test_sums_of_another_task_or_version_are_refused(number: int) -> None:
     meter = Meter(Sums, "cpu")
