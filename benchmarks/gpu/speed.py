@@ -48,11 +48,12 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
     assert isinstance(this.model, AlbertForPreTraining)
     labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
     labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
+    product_size = 128 if place.tiny else None
     rounds, found, gains, products = 1 if place.tiny else 5, [], {}, []
     for tokens in (128,) if place.tiny else TOKENS:
         rows = tokens // (64 if place.tiny else length)
         pair = compare([this, reference], collator, rows, rounds, place.device, with_offsets)
-        products.append(measuring.matrix_product_tflops(dtype, place.device))
+        products.append(measuring.matrix_product_tflops(dtype, place.device, size=product_size))
         if len(pair) == 2:
             break
     else:
@@ -63,7 +64,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
     for name, make in _variants(this.model, place, kernel):
         _free(place)
         pair = compare([make(), this], collator, rows, rounds, place.device, with_offsets)
-        products.append(measuring.matrix_product_tflops(dtype, place.device))
+        products.append(measuring.matrix_product_tflops(dtype, place.device, size=product_size))
         if len(pair) == 2:
             feature = GAINS[name]
             gains[feature] = 1 / pair[0]["speedup"] if feature in LACKING else pair[0]["speedup"]
