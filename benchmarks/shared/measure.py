@@ -65,8 +65,8 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
 def matrix_product_tflops(dtype: torch.dtype, device: torch.device, rounds: int = 5, size: int | None = None) -> float:
     """TFLOP/s of one square product of width `size`; the best of `rounds`.
 
-    The default width is 8192 on a GPU and 2048 on a processor, where a product in bf16 takes 20 s without instructions
-    for bf16.
+    The default width is 8192 on a GPU and 2048 on a processor. Tests give a small one: a processor without instructions
+    for bf16 is very slow in it.
     """
     size = size or (8192 if device.type == "cuda" else 2048)
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))

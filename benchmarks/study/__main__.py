@@ -58,7 +58,7 @@ def _training(plan: Plan, corpora: Sequence[text.Corpus], out: Path, launcher: S
     return [*words, "--deepspeed_config", str(out / "deepspeed.json"), *plan.flags]
 
 
-def speed(plan: Plan, corpora: Sequence[text.Corpus], out: Path, launcher: Sequence[str]) -> Command:
+def speed_run(plan: Plan, corpora: Sequence[text.Corpus], out: Path, launcher: Sequence[str]) -> Command:
     """A short run that measures how many tokens this machine reads a second."""
     words = [*_training(plan, corpora, out, launcher), "--output", str(out / "speed")]
     words += ["--steps", str(2 * SPEED_STEPS), "--log-interval", str(SPEED_STEPS)]
@@ -115,7 +115,7 @@ def tune(
 
 
 def tokens_a_second(run: Path) -> float:
-    """Tokens that a run of `speed` has read a second, with all ranks; fine-tuning keeps as many cores busy.
+    """Tokens that a run of `speed_run` has read a second, with all ranks; fine-tuning keeps as many cores busy.
 
     The difference of the last two records is right after a stop as well. The speed that a record itself has is not:
     its tokens are those since the record before, and its time is that since the start.
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
         args.out.mkdir(parents=True, exist_ok=True)
         atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
-        run(runner, [*text.stages(corpora, plan, args.out, python), (speed(plan, corpora, args.out, launcher),)])
+        run(runner, [*text.stages(corpora, plan, args.out, python), (speed_run(plan, corpora, args.out, launcher),)])
         measured = tokens_a_second(args.out / "speed")
         run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, measured),)])
         tokens = 3600 * FINETUNING_PART * args.hours * measured

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.study.plan import Plan
 from common.files import atomic
+from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.finetuning.task import make_features
 from pipeline.tasks.examples import read_text
@@ -93,9 +94,9 @@ def fits(task: Task, splits: Collection[str]) -> bool:
 
 
 def prepare(task: Task, directory: Path, out: Path, vocabulary: Vocabulary, plan: Plan) -> Prepared:
-    """Writes the files of a task below `out`, unless they are there."""
-    final, choice, done = out / "final", out / "choice", out / "done"
-    if not done.exists():
+    """Writes the files of a task below `out`, and last their sizes in sizes.json, unless they are there."""
+    final, choice, sizes = out / "final", out / "choice", out / "sizes.json"
+    if not sizes.exists():
         shutil.rmtree(out, ignore_errors=True)
         train, dev = _sets(task, directory)
         train.write(final, "train")
@@ -104,12 +105,13 @@ def prepare(task: Task, directory: Path, out: Path, vocabulary: Vocabulary, plan
         dev.first(min(1.0, plan.max_dev_tokens / (count * mean)), least=1).write(final, task.dev_splits[0])
         count, mean = size(task, final, "train", vocabulary, plan)
         fraction = min(1.0, plan.max_choice_samples / count, plan.max_choice_tokens / (count * mean))
-        part = passages(train).first(fraction, least=2)
+        part = passages(task, train).first(fraction, least=2)
         for pieces, split in zip(part.divided(), ("train", task.dev_splits[0]), strict=True):
             pieces.write(choice, split)
-        atomic.write_text(done, "\n")
-    samples, mean = size(task, final, "train", vocabulary, plan)
-    return Prepared(final, choice, samples, size(task, choice, "train", vocabulary, plan)[0], mean)
+        chosen, _ = size(task, choice, "train", vocabulary, plan)
+        found = {"final_samples": count, "choice_samples": chosen, "mean_tokens": mean}
+        atomic.write_text(sizes, json.dumps(found) + "\n")
+    return Prepared(final, choice, **read_object(sizes, f"remove {out}, and run the study again"))
 
 
 def size(task: Task, directory: Path, split: str, vocabulary: Vocabulary, plan: Plan) -> tuple[int, float]:
@@ -122,28 +124,22 @@ def size(task: Task, directory: Path, split: str, vocabulary: Vocabulary, plan: 
 def pieces_of(task: Task, files: Sequence[Path]) -> Pieces:
     """The content of the official files of a split. Pieces of SQuAD are articles."""
     if isinstance(task.files, GlueFiles):
-        lines = _lines(files[0])
-        first = next(iter(lines), "")
-        has_header = task.files.columns is None or set(task.files.texts) <= set(first.split("\t"))
-        header = f"{first}\n" if has_header else ""
-        return Pieces(".tsv", header, "\n", "\n", lines[has_header:])
+        header, lines = task.files.table(files[0])
+        return Pieces(".tsv", "" if header is None else f"{header}\n", "\n", "\n", lines)
     if isinstance(task.files, SquadFiles):
         articles = [json.dumps(one) for file in files for one in json.loads(read_text(file))["data"]]
         return Pieces(f"-{task.files.version}.json", '{"data": [', ", ", "]}", articles)
     found: list[str] = []
     for file in files:
-        found += _lines(file) if file.suffix == ".jsonl" else [json.dumps(json.loads(read_text(file)))]
-    return Pieces(".jsonl", "", "\n", "\n", found)
+        content = read_text(file)
+        # Only line feeds end a line: a text may hold other separators of lines.
+        found += content.split("\n") if file.suffix == ".jsonl" else [json.dumps(json.loads(content))]
+    return Pieces(".jsonl", "", "\n", "\n", [text for text in found if text.strip()])
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines of a file that are not empty. Only line feeds end one: a text may hold other separators of lines."""
-    return [line for line in (line.rstrip("\r") for line in read_text(path).split("\n")) if line.strip()]
-
-
-def passages(pieces: Pieces) -> Pieces:
-    """Articles of SQuAD as one piece for each passage; other pieces as they are."""
-    if pieces.separator != ", ":
+def passages(task: Task, pieces: Pieces) -> Pieces:
+    """Articles of SQuAD as one piece for each passage; pieces of other tasks as they are."""
+    if not isinstance(task.files, SquadFiles):
         return pieces
     articles = map(json.loads, pieces.texts)
     parts = [json.dumps({**one, "paragraphs": [passage]}) for one in articles for passage in one["paragraphs"]]
@@ -156,4 +152,4 @@ def _sets(task: Task, directory: Path) -> tuple[Pieces, Pieces]:
     files = task.files.find(task, directory)
     dev = pieces_of(task, files[task.dev_splits[0]])
     train, dev = (pieces_of(task, files["train"]), dev) if "train" in files else dev.divided()
-    return train, passages(dev)
+    return train, passages(task, dev)

@@ -1,23 +1,18 @@
 """The measurement of what extraction loses reads damaged exports too, as extraction does."""
 
 import bz2
-import random
 from pathlib import Path
 
 import pytest
 
 from benchmarks import extract_gaps
 from data_prep.corpus.documents import Document
-from tests.data_prep.sources.test_wikipedia import export, page, read
+from tests.data_prep.sources.test_wikipedia import export, long_pages, read
 
 
 def test_damage_costs_the_pages_in_it_and_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = random.Random(0)
-    pages = [
-        page(i, f"T{i}", " ".join(f"It is {words.getrandbits(60)}." for _ in range(1500))) for i in range(12)
-    ]  # about 40 kB each, in blocks of 100 kB
     path = tmp_path / "wiki.xml.bz2"
-    content = bytearray(bz2.compress(export(*pages).encode(), 1))
+    content = bytearray(bz2.compress(export(*long_pages(12)).encode(), 1))
     path.write_bytes(content)
     whole = extract_gaps.measure(path)
     assert (whole.articles, whole.skipped) == (12, 0)

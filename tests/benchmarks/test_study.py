@@ -78,7 +78,7 @@ def test_settings_are_chosen_on_training_examples_only(
     limited = tasks.prepare(task, directory, tmp_path / "limited", vocabulary, limits)
     assert limited.final_samples == ready.final_samples
     assert limited.choice_samples <= ready.choice_samples
-    pieces = tasks.passages(tasks.pieces_of(task, task.files.find(task, limited.final)[task.dev_splits[0]]))
+    pieces = tasks.passages(task, tasks.pieces_of(task, task.files.find(task, limited.final)[task.dev_splits[0]]))
     assert len(pieces.texts) == 1
     assert set(contents(reading.read(task, str(limited.final))[task.dev_splits[0]])) <= set(
         contents(official[task.dev_splits[0]])

@@ -66,6 +66,15 @@ class GlueFiles:
                 found[split] = [path]
         return found
 
+    def table(self, path: Path) -> tuple[str | None, list[str]]:
+        """The header of a file, None if it has none, and the other lines, without line ends."""
+        lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
+        while lines and not lines[-1]:
+            lines.pop()
+        if lines and (self.columns is None or set(self.texts) <= set(lines[0].split("\t"))):
+            return lines[0], lines[1:]
+        return None, lines
+
     def read(self, task: Task, split: str, files: list[Path]) -> list[TextExample]:
         """See `OfficialFiles.read`. Each split is one file.
 
@@ -74,27 +83,24 @@ class GlueFiles:
                 It names file and line.
         """
         (path,) = files
-        lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
-        while lines and not lines[-1]:
-            lines.pop()
-        if not lines:
+        header, lines = self.table(path)
+        if header is None and not lines:
             raise UserError(f"{path} is empty; get the file again")
-        header = lines[0].split("\t")
-        has_header = self.columns is None or set(self.texts) <= set(header)
-        columns = {name: number for number, name in enumerate(header if has_header else self.columns or ())}
+        names = self.columns or () if header is None else header.split("\t")
+        columns = {name: number for number, name in enumerate(names)}
         for_submission = not split.startswith(("train", "dev"))
         labelled = self.label in columns or not for_submission
         wanted = [*self.texts, *([self.label] if labelled else [])]
         for name in wanted:
             if name not in columns:
                 raise UserError(
-                    f"{path}, line 1: there is no column {name!r} among {', '.join(header)}; "
+                    f"{path}, line 1: there is no column {name!r} among {', '.join(names)}; "
                     f"get the official file of {self.directory}, or check --task"
                 )
         index = self.index if for_submission and self.index in columns else None
         if index is not None:
             wanted.append(index)
-        table = _Table(path, columns, wanted, lines[1:] if has_header else lines, first_line=2 if has_header else 1)
+        table = _Table(path, columns, wanted, lines, first_line=1 if header is None else 2)
         examples = list(self._examples(task, table, labelled, index))
         if not examples:
             raise UserError(f"{path} holds no example; get the file again")

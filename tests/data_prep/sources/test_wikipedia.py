@@ -114,12 +114,15 @@ def test_a_page_without_its_end_costs_only_itself(tmp_path: Path) -> None:
         ]
 
 
+def long_pages(count: int) -> list[str]:
+    """Pages of about 40 kB, so that a block of bz2's level 1 holds about two of them."""
+    words = random.Random(0)
+    return [page(i, f"T{i}", " ".join(f"It is {words.getrandbits(60)}." for _ in range(1500))) for i in range(count)]
+
+
 @pytest.mark.parametrize("zeros", [1, 60_000])
 def test_a_damaged_block_costs_the_pages_in_it_and_is_named(tmp_path: Path, zeros: int) -> None:
-    words = random.Random(0)
-    pages = [
-        page(i, f"T{i}", " ".join(f"It is {words.getrandbits(60)}." for _ in range(1500))) for i in range(24)
-    ]  # about 40 kB each, in blocks of 100 kB
+    pages = long_pages(24)
     path = tmp_path / "wiki.xml.bz2"
     content = bytearray(bz2.compress(export(*pages).encode(), 1))
     whole = read_all(path, content)
