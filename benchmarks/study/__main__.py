@@ -117,8 +117,8 @@ def tune(
 def tokens_a_second(run: Path) -> float:
     """Tokens that a run of `speed_run` has read a second, with all ranks; fine-tuning keeps as many cores busy.
 
-    The difference of the last two records is right after a stop as well. The speed that a record itself has is not:
-    its tokens are those since the record before, and its time is that since the start.
+    The difference of the last two records has all steps between them, also after a stop. The speed that a record itself
+    has is that of the last start, maybe of a single step.
     """
     before, last = read_records(run, "train")[-2:]
     return float((last["tokens"] - before["tokens"]) / (last["seconds"] - before["seconds"]))

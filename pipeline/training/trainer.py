@@ -293,6 +293,7 @@ class Trainer:
         self.progress.enter("logging")
         self._check_losses()
         (totals,) = sum_over_ranks(self.control, self.meter.totals())
+        counts = self.meter.of_this_start(totals)
         self.meter.reset()
         lap = self.clock.lap()
         self.state.tokens += int(totals.tokens)
@@ -307,7 +308,7 @@ class Trainer:
             "grad_norm": engine_step.gradient_norm(self.engine),
             "loss_scale": zero_layout.loss_scale(self.engine),
             "overflow_steps": int(self.engine.skipped_steps),
-            **self._throughput.metrics(totals.tokens, totals.rows, lap),
+            **self._throughput.metrics(*counts, lap),
             **self._stragglers.metrics(),
             "peak_memory_gb": peak_memory_gb(self.engine.device),
             "seconds": self.clock.seconds(),

@@ -23,6 +23,7 @@ from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
 from pipeline.checkpoint.model_export import load_pretrained
 from pipeline.distributed.ports import reserve_port
+from pipeline.training.reporting.metrics_log import read_records
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 from tests.pipeline.workers import killed_runs
 from tests.pipeline.workers.forked import ForkedRank
@@ -209,7 +210,7 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
         sys.executable, "-m", "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *SMALL,
         "--data", f"{corpus.train}:3", f"{second}:1", "--eval-data", corpus.held_out, other,
         "--deepspeed_config", config, "--output", output, "--steps", "8", "--log-interval", "4",
-        "--eval-interval", "4", "--save-interval", "4", "--eval-batches", "2",
+        "--eval-interval", "4", "--save-interval", "3", "--eval-batches", "2",
     ]  # fmt: skip
     result = run(*words)
     batch = CONFIG["train_batch_size"]
@@ -229,13 +230,17 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
     held_out = open_shards(corpus.held_out)
     assert evaluations[0]["predictions"] <= 2 * batch * 10 < 10 * len(held_out)
 
-    # As if the second half had not been.
+    # As if the last two steps had not been.
     (output / "done").unlink()
-    for checkpoint in (output / "checkpoints").iterdir():
-        if checkpoint.is_dir() and "8" in checkpoint.name:
-            shutil.rmtree(checkpoint)
-    assert "resuming from step 4" in run(*words).stdout
+    shutil.rmtree(output / "checkpoints" / "step-00000008")
+    assert "resuming from step 6" in run(*words).stdout
     assert outcome(output)[0] == undisturbed
+
+    # Two of the four steps since the record before are of this start, and the speed is theirs.
+    saved = json.loads((output / "checkpoints" / "step-00000006" / "state.json").read_text())
+    last = read_records(output, "train")[-1]
+    of_this_start = last["tokens_per_second"] * (last["seconds"] - saved["client_state"]["seconds"])
+    assert of_this_start < 0.75 * last["interval_tokens"]
 
 
 @pytest.mark.parametrize(("ranks", "precision", "count"), [(1, "fp32", 3), (2, "bf16", 4)])

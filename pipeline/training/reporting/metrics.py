@@ -29,6 +29,7 @@ class Meter:
         # float64: within a few hundred steps the number of predicted tokens passes 2**24, where fp32 stops counting.
         self._sums = torch.zeros(len(kind._fields), dtype=torch.float64, device=device)
         self._is_count = torch.tensor([name in COUNTS for name in kind._fields], device=device)
+        self._loaded = self._zero = kind._make([0.0] * len(kind._fields))
 
     def add(self, sums: Sequence[torch.Tensor]) -> None:
         """Adds the sums of one batch, scalars () on the device in a NamedTuple of class `kind`."""
@@ -41,17 +42,23 @@ class Meter:
         return self._kind._make(self._sums.tolist())
 
     def load(self, totals: Sequence[float]) -> None:
-        """Continues from earlier `totals`. Raises UserError if their number is not that of the sums."""
+        """Continues from `totals` of an earlier start. Raises UserError if their number is not that of the sums."""
         if len(totals) != len(self._kind._fields):
             raise UserError(
                 f"the checkpoint has {len(totals)} sums of metrics instead of {len(self._kind._fields)}; "
                 "resume with the version that wrote it, or choose another --output"
             )
         self._sums.copy_(torch.tensor(totals, dtype=torch.float64))
+        self._loaded = self._kind._make(totals)
+
+    def of_this_start(self, totals: Any) -> tuple[float, float]:
+        """The tokens and rows in `totals` that were not loaded: speeds divide by the time of this start alone."""
+        return totals.tokens - self._loaded.tokens, totals.rows - self._loaded.rows
 
     def reset(self) -> None:
         """Sets all sums to 0."""
         self._sums.zero_()
+        self._loaded = self._zero
 
 
 def sum_over_ranks(control: ControlGroup, *vectors: Any) -> list[Any]:

@@ -29,10 +29,15 @@ def test_a_meter_continues_from_earlier_totals():
     first, second = Meter(Sums, "cpu"), Meter(Sums, "cpu")
     first.add(batch(1, 2, 3, 4))
     first.add(batch(10, 20, 30, 40))
+    assert first.of_this_start(first.totals()) == (22, 33)
     second.load(list(first.totals()))
     assert second.totals() == first.totals() == Sums(loss=11, tokens=22, rows=33, labels=44)
+    second.add(batch(1, 2, 3, 4))
+    assert second.of_this_start(second.totals()) == (2, 3)
     second.reset()
     assert set(second.totals()) == {0.0}
+    second.add(batch(1, 2, 3, 4))
+    assert second.of_this_start(second.totals()) == (2, 3)
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
