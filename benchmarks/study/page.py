@@ -1,5 +1,6 @@
 """The study's page: what pre-training learned, and every task beside random weights and the majority class."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ from pipeline.training.reporting.metrics_log import read_records
 matplotlib.use("Agg")  # no display is needed
 
 RESAMPLES = 1000
+
+MLM_GOALS = (30, 35)
+"""Percent below the unigram entropy."""
+
+MOST_DOUBLINGS = 20
+"""A forecast over more doublings of the tokens says nothing."""
 
 Curves = dict[str, list[dict[str, float]]]
 """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
@@ -149,8 +156,40 @@ def curves_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     return "\n".join(lines)
 
 
+def forecast_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
+    """How many tokens, and hours at the same speed, the goals for the MLM loss would take, as a Markdown table.
+
+    The gain of a doubling of the tokens is the slope of the curve since half of the tokens, by least squares. Later
+    doublings bring less in any training, so the tokens are a lower bound.
+    """
+    lines = [
+        "If each further doubling of the tokens brought as much as the last one, the MLM goals would take at least:",
+        "",
+        f"| held-out text | gain of the last doubling | {' | '.join(f'for {goal} %' for goal in MLM_GOALS)} |",
+        "|---|---:|" + "---:|" * len(MLM_GOALS),
+    ]
+    for corpus, points in curves.items():
+        last = points[-1]
+        late = [point for point in points if 2 * point["tokens"] >= last["tokens"]]
+        slope = math.nan
+        if len(late) > 1:
+            slope = float(np.polyfit(np.log2([point["tokens"] for point in late]), [one["mlm"] for one in late], 1)[0])
+        cells = [f"{slope:+.1f} points" if len(late) > 1 else "unknown"]
+        for goal in MLM_GOALS:
+            doublings = (goal - last["mlm"]) / slope if slope > 0 else math.inf
+            if last["mlm"] >= goal:
+                cells.append("reached")
+            elif doublings < MOST_DOUBLINGS:
+                times = 2**doublings
+                cells.append(f"{times * last['tokens'] / 1e6:,.0f} million, {times * last['seconds'] / 3600:,.1f} h")
+            else:
+                cells.append("unknown")
+        lines.append(f"| {corpus} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Draws both losses of every corpus against tokens and time."""
+    """Draws MLM loss and SOP accuracy (with its 95 % interval) of every corpus against tokens and time."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     grid = figure.subplots(2, 2, sharex="col", sharey="row")
     for row, (name, label) in enumerate((("mlm", "MLM below the unigram entropy (%)"), ("sop", "SOP accuracy (%)"))):
@@ -158,7 +197,11 @@ def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> Non
             axes = grid[row][column]
             for corpus, points in curves.items():
                 shown = [point for point in points if name in point]
-                axes.plot([point[axis] / scale for point in shown], [point[name] for point in shown], label=corpus)
+                reached = [point[axis] / scale for point in shown]
+                axes.plot(reached, [point[name] for point in shown], label=corpus)
+                if name == "sop":
+                    low, high = ([point[end] for point in shown] for end in ("_low", "_high"))
+                    axes.fill_between(reached, low, high, alpha=0.15)
             axes.grid(alpha=0.3)
             if column == 0:
                 axes.set_ylabel(label)
@@ -175,4 +218,5 @@ def markdown(record: Record) -> str:
     facts = [f"- {name}: {value}" for name, value in record["facts"].items()]
     pretraining = curves_table(record["curves"])
     parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
+    parts += [forecast_table(record["curves"]), ""]
     return "\n".join([*parts, "## Tasks", "", tasks_table(results, record["seeds"]), ""])

@@ -229,6 +229,22 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     assert result.settings == "0.001, 30 steps, 8.0 epochs"
 
 
+def test_the_forecast_goes_on_with_the_gain_of_the_last_doubling() -> None:
+    def curve(*reached: float) -> list[dict[str, float]]:
+        return [{"tokens": 1e6 * 2**n, "seconds": 3600.0 * 2**n, "mlm": mlm} for n, mlm in enumerate(reached)]
+
+    rows = page.forecast_table(
+        {"a": curve(0, 15, 25), "b": curve(31, 30.5), "c": curve(36), "d": curve(5, 6), "e": curve(20)}
+    ).splitlines()[4:]
+    assert rows == [
+        "| a | +10.0 points | 6 million, 5.7 h | 8 million, 8.0 h |",
+        "| b | -0.5 points | reached | unknown |",
+        "| c | unknown | reached | reached |",
+        "| d | +1.0 points | unknown | unknown |",
+        "| e | unknown | unknown | unknown |",
+    ]
+
+
 @pytest.mark.slow
 def test_a_whole_study_is_written_and_not_made_twice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
