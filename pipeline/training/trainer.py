@@ -125,7 +125,7 @@ class Trainer:
 
         with self.bar:
             if state.evaluation_due is not None:
-                stop_signal = self._after_step(state.evaluation_due == "last", evaluate=True, save=True)
+                stop_signal = self._after_step(state.evaluation_due == "last", task.evaluates, save=True)
                 if stop_signal is not None or state.finished:
                     return stop_signal
             with contextlib.closing(prefetch(task.steps(self._batches()))) as made:

@@ -182,3 +182,15 @@ def test_a_spike_that_is_only_warned_of_is_said_and_recorded() -> None:
     assert said == ["warning: the loss has risen from 2 to 6 in steps 91 to 93, and the gradient norm from 1 to 9"]
     ((step, metrics, split),) = logged
     assert (step, split, metrics["loss"], metrics["usual_loss"]) == (93, "spike", 6.0, 2.0)
+
+
+def test_an_evaluation_that_was_left_is_not_due_without_held_out_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was resumed without --eval-data."""
+    trainer = make_trainer(Alone(), state=TrainState(step=10, evaluation_due="last"))
+    settings: Any = trainer.settings
+    task: Any = trainer.task
+    settings.save_interval, task.evaluates = 20, False
+    saved: list[bool] = []
+    monkeypatch.setattr(trainer, "_save", lambda must_succeed: saved.append(must_succeed))
+    assert trainer.train() is None
+    assert (trainer.state.finished, trainer.state.evaluation_due, saved) == (True, None, [True])
