@@ -120,8 +120,7 @@ class Trainer:
         if settings.save_interval < settings.steps:
             self._saves.prepare()
         if task.evaluates:
-            with self.progress.during("evaluation"):
-                self._try_evaluation()
+            self._try_evaluation()
 
         with self.bar:
             if state.evaluation_due is not None:
@@ -335,9 +334,12 @@ class Trainer:
 
     def _try_evaluation(self) -> None:
         """Evaluates on a few batches, so that a broken evaluation shows before the first step."""
-        began = time.perf_counter()
-        evaluation, fraction = self.task.try_evaluation(self.engine)
-        self.deadline.took("evaluation", (time.perf_counter() - began) / fraction)
+        with self.clock.paused(), self.progress.during("evaluation"):
+            evaluation, fraction = self.task.try_evaluation(self.engine)
+            if self.settings.max_hours is not None:  # the first one also compiles and allocates
+                began = time.perf_counter()
+                self.task.try_evaluation(self.engine)
+                self.deadline.took("evaluation", (time.perf_counter() - began) / fraction)
         if evaluation is None:
             return
         value = evaluation.metrics[evaluation.shown]

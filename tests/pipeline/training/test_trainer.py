@@ -1,6 +1,7 @@
 """What a trainer does between steps, without an engine that computes."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,3 +195,23 @@ def test_an_evaluation_that_was_left_is_not_due_without_held_out_data(monkeypatc
     monkeypatch.setattr(trainer, "_save", lambda must_succeed: saved.append(must_succeed))
     assert trainer.train() is None
     assert (trainer.state.finished, trainer.state.evaluation_due, saved) == (True, None, [True])
+
+
+def test_what_only_a_start_does_is_not_expected_of_each_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation before the first step compiles for 60 s. Later ones of that size, a hundredth, take 2 s."""
+    now, seconds = 0.0, iter([60.0, 2.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    trainer = make_trainer(Alone())
+    settings: Any = trainer.settings
+    task: Any = trainer.task
+    settings.max_hours = 1.0
+
+    def evaluate(engine: Any) -> tuple[None, float]:
+        nonlocal now
+        now += next(seconds)
+        return None, 0.01
+
+    task.try_evaluation = evaluate
+    trainer._try_evaluation()
+    assert trainer.deadline.reserve == pytest.approx(1.25 * 2 * 200.0)
+    assert trainer.clock.lap().seconds < 1e-6  # no part of the speed of the first steps
