@@ -258,7 +258,7 @@ class Trainer:
             engine_step.step(self.engine)
         except engine_step.LossScaleAtFloor as error:
             raise TrainingFailed(
-                f"gradients overflow at step {self.state.step} with the fp16 loss scale at its floor, "
+                f"gradients overflow at step {self.state.step + 1} with the fp16 loss scale at its floor, "
                 f"{error.loss_scale:g}; {non_finite.REMEDY}"
             ) from None
 

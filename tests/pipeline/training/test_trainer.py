@@ -13,6 +13,7 @@ import torch
 from pipeline.checkpoint.saver import Saver
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.agreement import Agreement
+from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.divergence.spikes import SpikeState
 from pipeline.training.reporting.metrics_log import MetricsLog
@@ -215,3 +216,15 @@ def test_what_only_a_start_does_is_not_expected_of_each_evaluation(monkeypatch: 
     trainer._try_evaluation()
     assert trainer.deadline.reserve == pytest.approx(1.25 * 2 * 200.0)
     assert trainer.clock.lap().seconds < 1e-6  # no part of the speed of the first steps
+
+
+def test_a_loss_scale_at_its_floor_names_the_step_in_progress() -> None:
+    trainer = make_trainer(Alone(), state=TrainState(step=4))
+
+    def step() -> None:
+        raise Exception("Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.")
+
+    scaler = SimpleNamespace(cur_scale=4.0)
+    trainer.engine = SimpleNamespace(step=step, fp16_enabled=lambda: True, optimizer=scaler)  # type: ignore[assignment]
+    with pytest.raises(TrainingFailed, match="at step 5 with the fp16 loss scale at its floor, 4;"):
+        trainer._update()
