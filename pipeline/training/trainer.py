@@ -330,7 +330,7 @@ class Trainer:
         if metrics["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             skipped, scale = metrics["overflow_steps"], metrics["loss_scale"]
-            self.bar.say(non_finite.explain_overflow(skipped, self.state.step, scale))
+            self.bar.say(non_finite.explain_overflow(self.settings.engine.precision, skipped, self.state.step, scale))
 
     def _try_evaluation(self) -> None:
         """Evaluates on a few batches, so that a broken evaluation shows before the first step."""
