@@ -189,7 +189,7 @@ def changed(path, value):
 @pytest.mark.parametrize(
     ("path", "values"),
     [
-        ("optimizer.params.lr", ["0.01", None, -1, 0, True, float("nan"), [1]]),
+        ("optimizer.params.lr", ["0.01", None, -1, 0, True, float("nan"), 10**400, [1]]),
         ("optimizer.params.betas", [[0.9], "x", [0.9, 1.5], [0.9, "0.999"]]),
         ("optimizer.params.eps", [0, "1e-6"]),
         ("optimizer.params.weight_decay", [-1, "0.01", None]),
