@@ -150,7 +150,7 @@ def test_what_deepspeed_gets_has_exactly_one_precision():
     ("text", "words"),
     [
         ("{", "line 1"),
-        ('{"train_batch_size": 8,\n "train_batch_size": 8}', "given twice"),
+        ('{"train_batch_size": 8,\n "train_batch_size": 8}', "has the key 'train_batch_size' twice"),
         ("[]", "object"),
         ('{"train_batchsize": 8}', "did you mean 'train_batch_size'"),
         ('{"zero_optimization": {"stag": 1}}', "did you mean 'stage'"),
