@@ -164,7 +164,7 @@ def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None
     kept = [find_best(directory)]
     if undo_step is not None and (early := _up_to(directory, undo_step)):
         kept.append(_first_whole(early) or early[0])
-    for tag in tags(directory)[keep:]:
+    for tag in _up_to(directory, step_of(newest))[keep:]:
         if tag not in kept:
             remove(tag)
 
