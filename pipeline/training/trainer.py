@@ -142,7 +142,7 @@ class Trainer:
             began = time.perf_counter()
             self.progress.enter("agreement")
             agreed = self._agreements.finish()
-            if agreed.stop_signal is not None:
+            if agreed.stop_signal is not None and self._check_losses():  # a loss that is not finite is not saved
                 self._saves.finish()
                 if state.step != self._saves.saved_step:  # saving again would discard this step's score
                     self._save(must_succeed=True)

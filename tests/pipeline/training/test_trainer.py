@@ -228,3 +228,20 @@ def test_a_loss_scale_at_its_floor_names_the_step_in_progress() -> None:
     trainer.engine = SimpleNamespace(step=step, fp16_enabled=lambda: True, optimizer=scaler)  # type: ignore[assignment]
     with pytest.raises(TrainingFailed, match="at step 5 with the fp16 loss scale at its floor, 4;"):
         trainer._update()
+
+
+def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of step 4 was not finite, and that of step 5 is."""
+    trainer = make_trainer(Alone(), received=signal.SIGTERM, state=TrainState(step=4))
+    trainer._saves.saved_step = 2
+    settings: Any = trainer.settings
+    task: Any = trainer.task
+    settings.eval_interval = settings.save_interval = settings.log_interval = 100
+    task.evaluates = False
+    finite, saved = iter([False, True]), []
+    monkeypatch.setattr(trainer, "_check_losses", lambda: next(finite))
+    monkeypatch.setattr(trainer, "_set_learning_rate", lambda progress: 0.1)
+    monkeypatch.setattr(trainer, "_step", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "_save", lambda must_succeed: saved.append(trainer.state.step))
+    assert trainer._make_steps(iter([[[]], [[]], [[]]])) == signal.SIGTERM
+    assert saved == [5]
