@@ -117,14 +117,14 @@ def _place_of_model(source: Path, flag: str) -> Path:
     """The directory below `source` that holds the model. Raises UserError if none does."""
     if not source.is_dir():
         raise UserError(f"{flag} {source} is not a directory; name an exported model, or the --output of a run")
-    if (source / "results.json").exists() and not (source / "export").exists():
-        raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
     if (source / "settings.json").exists():
         if "task" not in run_directory.read_settings(source):
             return source
         if not (source / "export").exists():
             raise UserError(f"{flag} {source} is a fine-tuning run that has not finished; finish it, or name another")
         return source / "export"  # the best step of a fine-tuned run
+    if (source / "results.json").exists():
+        raise UserError(f"{flag} {source} holds a run of several seeds; name one of them, such as {source / 'seed-0'}")
     if not any((source / name).exists() for name in (huggingface.CONFIG_FILE, checkpoint.CONFIG_FILE)):
         raise UserError(f"{flag} {source} holds no model; name an exported model, or the --output of a run")
     return source

@@ -47,18 +47,14 @@ def find_latest(directory: Path, content: bool = False) -> Path | None:
     Args:
         content: check the hashes of all files, not only their sizes.
     """
-    for tag in tags(directory):
-        with contextlib.suppress(DamagedCheckpoint):
-            check(tag, content)
-            return tag
-    return None
+    return _first_whole(tags(directory), content)
 
 
-def _first_whole(candidates: Sequence[Path]) -> Path | None:
-    """The first of these checkpoints whose files all have their hashes; None if there is none."""
+def _first_whole(candidates: Sequence[Path], content: bool = True) -> Path | None:
+    """The first of these checkpoints that is complete, see `find_latest`; None if there is none."""
     for tag in candidates:
         with contextlib.suppress(DamagedCheckpoint):
-            check(tag)
+            check(tag, content)
             return tag
     return None
 
@@ -164,7 +160,7 @@ def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None
     kept = [find_best(directory)]
     if undo_step is not None and (early := _up_to(directory, undo_step)):
         kept.append(_first_whole(early) or early[0])
-    for tag in tags(directory)[keep:]:
+    for tag in _up_to(directory, step_of(newest))[keep:]:
         if tag not in kept:
             remove(tag)
 

@@ -98,14 +98,6 @@ def load(path: Path) -> dict[str, Any]:
         UserError: the file is missing, is not JSON (with the line), or has a duplicate key, an unknown key or an
             invalid value.
     """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise UserError(f"{path}: key {key!r} is given twice; keep one")
-        return dict(pairs)
-
     try:
         is_preset = not path.exists() and path.parent == Path("ds_configs") and (SHIPPED / path.name).exists()
         text = read_text(SHIPPED / path.name if is_preset else path, REMEDY, MAX_CONFIG_BYTES)
@@ -114,7 +106,7 @@ def load(path: Path) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"--deepspeed_config {error}") from None
     try:
-        config = json.loads(text, object_pairs_hook=unique)
+        config = json.loads(text)
         if isinstance(config, dict):
             parse_object(text.encode(), path, "correct the JSON", allow_nan=True)
     except json.JSONDecodeError as error:

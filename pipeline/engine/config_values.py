@@ -4,7 +4,7 @@ DeepSpeed has pydantic models for some blocks, and these check their values. `_R
 would accept a wrong one, and fail hours later or not at all.
 """
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ class _Rule(NamedTuple):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # A whole number may be too large for a float, and math.isfinite would raise.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_whole(value: Any) -> bool:

@@ -29,12 +29,12 @@ class Engine(Protocol):
 
     @property
     def global_steps(self) -> int:
-        """Optimizer steps made, including those whose update an fp16 overflow skipped."""
+        """Optimizer steps made, including those whose update was skipped."""
         ...
 
     @property
     def skipped_steps(self) -> int:
-        """Steps whose update an fp16 overflow skipped."""
+        """Steps whose update was skipped because gradients were not finite."""
         ...
 
     def __call__(self, **inputs: Tensor) -> Any:

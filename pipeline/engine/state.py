@@ -37,7 +37,7 @@ class EngineState:
     Attributes:
         step: optimizer steps made, including skipped ones.
         samples: rows trained on.
-        skipped_steps: steps whose update an fp16 overflow skipped.
+        skipped_steps: steps whose update was skipped because gradients were not finite.
         optimizer: name of the optimizer's class.
         optimizer_steps: updates that the optimizer has made.
         groups: settings of each parameter group, without its parameters.

@@ -199,7 +199,9 @@ def _state_of(saved: Any, settings: RunSettings) -> TrainState:
     state = check_as(saved, TrainState, settings.output / "checkpoints", "restore a whole checkpoint")
     # Without a time limit and without patience a run ends at its last step only. So it has become longer since.
     may_end_early = settings.max_hours is not None or settings.patience is not None
-    state.finished = state.finished and (may_end_early or state.step >= settings.steps)
+    if not may_end_early and state.step < settings.steps:
+        state.finished = False
+        state.evaluation_due = state.evaluation_due and "earlier"
     return state
 
 

@@ -14,8 +14,8 @@ class TrainState:
     """The progress of a run: all that a resume needs beside the engine's own state.
 
     Attributes:
-        step: steps made, including those whose update an fp16 overflow skipped. With the batch size and the record of
-            rollbacks it gives the samples consumed, and with the seed the order of all rows to come.
+        step: steps made, including those whose update was skipped. With the batch size and the record of rollbacks it
+            gives the samples consumed, and with the seed the order of all rows to come.
         seconds: wall-clock time of all starts.
         tokens: tokens trained on up to the last logged line, without padding.
         meter: the task's sums over the steps since the last logged line and over all ranks, in the order of the

@@ -120,12 +120,11 @@ class Trainer:
         if settings.save_interval < settings.steps:
             self._saves.prepare()
         if task.evaluates:
-            with self.progress.during("evaluation"):
-                self._try_evaluation()
+            self._try_evaluation()
 
         with self.bar:
             if state.evaluation_due is not None:
-                stop_signal = self._after_step(state.evaluation_due == "last", evaluate=True, save=True)
+                stop_signal = self._after_step(state.evaluation_due == "last", task.evaluates, save=True)
                 if stop_signal is not None or state.finished:
                     return stop_signal
             with contextlib.closing(prefetch(task.steps(self._batches()))) as made:
@@ -143,7 +142,7 @@ class Trainer:
             began = time.perf_counter()
             self.progress.enter("agreement")
             agreed = self._agreements.finish()
-            if agreed.stop_signal is not None:
+            if agreed.stop_signal is not None and self._check_losses():  # a loss that is not finite is not saved
                 self._saves.finish()
                 if state.step != self._saves.saved_step:  # saving again would discard this step's score
                     self._save(must_succeed=True)
@@ -259,7 +258,7 @@ class Trainer:
             engine_step.step(self.engine)
         except engine_step.LossScaleAtFloor as error:
             raise TrainingFailed(
-                f"gradients overflow at step {self.state.step} with the fp16 loss scale at its floor, "
+                f"gradients overflow at step {self.state.step + 1} with the fp16 loss scale at its floor, "
                 f"{error.loss_scale:g}; {non_finite.REMEDY}"
             ) from None
 
@@ -331,13 +330,16 @@ class Trainer:
         if metrics["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             skipped, scale = metrics["overflow_steps"], metrics["loss_scale"]
-            self.bar.say(non_finite.explain_overflow(skipped, self.state.step, scale))
+            self.bar.say(non_finite.explain_overflow(self.settings.engine.precision, skipped, self.state.step, scale))
 
     def _try_evaluation(self) -> None:
         """Evaluates on a few batches, so that a broken evaluation shows before the first step."""
-        began = time.perf_counter()
-        evaluation, fraction = self.task.try_evaluation(self.engine)
-        self.deadline.took("evaluation", (time.perf_counter() - began) / fraction)
+        with self.clock.paused(), self.progress.during("evaluation"):
+            evaluation, fraction = self.task.try_evaluation(self.engine)
+            if self.settings.max_hours is not None:  # the first one also compiles and allocates
+                began = time.perf_counter()
+                self.task.try_evaluation(self.engine)
+                self.deadline.took("evaluation", (time.perf_counter() - began) / fraction)
         if evaluation is None:
             return
         value = evaluation.metrics[evaluation.shown]

@@ -46,14 +46,21 @@ class NonFiniteLossCounter:
         return int(self._steps)
 
 
-def explain_overflow(skipped: int, steps: int, loss_scale: float) -> str:
-    """The message about the first fp16 overflow of a run.
+def explain_overflow(precision: str, skipped: int, steps: int, loss_scale: float) -> str:
+    """The message about the first step of a run whose gradients were not finite. In fp16 this is an overflow.
 
     Args:
+        precision: "fp32", "bf16" or "fp16".
         skipped: steps whose update was skipped.
         steps: all steps so far.
         loss_scale: the present one.
     """
+    if precision != "fp16":
+        return (
+            f"{precision}: gradients were infinite or no number in {skipped} of {steps:,} steps. Their updates were "
+            "skipped (overflow_steps in metrics.jsonl counts them). If they continue, lower the learning rate or "
+            "lengthen the warm-up"
+        )
     return (
         f"fp16: gradients overflowed in {skipped} of {steps:,} steps. Their updates were skipped, and the loss scale "
         f"was lowered to {loss_scale:g}. Several overflows at the start and one now and then are normal: they find the "

@@ -23,6 +23,14 @@ def test_after_a_fallback_what_was_damaged_is_neither_the_newest_nor_the_best(tm
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["3", "2"]
 
 
+def test_the_newest_remains_though_a_later_one_cannot_be_deleted(tmp_path: Path) -> None:
+    """A person has added a file to a checkpoint that was damaged."""
+    make(tmp_path, 2, score=0.5)
+    (make(tmp_path, 6) / "notes.txt").write_text("mine")
+    prune(tmp_path, 1, make(tmp_path, 3))
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3", "2"]
+
+
 def test_the_checkpoint_that_remains_for_a_rollback_is_a_whole_one(tmp_path: Path) -> None:
     for step in range(1, 7):
         make(tmp_path, step)

@@ -4,6 +4,9 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -12,8 +15,9 @@ import pytest
 from benchmarks.shared.outcome import differences
 from pipeline.data import collate
 from pipeline.distributed.exits import StopSignals
-from pipeline.training import evaluation_pace
+from pipeline.training import evaluation_pace, lifecycle
 from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
+from pipeline.training.state import TrainState
 from tests.pipeline.training.test_loop import Run
 from tests.pipeline.workers import processes, runs
 
@@ -86,6 +90,16 @@ def test_a_long_evaluation_shows_its_progress(
     monkeypatch.setattr("common.progress.time.monotonic", iter([0.0, 0.0, *[seconds - 0.5] * 9]).__next__)
     list(EvaluationPace(OtherRank(), signals())(range(100), 100))  # type: ignore[arg-type]
     assert capsys.readouterr().err.startswith("evaluation: 100 of 100 batches (100 %)") == is_long
+
+
+@pytest.mark.parametrize(("steps", "hours", "due"), [(10, None, "last"), (20, None, "earlier"), (20, 1.0, "last")])
+def test_the_last_evaluation_that_was_left_is_not_the_last_one_of_a_longer_run(
+    steps: int, hours: float | None, due: str
+) -> None:
+    left = asdict(TrainState(step=10, evaluation_due="last"))
+    settings: Any = SimpleNamespace(output=Path("run"), steps=steps, max_hours=hours, patience=None)
+    assert lifecycle._state_of(left, settings).evaluation_due == due
+    assert lifecycle._state_of(asdict(TrainState(step=10)), settings).evaluation_due is None
 
 
 def train(commands: list[list[str]], stop: bool) -> list[runs.Ended]:

@@ -296,6 +296,7 @@ def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended: Ends
     assert "the loss has been infinite or no number for 10 steps or more at step 12" in line
     assert "lower the learning rate" in line
     assert "no checkpoint of step 4: its loss is infinite or no number" in end.stdout
+    assert "fp16" not in end.stdout
     weights = load_pretrained(folder / DIVERGING.name).state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())
     assert records(folder, DIVERGING, "train")[-1]["loss"] is None

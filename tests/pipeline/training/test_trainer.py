@@ -1,6 +1,7 @@
 """What a trainer does between steps, without an engine that computes."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 from pipeline.checkpoint.saver import Saver
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.agreement import Agreement
+from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.divergence.spike_watch import SpikeWatch
 from pipeline.training.divergence.spikes import SpikeState
 from pipeline.training.reporting.metrics_log import MetricsLog
@@ -182,3 +184,64 @@ def test_a_spike_that_is_only_warned_of_is_said_and_recorded() -> None:
     assert said == ["warning: the loss has risen from 2 to 6 in steps 91 to 93, and the gradient norm from 1 to 9"]
     ((step, metrics, split),) = logged
     assert (step, split, metrics["loss"], metrics["usual_loss"]) == (93, "spike", 6.0, 2.0)
+
+
+def test_an_evaluation_that_was_left_is_not_due_without_held_out_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was resumed without --eval-data."""
+    trainer = make_trainer(Alone(), state=TrainState(step=10, evaluation_due="last"))
+    settings: Any = trainer.settings
+    task: Any = trainer.task
+    settings.save_interval, task.evaluates = 20, False
+    saved: list[bool] = []
+    monkeypatch.setattr(trainer, "_save", lambda must_succeed: saved.append(must_succeed))
+    assert trainer.train() is None
+    assert (trainer.state.finished, trainer.state.evaluation_due, saved) == (True, None, [True])
+
+
+def test_what_only_a_start_does_is_not_expected_of_each_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation before the first step compiles for 60 s. Later ones of that size, a hundredth, take 2 s."""
+    now, seconds = 0.0, iter([60.0, 2.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    trainer = make_trainer(Alone())
+    settings: Any = trainer.settings
+    task: Any = trainer.task
+    settings.max_hours = 1.0
+
+    def evaluate(engine: Any) -> tuple[None, float]:
+        nonlocal now
+        now += next(seconds)
+        return None, 0.01
+
+    task.try_evaluation = evaluate
+    trainer._try_evaluation()
+    assert trainer.deadline.reserve == pytest.approx(1.25 * 2 * 200.0)
+    assert trainer.clock.lap().seconds < 1e-6  # no part of the speed of the first steps
+
+
+def test_a_loss_scale_at_its_floor_names_the_step_in_progress() -> None:
+    trainer = make_trainer(Alone(), state=TrainState(step=4))
+
+    def step() -> None:
+        raise Exception("Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.")
+
+    scaler = SimpleNamespace(cur_scale=4.0)
+    trainer.engine = SimpleNamespace(step=step, fp16_enabled=lambda: True, optimizer=scaler)  # type: ignore[assignment]
+    with pytest.raises(TrainingFailed, match="at step 5 with the fp16 loss scale at its floor, 4;"):
+        trainer._update()
+
+
+def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of step 4 was not finite, and that of step 5 is."""
+    trainer = make_trainer(Alone(), received=signal.SIGTERM, state=TrainState(step=4))
+    trainer._saves.saved_step = 2
+    settings: Any = trainer.settings
+    task: Any = trainer.task
+    settings.eval_interval = settings.save_interval = settings.log_interval = 100
+    task.evaluates = False
+    finite, saved = iter([False, True]), []
+    monkeypatch.setattr(trainer, "_check_losses", lambda: next(finite))
+    monkeypatch.setattr(trainer, "_set_learning_rate", lambda progress: 0.1)
+    monkeypatch.setattr(trainer, "_step", lambda *arguments: None)
+    monkeypatch.setattr(trainer, "_save", lambda must_succeed: saved.append(trainer.state.step))
+    assert trainer._make_steps(iter([[[]], [[]], [[]]])) == signal.SIGTERM
+    assert saved == [5]
