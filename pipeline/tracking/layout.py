@@ -16,7 +16,7 @@ DESCRIPTIONS = {
     "learning_rate": "Of the last step.",
     "grad_norm": "Norm of the gradient of the last step, before clipping. A jump is a first sign of divergence.",
     "loss_scale": "The fp16 loss scale. It should settle; one that only falls means that gradients overflow.",
-    "overflow_steps": "Steps so far whose update fp16 skipped.",
+    "overflow_steps": "Steps so far whose update was skipped.",
     "batches_passed_over": "Batches that the run has passed over so far, because of spikes of the loss.",
     "trust_ratio_min": "The smallest of LAMB's trust ratios of the last step, over all tensors.",
     "trust_ratio_max": "The largest of LAMB's trust ratios of the last step, over all tensors.",
@@ -90,7 +90,7 @@ def _health(run: TrackedRun) -> list[Any]:
         charts.append(_lines("LAMB's trust ratios: smallest and largest", ratios))
     if run.settings.get("precision") == "fp16":
         charts.append(_lines("fp16 loss scale", ["train/loss_scale"]))
-        charts.append(_lines("steps whose update fp16 skipped", ["train/overflow_steps"]))
+        charts.append(_lines("steps whose update was skipped", ["train/overflow_steps"]))
     return charts
 
 
