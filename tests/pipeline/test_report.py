@@ -3,11 +3,12 @@
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from pipeline import report
-from pipeline.analysis.compared_runs import sustained_speed
+from pipeline.analysis.compared_runs import ComparedRun, sustained_speed
 from pipeline.analysis.svg_chart import Series, chart, short, thinned, ticks
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
@@ -146,6 +147,15 @@ def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
     assert sustained_speed(records) == pytest.approx(2000 / (100 + 1))
     assert sustained_speed([{"tokens": 5, "tokens_per_second": None}]) is None
     assert sustained_speed([]) is None
+
+
+def test_an_evaluation_between_two_records_has_its_place():
+    training = [{"step": 10, "tokens": 100, "seconds": 3600.0}, {"step": 20, "tokens": 300, "seconds": 7200.0}]
+    evaluations = [{"step": step, "mlm_loss": float(step)} for step in (5, 15, 20, 25)]
+    run = ComparedRun("a", Path("a"), {}, training, evaluations)
+    assert run.points("eval", "mlm_loss", "tokens") == [(50.0, 5.0), (200.0, 15.0), (300.0, 20.0)]
+    assert run.points("eval", "mlm_loss", "hours") == [(0.5, 5.0), (1.5, 15.0), (2.0, 20.0)]
+    assert [step for step, _ in run.points("eval", "mlm_loss")] == [5.0, 15.0, 20.0, 25.0]
 
 
 def test_settings_of_a_run_without_a_json_are_read(tmp_path):
