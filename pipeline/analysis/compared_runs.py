@@ -119,15 +119,29 @@ def sustained_speed(training: Records) -> float | None:
 
     The speed of each record is that of its interval. A mean of speeds would count a short interval like a long one.
     """
-    tokens = seconds = before = 0.0
+    tokens = seconds = 0.0
+    for _, of_interval, lasted in _intervals(training):
+        tokens, seconds = tokens + of_interval, seconds + lasted
+    return tokens / seconds if seconds else None
+
+
+def mean_over_time(training: Records, name: str) -> float | None:
+    """The mean of a share, such as the MFU, over the time of `sustained_speed`; None if unknown."""
+    total = seconds = 0.0
+    for record, _, lasted in _intervals(training):
+        if (value := number(record, name)) is not None:
+            total, seconds = total + value * lasted, seconds + lasted
+    return total / seconds if seconds else None
+
+
+def _intervals(training: Records) -> Iterator[tuple[Mapping[str, Any], float, float]]:
+    """Yields each record that has a speed, with the tokens and the seconds of its interval."""
+    before = 0.0
     for record in training:
         so_far, speed = number(record, "tokens"), number(record, "tokens_per_second")
-        if so_far is None or speed is None or speed <= 0 or so_far < before:
-            continue
-        tokens += so_far - before
-        seconds += (so_far - before) / speed
-        before = so_far
-    return tokens / seconds if seconds else None
+        if so_far is not None and speed is not None and speed > 0 and so_far >= before:
+            yield record, so_far - before, (so_far - before) / speed
+            before = so_far
 
 
 def find(directories: Sequence[Path]) -> list[ComparedRun]:

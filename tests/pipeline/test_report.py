@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import report
-from pipeline.analysis.compared_runs import ComparedRun, sustained_speed
+from pipeline.analysis.compared_runs import ComparedRun, mean_over_time, sustained_speed
 from pipeline.analysis.svg_chart import Series, chart, short, thinned, ticks
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
@@ -143,8 +143,11 @@ def test_directories_without_runs_are_refused(tmp_path, capsys):
 
 
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
-    records = [{"tokens": 1000, "tokens_per_second": 10.0}, {"tokens": 2000, "tokens_per_second": 1000.0}]
-    assert sustained_speed(records) == pytest.approx(2000 / (100 + 1))
+    slow = {"tokens": 1000, "tokens_per_second": 10.0, "peak_share": 0.01}
+    fast = {"tokens": 2000, "tokens_per_second": 1000.0, "peak_share": 0.5}
+    assert sustained_speed([slow, fast]) == pytest.approx(2000 / (100 + 1))
+    assert mean_over_time([slow, fast], "peak_share") == pytest.approx((100 * 0.01 + 1 * 0.5) / (100 + 1))
+    assert mean_over_time([slow, fast], "data_wait_share") is None
     assert sustained_speed([{"tokens": 5, "tokens_per_second": None}]) is None
     assert sustained_speed([]) is None
 
