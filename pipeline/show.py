@@ -17,10 +17,9 @@ from pathlib import Path
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from common.files import owned
-from data_prep.format.shards import VOCABULARY, read_manifest
+from data_prep.format.shards import read_manifest, read_vocabulary
 from data_prep.jobs import show, stats_plots
 from data_prep.jobs.stats import table
-from data_prep.text.vocabulary import Vocabulary
 from pipeline.data.collate import Collator
 from pipeline.data.describe import LABEL_NAMES, LEGEND, describe_row
 from pipeline.data.mask_statistics import count_masks
@@ -56,24 +55,23 @@ def run(args: argparse.Namespace) -> None:
     if args.masks is not None and args.masks < 1:
         raise UserError(f"--masks is {args.masks}; give the number of rows to count, 1 or more")
     masking = resolve_masking(args)
-    read_manifest(args.directory)  # first, because it says what is wrong with a directory that has no shards
-    vocabulary = Vocabulary.load(args.directory / VOCABULARY)
+    vocabulary = read_vocabulary(args.directory, read_manifest(args.directory))
     mixture = open_mixture([args.directory], [1], vocabulary.continues_word, args.objective, args.seed, masking)
     (collator,) = mixture.collators
-    if args.masks is not None:
-        _print_statistics(args, collator)
-        return
+    args.n = args.n if args.masks is None else args.masks
     rows = show.rows_wanted(args, len(collator.shards))
+    if args.masks is not None:
+        _print_statistics(args, collator, rows)
+        return
     print(textwrap.fill(LEGEND, show.WIDTH) + "\n")
     for index in rows:
         print("\n".join(describe_row(collator, index, args.epoch, vocabulary)))
 
 
-def _print_statistics(args: argparse.Namespace, collator: Collator) -> None:
-    """Prints the statistics of --masks rows and plots the lengths of their n-grams."""
+def _print_statistics(args: argparse.Namespace, collator: Collator, rows: Sequence[int]) -> None:
+    """Prints the statistics of the masks of `rows` and plots the lengths of their n-grams."""
     out = args.out or args.directory / "stats"
     owned.check_addable(out, [PLOT])
-    rows = show.chosen_rows(len(collator.shards), args.masks, args.row)
     counted = count_masks(collator, args.epoch, rows)
     print(table(f"{args.directory}: masks of epoch {args.epoch}, seed {args.seed}", counted.table))
     counts = {"drawn": counted.drawn, "realised": counted.realised}

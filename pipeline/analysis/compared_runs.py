@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from common.errors import UserError
 from common.files.json_files import read_object
 from model.inspection.parameter_counts import parameter_counts
@@ -75,17 +77,25 @@ class ComparedRun:
         return None if seconds is None else seconds / 3600 * (self.settings.get("world_size") or 1)
 
     def points(self, split: str, name: str, x: str = "step") -> list[Point]:
-        """(x, value) of each record that has both numbers; `x` is "step", "tokens" or "hours"."""
+        """(x, value) of each record that has both numbers; `x` is "step", "tokens" or "hours".
+
+        Tokens and hours of an evaluation lie between those of the training records around it.
+        """
         if split == "train":
             return [(at, value) for record in self.training if (at := _x_of(record, x)) is not None
                     and (value := number(record, name)) is not None]  # fmt: skip
-        by_step = {record["step"]: record for record in self.training}
+        steps, places = [0.0], [0.0]
+        for record in self.training:
+            if (place := _x_of(record, x)) is not None:
+                steps.append(record["step"])
+                places.append(place)
         found = []
         for record in self.evaluations:
-            at = float(record["step"]) if x == "step" else _x_of(by_step.get(record["step"], {}), x)
+            # Not every step that is evaluated is logged.
+            place = record["step"] if x == "step" else np.interp(record["step"], steps, places, right=math.nan)
             value = number(record, name)
-            if at is not None and value is not None:
-                found.append((at, value))
+            if value is not None and not math.isnan(place):
+                found.append((float(place), value))
         return found
 
 
@@ -109,15 +119,29 @@ def sustained_speed(training: Records) -> float | None:
 
     The speed of each record is that of its interval. A mean of speeds would count a short interval like a long one.
     """
-    tokens = seconds = before = 0.0
+    tokens = seconds = 0.0
+    for _, of_interval, lasted in _intervals(training):
+        tokens, seconds = tokens + of_interval, seconds + lasted
+    return tokens / seconds if seconds else None
+
+
+def mean_over_time(training: Records, name: str) -> float | None:
+    """The mean of a share, such as the MFU, over the time of `sustained_speed`; None if unknown."""
+    total = seconds = 0.0
+    for record, _, lasted in _intervals(training):
+        if (value := number(record, name)) is not None:
+            total, seconds = total + value * lasted, seconds + lasted
+    return total / seconds if seconds else None
+
+
+def _intervals(training: Records) -> Iterator[tuple[Mapping[str, Any], float, float]]:
+    """Yields each record that has a speed, with the tokens and the seconds of its interval."""
+    before = 0.0
     for record in training:
         so_far, speed = number(record, "tokens"), number(record, "tokens_per_second")
-        if so_far is None or speed is None or speed <= 0 or so_far < before:
-            continue
-        tokens += so_far - before
-        seconds += (so_far - before) / speed
-        before = so_far
-    return tokens / seconds if seconds else None
+        if so_far is not None and speed is not None and speed > 0 and so_far >= before:
+            yield record, so_far - before, (so_far - before) / speed
+            before = so_far
 
 
 def find(directories: Sequence[Path]) -> list[ComparedRun]:

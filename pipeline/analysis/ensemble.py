@@ -87,13 +87,15 @@ def write_ensembles(runs: Sequence[TaskRun], out: Path) -> list[dict[str, Any]]:
     Returns:
         The content of each `results.json`.
     Raises:
-        UserError: a run has no logits, its task is unknown, runs of one task do not fit together, or `out/TASK` holds a
-            run that is not an ensemble.
+        UserError: there is no run, a run has no logits, its task is unknown, runs of one task do not fit together, or
+            `out/TASK` holds a run that is not an ensemble.
     """
     by_task: dict[str, list[TaskRun]] = defaultdict(list)
     for run in runs:
         if not run.members:
             by_task[run.task.name].append(run)
+    if not by_task:
+        raise UserError("--runs holds no run to average; name --output directories of pipeline.finetune")
     for name in by_task:
         if (out / name / RESULTS).exists() and "ensemble" not in read_results(out / name / RESULTS):
             raise UserError(f"{out / name} holds a run that is no ensemble; choose another --out")

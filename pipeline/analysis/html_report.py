@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from common.progress import format_duration, quantity
-from pipeline.analysis.compared_runs import ComparedRun, differing_settings, sustained_speed
+from pipeline.analysis.compared_runs import ComparedRun, differing_settings, mean_over_time, sustained_speed
 from pipeline.analysis.finished_runs import TaskRun
 from pipeline.analysis.svg_chart import COLOURS, Series, chart
 
@@ -75,8 +75,8 @@ def _overview(runs: Sequence[ComparedRun], colours: dict[str, str]) -> str:
 def _speed_and_cost(runs: Sequence[ComparedRun], colours: dict[str, str], price: float | None) -> str:
     columns: list[Column] = [
         ("tokens/s", lambda run: _number(sustained_speed(run.training), ",.0f")),
-        ("MFU", lambda run: _percent(_mean(run, "peak_share"))),
-        ("waiting for data", lambda run: _percent(_mean(run, "data_wait_share"))),
+        ("MFU", lambda run: _percent(mean_over_time(run.training, "peak_share"))),
+        ("waiting for data", lambda run: _percent(mean_over_time(run.training, "data_wait_share"))),
         ("memory of rank 0, GB", lambda run: _number(_highest(run, "peak_memory_gb"), ".2f")),
         ("time", lambda run: "" if (seconds := run.last("seconds")) is None else format_duration(seconds)),
         ("rank-hours", lambda run: _number(run.gpu_hours, ",.2f")),
@@ -236,11 +236,6 @@ def _number(value: float | None, form: str) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
-
-
-def _mean(run: ComparedRun, name: str) -> float | None:
-    values = [value for _, value in run.points("train", name)]
-    return sum(values) / len(values) if values else None
 
 
 def _highest(run: ComparedRun, name: str) -> float | None:

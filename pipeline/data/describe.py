@@ -35,7 +35,9 @@ def describe_row(collator: Collator, index: int, epoch: int, vocabulary: Vocabul
     documents = collator.shards.row(index).documents.tolist()
     for pair in range(count):
         label = int(batch.sentence_labels[0, pair])
-        if label == IGNORED_LABEL:
+        if collator.objective == "mlm":
+            meaning = LABEL_NAMES["mlm"][0]
+        elif label == IGNORED_LABEL:
             meaning = "no B, no sentence loss"
         else:
             meaning = f"{LABEL_NAMES[collator.objective][label]} (label {label})"

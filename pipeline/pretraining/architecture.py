@@ -90,8 +90,6 @@ def architecture(
             f"max_position_embeddings {fields['max_position_embeddings']} is less than the data's "
             f"{manifest.max_seq_length}; leave the field out, or make new shards"
         )
-    if fields.get("type_vocab_size", 2) < 2:
-        raise UserError("type_vocab_size is less than 2, but a pair has two segments; leave the field out")
     if objective is not None:
         fields["sentence_head"] = None if objective == "mlm" else objective
     try:
@@ -102,6 +100,9 @@ def architecture(
             config = AlbertConfig.from_dict(trained.to_dict() | fields)
     except ValueError as error:
         raise UserError(str(error)) from None
+    if config.type_vocab_size < 2:
+        remedy = "leave the field out" if "type_vocab_size" in fields else f"name an --init other than {source}"
+        raise UserError(f"type_vocab_size is less than 2, but a pair has two segments; {remedy}")
     if trained is not None:
         _check_weights_fit(config, trained, source)
     return config

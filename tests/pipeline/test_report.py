@@ -3,11 +3,12 @@
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from pipeline import report
-from pipeline.analysis.compared_runs import sustained_speed
+from pipeline.analysis.compared_runs import ComparedRun, mean_over_time, sustained_speed
 from pipeline.analysis.svg_chart import Series, chart, short, thinned, ticks
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
@@ -142,10 +143,22 @@ def test_directories_without_runs_are_refused(tmp_path, capsys):
 
 
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
-    records = [{"tokens": 1000, "tokens_per_second": 10.0}, {"tokens": 2000, "tokens_per_second": 1000.0}]
-    assert sustained_speed(records) == pytest.approx(2000 / (100 + 1))
+    slow = {"tokens": 1000, "tokens_per_second": 10.0, "peak_share": 0.01}
+    fast = {"tokens": 2000, "tokens_per_second": 1000.0, "peak_share": 0.5}
+    assert sustained_speed([slow, fast]) == pytest.approx(2000 / (100 + 1))
+    assert mean_over_time([slow, fast], "peak_share") == pytest.approx((100 * 0.01 + 1 * 0.5) / (100 + 1))
+    assert mean_over_time([slow, fast], "data_wait_share") is None
     assert sustained_speed([{"tokens": 5, "tokens_per_second": None}]) is None
     assert sustained_speed([]) is None
+
+
+def test_an_evaluation_between_two_records_has_its_place():
+    training = [{"step": 10, "tokens": 100, "seconds": 3600.0}, {"step": 20, "tokens": 300, "seconds": 7200.0}]
+    evaluations = [{"step": step, "mlm_loss": float(step)} for step in (5, 15, 20, 25)]
+    run = ComparedRun("a", Path("a"), {}, training, evaluations)
+    assert run.points("eval", "mlm_loss", "tokens") == [(50.0, 5.0), (200.0, 15.0), (300.0, 20.0)]
+    assert run.points("eval", "mlm_loss", "hours") == [(0.5, 5.0), (1.5, 15.0), (2.0, 20.0)]
+    assert [step for step, _ in run.points("eval", "mlm_loss")] == [5.0, 15.0, 20.0, 25.0]
 
 
 def test_settings_of_a_run_without_a_json_are_read(tmp_path):

@@ -55,6 +55,7 @@ def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
         lines = [line for line in text.splitlines() if line.startswith("     ") or line[:5].strip() in ("A", "B")]
         printed = " ".join(line[5:].strip() for line in lines)
         assert printed.split() == " ".join(pieces[:used]).split()
+        assert objective != "mlm" or "no B" not in text
         labels |= {int(label) for label in re.findall(r"\(label (\d)\)", text)}
     assert labels == (set() if objective == "mlm" else {0, 1})
 
@@ -105,7 +106,13 @@ def test_the_command(corpus, tmp_path, capsys):
     assert 0.25 < float(re.search(r"special ones included \((.+)%\)", printed)[1]) / 100 < 0.31
 
 
-@pytest.mark.parametrize("words", [["--row", "99999"], ["--epoch", "-1"], ["--masks", "0"], ["-n", "0"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["--row", "99999"], ["--epoch", "-1"], ["--masks", "0"], ["-n", "0"]),
+        *(["--row", "99999", "--masks", "5"], ["--row", "-1", "--masks", "5"]),
+    ],
+)
 def test_mistakes_are_one_line(corpus, capsys, words):
     assert show.main([str(corpus.train), *words]) == 2
     printed = capsys.readouterr()

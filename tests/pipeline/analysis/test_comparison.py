@@ -120,6 +120,11 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     assert "average runs of the same data" in capsys.readouterr().err
 
 
+def test_an_ensemble_of_nothing_is_refused(tmp_path, capsys):
+    assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 2
+    assert capsys.readouterr().err.startswith("error: --runs holds no run to average; ")
+
+
 def test_answers_and_logits_cannot_be_averaged(tmp_path, capsys):
     first = made_runs.finetuning(tmp_path / "a", "rte", "x", {})
     made_runs.logits(first, "dev", 2, 2)
