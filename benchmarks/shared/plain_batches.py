@@ -64,17 +64,19 @@ def _partner(
 ) -> list[int] | None:
     shards, length = collator.shards, whole + cut
     best: list[int] | None = None
+    most = 0
     for first in (uniforms * len(shards)).astype(np.int64).tolist():
         for neighbour in range(first, first + 4):
             other = shards.row(neighbour % len(shards))
             for (_, _, b, trail), owner in zip(parts_of(other), other.documents.tolist()):
                 if owner == document or not b:
                     continue
-                inside = len(b) < length < len(b) + len(trail)
-                if cut and length <= len(b) + len(trail) and (best is None or inside):
-                    best = (b + trail)[:length]
-                    if inside:
-                        return best
+                text = b + trail
+                if cut and length <= len(text):
+                    before_word = length == len(text) or not collator.continues_word[text[length]]
+                    score = 1 + 2 * before_word + (len(b) < length)
+                    if score > most:
+                        best, most = text[:length], score
                 elif not cut and len(best or []) < len(b) <= length:
                     best = b
                     if len(b) == length:

@@ -156,7 +156,7 @@ class Collator:
         cut: NDArray[np.int64],
         uniforms: NDArray[np.float64],
     ) -> list[Segment | None]:
-        return draw_partners(self.shards, documents, whole, cut, uniforms)
+        return draw_partners(self.shards, documents, whole, cut, uniforms, self.continues_word)
 
     def _mask(self, batch: Batch, layout: Layout, places: NDArray[np.int64], drawn: Drawn) -> Spans:
         """Draws the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.

@@ -19,14 +19,15 @@ def draw_partners(
     whole: NDArray[np.int64],
     cut: NDArray[np.int64],
     uniforms: NDArray[np.float64],
+    continues_word: NDArray[np.bool_],
 ) -> list[Segment | None]:
     """Draws a negative B for each of Q pairs. None if no draw finds one.
 
     A negative B matches the true B's boundaries and length; otherwise they would leak the label:
 
     - It is the second segment of another pair, so it begins as a true B does.
-    - If the true B ends inside a sentence, the negative B is cut to exactly its length, and inside its own last
-      sentence if a draw finds one that fits.
+    - If the true B ends inside a sentence, the negative B is cut to exactly its length. A true B is cut before a word.
+      So is the negative B, and inside its own last sentence, if a draw finds one that fits.
     - If the true B ends with a sentence, as at the end of a document, so does the negative B. It is the longest one
       drawn that is not longer than the true B.
 
@@ -37,10 +38,11 @@ def draw_partners(
         whole: (Q,) tokens of the true B's whole sentences.
         cut: (Q,) tokens of the sentence that is cut at the end of the true B; 0 if none is.
         uniforms: (Q, DRAWS) random numbers.
+        continues_word: (V,) True for pieces that continue a word.
     """
     length = whole + cut
     # How well a segment suits, and so which is taken: the first one of those that suit best.
-    perfect = np.where(cut > 0, 2, length)
+    perfect = np.where(cut > 0, 4, length)
     best = np.zeros(len(length), dtype=np.int64)
     partners: list[Segment | None] = [None] * len(length)
     firsts = (uniforms * len(shards)).astype(np.int64)  # (Q, DRAWS)
@@ -57,7 +59,9 @@ def draw_partners(
         ends = np.cumsum(np.stack(found.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
         start, middle, last = ends[:, 1], ends[:, 2], ends[:, 3]  # of b and trail
         stop = start + length[search]  # of a negative B with exactly the length
-        by_cut = np.where(stop <= last, 1 + ((middle < stop) & (stop < last)), 0)
+        behind = found.tokens[np.minimum(stop, len(found.tokens) - 1)]  # the token behind the cut, (P,)
+        before_word = (stop == last) | ~continues_word[behind]
+        by_cut = np.where(stop <= last, 1 + 2 * before_word + (middle < stop), 0)
         by_length = np.where(middle <= stop, middle - start, 0)
         score = np.where(cut[search] > 0, by_cut, by_length)
         score[(found.documents == documents[search]) | (start == middle)] = 0
