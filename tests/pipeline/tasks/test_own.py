@@ -213,6 +213,7 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):
         ("--task classification --train-file a.csv --data b", "and both are given"),
         ("--task classification --dev-file a.csv", "needs --train-file beside the other files"),
         ("--task classification --train-file a.csv --subset b", "--subset names a part of a data set on the hub"),
+        ("--task classification --data . --subset b", "--subset names a part of a data set on the hub; give its name"),
         ("--task multiple-choice --train-file a.csv", "needs --choice-columns, one for each choice or one with lists"),
         ("--task multiple-choice --train-file a.csv --choice-columns a a", "--choice-columns names a column twice"),
         ("--task pairs --train-file a.csv --choice-columns a", "--choice-columns is for --task multiple-choice"),
