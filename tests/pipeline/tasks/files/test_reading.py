@@ -235,6 +235,11 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
         ),
         ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"line 1: question q1 has no proper 'question'"),
         (
+            "squad2",
+            json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 1e999}]})),
+            "line 1: question q1 has no proper 'answers'; correct it",
+        ),
+        (
             "squad1",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
             r"train\.json, line \d+: question q1 says that '1905' is at character 24 .*, where ' 190' is",
