@@ -281,7 +281,7 @@ def _right_choice(
 
 
 def _questions(table: Table, columns: Columns) -> list[Question]:
-    """Questions about passages, without their answers; column "id" identifies them, or else their row."""
+    """Questions about passages, without their answers."""
     passages: dict[str, Passage] = {}
     found = []
     assert columns.second_text is not None
