@@ -185,7 +185,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _number(table: Table, index: int, row: Row, columns: Columns, strict: bool) -> float | None:
     value = row.get(columns.label)
-    if name_of(value) is None:
+    if value is None or name_of(value) is None:
         _missing(table, index, columns, strict)
         return None
     try:
