@@ -104,6 +104,8 @@ def _question(record: Any, passage: Passage, path: Path, text: str) -> Question:
             (text_of(answer["text"], f"an answer to question {identity}", place), int(answer["answer_start"]))
             for answer in record.get("answers", ())
         )
+    except UserError:
+        raise
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         missing = error.args[0] if isinstance(error, KeyError) else "answers"
         name = record.get("id", "without an id") if isinstance(record, dict) else record
