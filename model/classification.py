@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import AlbertConfig, ExecutionOptions
-from model.layers.heads import IGNORED_LABEL, ClassificationSums, classification_sums
+from model.layers.heads import ClassificationSums, classification_sums
 
 
 class ClassificationOutput(NamedTuple):
@@ -59,7 +59,7 @@ class _PooledClassifier(ModelWithHead):
             sequences: int64, the index of each text, row * P + place in the row (the row alone without
                 `cls_positions`). Classification: (N,); None takes all texts in this order. Multiple choice: (N, K);
                 None takes all texts as the options of one question.
-            labels: (N,), -100 where unused: int64 classes or options, or floats for a regression.
+            labels: (N,), int64 classes or options, -100 where unused; or floats for a regression, NaN where unused.
             inputs: see `EncoderInputs`.
 
         Raises:
@@ -144,8 +144,8 @@ class AlbertForTokenClassification(ModelWithHead):
 
 
 def regression_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
-    """Squared errors of logits (..., 1) against float labels (...), -100 where ignored, as fp32 sums; hits are 0."""
-    counted = labels != IGNORED_LABEL  # (...)
+    """Squared errors of logits (..., 1) against float labels (...), NaN where ignored, as fp32 sums; hits are 0."""
+    counted = ~labels.isnan()  # (...)
     errors = torch.where(counted, logits.squeeze(-1).float() - labels, 0.0)  # (...)
     zero = torch.zeros((), device=logits.device)  # ()
     return ClassificationSums(errors.square().sum(), zero, counted.sum(dtype=torch.float32))

@@ -79,9 +79,9 @@ class _Graph(nn.Module):
             sequences = torch.arange(rows * choices, device=ids.device).view(rows, choices)  # (B, K)
             return (model(ids, attention_mask=mask, token_type_ids=segments, sequences=sequences).logits,)  # (B, K)
         if isinstance(model, (AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering)):
-            # The conditioned model's verdict reads the starts of all tokens, and padding holds none. The other model's
-            # logits are those of `transformers`, on padding too.
-            allowed = attention_mask if isinstance(model, AlbertForConditionedQuestionAnswering) else None
+            # The other model's logits are those of `transformers`, everywhere.
+            conditioned = isinstance(model, AlbertForConditionedQuestionAnswering)
+            allowed = _allowed(attention_mask, token_type_ids) if conditioned else None
             found = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, allowed=allowed)
             if found.start_beam is None:
                 return found.start_logits, found.end_logits  # (B, S) each
@@ -91,6 +91,17 @@ class _Graph(nn.Module):
         if isinstance(model, AlbertForTokenClassification):  # (B * S, C)
             logits = logits.unflatten(0, input_ids.shape)  # (B, S, C)
         return (logits,)
+
+
+def _allowed(attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+    """Where the conditioned model may see an answer, as in training: [CLS] and the passage, bool (B, S).
+
+    The passage is the second text without its [SEP]. The verdict reads the probability of each token to be the start,
+    and no other token has learned one.
+    """
+    positions = torch.arange(attention_mask.shape[1], device=attention_mask.device)  # (S,)
+    last = attention_mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
+    return (positions == 0) | ((token_type_ids == 1) & (positions < last))  # (B, S)
 
 
 def _pretraining_outputs(

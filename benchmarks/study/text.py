@@ -28,7 +28,7 @@ class Corpus:
 def find_corpora(root: Path) -> list[Corpus]:
     """The text in `root`: MediaWiki exports and .jsonl files in wikipedia/, and directories of .txt files in books/.
 
-    Raises UserError if there is none.
+    Raises UserError if there is none, or if two have the same name.
     """
     found = []
     exports = tuple(sorted((root / "wikipedia").glob("*.bz2")))
@@ -37,6 +37,9 @@ def find_corpora(root: Path) -> list[Corpus]:
     found += [Corpus(path.stem, "jsonl", (path,)) for path in sorted((root / "wikipedia").glob("*.jsonl"))]
     if any((root / "books").rglob("*.txt")):
         found.append(Corpus("books", "books", (root / "books",)))
+    names = [corpus.name for corpus in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(f"{root / 'wikipedia' / twice}.jsonl has the name of another corpus; rename it")
     if not found:
         raise UserError(f"{root} has no text; put exports (.bz2) or .jsonl into wikipedia/, or .txt files into books/")
     return found

@@ -69,7 +69,7 @@ def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
     found = set()
     for directory in directories:
         if not directory.is_dir():
-            raise UserError(f"--runs {directory} is no directory; name --output directories of pipeline.finetune")
+            raise UserError(f"{directory} is no directory; name --output directories of pipeline.finetune")
         found |= {path.parent for path in directory.rglob(RESULTS)}
     return [_read(directory) for directory in sorted(found) if not _is_seed(directory) or directory.parent not in found]
 

@@ -60,8 +60,8 @@ def read(args: argparse.Namespace) -> OwnData:
         raise UserError(f"--task {args.task} needs --train-file or --data, and {given}; give one of them")
     if files and "train" not in files:
         raise UserError(f"--task {args.task} needs --train-file beside the other files")
-    if files and args.subset is not None:
-        raise UserError("--subset names a part of a data set on the hub; give --data, or drop it")
+    if args.subset is not None and (files or Path(args.data).exists()):
+        raise UserError("--subset names a part of a data set on the hub; give its name as --data, or drop it")
     return OwnData(args.task, check_name(args.task_name or args.task), columns_of(args), files, args.data, args.subset)
 
 

@@ -107,11 +107,15 @@ def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Pr
 
 
 def is_summed_up(output: Path, members: Sequence[Path]) -> bool:
-    """Whether `output/results.json` summarises these seeds. After a kill it may not, although all seeds are done."""
+    """Whether `output/results.json` summarises the results of these seeds.
+
+    After a kill it may not, although all seeds are done: it may be missing, or older than a second prediction.
+    """
     path = output / RESULTS
     if not path.exists():
         return False
-    return [seed["directory"] for seed in read_results(path, SummaryRecord)["seeds"]] == [one.name for one in members]
+    summarised = [(seed["directory"], seed["metrics"]) for seed in read_results(path, SummaryRecord)["seeds"]]
+    return summarised == [(one.name, read_results(one / RESULTS, OneRunRecord)["metrics"]) for one in members]
 
 
 def write_summary(output: Path, members: Sequence[Path]) -> None:

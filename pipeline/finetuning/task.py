@@ -19,8 +19,10 @@ from pipeline.tasks.features.choice import ChoiceFeatures
 from pipeline.tasks.features.span import SpanFeatures, SpanLimits
 from pipeline.tasks.features.tags import TagFeatures
 from pipeline.tasks.features.text import TextFeatures
+from pipeline.tasks.predictions import Predictions
 from pipeline.tasks.scoring import metrics_of
 from pipeline.tasks.task import Task
+from pipeline.training.divergence.non_finite import REMEDY, TrainingFailed
 from pipeline.training.evaluation_pace import Pace
 from pipeline.training.training_task import Evaluation
 
@@ -155,14 +157,27 @@ class FineTuning:
         return None, len(self.dev_splits) / batches
 
     def evaluate(self, engine: Engine, pace: Pace) -> Evaluation:
-        """Evaluates on all dev sets. Metrics of the first one have no prefix, those of others the split's name."""
+        """Evaluates on all dev sets. Metrics of the first one have no prefix, those of others the split's name.
+
+        Raises TrainingFailed, on all ranks, if predicted numbers are infinite or no numbers.
+        """
         metrics: dict[str, float] = {}
         for split in self.dev_splits:
             predictions = predict(engine, self.features[split], self.control, engine.device, pace)
             with progress.of_this_process().during("scoring"):
-                found = None if predictions is None else metrics_of(self.settings.task, predictions)
+                scored = None if predictions is None else self._score(predictions)
+            found = self.control.broadcast(scored)
+            if isinstance(found, str):
+                raise TrainingFailed(f"the evaluation on {split} failed: {found}; {REMEDY}")
             prefix = "" if split == self.dev_splits[0] else f"{split}/"
-            metrics |= {f"{prefix}{name}": value for name, value in self.control.broadcast(found).items()}
+            metrics |= {f"{prefix}{name}": value for name, value in found.items()}
         engine.train()
         shown = self.settings.task.score
         return Evaluation(dict(metrics), metrics[shown], shown)
+
+    def _score(self, predictions: Predictions) -> dict[str, float] | str:
+        """The metrics, or why there are none."""
+        try:
+            return metrics_of(self.settings.task, predictions)
+        except ValueError as error:
+            return str(error)

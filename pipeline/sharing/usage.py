@@ -102,8 +102,9 @@ ids = torch.tensor([[CLS_ID, *question, SEP_ID, *passage, SEP_ID]])
 first = len(question) + 2
 positions = torch.arange(ids.shape[1])
 in_passage = (positions >= first) & (positions < ids.shape[1] - 1)
+allowed = in_passage | (positions == 0)
 with torch.no_grad():
-    found = model(ids, token_type_ids=(positions >= first).long()[None], allowed=in_passage[None])
+    found = model(ids, token_type_ids=(positions >= first).long()[None], allowed=allowed[None])
 start = int(found.start_beam[0, 0])
 end = start + int(found.end_logits[0, 0, start:].argmax())
 print("no answer" if found.null_logits[0] > 0 else [vocabulary.pieces[n] for n in ids[0, start : end + 1]])

@@ -103,11 +103,8 @@ def class_of(label: Any, labels: Sequence[str], place: str) -> int:
     raise UserError(f"{place}: the label {label!r} is not one of {', '.join(labels)}; correct it, or check --task")
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def text_of(value: Any, name: str, place: str | Callable[[], str]) -> str:
-    """The text of a field. A lone surrogate, which JSON can write but UTF-8 cannot, becomes U+FFFD.
+    """The text of a field.
 
     Args:
         value: of the field.
@@ -119,16 +116,25 @@ def text_of(value: Any, name: str, place: str | Callable[[], str]) -> str:
     if not isinstance(value, str):
         where = place if isinstance(place, str) else place()
         raise UserError(f"{where}: {name} is {value!r}, not a text; correct it, or check --data and --task")
-    return _LONE_SURROGATE.sub("\ufffd", value)
+    return value
 
 
 MAX_FILE_BYTES = 4 << 30
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
 
 def load_json(text: str, path: Path, first_line: int = 1) -> Any:
-    """The JSON in `text`, which begins in line `first_line` of `path`. Raises UserError for broken JSON."""
+    """The JSON in `text`, which begins in line `first_line` of `path`. Raises UserError for broken JSON.
+
+    A lone surrogate, which JSON can write but UTF-8 cannot, becomes U+FFFD.
+    """
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            units = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+            value = json.loads(units.decode("utf-16", "replace"))
+        return value
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise UserError(f"{path}, line {line}: broken JSON ({error.msg}); get the file again") from None

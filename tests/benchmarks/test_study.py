@@ -44,6 +44,11 @@ def test_the_corpora_of_a_data_root(root: Path, tmp_path: Path) -> None:
     assert [(corpus.name, corpus.source) for corpus in found] == [("intros", "jsonl"), ("books", "books")]
     with pytest.raises(UserError, match="has no text; put exports"):
         text.find_corpora(tmp_path)
+    for name in ("books/a.txt", "wikipedia/books.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"wikipedia/books\.jsonl has the name of another corpus; rename it"):
+        text.find_corpora(tmp_path)
 
 
 def contents(examples: object) -> list[str]:

@@ -138,9 +138,13 @@ def test_question_answering(tmp_path, capfd):
 def test_question_answering_with_a_verdict(tmp_path, capfd):
     model = make(AlbertForConditionedQuestionAnswering)
     session = exported(model, tmp_path / "model.onnx", capfd)
-    for shape in ((1, 48), (3, 12), (2, 17)):
+    for shape in ((1, 48), (3, 20), (2, 17)):  # each passage has at least the five starts of the beam
         inputs = inputs_of(shape)
-        found = model(**inputs, allowed=inputs["attention_mask"])
+        allowed = torch.zeros(shape)  # (B, S)
+        for row, (length, segments) in enumerate(zip(inputs["attention_mask"].sum(1), inputs["token_type_ids"])):
+            allowed[row, segments.argmax() : length - 1] = 1
+        allowed[:, 0] = 1
+        found = model(**inputs, allowed=allowed)
         expected = {name: getattr(found, name) for name in output_names(model)}
         check(session, expected, inputs)
 

@@ -1,5 +1,6 @@
 """Features of texts and pairs of texts with a class or a number: the GLUE tasks."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -25,12 +26,12 @@ class TextBatch(NamedTuple):
     sequence_ids: NDArray[np.int64]  # (B, S)
     cls_positions: NDArray[np.int64]  # (B, P)
     sequences: NDArray[np.int64]  # (N,) the sequence of each sample: row * P + number
-    labels: NDArray  # (N,) int64 classes or float32 numbers, -100 where unknown
+    labels: NDArray  # (N,) int64 classes, -100 where unknown, or float32 numbers, NaN where unknown
 
     @property
     def label_count(self) -> int:
         """The number of known labels."""
-        return int((self.labels != IGNORED_LABEL).sum())
+        return int(_known(self.labels).sum())
 
 
 class TextFeatures:
@@ -41,7 +42,8 @@ class TextFeatures:
         self.examples = len(examples)
         self._ids = np.array([example.id for example in examples])
         dtype = np.float32 if task.kind == "regression" else np.int64
-        labels = [IGNORED_LABEL if example.label is None else example.label for example in examples]
+        unknown = math.nan if task.kind == "regression" else IGNORED_LABEL  # any number may be a label, -100 too
+        labels = [unknown if example.label is None else example.label for example in examples]
         self._labels = np.array(labels, dtype=dtype)
         self._max_length = max_length
         self._first = EncodedTexts(vocabulary, [example.first for example in examples])
@@ -73,4 +75,8 @@ class TextFeatures:
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
         """See `Features.predictions`."""
         logits = np.stack([outputs[sample] for sample in range(self.examples)])
-        return Logits(self._ids, logits, None if (self._labels == IGNORED_LABEL).any() else self._labels)
+        return Logits(self._ids, logits, self._labels if _known(self._labels).all() else None)
+
+
+def _known(labels: NDArray) -> NDArray[np.bool_]:
+    return ~np.isnan(labels) if labels.dtype.kind == "f" else labels != IGNORED_LABEL

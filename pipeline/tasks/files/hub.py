@@ -200,7 +200,9 @@ def _answers(given: Any, place: str) -> tuple[tuple[str, int], ...]:
         else:
             pairs = ((answer["text"], answer["answer_start"]) for answer in given or ())
         return tuple((text_of(text, "an answer", place), int(start)) for text, start in pairs)
-    except (KeyError, TypeError, ValueError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(
             f"{place}: column 'answers' has no proper text and answer_start ({error}); correct it"
         ) from None

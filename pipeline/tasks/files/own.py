@@ -54,10 +54,9 @@ def find_labels(table: Table, kind: Kind, columns: Columns) -> tuple[str, ...]:
         if len(columns.choices) > 1:
             return columns.choices
         return tuple(str(number) for number in range(len(_choices(table, 0, columns))))
-    if columns.label in table.class_names:
-        return table.class_names[columns.label]
-    names: set[str] = set()
-    for index, row in enumerate(table.rows):
+    given = table.class_names.get(columns.label)
+    names = set(given or ())
+    for index, row in enumerate(() if given else table.rows):
         names.update((_tag_names if kind == "tagging" else _class_names)(table, index, row, columns))
     if len(names) < 2:
         found = f"only {min(names)!r}" if names else "no label"
@@ -67,7 +66,7 @@ def find_labels(table: Table, kind: Kind, columns: Columns) -> tuple[str, ...]:
             f"{table.source}: column {columns.label!r} holds {len(names):,} different labels, more than "
             f"{MAX_LABELS:,}; check --label-column"
         )
-    return tuple(sorted(names, key=_order(names)))
+    return given or tuple(sorted(names, key=_order(names)))
 
 
 def _order(names: set[str]) -> Callable[[str], tuple[int, str]]:
@@ -186,14 +185,14 @@ def _some(names: Sequence[str]) -> str:
 
 def _number(table: Table, index: int, row: Row, columns: Columns, strict: bool) -> float | None:
     value = row.get(columns.label)
-    if value is None or value == "":
+    if value is None or name_of(value) is None:
         _missing(table, index, columns, strict)
         return None
     try:
         number = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number) or abs(number) > 1e30:  # fp32 squares it
+    if not math.isfinite(number) or abs(number) > 1e18:  # fp32 adds up their squares
         raise UserError(
             f"{table.place(index)}: column {columns.label!r} holds {value!r}, which is no number; correct it, "
             "or use --task classification"
@@ -282,7 +281,7 @@ def _right_choice(
 
 
 def _questions(table: Table, columns: Columns) -> list[Question]:
-    """Questions about passages, without their answers; column "id" identifies them, or else their row."""
+    """Questions about passages, without their answers."""
     passages: dict[str, Passage] = {}
     found = []
     assert columns.second_text is not None

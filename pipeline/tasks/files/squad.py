@@ -104,9 +104,13 @@ def _question(record: Any, passage: Passage, path: Path, text: str) -> Question:
             (text_of(answer["text"], f"an answer to question {identity}", place), int(answer["answer_start"]))
             for answer in record.get("answers", ())
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        missing = error.args[0] if isinstance(error, KeyError) else "answers"
         name = record.get("id", "without an id") if isinstance(record, dict) else record
-        raise UserError(f"{_place(path, text, str(name))}: question {name} has no proper {error}; correct it") from None
+        where = _place(path, text, str(name))
+        raise UserError(f"{where}: question {name} has no proper {missing!r}; correct it") from None
     if record.get("is_impossible", False):
         answers = ()
     return Question(identity, question, passage, answers, labelled)

@@ -1,12 +1,18 @@
-"""The batches of an evaluation."""
+"""The batches of an evaluation, and an evaluation of a model that has diverged."""
 
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.finetuning import task as finetuning_task
 from pipeline.finetuning.prediction import batches_of
+from pipeline.tasks.predictions import Logits
+from pipeline.tasks.registry import TASKS
+from pipeline.training.divergence.non_finite import TrainingFailed
+from pipeline.training.evaluation_pace import at_once
 
 
 @given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))
@@ -18,3 +24,15 @@ def test_every_sample_is_evaluated_once_and_all_ranks_have_equally_many_batches(
     assert sorted(samples) == list(range(len(lengths)))
     for batch in (batch for part in parts for batch in part):
         assert len(batch) <= 1 or sum(lengths[sample] for sample in batch) <= tokens
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_numbers_that_are_none_end_the_training_on_all_ranks(monkeypatch, is_first):
+    said = "predictions or labels hold NaN or infinity; the training has diverged"
+    logits = np.array([[np.nan], [1.0]], np.float32)
+    predictions = Logits(np.array(["0", "1"]), logits, np.array([1.0, 2.0], np.float32)) if is_first else None
+    monkeypatch.setattr(finetuning_task, "predict", lambda *given: predictions)
+    control = SimpleNamespace(broadcast=lambda value: value if is_first else said)
+    settings, engine = SimpleNamespace(task=TASKS["stsb"]), SimpleNamespace(device="cpu", train=lambda: None)
+    with pytest.raises(TrainingFailed, match=f"the evaluation on dev failed: {said}; lower the learning rate"):
+        finetuning_task.FineTuning(settings, {"dev": None}, control).evaluate(engine, at_once)

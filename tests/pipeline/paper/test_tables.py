@@ -204,6 +204,7 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
         (["tables", "--runs", "{tmp}/bad", "--out", "{tmp}/out"], "results.json"),
         (["tables", "--runs", "{tmp}", "--out", "{tmp}/out", "--additional-data", "{tmp}"], "no manifest.json"),
         (["compare", "--runs", "{tmp}/plain"], "holds no logits"),
+        (["compare", "--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
         (["tables", "--runs", "{tmp}/plain", "--out", "{tmp}/plain/results.json"], "results.json is a file; choose"),
         (["tables", "--runs", "{tmp}/plain", "--out", "{tmp}/out", "--table", "2"], "--table"),
         (["summary", "--run", "{tmp}/plain"], "is a fine-tuning run; its metrics are in"),
@@ -219,5 +220,5 @@ def test_mistakes_are_one_line(tmp_path, capsys, arguments, message):
         (tmp_path / "bad" / "results.json").unlink()
     assert evaluate.main([argument.format(tmp=tmp_path) for argument in arguments]) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert message.format(tmp=tmp_path) in error
     assert error.count("\n") == 1

@@ -7,6 +7,7 @@ import re
 import warnings
 
 import pytest
+import torch
 import yaml
 from huggingface_hub import ModelCard
 from sentencepiece import sentencepiece_model_pb2
@@ -16,8 +17,11 @@ from pipeline import export
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_directory import read_settings
+from pipeline.data.prefetch import to_device
 from pipeline.finetuning.earlier_start import find_initial_model
 from pipeline.finetuning.export import export_finetuned
+from pipeline.tasks.examples import Passage, Question
+from pipeline.tasks.features.span import SpanFeatures, SpanLimits
 from pipeline.training.reporting.metrics import wilson_interval
 from tests.pipeline.sharing import runs
 
@@ -207,6 +211,21 @@ def test_its_code_runs_in_its_directory(made, tmp_path, monkeypatch, name):
     assert said.getvalue().strip()
     if name == "rte":
         assert "entailment" in said.getvalue()
+
+
+def test_its_verdict_on_an_answer_is_that_of_the_evaluation(made, tmp_path, monkeypatch):
+    card = exported(made, "squad2", tmp_path / "out")
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    monkeypatch.chdir(tmp_path / "out")
+    names = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(code, "card", "exec"), names)
+    question = Question("q", "Who wrote the book?", Passage("The book was written by a friend."))
+    batch = SpanFeatures(names["vocabulary"], [question], 64, SpanLimits()).batch([0], training=False)
+    with torch.no_grad():
+        expected = names["model"](**to_device(batch, "cpu"))
+    torch.testing.assert_close(names["found"].null_logits, expected.null_logits, atol=1e-6, rtol=0)
+    assert names["found"].start_beam[0, 0] == expected.start_beam[0, 0]
 
 
 def test_labels_are_named_and_nothing_generates(made, tmp_path):

@@ -85,6 +85,23 @@ def test_a_data_set_of_the_library(tmp_path):
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["all"], "split train: column 'label' holds only 'all'; a task needs two different labels"),
+        ([f"class {number}" for number in range(1001)], "holds 1,001 different labels, more than 1,000"),
+    ],
+)
+def test_a_data_set_that_names_too_few_or_too_many_classes(tmp_path, names, message):
+    import datasets
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0] * 4}, features=features)
+    datasets.DatasetDict(train=rows).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(UserError, match=message):
+        read("--task", "classification", "--data", tmp_path / "saved")
+
+
 def test_two_splits_with_one_meaning_are_refused(tmp_path):
     import datasets
 
@@ -166,6 +183,7 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("regression", GOOD | {"label": [1, True, 2, 3]}, None, "line 2: column 'label' holds True, which"),
         ("regression", GOOD | {"label": [3] * 4}, None, "column 'label' holds one number only; name another column"),
         ("regression", GOOD | {"label": [1, 1e300, 2, 3]}, None, "which is no number"),
+        ("regression", GOOD | {"label": [1, 1e20, 2, 3]}, None, "which is no number"),  # its square overflows in fp32
         ("tagging", TAGS | {"tags": [["O", "B-X"], ["O", "O"]]}, None, "line 2: 1 tokens, but 2 tags; correct the row"),
         ("tagging", TAGS | {"tokens": [["a", "b"], []]}, None, "line 2: column 'tokens' is empty"),
         ("tagging", TAGS | {"tokens": [["a", "b"], "c"]}, None, "line 2: column 'tokens' is no list"),
@@ -195,6 +213,7 @@ def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):
         ("--task classification --train-file a.csv --data b", "and both are given"),
         ("--task classification --dev-file a.csv", "needs --train-file beside the other files"),
         ("--task classification --train-file a.csv --subset b", "--subset names a part of a data set on the hub"),
+        ("--task classification --data . --subset b", "--subset names a part of a data set on the hub; give its name"),
         ("--task multiple-choice --train-file a.csv", "needs --choice-columns, one for each choice or one with lists"),
         ("--task multiple-choice --train-file a.csv --choice-columns a a", "--choice-columns names a column twice"),
         ("--task pairs --train-file a.csv --choice-columns a", "--choice-columns is for --task multiple-choice"),
@@ -232,3 +251,6 @@ def test_hidden_labels_of_a_test_file(tmp_path):
     hidden = GOOD | {"label": ["x", "", "y", "x"]}
     _, splits = read("--task", "classification", *files(tmp_path, GOOD, test=hidden))
     assert [example.label for example in splits["test"]] == [0, None, 1, 0]
+    numbers, hidden = ({"text": TEXTS, "label": label} for label in ([1, 2, 3, 4], [1.5, None, float("nan"), 2]))
+    _, splits = read("--task", "regression", *files(tmp_path, numbers, test=hidden, ending="jsonl"))
+    assert [example.label for example in splits["test"]] == [1.5, None, None, 2.0]

@@ -8,6 +8,7 @@ import torch
 
 from data_prep.text.encoder import Encoder
 from data_prep.text.vocabulary import Vocabulary
+from model.classification import regression_sums
 from pipeline.data.row_layout import sequence_length
 from pipeline.tasks.examples import ChoiceExample, TextExample
 from pipeline.tasks.features.choice import ChoiceFeatures, query
@@ -70,6 +71,19 @@ def test_texts_and_pairs(vocabulary):
     assert alone.lengths.tolist() == [16]
     assert (batch.labels.dtype, batch.labels.tolist()) == (np.float32, [pytest.approx(3.8)])
     assert predictions_of(alone, np.ones((1, 1), np.float32)).labels.tolist() == [pytest.approx(3.8)]
+
+
+def test_every_number_is_a_label_of_a_regression(vocabulary):
+    examples = [TextExample("0", "a", None, -100.0), TextExample("1", "b", None, 2.0)]
+    features = TextFeatures(TASKS["stsb"], vocabulary, examples, 16)
+    batch = features.batch([0, 1], training=True)
+    assert batch.label_count == 2
+    outputs = torch.zeros(2, 1)
+    assert [float(value) for value in regression_sums(outputs, torch.from_numpy(batch.labels))] == [10004.0, 0.0, 2.0]
+    assert predictions_of(features, np.ones((2, 1), np.float32)).labels.tolist() == [-100.0, 2.0]
+    unknown = TextFeatures(TASKS["stsb"], vocabulary, [*examples, TextExample("2", "c")], 16)
+    assert unknown.batch([2, 1], training=True).label_count == 1
+    assert predictions_of(unknown, np.ones((3, 1), np.float32)).labels is None
 
 
 def test_the_option_replaces_the_blank():

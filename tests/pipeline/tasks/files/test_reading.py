@@ -227,13 +227,22 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
         ("squad2", json.dumps({"version": "v2.0"}), "it has no 'data'"),
         ("squad2", json.dumps({"data": [{"paragraphs": [{}]}]}), "article 1, paragraph 1: it has no 'context'"),
         ("squad2", json.dumps({"data": [{"paragraphs": [{"context": 5}]}]}), "the context is 5, not a text"),
-        ("squad2", json.dumps(squad({**QUESTION, "question": None})), "line 1: the text of question q1 is None, not a"),
+        (
+            "squad2",
+            json.dumps(squad({**QUESTION, "question": None})),
+            r"^\S+, line 1: the text of question q1 is None, not",
+        ),
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
             "line 1: question q1 has an answer without text; remove it",
         ),
         ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"line 1: question q1 has no proper 'question'"),
+        (
+            "squad2",
+            json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 1e999}]})),
+            "line 1: question q1 has no proper 'answers'; correct it",
+        ),
         (
             "squad1",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
@@ -350,10 +359,14 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
     # JSON Lines with answers in the form of the official file, and in a wrong form.
     (tmp_path / "lines").mkdir()
     line = {**QUESTION, "context": PASSAGE}
-    for answers, message in ((QUESTION["answers"], ""), ([{"text": "1905"}], "no proper text and answer_start")):
+    for answers, message in (
+        (QUESTION["answers"], ""),
+        ([{"text": "1905"}], "row 0: column 'answers' has no proper text and answer_start"),
+        ([{"text": 1905, "answer_start": 25}], "row 0: an answer is 1905, not a text"),
+    ):
         write(tmp_path / "lines" / "train.jsonl", json.dumps({**line, "answers": answers}))
         if message:
-            with pytest.raises(UserError, match=f"row 0: column 'answers' has {message}"):
+            with pytest.raises(UserError, match=rf"^\S+, split train, {message}"):
                 reading.read(TASKS["squad2"], str(tmp_path / "lines"))
         else:
             (one,) = reading.read(TASKS["squad2"], str(tmp_path / "lines"))["train"]

@@ -1,9 +1,12 @@
 """Tables of every format: the same rows, and one line for every mistake."""
 
+import json
+
 import datasets
 import pytest
 
 from common.errors import UserError
+from pipeline.inference import outputs
 from pipeline.tasks.files import tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
@@ -31,6 +34,17 @@ def test_a_tsv_without_quoting(tmp_path):
     (tmp_path / "test.tsv").write_text('sentence\tlabel\na " b\t1\n"open\t0\n')
     rows = read_table(tmp_path / "test.tsv", quoted=False).rows
     assert [row["sentence"] for row in rows] == ['a " b', '"open']
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_a_lone_surrogate_is_replaced_in_every_value(tmp_path, ending):
+    rows = [{"text": "half \ud83d", "la\ude00bel": ["\ud83d", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]
+    content = json.dumps(rows) if ending == "json" else "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / f"a.{ending}").write_text(content)
+    table = read_table(tmp_path / f"a.{ending}")
+    wanted = [{"text": "half \ufffd", "la\ufffdbel": ["\ufffd", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]
+    assert (list(table.rows), table.columns) == (wanted, ("text", "la\ufffdbel"))
+    outputs.write(str(tmp_path / "out.jsonl"), list(table.rows))  # in UTF-8
 
 
 def test_conll(tmp_path):
