@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn
 
 from common.errors import UserError
-from pipeline.distributed import elastic
+from pipeline.distributed import elastic, output
 from pipeline.distributed.connections import listen, rank_of, receive, send
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Rendezvous
@@ -171,9 +171,7 @@ class Liveness:
         if self._rendezvous.rank == 0:
             self._tell(notice._replace(grace=0.0))
         if self._speaks and not self._leaving:
-            os.write(
-                sys.stderr.fileno(), f"error: {notice.line}\n".encode()
-            )  # not print: the main thread may hold its lock
+            output.write(sys.stderr.fileno(), f"error: {notice.line}\n")
         if notice.status == EXIT_MISTAKE:
             elastic.end_agent()
         os._exit(notice.status)
