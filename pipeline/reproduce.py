@@ -28,16 +28,18 @@ from pathlib import Path
 
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
+from pipeline.analysis.finished_runs import digest_of
+from pipeline.checkpoint.run_records import SETTINGS, read_settings
 from pipeline.engine.machine.hardware import GPUS
 from pipeline.paper import claim_runs, claims_page, costs
 from pipeline.paper.claims import CLAIMS, SMALL, find_claims
-from pipeline.paper.experiments import Paths, Stage, missing_tasks, stages
+from pipeline.paper.experiments import Paths, Stage, distinct_rows, missing_tasks, stages
 from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.paper.runner import Runner, is_done
 from pipeline.paper.scales import SCALES, TINY, Scale
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
-from pipeline.training.flags import positive
+from pipeline.training.flags import hours, positive
 
 CLAIMS_SCALE = "small"
 TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
@@ -114,7 +116,7 @@ def parser() -> Parser:
         "--jobs", type=int, metavar="N", help="number of commands that run at the same time (paper: 1, others: 2)"
     )
     p.add_argument(
-        "--max-hours", type=float, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
+        "--max-hours", type=hours, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
     )
     p.add_argument("--random-weights", action="store_true", help="also fine-tune from random weights, and compare")
     p.add_argument("--hostfile", type=Path, metavar="FILE", help="hostfile for the DeepSpeed launcher (scale paper)")
@@ -164,6 +166,15 @@ def resolve(args: argparse.Namespace) -> tuple[Table, Scale, Paths]:
         python=python,
     )
     return table, scale, paths
+
+
+def check_runs(table: Table, scale: Scale, paths: Paths) -> None:
+    """Raises UserError if a row was pre-trained on other shards below `paths.root`. It would not be run again."""
+    for row in distinct_rows(table):
+        shards, run = paths.shards(row.additional_data), paths.root / scale.slug(row) / "pretrain"
+        begun = (run / SETTINGS).exists() and (shards / "manifest.json").exists()
+        if begun and read_settings(run / SETTINGS).get("data") != digest_of(shards):
+            raise UserError(f"{run} read other shards than {shards}; choose another --out")
 
 
 def resolve_claims(args: argparse.Namespace) -> claim_runs.Setting:
@@ -217,6 +228,7 @@ def run(args: argparse.Namespace) -> int:
     if args.scale == CLAIMS_SCALE:
         return make_claims(args)
     table, scale, paths = resolve(args)
+    check_runs(table, scale, paths)
     planned = stages(table, scale, paths, args.max_hours, args.random_weights)
     gpus = None if scale is TINY else costs.Gpus(args.gpu, args.nodes, args.gpus_per_node)
     for task in missing_tasks(table, paths):

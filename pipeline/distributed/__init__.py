@@ -2,6 +2,7 @@
 
 control           a process group on the host: sums, gathers and broadcasts small values
 signal_answers    answers a stop signal at once
+output            output that nobody may be able to read any more
 terminal          lets Ctrl-C reach rank 0 alone
 launcher_watch    stops a rank when its launcher ends
 exits             stop signals, exit statuses, and the end of a rank's process

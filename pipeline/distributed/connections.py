@@ -4,6 +4,7 @@ Only the standard library is imported: the watchers of `pipeline.distributed.han
 """
 
 import json
+import secrets
 import socket
 from typing import Any
 
@@ -31,3 +32,17 @@ def receive(peer: socket.socket) -> str:
             return ""
         line += part
     return line.decode()
+
+
+def rank_of(peer: socket.socket, token: str, seconds: float) -> int | None:
+    """The rank that has connected and says so with the token; None for anybody else, such as a scanner of ports.
+
+    Args:
+        seconds: how long to wait for the next byte.
+    """
+    peer.settimeout(seconds)
+    try:
+        hello = json.loads(receive(peer))
+        return int(hello["rank"]) if secrets.compare_digest(str(hello["token"]), token) else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import NoReturn
 
 from common import interrupts
-from pipeline.distributed import elastic, signal_answers
+from pipeline.distributed import elastic, output, signal_answers
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2  # of the user
@@ -56,6 +56,7 @@ class StopSignals:
 
 def say_stopped(signal_number: int, step: int) -> None:
     """Prints which signal stopped the run and how to continue it."""
+    output.keep_open()
     name = signal.Signals(signal_number).name
     print(f"stopped by {name} and saved at step {step}; the same command continues from there", flush=True)
 
@@ -84,9 +85,9 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         status = 1
-    with contextlib.suppress(BrokenPipeError):  # of --help: what reads the output (head, less) has closed it
-        sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # what reads the output (head, less) has closed it, or the disk is full
+            stream.flush()
     if is_final:
         elastic.end_agent()
     os._exit(status)

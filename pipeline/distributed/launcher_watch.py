@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pipeline.distributed import output
+
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env")
 
 
@@ -87,19 +89,8 @@ def _wait(descriptors: dict[int, Process]) -> None:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     (descriptor, _), *_ = poll.poll()
-    keep_output_open()
+    output.keep_open()
     if os.environ.get("LOCAL_RANK") == "0":
         ended = descriptors[descriptor]
-        os.write(1, f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops\n".encode())
+        output.write(1, f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops\n")
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def keep_output_open() -> None:
-    """Sends stdout and stderr to nowhere if nobody reads them any more. Otherwise the next line would end the rank."""
-    for descriptor in (1, 2):
-        poll = select.poll()
-        poll.register(descriptor, 0)
-        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)

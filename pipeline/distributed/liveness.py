@@ -23,12 +23,13 @@ from types import TracebackType
 from typing import NamedTuple, NoReturn
 
 from common.errors import UserError
-from pipeline.distributed import elastic
-from pipeline.distributed.connections import listen, receive, send
+from pipeline.distributed import elastic, output
+from pipeline.distributed.connections import listen, rank_of, receive, send
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Rendezvous
 
 _CONNECT_SECONDS = 60.0  # for a rank to connect after the rendezvous
+_HELLO_SECONDS = 30.0  # for a connected rank to say which one it is
 _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themselves
 _VERDICT_SECONDS = 3.0  # for the cause of a broken collective: usually another rank is lost or leaves
 _ADVICE = "the same command continues from the last checkpoint, on the remaining hosts as well"
@@ -107,15 +108,14 @@ class Liveness:
             while absent:
                 try:
                     peer, _ = server.accept()
-                    peer.settimeout(_CONNECT_SECONDS)
-                    hello = json.loads(receive(peer))
                 except TimeoutError:
                     self._end(ExitNotice(EXIT_LOST, f"lost {self._name(min(absent))}: it never connected", 0.0))
-                except (OSError, ValueError):
+                except OSError:
                     continue
-                if secrets.compare_digest(str(hello["token"]), token):
-                    absent.remove(hello["rank"])
-                    self._keep(hello["rank"], peer)
+                rank = rank_of(peer, token, _HELLO_SECONDS)
+                if rank in absent:
+                    absent.remove(rank)
+                    self._keep(rank, peer)
 
     def _connect(self) -> None:
         port, token = json.loads(self._rendezvous.ask("liveness"))
@@ -171,9 +171,7 @@ class Liveness:
         if self._rendezvous.rank == 0:
             self._tell(notice._replace(grace=0.0))
         if self._speaks and not self._leaving:
-            os.write(
-                sys.stderr.fileno(), f"error: {notice.line}\n".encode()
-            )  # not print: the main thread may hold its lock
+            output.write(sys.stderr.fileno(), f"error: {notice.line}\n")
         if notice.status == EXIT_MISTAKE:
             elastic.end_agent()
         os._exit(notice.status)

@@ -201,9 +201,10 @@ def _first_problem(answers: list[dict[str, Any]]) -> str:
         if answer["problem"]:
             return f"{where}: {answer['problem']}"
         for name, value in first["facts"].items():
-            if answer["facts"][name] != value:
+            # A rank that finds its run finished has looked at nothing else.
+            if (found := answer["facts"].get(name, "not known")) != value:
                 return (
-                    f"{where}: {name} is {answer['facts'][name]}, and {value} on host {first['host']}; all hosts must "
+                    f"{where}: {name} is {found}, and {value} on host {first['host']}; all hosts must "
                     "see the same files: `python -m pipeline.preflight` shows the difference"
                 )
     return ""

@@ -11,6 +11,7 @@ import socket
 import threading
 from functools import cache
 
+from pipeline.distributed import output
 from pipeline.distributed.hangs import progress
 from pipeline.distributed.hangs.progress import Progress
 
@@ -58,8 +59,9 @@ class SignalAnswers:
                 os._exit(128 + signal.SIGINT)
         elif not self._answered and os.environ.get("RANK", "0") == "0":
             again = "; again to quit now" if number == signal.SIGINT else ""
-            # Not print: the main thread may hold the lock of stdout. The line break ends the line of a bar.
-            os.write(1, f"\n{what_follows(progress.of_this_process(), self._saves)}{again}\n".encode())
+            output.keep_open()  # Ctrl-C has ended what reads it, such as tee
+            # The line break ends the line of a bar.
+            output.write(1, f"\n{what_follows(progress.of_this_process(), self._saves)}{again}\n")
         self._answered = True
 
 

@@ -201,7 +201,7 @@ def prepare(claims: Sequence[Claim], setting: Setting) -> None:
     plan = dataclasses.asdict(setting.plan) | {"sides": sides}
     record = {"documents": [str(path.resolve()) for path in setting.documents], **plan}
     path, text = setting.root / SETTINGS, json.dumps(record, indent=1) + "\n"
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if path.exists() and path.read_bytes() != text.encode():
         raise UserError(f"{setting.root} has runs of other documents or of another plan; choose another --out")
     atomic.write_text(path, text)
     for key in sides_of(claims):
@@ -224,6 +224,7 @@ def results(key: str, root: Path) -> tuple[float | None, Mapping[int, dict[str, 
     if rate is None:
         return None, {}
     home = Run(key, rate, 0).directory(root).parent
-    seeds = sorted(int(path.name.removeprefix("seed-")) for path in home.glob("seed-*"))
+    numbers = (path.name.removeprefix("seed-") for path in home.glob("seed-*"))
+    seeds = sorted(int(number) for number in numbers if number.isdecimal())  # others are copies of a run
     found = {seed: Run(key, rate, seed).result(root) for seed in seeds if seed != RATE_SEED}
     return rate, {seed: result for seed, result in found.items() if result is not None}

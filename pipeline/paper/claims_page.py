@@ -13,7 +13,7 @@ from common.files import atomic, owned
 from common.files.json_files import read_object
 from pipeline.analysis.intervals import seeds_interval
 from pipeline.paper.claim_runs import SETTINGS, candidates, results
-from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference, sides_of
+from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, MLM, SIDES, Claim, Difference, sides_of
 
 _RECORDED = ("tokens", "mlm_loss", "mlm_unigram_entropy", *METRICS, "pairs", "predictions")
 """The figures of an evaluation that the JSON has."""
@@ -140,7 +140,8 @@ def rates_section(root: Path, claims: Sequence[Claim]) -> str:
     for key in sides_of(claims):
         for run in candidates(key):
             result = run.result(root)
-            value = "not run" if result is None else f"{100 * result['mlm_below_unigram']:.1f}"
+            below = None if result is None else result[MLM]
+            value = "not run" if result is None else "diverged" if below is None else f"{100 * below:.1f}"
             lines.append(_line([SIDES[key].title, f"{run.rate:g}", value]))
     if not lines:
         return ""

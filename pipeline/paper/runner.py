@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from common.files import locks, owned, places
+from pipeline.distributed import output
 from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.paper.experiments import Command, Stage
 
@@ -54,7 +55,9 @@ class Runner:
 
     def _run(self, stages: Sequence[Stage]) -> int:
         total = sum(map(len, stages))
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        # The end of a terminal is a signal as well, unless nohup has turned it off.
+        hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT, *hangup)}
         try:
             number = 0
             with ThreadPoolExecutor(self.at_a_time) as pool:
@@ -66,6 +69,7 @@ class Runner:
                     number += len(stage)
                     statuses = [future.result() for future in started]
                     if self.signalled:
+                        output.keep_open()
                         print("stopped; the same command resumes it", flush=True)
                         return EXIT_STOPPED
                     if failed := next(filter(None, statuses), 0):

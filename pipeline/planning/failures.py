@@ -82,7 +82,7 @@ def plan_failures(
     job_hours = failures.node_hours / nodes
     save_seconds = failures.save_seconds or checkpoint_bytes / ASSUMED_BYTES_PER_SECOND
     wanted = best_interval(save_seconds, 3600.0 * job_hours)
-    interval_steps = min(steps, max(1, round(wanted / step_seconds)))
+    interval_steps = max(1, round(min(steps, wanted / step_seconds)))
     interval = interval_steps * step_seconds
     return FailurePlan(
         job_hours=job_hours,

@@ -1,7 +1,7 @@
 """Bytes on a GPU during training, by kind, as DeepSpeed 0.19.8 and this model allocate them.
 
-Psi: parameters. N: ranks. b: bytes of a number in the training precision. tests/pipeline/planning/test_plan.py compares
-the results with the memory of real engines.
+Psi: parameters. N: ranks. b: bytes of a number in the training precision. tests/pipeline/planning/test_memory.py
+compares the results with the memory of real engines.
 
     stage   weights                         gradients                           optimizer (fp32 weights, m, v)
     0       b Psi                           b Psi                               12 Psi; 8 Psi in fp32

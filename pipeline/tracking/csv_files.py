@@ -1,5 +1,6 @@
 """One CSV file for each figure: `step` and the figure's name, as DeepSpeed's csv_monitor writes them."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -37,16 +38,23 @@ class CsvFiles:
         """Appends a row to the file of each figure."""
         for tag, value in figures.values.items():
             path = self._directory / f"{_UNSAFE.sub('_', tag)}.csv"
-            header = "" if path.exists() else f"step,{_UNSAFE.sub('_', tag.rpartition('/')[2])}\n"
-            with path.open("a", encoding="utf-8") as file:
-                file.write(f"{header}{figures.step},{value!r}\n")
+            with path.open("ab", buffering=0) as file:
+                size = file.tell()
+                header = "" if size else f"step,{_UNSAFE.sub('_', tag.rpartition('/')[2])}\n"
+                row = f"{header}{figures.step},{value!r}\n".encode()
+                if file.write(row) < len(row):  # the next row would be joined to the half of this one
+                    file.truncate(size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def close(self, finished: bool) -> None:
         """Nothing waits: every row is in its file."""
 
 
 def _keep_until(path: Path, step: int) -> None:
-    """Drops the rows of later steps, and a last row that a kill cut short."""
+    """Drops the rows of later steps, and a last row that a kill cut short. A file without a whole header is removed."""
     header, *rows = path.read_text(encoding="utf-8").splitlines(keepends=True) or [""]
+    if not header.endswith("\n"):
+        path.unlink()
+        return
     kept = [row for row in rows if row.endswith("\n") and row.partition(",")[0].isdigit()]
     atomic.write_text(path, header + "".join(row for row in kept if int(row.partition(",")[0]) <= step))

@@ -90,7 +90,7 @@ class Prepared(Generic[S]):
         first = self.runs[0]
         facts = {f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in first.identity().items()}
         states = ", ".join(map(_state_on_disk, self.runs, self.done))
-        return facts | {f"the run in {self.output}": states, "the precision": first.engine.precision}
+        return {f"the run in {self.output}": states, **facts, "the precision": first.engine.precision}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.distributed.burn_in import program
 from pipeline.distributed.burn_in.program import Measured, Task
-from pipeline.distributed.hosts.query import RemotePython
+from pipeline.distributed.hosts.query import RemotePython, line_of_json
 
 _START_SECONDS = 300.0  # imports from a cold network disk, and the pairs' connections
 _PAIR_SECONDS = 10.0
@@ -39,4 +39,5 @@ def run(
     ]
     if problems:
         return [], problems
-    return [Measured(**one) for one in json.loads(ended[0][0])], []
+    printed, _ = ended[0]
+    return [Measured(**one) for one in json.loads(line_of_json(printed.splitlines(), "[{"))], []

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from common.files import atomic
-from pipeline.distributed import terminal
+from pipeline.distributed import output, terminal
 from pipeline.distributed.connections import send
 from pipeline.distributed.hangs import progress, stacks, verdict
 from pipeline.distributed.hangs.verdict import Report
@@ -250,7 +250,7 @@ class Judge(Watcher):
         else:
             lines.append(f"error: {directory} cannot be written, so the stacks follow; {ADVICE}")
             lines += [texts[rank] for rank in ranks]
-        os.write(sys.stderr.fileno(), "".join(f"{line}\n" for line in lines).encode())
+        output.write(sys.stderr.fileno(), "".join(f"{line}\n" for line in lines))
         for channel in self._channels.values():
             with contextlib.suppress(OSError):
                 send(channel.connection, {"kind": END})

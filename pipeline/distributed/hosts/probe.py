@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 _TORCH_SECONDS = 90  # imports from a cold network disk take long
+OPEN_SECONDS = 300.0
+"""How long a port stays open without a connection. A host connects last, after its GPUs."""
 
 
 def examine(question: dict[str, Any]) -> dict[str, Any]:
@@ -71,10 +73,11 @@ def _commit() -> str:
 
 def _digests(places: list[str]) -> dict[str, str]:
     """sha256 of each source file by its path in the project."""
-    files = [Path(place) for place in places if Path(place).is_file()]
+    files = [Path(place) for place in places]
     for place in places:
         files += [path for path in Path(place).rglob("*") if path.suffix in (".py", ".json")]
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    # An editor's lock is a link that leads nowhere.
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
 
 
 def _shards(directory: Path) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def main() -> None:
     taken = bool(question["listen"]) and server is None
     print(json.dumps(examine(question) | {"taken": taken}), flush=True)
     while server is not None:
-        ready, _, _ = select.select([server, sys.stdin], [], [], 60.0)
+        ready, _, _ = select.select([server, sys.stdin], [], [], OPEN_SECONDS)
         if server not in ready:
             return
         server.accept()[0].close()

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,7 +99,7 @@ class HostQuery(RemotePython):
         """Waits for the answer. A listening host keeps its port open."""
         assert self._process.stdout is not None
         timer = ThreadPoolExecutor(1)
-        line = timer.submit(self._process.stdout.readline)
+        line = timer.submit(line_of_json, self._process.stdout, "{")
         try:
             text = line.result(timeout=_ANSWER_SECONDS)
         except TimeoutError:
@@ -121,6 +121,15 @@ class HostQuery(RemotePython):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
+
+
+def line_of_json(lines: Iterable[str], beginning: str) -> str:
+    """The first line with this beginning; "" without one. The shell of a host may greet, and NCCL may say what it does.
+
+    Args:
+        beginning: of the JSON, "{" or "[{".
+    """
+    return next((line for line in lines if line.startswith(beginning)), "")
 
 
 def _why_silent(status: int, errors: str) -> str:

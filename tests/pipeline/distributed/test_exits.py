@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from pipeline.distributed.exits import StopSignals, run_and_exit
+from pipeline.distributed import signal_answers
+from pipeline.distributed.exits import StopSignals, run_and_exit, say_stopped
 from tests.pipeline.workers.forked import Forked
 
 
@@ -60,3 +61,39 @@ def test_one_interrupt_is_noted_and_the_second_does_not_wait(between):
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+
+
+def stop_unread(answers):
+    """A rank that is stopped when nobody reads its output any more."""
+
+    def main():
+        reader, writer = os.pipe()
+        os.dup2(writer, 1)
+        os.close(writer)
+        os.close(reader)
+        if answers:
+            signal_answers.of_this_process()._answer(signal.SIGINT)
+        say_stopped(signal.SIGINT, 7)
+        return 75
+
+    run_and_exit(main)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path, answers):
+    process = Forked(tmp_path / "process", stop_unread, answers)
+    assert (process.status(), process.stderr) == (75, "")
+
+
+def end_on_a_full_disk():
+    def main():
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+        print("this waits in the buffer")
+        return 75
+
+    run_and_exit(main)
+
+
+def test_a_full_disk_does_not_change_the_status(tmp_path):
+    process = Forked(tmp_path / "process", end_on_a_full_disk)
+    assert (process.status(), process.stderr) == (75, "")

@@ -69,3 +69,17 @@ def test_a_command_ends_with_one_line_and_status_2(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")
+
+
+def test_a_rank_whose_run_is_finished_differs_from_one_that_would_train() -> None:
+    training = {"the run in /runs/base": "not there", "the setting seed": "1"}
+    answers = [
+        {"host": "node1", "problem": "", "facts": training},
+        {"host": "node2", "problem": "", "facts": {"the run in /runs/base": "finished"}},
+    ]
+    line = rendezvous._first_problem(answers)
+    assert line.startswith("rank 1 on host node2: the run in /runs/base is finished, and not there on host node1; all")
+    assert rendezvous._first_problem(answers[:1] * 2) == ""
+    assert "the setting seed is not known, and 1 on" in rendezvous._first_problem(
+        [answers[0], {"host": "node2", "problem": "", "facts": {"the run in /runs/base": "not there"}}]
+    )

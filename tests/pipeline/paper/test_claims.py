@@ -116,7 +116,9 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     for key, values in accuracies.items():
         for seed, (sop, nsp) in enumerate(values):
             end(Run(key, 0.002, seed), tmp_path, sop_accuracy=sop, nsp_accuracy=nsp)
-    Run("nsp", 0.002, 2).directory(tmp_path).mkdir()  # has begun
+    begun = Run("nsp", 0.002, 2).directory(tmp_path)
+    begun.mkdir()
+    begun.with_name("seed-1.old").mkdir()
     end(Run("base", 0.002, 0), tmp_path, sop_accuracy=0.8, nsp_accuracy=0.5)
     end(Run("embedding-64", 0.002, 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5)
     end(Run("dropout", 0.002, 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5, mlm_below_unigram=0.05)
@@ -144,8 +146,8 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
 
 def test_the_page_shows_how_the_rates_were_chosen(tmp_path):
     claim_runs.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
-    for rate, loss in zip(SIDES["lamb-64"].rates, (5.0, 4.0, 6.0), strict=True):
-        end(Run("lamb-64", rate, RATE_SEED), tmp_path, mlm_loss=loss, mlm_below_unigram=1 - loss / 10)
+    for rate, loss in zip(SIDES["lamb-64"].rates, (5.0, 4.0, None), strict=True):
+        end(Run("lamb-64", rate, RATE_SEED), tmp_path, mlm_loss=loss, mlm_below_unigram=loss and 1 - loss / 10)
     for rate in SIDES["adamw-64"].rates:
         end(Run("adamw-64", rate, RATE_SEED), tmp_path)
     for key, rate in (("lamb-64", 0.01), ("adamw-64", 0.001)):  # of equal losses the first
@@ -153,6 +155,7 @@ def test_the_page_shows_how_the_rates_were_chosen(tmp_path):
     claims_page.write(tmp_path, tmp_path / "page")
     text = (tmp_path / "page" / "claims.md").read_text()
     assert "| LAMB, batch 64 | 0.003 | 50.0 |" in text
+    assert "| LAMB, batch 64 | 0.03 | diverged |" in text
     assert "| LAMB, batch 64 | 1 | 0.01 | 0.01 | 10.0 |" in text
     assert "| AdamW, batch 1,024 | 0.001 | not run |" in text
     assert "text: news, books." in text
@@ -169,6 +172,9 @@ def test_another_start_has_the_same_documents(tmp_path):
     ):
         with pytest.raises(UserError, match="choose another --out"):
             claim_runs.prepare([], other)
+    (tmp_path / "claims.json").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="choose another --out"):
+        claim_runs.prepare([], setting_at(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """From tables to commands: their order, arguments and cost, and how they are run."""
 
+import hashlib
+import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from model import AlbertConfig
 from pipeline import reproduce
 from pipeline.finetuning import settings as finetuning_settings
 from pipeline.paper import costs, experiments
@@ -177,6 +181,7 @@ def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
         (["2", "--data", "{root}/tasks", "--eval-data", "{root}/held_out"], "holds no shards"),
         (["7", "--data", "{root}/train", "--eval-data", "{root}/held_out"], "--additional-data"),
         (["2", "--jobs", "0"], "--jobs 0"),
+        (["2", "--max-hours", "-1"], "-1 is not a number of hours above 0"),
         (["2", "--job", "1"], "unknown argument --job"),
     ],
 )
@@ -186,6 +191,20 @@ def test_mistakes_are_one_line(task_data, capsys, more, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
+    shards = ["--data", str(task_data / "train"), "--eval-data", str(task_data / "held_out")]
+    words = arguments(task_data, "6", "--dry-run", *shards)
+    run = task_data / "out dir" / "tiny" / "albert-xxlarge" / "pretrain"
+    run.mkdir(parents=True)
+    model = AlbertConfig.preset("albert-xxlarge").to_dict()
+    settings = {"model": model, "objective": "sop", "steps": 100, "train_batch_size": 64}
+    digest = hashlib.sha256((task_data / "train" / "manifest.json").read_bytes()).hexdigest()
+    for data, status in ((digest, 0), ("of other shards", 2)):
+        (run / "settings.json").write_text(json.dumps(settings | {"data": data}))
+        assert reproduce.main(words) == status
+    assert f"{run} read other shards than {task_data / 'train'}; choose another --out" in capsys.readouterr().err
 
 
 def test_the_plan_of_a_row_comes_from_the_planner():
@@ -237,7 +256,8 @@ def test_a_failed_command_stops_everything_and_is_shown(tmp_path, capsys):
     assert Runner(tmp_path / "logs").run([(killed,)]) == 137  # as a shell has it
 
 
-def test_a_signal_reaches_the_running_commands(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_reaches_the_running_commands(tmp_path, number):
     code = """
 import sys, pathlib
 from pipeline.paper.experiments import Command
@@ -253,7 +273,7 @@ sys.exit(Runner(here / "logs", 2).run([stage, stage]))
         assert time.monotonic() < deadline
         time.sleep(0.05)
     children = psutil.Process(process.pid).children()
-    process.terminate()
+    process.send_signal(number)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 75
     assert "the same command resumes it" in output

@@ -50,6 +50,11 @@ def test_the_plan_of_failures_by_hand() -> None:
     assert found.lost_share == pytest.approx((1890 + 60) / 360_000)
 
 
+def test_nodes_that_never_fail_need_one_save() -> None:
+    found = plan_failures(Failures(1e306), 1, step_seconds=10.0, steps=100, checkpoint_bytes=1e9)  # infinite seconds
+    assert (found.interval_steps, found.failures) == (100, 0.0)
+
+
 def test_the_plan_prints_it() -> None:
     wanted = resolve(parser().parse_all([*WORDS, "--mtbf-hours", "2000", "--save-seconds", "30"]))
     found = make_plan(wanted)

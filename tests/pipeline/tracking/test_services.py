@@ -2,11 +2,14 @@
 
 import csv
 import json
+import resource
 import zipfile
 
 import pytest
 
 from pipeline.tracking import choice
+from pipeline.tracking.csv_files import CsvFiles
+from pipeline.tracking.tracker import Figures, TrackedRun
 from tests.pipeline.tracking.made_records import SETTINGS, evaluation, log_run, training
 from tests.pipeline.tracking.wandb_file import run_of
 
@@ -117,3 +120,30 @@ def test_csv_files_of_another_run_are_left_alone(tmp_path, capsys):
     track(tmp_path / "base", [], {"csv_monitor": {"enabled": True, "output_path": str(tmp_path / "logs")}})
     assert (place / "train_mlm_loss.csv").read_text() == "step,mlm_loss\n500,1.0\n"
     assert "holds CSV files of another run" in capsys.readouterr().err
+
+
+def loss_at(step):
+    return Figures(step, "train", None, None, {"train/loss": float(step)})
+
+
+def test_a_full_disk_leaves_whole_rows_in_csv_files(tmp_path):
+    files, path = CsvFiles(tmp_path / "csv", TrackedRun(tmp_path, 0)), tmp_path / "csv" / "train_loss.csv"
+    files.log(loss_at(10))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 3, hard))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            files.log(loss_at(20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    files.log(loss_at(30))
+    assert path.read_text() == "step,loss\n10,10.0\n30,30.0\n"
+
+
+@pytest.mark.parametrize("left", ["", "step,lo"])
+def test_a_csv_file_without_a_whole_header_is_made_again(tmp_path, left):
+    path = tmp_path / "csv" / "train_loss.csv"
+    CsvFiles(path.parent, TrackedRun(tmp_path, 0))
+    path.write_text(left)
+    CsvFiles(path.parent, TrackedRun(tmp_path, 20)).log(loss_at(30))
+    assert path.read_text() == "step,loss\n30,30.0\n"

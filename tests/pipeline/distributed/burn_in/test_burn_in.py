@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.distributed.burn_in import hosts as burn_in_hosts
 from pipeline.distributed.burn_in import program
 from pipeline.distributed.burn_in.program import Measured, Task, pairs
 from pipeline.distributed.burn_in.results import slow, summary
@@ -80,6 +81,22 @@ def test_the_program_measures_every_host_and_the_slow_one_is_named():
     assert min(measured, key=lambda one: one.tflops) is measured[1]
     assert any(line.startswith("node2: slot 0 computes at") for line in slow(slots, measured))
     assert [host.stdout.read() for host in hosts[1:]] == ["", ""]
+
+
+def test_what_nccl_prints_is_no_measurement(monkeypatch):
+    measured = [Measured(500.0, {"1": 10.0}), Measured(490.0, {"0": 10.0})]
+
+    class Remote:
+        def __init__(self, *arguments):
+            pass
+
+        def finish(self, seconds):
+            lines = ["NCCL version 2.28.9+cuda13.0", json.dumps([asdict(one) for one in measured])]
+            return "\n".join(["[Gloo] Rank 0 is connected", *lines, "node1:7:9 [0] NCCL INFO comm", ""]), ""
+
+    monkeypatch.setattr(burn_in_hosts, "RemotePython", Remote)
+    slots = {"node1": 1, "node2": 1}
+    assert burn_in_hosts.run(slots, {"NCCL_DEBUG": "INFO"}, "node1", 29500, 1.0) == (measured, [])
 
 
 @pytest.mark.slow

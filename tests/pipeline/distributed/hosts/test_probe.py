@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.distributed.hosts import probe
+from pipeline.distributed.hosts import probe, query
 from pipeline.distributed.hosts.comparison import problems
-from pipeline.distributed.hosts.query import Answer
+from pipeline.distributed.hosts.query import Answer, HostQuery, Question
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
 NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}
@@ -62,3 +63,26 @@ def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Pat
     found = ask_probe(tmp_path, 2, 0, gpus=False)
     answer = Answer(found, "", found["time"], found["time"])
     assert problems("node1", 1, answer, answer, {"DS_ACCELERATOR": "cpu"}) == []
+
+
+def test_the_port_is_open_until_the_slowest_host_has_answered() -> None:
+    assert probe.OPEN_SECONDS > query._ANSWER_SECONDS
+
+
+def test_the_lock_of_an_editor_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "module.py").write_text("")
+    (tmp_path / "package" / ".#module.py").symlink_to("somebody@node1.4711")
+    assert list(probe._digests(["package", "missing"])) == ["package/module.py"]
+
+
+def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\necho Welcome\nfor word; do :; done\nexec sh -c "$word"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    asked = HostQuery("node1", {}, Question([], [], [], None, [], gpus=False))
+    answer = asked.answer()
+    asked.end()
+    assert (answer.problem, answer.found["python"]) == ("", platform.python_version())
