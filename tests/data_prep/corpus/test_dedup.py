@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,11 @@ def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_pat
     main(command(directories, vocabulary_file, out, "--dedup", "exact"))
     with pytest.raises(UserError, match="dedup is 'exact' there, 'near' was asked for"):
         main(command(directories, vocabulary_file, out, "--dedup", "near"))
+
+
+def test_directories_are_named_however_their_paths_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(write(tmp_path / os.fsdecode(b"caf\xe9"), [Document("a-0", "", text_of(0))], []))
+    corpus = work_units.open_corpus([Path()], TRAIN)
+    assert corpus.sources[0]["directory"] == "caf\\xe9"
+    comparison = dedup.compare([Path()], TRAIN, corpus, [])
+    assert list(dedup.read_names(comparison, np.array([0]))) == [("caf\\xe9", "a-0")]
