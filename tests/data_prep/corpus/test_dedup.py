@@ -319,7 +319,8 @@ def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_pat
 
 
 def test_directories_are_named_however_their_paths_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(write(tmp_path / os.fsdecode(b"caf\xe9"), [Document("a-0", "", text_of(0))], []))
+    place = write(tmp_path / "documents", [Document("a-0", "", text_of(0))], [])
+    monkeypatch.chdir(place.rename(tmp_path / os.fsdecode(b"caf\xe9")))
     corpus = work_units.open_corpus([Path()], TRAIN)
     assert corpus.sources[0]["directory"] == "caf\\xe9"
     comparison = dedup.compare([Path()], TRAIN, corpus, [])
