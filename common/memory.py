@@ -4,6 +4,7 @@ from pathlib import Path
 
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def available_bytes() -> int | None:
@@ -25,11 +26,24 @@ def _of_machine() -> int | None:
 
 
 def _of_control_group() -> int | None:
-    """Returns what version 2 of control groups allows. File caches are not counted as used: they can be dropped."""
+    """Returns what version 2 of control groups allows: the process's own group and those above it."""
     try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-        statistics = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        lines = _OWN_CGROUP.read_text().splitlines()
+    except OSError:
+        lines = []
+    own = next((line[3:] for line in lines if line.startswith("0::")), "")
+    # A container may see its own group as the root, under another path than /proc says.
+    group = _CGROUP / own.strip("/")
+    places = [place for place in (group, *group.parents) if place.is_relative_to(_CGROUP)]
+    return min((amount for place in places if (amount := _of_group(place)) is not None), default=None)
+
+
+def _of_group(place: Path) -> int | None:
+    """Returns what one group allows. File caches are not counted as used: they can be dropped."""
+    try:
+        limit = (place / "memory.max").read_text().strip()
+        used = int((place / "memory.current").read_text())
+        statistics = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None
     if not limit.isdecimal():  # "max": no limit

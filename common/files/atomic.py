@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.files.places import FULL
+
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
 """The name of a file that `replacing` has not finished; group 1 is the name that it would get."""
 
@@ -50,6 +52,10 @@ def replacing(path: Path) -> Iterator[Path]:
         fsync_file(temporary)
         os.replace(temporary, path)
         fsync_directory(path.parent)
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:  # that of a write does not name its file
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -93,9 +93,14 @@ def take(path: Path, output: Path, seconds: float = 0.0, flag: str = "--out") ->
         if _is_at(path, descriptor):  # otherwise its last holder has removed it
             break
         os.close(descriptor)
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode())
-    return Lock(path, descriptor)
+    lock = Lock(path, descriptor)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode())
+    except OSError as error:
+        lock.release()
+        raise cannot_write(output, error, flag) from None
+    return lock
 
 
 @contextlib.contextmanager

@@ -244,10 +244,11 @@ def adding_files(directory: Path, tool: str) -> Iterator[Path]:
             fsync_file(staged / name)
         with _adding(directory):
             _check_addable(directory, names)
+            # First: new files that a full disk or a kill leaves without an entry would be refused from then on.
+            _write_marker(directory, (_read_marker(directory) or {}) | written)
             for name in names:
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(staged / name, directory / name)
-            _write_marker(directory, (_read_marker(directory) or {}) | written)
     finally:
         shutil.rmtree(staged, ignore_errors=True)  # made above, under a name that nothing else has
 

@@ -29,7 +29,7 @@ from common.files.atomic import replacing
 from data_prep.corpus.arrays import read_array, write_array
 from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same, value_width
-from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_column, read_texts
+from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
 from data_prep.mpi.executor import Ranks
 from data_prep.mpi.ledger import WORK_FILE, Ledger, Record
 
@@ -295,7 +295,7 @@ def read_names(comparison: Comparison, documents: IntArray) -> Iterator[tuple[st
             starts.append(starts[-1] + piece.count)
         for place in wanted.tolist():
             piece = unit.slices[bisect.bisect_right(starts, place) - 1]
-            yield piece.path.parent.name, ids[place]
+            yield directory_name(piece.path.parent), ids[place]
 
 
 def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:

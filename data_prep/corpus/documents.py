@@ -174,7 +174,8 @@ def writing_part(path: Path) -> Iterator[PartWriter]:
     """Writes one Parquet file (zstd) atomically. The same documents always give the same bytes."""
     with (
         replacing(path) as temporary,
-        pq.ParquetWriter(temporary, SCHEMA, **_PARQUET) as writer,
+        # Absolute, because Arrow would read "run-12:30/train-00000.parquet" as a URI.
+        pq.ParquetWriter(temporary.absolute(), SCHEMA, **_PARQUET) as writer,
     ):
         part = PartWriter(path.name, writer)
         yield part
@@ -201,7 +202,7 @@ def check_part(path: Path, documents: int) -> None:
 def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
     """Opens one Parquet file of documents. UserError: it cannot be read, also inside the `with` block."""
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path.absolute()) as file:  # see `writing_part`
             if not file.schema_arrow.equals(SCHEMA):
                 raise UserError(f"{path} has other columns than documents; extract them again")
             yield file

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from data_prep.corpus.documents import list_parts, opened_part, read_manifest
+from data_prep.corpus.documents import list_parts, opened_part, read_manifest, spelled
 from data_prep.text.languages import ENGLISH, check_language
 
 # Bytes of text in a work unit. A unit is large enough that its partly filled last row and its files cost little. It is
@@ -94,7 +94,7 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         languages.add(spoken)
         sources.append(
             {
-                "directory": directory.resolve().name,
+                "directory": directory_name(directory),
                 "source": manifest.source,
                 "documents": counts.documents,
                 "text_bytes": counts.text_bytes,
@@ -115,6 +115,11 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         names = ", ".join(str(directory) for directory in directories)
         raise UserError(f"no documents in the {split} split of {names}; check what `extract` skipped")
     return Corpus(list(_units(slices)), sources, digest.hexdigest(), ",".join(sorted(languages)))
+
+
+def directory_name(directory: Path) -> str:
+    """Returns the name of a directory of documents, as valid UTF-8 text, however its path is written."""
+    return spelled(directory.resolve().name)
 
 
 def _row_groups(path: Path, language: str) -> list[tuple[RowGroupSlice, int]]:

@@ -1,5 +1,7 @@
 """The dataset card: the README.md of a shard set."""
 
+import json
+
 from data_prep.format.shards import ShardManifest
 
 
@@ -23,7 +25,7 @@ def dataset_card(manifest: ShardManifest) -> str:
         f"| {s['directory']} | {s['source']} | {s['documents']:,} | {s['text_bytes']:,} |" for s in manifest.sources
     )
     codes = manifest.language.split(",")
-    languages = codes[0] if len(codes) == 1 else f"[{', '.join(codes)}]"
+    languages = json.dumps(codes[0] if len(codes) == 1 else codes)  # YAML, which reads no without quotes as false
     packing = "as many segment pairs as fit" if manifest.pack else "one segment pair"
     return f"""---
 language: {languages}

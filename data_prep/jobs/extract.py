@@ -158,7 +158,8 @@ def _extract(
         sizes=source.sizes,
         description="extract",
     )
-    if ranks.is_root:
+
+    def finish() -> None:
         manifest = summarize(args.source, source.inputs, options, records)
         if not any(counts.documents for counts in manifest.counts.values()):
             discard(manifest, ledger)
@@ -168,6 +169,8 @@ def _extract(
         write_manifest(args.out, manifest)
         ledger.remove()
         print(summary_line(manifest, bytes_before, time.monotonic() - started))
+
+    ranks.on_root(finish)
 
 
 def check_flags(args: argparse.Namespace) -> tuple[Callable[[argparse.Namespace], Source], tuple[str, ...]]:
@@ -317,7 +320,7 @@ def summarize(
         counts=counts,
         raw_bytes=sum(record["raw_bytes"] for record in records),
         skipped=dict(sorted(skipped.items())),
-        files=sorted(files, key=lambda file: (file.name.rpartition("-")[0] != TRAIN, file.name)),
+        files=sorted(files, key=lambda file: not file.name.startswith(TRAIN)),  # stable: units stay in order
     )
 
 

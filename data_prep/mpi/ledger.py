@@ -104,6 +104,8 @@ class Ledger:
                         f"({describe_differences(there, wanted)}); "
                         f"use the same options to finish it, or another --out, or delete that directory"
                     )
+            elif discard_others and self.output.is_dir():
+                owned.remove_own(self.output, UNIT_FILE)  # left by a start that was killed while it discarded them
             elif self.output.is_dir() and any(path.name not in self._own_names for path in self.output.iterdir()):
                 raise UserError(
                     f"{self.output} is not empty and holds no run to continue; use another --out or empty it"

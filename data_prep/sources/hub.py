@@ -22,7 +22,7 @@ class Hub(Source):
         self.subset, self.split, self.fields = subset, split, fields
         for name in names:
             dataset = self._open(name)
-            columns = dataset.column_names or list(next(iter(dataset), {}))
+            columns = dataset.column_names or list(next(_rows(name, dataset), {}))
             for column in (fields.text, fields.id, fields.title):
                 if column is not None and column not in columns:
                     raise UserError(f"{name} has no column {column!r}; choose --text-field among {', '.join(columns)}")
@@ -43,9 +43,8 @@ class Hub(Source):
             return load_dataset(name, self.subset, split=self.split, streaming=True)
         # The library passes on the errors of its readers and of the network. The user needs the reason and the name.
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(
-                f"cannot open the dataset {name!r} (subset {self.subset}, split {self.split}): {reason}; "
+                f"cannot open the dataset {name!r} (subset {self.subset}, split {self.split}): {_reason(error)}; "
                 "check --input, --subset, --hub-split and the network"
             ) from error
 
@@ -58,7 +57,7 @@ class Hub(Source):
         dataset = self._open(name)
         # The ids of a local dataset do not depend on the way its path is written.
         short = Path(name).resolve().name if Path(name).exists() else name
-        for row, record in enumerate(dataset.shard(num_shards=dataset.num_shards, index=shard)):
+        for row, record in enumerate(_rows(name, dataset.shard(num_shards=dataset.num_shards, index=shard))):
             try:
                 item = to_document(record, self.fields, f"{short}:{shard}:{row}")
             except (KeyError, TypeError) as error:
@@ -67,6 +66,22 @@ class Hub(Source):
                 ) from error
             self.consumed += len(item.text.encode()) if isinstance(item, Document) else 0
             yield item
+
+
+def _rows(name: str, dataset: Any) -> Iterator[Any]:
+    """Yields the rows of a streamed dataset. UserError: the library cannot read them."""
+    try:
+        yield from dataset
+    except Exception as error:  # as in `_open`
+        raise UserError(
+            f"cannot read the dataset {name!r}: {_reason(error)}; "
+            "check its files and the network, and give the same command to go on"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _bytes_below(name: str) -> int:

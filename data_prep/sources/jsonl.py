@@ -91,7 +91,7 @@ class Records(Source):
 
     def _plan_parquet(self, file: Path, name: str, unit_bytes: int) -> None:
         try:
-            with pq.ParquetFile(file) as parquet:
+            with pq.ParquetFile(file.absolute()) as parquet:  # a relative path with a colon would be a URI
                 metadata, schema = parquet.metadata, parquet.schema_arrow
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{file} is not a Parquet file ({one_line(error)}); check --input") from error
@@ -134,7 +134,7 @@ class Records(Source):
 
     def _read_parquet(self, unit: FileRange) -> Iterator[Document | Skipped]:
         columns = [name for name in (self.fields.text, self.fields.id, self.fields.title) if name is not None]
-        with pq.ParquetFile(unit.path) as parquet:
+        with pq.ParquetFile(unit.path.absolute()) as parquet:
             for group in range(unit.begin, unit.end):
                 row = 0
                 try:

@@ -7,7 +7,8 @@ array arithmetic on many sentences at once.
 There is one exception. SentencePiece adds up scores over the whole sentence in fp32. If two segmentations of a word
 differ by less than the rounding of that sum, the choice depends on the text before the word. The rounding is coarse in
 long sentences and after an unknown character. And segmentations into the same pieces in another order ("66" "6" and "6"
-"66") differ by rounding alone. Sentences of these three kinds are rare; SentencePiece encodes them whole.
+"66") differ by rounding alone. Sentences of these three kinds are rare; SentencePiece encodes them whole. So it does
+with sentences in which a word ends in "▁", its sign for a blank.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from data_prep.text.normalization import normalize
-from data_prep.text.vocabulary import UNK_ID, Vocabulary
+from data_prep.text.vocabulary import UNK_ID, WORD_START, Vocabulary
 
 MAX_WORDS = 1 << 20  # in the table before it is emptied; a word takes about 200 bytes
 
@@ -88,7 +89,7 @@ class Encoder:
         self._ids = np.zeros(0, np.uint16)  # ids of all known words, one after the other
         self._starts = np.zeros(1, np.int64)  # (words known,) index of each word's first id
         self._lengths = np.zeros(1, np.int64)  # (words known,) number of each word's ids
-        self._ambiguous = np.zeros(1, np.bool_)  # (words known,) whether its pieces may change places
+        self._ambiguous = np.zeros(1, np.bool_)  # (words known,) whether the sentence decides its pieces
 
     def encode(self, sentences: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
         """Encodes sentences that are not normalised. A NUL character counts as a space.
@@ -147,7 +148,8 @@ class Encoder:
             return
         normalized = [normalize(word, self.vocabulary.normalization) for word in self._numbers.new]
         ids, lengths = self.vocabulary.encode_flat(normalized)
-        ambiguous = np.array([_REPETITION.search(word) is not None for word in normalized])
+        # SentencePiece drops "▁" at the end of what it encodes, as it drops blanks there.
+        ambiguous = np.array([word.endswith(WORD_START) or _REPETITION.search(word) is not None for word in normalized])
         self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         self._numbers.new.clear()
         self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])

@@ -11,6 +11,7 @@ from common import memory
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_CGROUP", tmp_path / "cgroup")
     return tmp_path
 
 
@@ -24,6 +25,24 @@ def test_the_smaller_limit_counts(system: Path) -> None:
     assert memory.available_bytes() == 30000
     (system / "memory.max").write_text("max\n")
     assert memory.available_bytes() == 80 * 1024
+
+
+def allow(group: Path, limit: str) -> None:
+    group.mkdir(parents=True, exist_ok=True)
+    for name, text in (("memory.max", limit), ("memory.current", "10"), ("memory.stat", "inactive_file 0")):
+        (group / name).write_text(f"{text}\n")
+
+
+def test_a_limit_of_the_group_or_of_one_above_it_counts(system: Path) -> None:
+    (system / "cgroup").write_text("1:name=systemd:/\n0::/slurm/job_7/step_0\n")  # a job of Slurm
+    allow(system / "slurm" / "job_7", "5000")
+    allow(system / "slurm" / "job_7" / "step_0", "max")
+    assert memory.available_bytes() == 4990
+    allow(system / "slurm" / "job_7" / "step_0", "3000")
+    assert memory.available_bytes() == 2990
+    (system / "cgroup").write_text("0::/docker/of-the-host\n")  # where the container's own group is the root
+    allow(system, "1000")
+    assert memory.available_bytes() == 990
 
 
 def test_this_machine_says_something() -> None:

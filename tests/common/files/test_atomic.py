@@ -1,5 +1,6 @@
 """Atomic writing: a file is either absent, the old one, or the complete new one."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -54,6 +55,12 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path, exists: b
         write_half(target)
     assert [path.name for path in tmp_path.iterdir()] == ["file"] * exists
     assert not exists or target.read_text() == "old"
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left on device") as raised, atomic.replacing(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as `write` raises it
+    assert raised.value.filename == str(tmp_path / "file")
 
 
 def test_a_kill_between_writing_and_renaming_leaves_the_old_file(tmp_path: Path) -> None:

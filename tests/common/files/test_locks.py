@@ -1,5 +1,6 @@
 """One command at a time on one output: the second waits, or says who works there."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -120,3 +121,13 @@ def test_a_place_without_files(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot write to .*below: Not a directory; choose another --out"):
         locks.holding(tmp_path / "file" / "below" / ".lock", tmp_path / "file" / "below").__enter__()
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(locks.os, "write", fail)
+    with pytest.raises(UserError, match=r"cannot write to out: No space left on device; free some space"):
+        locks.take(tmp_path / ".lock", Path("out"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """What may be replaced or removed: only what carries our marker, and of that only our files."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -153,3 +154,22 @@ def test_the_files_of_a_tool_are_those_that_it_wrote_and_nobody_changed(tmp_path
     assert owned.files_of(out, "another tool") == []
     (out / "a.txt").write_text("changed")
     assert owned.files_of(out, "tool") == ["sub/b.txt"]
+
+
+def test_a_full_disk_at_the_marker_adds_nothing_that_is_refused_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add() -> None:
+        with owned.adding_files(tmp_path, "tool") as place:
+            (place / "a.txt").write_text("x")
+
+    def fail(directory: Path, entries: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owned, "_write_marker", fail)
+        with pytest.raises(OSError, match="No space left"):
+            add()
+    assert list(tmp_path.iterdir()) == []
+    add()
+    assert texts(tmp_path) == {"a.txt": "x"}

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,12 @@ def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_pat
     main(command(directories, vocabulary_file, out, "--dedup", "exact"))
     with pytest.raises(UserError, match="dedup is 'exact' there, 'near' was asked for"):
         main(command(directories, vocabulary_file, out, "--dedup", "near"))
+
+
+def test_directories_are_named_however_their_paths_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = write(tmp_path / "documents", [Document("a-0", "", text_of(0))], [])
+    monkeypatch.chdir(place.rename(tmp_path / os.fsdecode(b"caf\xe9")))
+    corpus = work_units.open_corpus([Path()], TRAIN)
+    assert corpus.sources[0]["directory"] == "caf\\xe9"
+    comparison = dedup.compare([Path()], TRAIN, corpus, [])
+    assert list(dedup.read_names(comparison, np.array([0]))) == [("caf\\xe9", "a-0")]

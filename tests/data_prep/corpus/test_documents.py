@@ -40,6 +40,14 @@ def test_a_part_is_read_as_written(tmp_path_factory: pytest.TempPathFactory, wri
     assert write_part(path.with_name("again.parquet"), written).xxh3_128 == info.xxh3_128
 
 
+def test_a_directory_whose_name_looks_like_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("docs-12:30") / "train-00000.parquet"
+    path.parent.mkdir()
+    write_part(path, [Document("a", "", "text")])
+    assert list(d.read_part(path)) == [Document("a", "", "text")]
+
+
 def test_large_documents_make_several_row_groups(tmp_path: Path) -> None:
     big = [Document(str(i), "", "word " * 500_000) for i in range(4)]
     write_part(tmp_path / "p.parquet", iter(big))

@@ -11,9 +11,11 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from common.errors import UserError
 from data_prep.format import columns, shards
+from data_prep.format.dataset_card import dataset_card
 from data_prep.format.pairs import Parts
 
 SECOND_ROW = {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0]}
@@ -51,6 +53,14 @@ def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) ->
     ]
     again = write_two_rows(tmp_path / "again.arrow")
     assert again.xxh3_128 == file.xxh3_128
+
+
+@pytest.mark.parametrize(("codes", "languages"), [("en", "en"), ("no", "no"), ("de,no", ["de", "no"])])
+def test_the_card_names_the_languages(codes: str, languages: str | list[str]) -> None:
+    manifest = shards.ShardManifest(
+        *("", 9, "", 64, 0, 0.1, 16, True, "train", "", [], shards.ShardCounts(), []), language=codes
+    )
+    assert yaml.safe_load(dataset_card(manifest).split("---\n")[1])["language"] == languages
 
 
 def test_datasets_opens_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

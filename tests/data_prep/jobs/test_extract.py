@@ -1,20 +1,23 @@
 """`extract`: equal bytes on any number of ranks and after a kill, the split, and mistakes in one line."""
 
 import argparse
+import contextlib
 import gzip
 import itertools
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.corpus.documents import read_documents, read_manifest
+from data_prep.corpus.documents import part_name, read_documents, read_manifest
 from data_prep.jobs import extract
+from data_prep.mpi.executor import Ranks
 from data_prep.mpi.ledger import Ledger
 from tests.data_prep import corpora
 
@@ -262,6 +265,35 @@ def test_nothing_is_left_where_nothing_was_found(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no document found"):
         run("books", [tmp_path / "noise.txt"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_every_rank_knows_that_nothing_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[Exception] = []
+
+    class Noting(Ranks):
+        def on_root(self, function: Callable[[], Any]) -> Any:
+            try:
+                return super().on_root(function)
+            except Exception as error:
+                shared.append(error)
+                raise
+
+    monkeypatch.setattr(extract, "launch", lambda: contextlib.nullcontext(Noting()))
+    (tmp_path / "noise.txt").write_bytes(bytes(100))
+    with pytest.raises(UserError, match="no document found") as raised:
+        run("books", [tmp_path / "noise.txt"], tmp_path / "out")
+    assert shared == [raised.value]
+
+
+def test_files_are_listed_in_the_order_of_their_units() -> None:
+    def record(index: int) -> dict[str, Any]:
+        names = [part_name(split, index) for split in ("train", "held_out")]
+        files = [{"name": name, "bytes": 1, "xxh3_128": "", "documents": 1} for name in names]
+        return {"counts": {}, "skipped": {}, "raw_bytes": 1, "files": files}
+
+    manifest = extract.summarize("jsonl", [], {"held_out": 0.1}, [record(99_999), record(100_000)])
+    expected = ["train-99999", "train-100000", "held_out-99999", "held_out-100000"]
+    assert [file.name.removesuffix(".parquet") for file in manifest.files] == expected
 
 
 def test_an_output_that_cannot_be_written(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_from_an_export_to_ids(wiki: Wiki, tmp_path: Path) -> None:
     assert (rows.manifest.language, rows.manifest.normalization) == (wiki.language, "nfkc, single spaces")
     assert rows.manifest.counts.sentences == COPIES * len(wiki.sentences)
     assert rows.manifest.counts.unknown_tokens == 0
-    assert f"language: {wiki.language}\n" in (shards / "README.md").read_text()
+    assert f'language: "{wiki.language}"\n' in (shards / "README.md").read_text()
 
     # A document is one pair; the words come back, capitals and accents too.
     vocabulary = Vocabulary.load(shards / "spiece.model")
@@ -94,7 +94,7 @@ def test_several_languages_and_a_given_one(tmp_path: Path, capsys: pytest.Captur
         main([*command, "--out", str(tmp_path / "german")])
     main([*command[:3], str(japanese), *command[3:], "--out", str(tmp_path / "both")])
     assert open_shards(tmp_path / "both").manifest.language == "en,ja"
-    assert "language: [en, ja]\n" in (tmp_path / "both" / "README.md").read_text()
+    assert 'language: ["en", "ja"]\n' in (tmp_path / "both" / "README.md").read_text()
 
 
 def test_the_language_of_the_header_can_be_replaced(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
+from common.files import owned
 from common.files.checksums import file_checksum
 from data_prep.mpi.ledger import Ledger, describe_differences
 
@@ -28,6 +30,27 @@ def test_or_discarded_where_nobody_asked_for_the_directory(tmp_path: Path) -> No
     ledger.begin({"seed": 1}, discard_others=True)
     assert ledger.finished(3) is None
     ledger.begin({"seed": 1})
+
+
+def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path / "out")
+    ledger.begin({"seed": 0})
+    (ledger.output / "000003.npy").write_text("of seed 0")
+    ledger.write(3, {"n": 1})
+    remove_own = owned.remove_own
+
+    def killed_behind_the_records(directory: Path, own: re.Pattern[str]) -> None:
+        if directory == ledger.output:
+            raise KeyboardInterrupt
+        remove_own(directory, own)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owned, "remove_own", killed_behind_the_records)
+        with pytest.raises(KeyboardInterrupt):
+            ledger.begin({"seed": 1}, discard_others=True)
+    ledger.begin({"seed": 1}, discard_others=True)
+    assert [path.name for path in ledger.output.iterdir()] == [".units"]
+    assert ledger.finished(3) is None
 
 
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ def test_ids_by_place_differ(dataset: Path) -> None:
     assert read(Hub([f"{dataset}/../dataset/"], None, "train", Fields())) == ids  # however the path was typed
 
 
+def test_a_file_that_cannot_be_read_is_one_line(dataset: Path) -> None:
+    source = Hub([str(dataset)], None, "train", Fields(id="page"))
+    path = dataset / "data" / "train-1.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"cannot read the dataset '.*dataset': .*; check its files and the network"):
+        read(source)
+
+
 def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     with pytest.raises(UserError, match=r"cannot open the dataset '.*none'.*check --input"):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data_prep.text import encoder as encoder_module
@@ -52,7 +52,8 @@ def test_what_rounding_decides_is_decided_alike(
     assert differ == 0 if whole else differ > 5, "the test has lost its power"
 
 
-@given(st.lists(st.text(st.sampled_from("aBé 1,.–½…ﬁ¨̈́漢\u00a0\u2028'`\"[CLS]\x00\x1f"), max_size=12), max_size=6))
+@example(["a▁ b", "▁ a", "a ▁"])
+@given(st.lists(st.text(st.sampled_from("aBé 1,.–½…ﬁ¨̈́漢▁\u00a0\u2028'`\"[CLS]\x00\x1f"), max_size=12), max_size=6))
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_written(vocabulary: Vocabulary, sentences: list[str]) -> None:
     encoder = Encoder(vocabulary)
