@@ -11,6 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import AlbertForPreTraining, AutoTokenizer
 
+from data_prep.corpus.documents import read_manifest
 from tests.docs.pages import REPOSITORY, commands_of
 
 pytestmark = pytest.mark.slow
@@ -65,6 +66,30 @@ def test_the_demo_shows_its_commands_and_ends_with_the_table(demo):
     ):
         assert row in result.stdout
     assert "warning" not in (result.stdout + result.stderr).lower()
+
+
+def test_the_sample_is_split_sensibly(demo):
+    directory, result = demo
+    printed = re.findall(
+        r"^extract: (\d+) documents \(\d held out\), [\d,]+ words, [\d.]+ MB of text from [\d.]+ MB "
+        r"in [\d.]+ s \([\d.]+ MB/s\); .*skipped.*$",
+        result.stdout,
+        re.MULTILINE,
+    )
+    for source, documents in (("wikipedia", 97), ("books", 37)):
+        counts = read_manifest(directory / "documents" / source).counts
+        total = sum(count.text_bytes for count in counts.values())
+        assert 0.03 < counts["held_out"].text_bytes / total < 0.08
+        assert sum(count.documents for count in counts.values()) == documents
+        assert str(documents) in printed
+    skipped = read_manifest(directory / "documents" / "wikipedia").skipped
+    assert {reason: entry["count"] for reason, entry in skipped.items()} == {
+        "disambiguation page": 8,
+        "no prose": 1,
+        "not an article": 1,
+        "redirect": 99,
+    }
+    assert skipped["no prose"]["examples"] == ["List of anthropologists"]
 
 
 def test_the_demo_s_model_and_shards_open_elsewhere(demo):

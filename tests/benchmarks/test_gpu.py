@@ -1,6 +1,7 @@
 """`make gpu`: its parts work at a tiny size on the processor, it goes on where it ended, and its page is read."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,14 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu import page, speed
+from benchmarks.gpu import demo, page, several, speed
 from benchmarks.gpu.checks import FILES, TESTS
 from benchmarks.gpu.parts import parts
 from common.errors import UserError
 from pipeline.engine.machine import gpu_pages
 from pipeline.planning import time as plan_time
 from pipeline.planning.request import parser, resolve
+from tests.pipeline.test_pretrain import Job as ForkedJob
 
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 TINY = ["--device", "cpu", "--scale", "tiny"]
@@ -40,7 +42,13 @@ def test_every_file_of_tests_has_its_part() -> None:
 
 
 @pytest.mark.slow
-def test_parts_are_measured_once_and_failed_ones_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_are_measured_once_and_failed_ones_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (several, demo):
+        monkeypatch.setattr(module, "Job", ForkedJob)
+    fork = partial(torch.multiprocessing.start_processes, start_method="forkserver")
+    monkeypatch.setattr(torch.multiprocessing, "spawn", fork)
     out, pages = tmp_path / "out", tmp_path / "pages"
     speed_part = "speed-albert-base-128-bf16"
     words = [*TINY, "--out", str(out), "--page", str(pages), "--name", "here"]

@@ -1,13 +1,19 @@
-"""This system and an independent implementation compute the same training; in short here, in full by the command."""
+"""This system and an independent implementation compute the same training; in short here, in full by the command.
 
+The ranks that the command's launcher would start are forked.
+"""
+
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.study import independent_run
-from benchmarks.study.independent_run import TOLERANCE, Outcome
+from benchmarks.study.independent_run import RANKS, TOLERANCE, Outcome
+from tests.pipeline.test_pretrain import Job, of_module
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +24,15 @@ STEPS = 30
 def outcome(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("independent")
-    return independent_run.compare(corpus.train, corpus.held_out, STEPS, "fp32", folder)
+
+    def launch(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        flags = of_module(words)[1:]
+        Job(flags, Path(flags[flags.index("--output") + 1]), RANKS).finish()
+        return subprocess.CompletedProcess(words, 0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(independent_run, "subprocess", SimpleNamespace(run=launch))
+        return independent_run.compare(corpus.train, corpus.held_out, STEPS, "fp32", folder)
 
 
 def test_every_step_has_the_same_losses(outcome: Outcome) -> None:

@@ -14,11 +14,17 @@ from tests.pipeline.test_pretrain import CONFIG, SMALL, await_step
 SCRIPT = REPOSITORY / "docs" / "pretrain.sbatch"
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
-SLURM_NODEID=0 "$@" & first=$!
-SLURM_NODEID=1 "$@" & second=$!
-wait $first; a=$?
-wait $second; b=$?
-exit $((a > b ? a : b))
+tasks=() status=0
+for node in $NODES; do
+  SLURM_NODEID=${#tasks[@]} "$@" &
+  tasks+=($!)
+done
+for task in "${tasks[@]}"; do
+  wait "$task"
+  ended=$?
+  status=$((ended > status ? ended : status))
+done
+exit $status
 """
 
 
@@ -62,7 +68,7 @@ def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, cor
 
 
 def test_a_mistake_is_not_tried_again(slurm, corpus, tmp_path):
-    process = submit(slurm, corpus, tmp_path, 10, "--stepps", "3")
+    process = submit(slurm | {"NODES": "localhost"}, corpus, tmp_path, 10, "--stepps", "3")
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 2, said
     assert "unknown argument --stepps" in said

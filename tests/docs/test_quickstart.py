@@ -2,7 +2,8 @@
 
 The commands and files are taken from the page. They run in a directory that looks like a checkout, so no path in them
 changes. Only what decides the size is replaced, by the table SMALLER; each of its entries must occur on the page.
-Launchers get a free port, because another job may use DeepSpeed's default one.
+Launchers get a free port, because another job may use DeepSpeed's default one. `python -m pipeline.NAME` is forked from
+a process that has imported torch and DeepSpeed; all other commands run in a shell.
 """
 
 import json
@@ -20,8 +21,9 @@ import numpy as np
 import pytest
 
 from pipeline.distributed.ports import reserve_port
-from tests.docs.pages import REPOSITORY, blocks_of, commands_of
+from tests.docs.pages import REPOSITORY, blocks_of, commands_of, module_command
 from tests.pipeline.conftest import sentences
+from tests.pipeline.workers import forked
 
 pytestmark = pytest.mark.slow
 
@@ -107,7 +109,19 @@ def _environment() -> dict[str, str]:
     }
 
 
+def _run_forked(checkout: Path, command: str) -> str:
+    """Runs the module that a command starts, without a launcher and without a new interpreter."""
+    found = module_command(command)
+    assert found is not None
+    variables = _environment() | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    result = forked.run_module(*found, checkout, variables, timeout=300)
+    assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
+    return result.stdout
+
+
 def _run(checkout: Path, command: str) -> str:
+    if command.startswith("python -m pipeline."):
+        return _run_forked(checkout, command)
     result = subprocess.run(
         _shell(checkout, command),
         cwd=checkout,
@@ -172,7 +186,7 @@ def test_each_command_prints_what_the_page_says(printed, checkout):
 
 def test_the_run_is_finished_and_says_so_when_started_again(printed, checkout):
     (command,) = (command for command in printed if "pipeline.pretrain" in command)
-    assert "nothing to do" in _run(checkout, smaller(command))
+    assert "nothing to do" in _run_forked(checkout, smaller(command))
 
 
 def test_the_plan_says_one_hour_on_an_h100(checkout):

@@ -1,4 +1,4 @@
-"""Runs of `pipeline.pretrain` on one rank: fp16 with overflows, and a kill."""
+"""Runs of `pipeline.pretrain` on one rank: fp16 with overflows, and a kill. On the processor the ranks are forked."""
 
 import json
 import signal
@@ -14,6 +14,7 @@ from benchmarks.shared.job import Job
 from benchmarks.shared.outcome import differences
 from pipeline.checkpoint.retention import find_latest
 from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.test_pretrain import Job as ForkedJob
 from tests.pipeline.workers import killed_runs
 
 pytestmark = pytest.mark.slow
@@ -24,7 +25,8 @@ def make_job(device: torch.device, corpus: SimpleNamespace, folder: Path, precis
     folder.mkdir()
     words = killed_runs.flags(corpus.train, corpus.held_out, precision, STEPS, folder)
     (folder / "config.json").write_text(json.dumps(killed_runs.CONFIG | more))
-    return Job([*words, "--attention", "masked"], folder / "run", 1, device.type)
+    kind = Job if device.type == "cuda" else ForkedJob
+    return kind([*words, "--attention", "masked"], folder / "run", 1, device.type)
 
 
 def training(job: Job) -> list[dict[str, float]]:

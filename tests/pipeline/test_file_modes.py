@@ -22,7 +22,8 @@ from tests.pipeline.workers.modes import train_each
 
 pytestmark = pytest.mark.slow
 
-UMASKS = (0o022, 0o027, 0o002)
+UMASKS = (0o027, 0o002)
+"""What is wrong under the usual 0o022 is wrong under one of these, and not the other way round."""
 
 
 def data_prep(*words):

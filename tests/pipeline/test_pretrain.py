@@ -5,10 +5,8 @@ Where the launcher has no part in what is shown, the ranks are forked.
 
 import contextlib
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -181,19 +179,14 @@ def await_step(process, output, step):
 
 def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
     output = tmp_path / "stopped"
-    words = command(corpus, config, output)
-    process = subprocess.Popen(
-        words, cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    await_step(process, output, 10)
-    ranks = ranks_of(process)
-    assert len(ranks) == 2
+    stopped = Job(of_module(command(corpus, config, output))[1:], output, 2)
+    ranks = stopped.start()
+    killed_runs.wait_until(lambda: newest(output) >= 10, ranks)
     for rank in ranks:
         rank.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=300) == 75
+    assert [rank.wait() for rank in ranks] == [75, 75]
     assert not (output / "done").exists()
-    Job(of_module(words)[1:], output, 2).finish()
+    stopped.finish()
     assert differences(output, finished[0]) == []
 
 

@@ -6,7 +6,6 @@ import gzip
 import itertools
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,30 +92,6 @@ def test_a_killed_job_goes_on(
     capsys.readouterr()
     run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
     assert "nothing to do" in capsys.readouterr().out
-
-
-def test_the_sample_is_split_sensibly(sample_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for source, documents in (("wikipedia", 97), ("books", 37)):
-        out = tmp_path / source
-        run(source, [sample_corpus / source], out, "--held-out", "0.05")
-        counts = read_manifest(out).counts
-        total = sum(count.text_bytes for count in counts.values())
-        assert 0.03 < counts["held_out"].text_bytes / total < 0.08
-        assert sum(count.documents for count in counts.values()) == documents
-        printed = capsys.readouterr().out
-        assert re.fullmatch(
-            rf"extract: {documents} documents \(\d held out\), [\d,]+ words, [\d.]+ MB of text from [\d.]+ MB "
-            r"in [\d.]+ s \([\d.]+ MB/s\); .*skipped.*\n",
-            printed,
-        )
-    skipped = read_manifest(tmp_path / "wikipedia").skipped
-    assert {reason: entry["count"] for reason, entry in skipped.items()} == {
-        "disambiguation page": 8,
-        "no prose": 1,
-        "not an article": 1,
-        "redirect": 99,
-    }
-    assert skipped["no prose"]["examples"] == ["List of anthropologists"]
 
 
 def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:

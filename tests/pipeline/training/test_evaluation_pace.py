@@ -102,15 +102,15 @@ def test_the_last_evaluation_that_was_left_is_not_the_last_one_of_a_longer_run(
     assert lifecycle._state_of(asdict(TrainState(step=10)), settings).evaluation_due is None
 
 
-def train(commands: list[list[str]], stop: bool) -> list[runs.Ended]:
-    """Runs the command lines. With `stop`, rank 1 gets a signal in the first evaluation of the first one."""
+def train(commands: list[list[str]]) -> list[runs.Ended]:
+    """Runs the command lines. Rank 1 gets a signal in the first evaluation of the first one."""
     evaluation, passes = collate.evaluation, []
 
     def stopping(collator: Any, rank: int, *arguments: Any) -> Any:
         passes.append(rank)
         for batch in evaluation(collator, rank, *arguments):
             yield batch
-            if stop and len(passes) == 3 and rank == 1:  # two passes before the first step
+            if len(passes) == 3 and rank == 1:  # two passes before the first step
                 os.kill(os.getpid(), signal.SIGUSR1)
 
     with mock.patch.object(collate, "evaluation", stopping):
@@ -122,9 +122,8 @@ def train(commands: list[list[str]], stop: bool) -> list[runs.Ended]:
 def test_an_evaluation_that_was_left_is_made_on_resuming(corpus: Any, tmp_path: Any, last: bool) -> None:
     flags = ("--eval-interval", "10" if last else "4", "--save-interval", "5")
     undisturbed, left = (Run(name, 2, 6, flags=flags) for name in ("undisturbed", "left"))
-    (whole,) = processes.run(2, train, [undisturbed.command(corpus, tmp_path)], False, scratch=tmp_path)
-    command = left.command(corpus, tmp_path)
-    stopped, resumed = processes.run(2, train, [command, command], True, scratch=tmp_path)
+    commands = [run.command(corpus, tmp_path) for run in (left, left, undisturbed)]
+    stopped, resumed, whole = processes.run(2, train, commands, scratch=tmp_path)
     assert (whole.status, stopped.status, resumed.status) == (0, 75, 0)
     step = 10 if last else 4
     assert f"stopped by SIGUSR1 and saved at step {step}" in stopped.stdout

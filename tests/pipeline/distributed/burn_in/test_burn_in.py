@@ -66,7 +66,7 @@ def test_the_program_measures_every_host_and_the_slow_one_is_named():
     slow_text = text.replace(product, f"{product}, time.sleep(0.3)")
     hosts = []
     for number in range(3):
-        task = Task(number, list(slots.values()), "127.0.0.1", port, 2.0, "cpu")
+        task = Task(number, list(slots.values()), "127.0.0.1", port, 1.0, "cpu")
         hosts.append(
             subprocess.Popen(
                 [sys.executable, "-c", slow_text if number == 1 else text, json.dumps(asdict(task))], text=True,

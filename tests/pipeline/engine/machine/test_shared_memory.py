@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import deepspeed
@@ -12,9 +13,10 @@ import pytest
 from common.errors import UserError
 from pipeline.engine.machine import shared_memory
 from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.test_pretrain import CONFIG, command
+from tests.pipeline.test_pretrain import CONFIG, command, of_module
 
 SOURCE = Path(deepspeed.__file__).parent / "ops" / "csrc" / "cpu" / "comm" / "shm.cpp"
+JOB = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of two ranks on this host."""
     for name in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}.items():
+    for name, value in JOB.items():
         monkeypatch.setenv(name, value)
 
 
@@ -96,15 +98,21 @@ def test_missing_and_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a /dev/shm of its own needs root")
 @pytest.mark.parametrize(
-    ("options", "message"), [("size=64m", "67 MB free"), ("size=1g,ro", "/dev/shm cannot be written")]
+    ("options", "message", "is_launched"),
+    [("size=64m", "67 MB free", True), ("size=1g,ro", "/dev/shm cannot be written", False)],
 )
-def test_a_launched_run_says_so_and_writes_nothing(corpus, tmp_path: Path, options: str, message: str) -> None:  # type: ignore[no-untyped-def]
-    """In a mount namespace with another /dev/shm."""
+def test_a_run_says_so_once_and_writes_nothing(  # type: ignore[no-untyped-def]
+    corpus, tmp_path: Path, options: str, message: str, is_launched: bool
+) -> None:
+    """In a mount namespace with another /dev/shm, on two ranks or without a launcher on one."""
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
     words = list(map(str, command(corpus, config, tmp_path / "run", "--steps", "2", ranks=2)))
+    if not is_launched:
+        words = [sys.executable, "-m", *of_module(words)]
     script = f'mount -t tmpfs -o {options} tmpfs /dev/shm && exec "$@"'
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    environment = {name: value for name, value in os.environ.items() if name not in JOB}
+    environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     ended = subprocess.run(
         ["unshare", "--mount", "bash", "-c", script, "bash", *words],
         cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False,
