@@ -16,12 +16,12 @@ from data_prep.sources import sample
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The processes that tests start do without MLflow; the tests themselves use it.
+# The processes that tests start do without MLflow, and so does DeepSpeed here; the tests themselves use it.
 HIDDEN = str(Path(__file__).with_name("hidden"))
-if HIDDEN in sys.path:  # of a process that shares the tests
-    sys.path.remove(HIDDEN)
-else:
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HIDDEN, os.environ.get("PYTHONPATH"))))
+if HIDDEN not in (searched := os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HIDDEN, *searched)))
+if HIDDEN not in sys.path:  # as it is in a process that a test has started
+    sys.path.insert(0, HIDDEN)
 
 # The same examples in every run, so that a failure is of the code that changed.
 settings.register_profile("project", derandomize=True, deadline=None)
@@ -33,6 +33,7 @@ gc.disable()  # while the tests are imported, which makes millions of objects th
 
 def pytest_collection_finish() -> None:
     """Lets the garbage collector run from here on, and never look at what has been imported."""
+    sys.path.remove(HIDDEN)
     gc.enable()
     gc.freeze()
 
