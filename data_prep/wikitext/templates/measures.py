@@ -129,7 +129,7 @@ def density(arguments: Arguments) -> str:
     """{{pop density|3645257|640081.87|km2}} "6 inhabitants per square kilometre": population divided by area."""
     population, area = (float(arguments[index].replace(",", "")) for index in (0, 1))
     unit = find_unit(arguments[2])
-    digits = int(arguments.get("prec") or 0)
+    digits = min(int(arguments.get("prec") or 0), 9)  # a page may ask for a million
     return f"{population / area:,.{digits}f} inhabitants per {unit.singular if unit else arguments[2]}"
 
 

@@ -11,6 +11,7 @@ A missing value is None; CSV and TSV have none.
 import csv
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,7 +165,7 @@ def _conll(path: Path) -> Table:
     open_row: list[list[str]] = []
     width = 0
     for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
-        words = line.split()
+        words = re.findall(r"[^ \t\r]+", line)  # a token may have other blanks, such as one that does not break
         if not words:
             if open_row:
                 rows.append(_sentence(open_row))

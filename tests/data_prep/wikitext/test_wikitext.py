@@ -59,6 +59,7 @@ INLINE = [
     ("{{val|6.241|e=18|u=C}} ({{val|1.5|0.1}})", "6.241×10^18 C (1.5±0.1)"),
     ("{{formatnum:1234567}} and {{US$|2 billion}}", "1,234,567 and US$2 billion"),
     ("{{pop density|1000|40|km2}}", "25 inhabitants per square kilometre"),
+    ("{{pop density|1000|40|km2|prec=999999999}}", "25.000000000 inhabitants per square kilometre"),
     ("{{Coord|13|19|N|169|9|W|type:event}}", "13°19′N 169°9′W"),
     ("at sea{{coord|13|19|N|169|9|W|display=title}}", "at sea"),
     ("{{chem|C|2|H|6|O}}, {{chem|SO|4|2-}}, {{chem2|SO4(2-)}}", "C2H6O, SO4^2-, SO4^2-"),

@@ -57,6 +57,8 @@ def test_conll(tmp_path):
     assert table.place(1).endswith("line 7")
     (tmp_path / "b.conll").write_text("EU\nrejects\n")
     assert read_table(tmp_path / "b.conll").rows == [{"tokens": ["EU", "rejects"]}]
+    (tmp_path / "c.conll").write_text("10\xa0000 B-NUM\r\nEuro\tO\r\n\r\n", encoding="utf-8")
+    assert read_table(tmp_path / "c.conll").rows == [{"tokens": ["10\xa0000", "Euro"], "tags": ["B-NUM", "O"]}]
 
 
 @pytest.mark.parametrize(
