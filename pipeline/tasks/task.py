@@ -52,7 +52,7 @@ class Hyperparameters:
 
 
 def steps_of_epochs(epochs: float, examples: int, batch_size: int) -> int:
-    """The number of steps in which each example is seen `epochs` times, at least 1."""
+    """The number of steps, at least 1, in which each example is seen `epochs` times if it has one window."""
     return max(1, math.ceil(epochs * examples / batch_size))
 
 
