@@ -202,7 +202,8 @@ def check_part(path: Path, documents: int) -> None:
 def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
     """Opens one Parquet file of documents. UserError: it cannot be read, also inside the `with` block."""
     try:
-        with pq.ParquetFile(path.absolute()) as file:  # see `writing_part`
+        # Opened here, because Arrow would read "run-12:30/train-00000.parquet" as a URI, and only names in UTF-8.
+        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
             if not file.schema_arrow.equals(SCHEMA):
                 raise UserError(f"{path} has other columns than documents; extract them again")
             yield file

@@ -30,7 +30,8 @@ STATE = "state.json"
 LATEST = "latest"
 
 _FILE = re.compile(r"rank-\d{5,}\.safetensors|state\.json")
-OWN_FILES = re.compile(f"{_FILE.pattern}|{re.escape(MANIFEST)}")
+_OF_SAFETENSORS = r"\.tmp[0-9A-Za-z]{6}"  # what a kill leaves while the library writes a file
+OWN_FILES = re.compile(f"{_FILE.pattern}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}")
 """The names of the files that a save writes into a checkpoint's directory."""
 
 

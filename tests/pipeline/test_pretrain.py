@@ -21,7 +21,6 @@ from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
 from pipeline.checkpoint.model_export import load_pretrained
 from pipeline.distributed.ports import reserve_port
-from pipeline.training.reporting.metrics_log import read_records
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
 from tests.pipeline.workers import killed_runs
 from tests.pipeline.workers.forked import ForkedRank
@@ -228,12 +227,6 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
     shutil.rmtree(output / "checkpoints" / "step-00000008")
     assert "resuming from step 6" in run(*words).stdout
     assert outcome(output)[0] == undisturbed
-
-    # Two of the four steps since the record before are of this start, and the speed is theirs.
-    saved = json.loads((output / "checkpoints" / "step-00000006" / "state.json").read_text())
-    last = read_records(output, "train")[-1]
-    of_this_start = last["tokens_per_second"] * (last["seconds"] - saved["client_state"]["seconds"])
-    assert of_this_start < 0.75 * last["interval_tokens"]
 
 
 @pytest.mark.parametrize(("ranks", "precision", "count"), [(1, "fp32", 3), (2, "bf16", 4)])

@@ -116,7 +116,7 @@ def test_the_manifest_says_what_it_was_made_of(shard_directory: Path, vocabulary
     assert Vocabulary.load(shard_directory / "spiece.model").sha256 == vocabulary.sha256
     assert {file.name for file in manifest.files} | {"manifest.json", "README.md"} == set(os.listdir(shard_directory))
     card = (shard_directory / "README.md").read_text()
-    assert card.startswith("---\nlanguage: en\n")
+    assert card.startswith('---\nlanguage: "en"\n')
     assert f"{manifest.counts.tokens:,}" in card
 
 

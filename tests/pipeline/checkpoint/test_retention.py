@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.checkpoint.retention import go_back, prune, tag_name, tags
+from pipeline.checkpoint.retention import check_ours, clean_up_interrupted, go_back, prune, tag_name, tags
 from tests.pipeline.checkpoint.test_checkpoints import flip, make
 
 
@@ -39,3 +39,13 @@ def test_the_checkpoint_that_remains_for_a_rollback_is_a_whole_one(tmp_path: Pat
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
     assert go_back(tmp_path, 4)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["3"]
+
+
+def test_what_a_kill_leaves_while_safetensors_writes_is_deleted(tmp_path: Path) -> None:
+    make(tmp_path, 5)
+    left = tmp_path / f".{tag_name(10)}.tmp"
+    left.mkdir()
+    (left / ".tmpMaIXov").write_bytes(b"half of a file")  # as the library calls what it has not renamed yet
+    check_ours(tmp_path)
+    clean_up_interrupted(tmp_path)
+    assert not left.exists()

@@ -259,9 +259,10 @@ def test_a_failed_command_stops_everything_and_is_shown(tmp_path, capsys):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_reaches_the_running_commands(tmp_path, number):
     code = """
-import sys, pathlib
+import signal, sys, pathlib
 from pipeline.paper.experiments import Command
 from pipeline.paper.runner import Runner
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
 child = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(75)); open(sys.argv[1], 'w'); time.sleep(60)"
 here = pathlib.Path(sys.argv[1])
 stage = tuple(Command(n, (sys.executable, "-c", child, str(here / n))) for n in "ab")

@@ -245,3 +245,23 @@ def test_a_stop_signal_waits_for_a_loss_that_can_be_saved(monkeypatch: pytest.Mo
     monkeypatch.setattr(trainer, "_save", lambda must_succeed: saved.append(trainer.state.step))
     assert trainer._make_steps(iter([[[]], [[]], [[]]])) == signal.SIGTERM
     assert saved == [5]
+
+
+def test_the_speed_of_a_record_is_that_of_this_start_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 of the 60 tokens and 5 of the 6 rows were read by the start before; its time is not in the lap."""
+    trainer = make_trainer(Alone(), state=TrainState(step=4, meter=[1.0, 50.0, 5.0]))
+    trainer.meter.add(Sums(*(torch.tensor(value) for value in (1.0, 10.0, 1.0))))  # type: ignore[arg-type]
+    task: Any = trainer.task
+    task.summarise = lambda totals: {"summed": list(totals)}
+    task.data_progress = lambda samples: {}
+    engine_config: Any = trainer.settings.engine
+    engine_config.train_batch_size = 2
+    logged: list[Any] = []
+    monkeypatch.setattr(trainer, "_check_losses", lambda: True)
+    monkeypatch.setattr("pipeline.training.trainer.engine_step.gradient_norm", lambda engine: 0.0)
+    monkeypatch.setattr("pipeline.training.trainer.zero_layout.loss_scale", lambda engine: 1.0)
+    throughput = SimpleNamespace(metrics=lambda tokens, rows, lap: logged.append((tokens, rows)) or 1 / 0)
+    monkeypatch.setattr(trainer, "_throughput", throughput)
+    with pytest.raises(ZeroDivisionError):  # what follows is not of interest here
+        trainer._report(0.1, last=False)
+    assert logged == [(10.0, 1.0)]
