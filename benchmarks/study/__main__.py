@@ -129,7 +129,7 @@ def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair]
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
     seconds = next(iter(curves.values()))[-1]["seconds"]
     record: page.Record = {
-        "format": "study 2",
+        "format": "study 3",
         "facts": {
             "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
             "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",

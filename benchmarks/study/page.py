@@ -26,6 +26,9 @@ RESAMPLES = 1000
 MLM_GOALS = (30, 35)
 """Percent below the unigram entropy."""
 
+WHOLE_EPOCHS = 3
+"""Passes over a training set that are usual in fine-tuning."""
+
 MOST_DOUBLINGS = 20
 """A forecast over more doublings of the tokens says nothing."""
 
@@ -55,6 +58,7 @@ class TaskResult:
 
     Attributes:
         settings: of fine-tuning, for people.
+        core_hours: that `WHOLE_EPOCHS` epochs of all runs of the page would take, each on one core, at their speed.
         gain: 95 % bootstrap interval of the mean gain over the seeds, in points. Examples and seeds are drawn.
     """
 
@@ -65,6 +69,7 @@ class TaskResult:
     majority: float
     random: float
     trained: float
+    core_hours: float
     gain: Interval
 
     @property
@@ -83,7 +88,9 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     """
     task = trained.task
     split = task.dev_splits[0]
-    runs = [[dict(read_predictions(seed))[split] for seed in member_directories(job.out)] for job in (trained, random)]
+    seeds = [member_directories(job.out) for job in (trained, random)]
+    runs = [[dict(read_predictions(seed))[split] for seed in of_start] for of_start in seeds]
+    seconds = sum(read_records(seed, "train")[-1]["seconds"] for of_start in seeds for seed in of_start)
     pairs = [difference_of(task, ours, theirs) for ours, theirs in zip(*runs, strict=True)]
     count = pairs[0][1]
     rng = np.random.default_rng(0)
@@ -98,25 +105,34 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     assert first is not None, "dev sets have labels"
     steps = steps_of(trained, plan)
     epochs = steps * trained.batch_size / trained.train_samples
-    settings = f"{trained.learning_rate:g}, {steps:,} steps, {epochs:.1f} epochs"
     return TaskResult(
-        task.name, task.metrics[0], count, settings, first.majority, values[1], values[0], (100 * low, 100 * high)
+        task=task.name,
+        metric=task.metrics[0],
+        examples=count,
+        settings=f"{trained.learning_rate:g}, {steps:,} steps, {epochs:.1f} epochs",
+        majority=first.majority,
+        random=values[1],
+        trained=values[0],
+        core_hours=seconds / 3600 * WHOLE_EPOCHS / epochs,
+        gain=(100 * low, 100 * high),
     )
 
 
 def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
     """The tasks as a Markdown table."""
     lines = [
-        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds.",
+        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds. The hours "
+        f"are those of {WHOLE_EPOCHS} epochs of all these runs on one core, at their speed.",
         "",
-        "| task | metric | examples | settings | majority | random weights | pre-trained | gain, 95 % | verdict |",
-        "|---|---|---:|---|---:|---:|---:|---:|---|",
+        "| task | metric | examples | settings | majority | random weights | pre-trained | gain, 95 % | verdict "
+        f"| {WHOLE_EPOCHS} epochs, hours |",
+        "|---|---|---:|---|---:|---:|---:|---:|---|---:|",
     ]
     for one in results:
         gain = f"{one.trained - one.random:+.1f} ({one.gain[0]:+.1f} to {one.gain[1]:+.1f})"
         lines.append(
             f"| {one.task} | {one.metric} | {one.examples:,} | {one.settings} | {one.majority:.1f} | {one.random:.1f} "
-            f"| {one.trained:.1f} | {gain} | {one.verdict} |"
+            f"| {one.trained:.1f} | {gain} | {one.verdict} | {one.core_hours:.1f} |"
         )
     return "\n".join(lines)
 
@@ -171,10 +187,10 @@ def forecast_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     for corpus, points in curves.items():
         last = points[-1]
         late = [point for point in points if 2 * point["tokens"] >= last["tokens"]]
-        slope = math.nan
+        slope, cells = 0.0, ["unknown"]
         if len(late) > 1:
             slope = float(np.polyfit(np.log2([point["tokens"] for point in late]), [one["mlm"] for one in late], 1)[0])
-        cells = [f"{slope:+.1f} points" if len(late) > 1 else "unknown"]
+            cells = [f"{slope:+.1f} points"]
         for goal in MLM_GOALS:
             doublings = (goal - last["mlm"]) / slope if slope > 0 else math.inf
             if last["mlm"] >= goal:

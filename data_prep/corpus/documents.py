@@ -174,8 +174,7 @@ def writing_part(path: Path) -> Iterator[PartWriter]:
     """Writes one Parquet file (zstd) atomically. The same documents always give the same bytes."""
     with (
         replacing(path) as temporary,
-        # Absolute, because Arrow would read "run-12:30/train-00000.parquet" as a URI.
-        pq.ParquetWriter(temporary.absolute(), SCHEMA, **_PARQUET) as writer,
+        pq.ParquetWriter(temporary.absolute(), SCHEMA, **_PARQUET) as writer,  # see `parquet_file`
     ):
         part = PartWriter(path.name, writer)
         yield part
@@ -199,11 +198,17 @@ def check_part(path: Path, documents: int) -> None:
 
 
 @contextlib.contextmanager
+def parquet_file(path: Path) -> Iterator[pq.ParquetFile]:
+    """Opens a Parquet file of any name. Arrow takes "run-12:30/a.parquet" for a URI, and no name that is not UTF-8."""
+    with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+        yield file
+
+
+@contextlib.contextmanager
 def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
     """Opens one Parquet file of documents. UserError: it cannot be read, also inside the `with` block."""
     try:
-        # Opened here, because Arrow would read "run-12:30/train-00000.parquet" as a URI, and only names in UTF-8.
-        with path.open("rb") as opened, pq.ParquetFile(opened) as file:
+        with parquet_file(path) as file:
             if not file.schema_arrow.equals(SCHEMA):
                 raise UserError(f"{path} has other columns than documents; extract them again")
             yield file

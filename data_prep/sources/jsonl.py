@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from common.errors import UserError, one_line
-from data_prep.corpus.documents import Document, spelled
+from data_prep.corpus.documents import Document, parquet_file, spelled
 from data_prep.sources import Skipped, Source, files_below, planning
 
 _JSON = re.compile(r"\.(?:jsonl|json|ndjson)(?:\.(gz|zst|bz2))?$", re.IGNORECASE)
@@ -91,7 +90,7 @@ class Records(Source):
 
     def _plan_parquet(self, file: Path, name: str, unit_bytes: int) -> None:
         try:
-            with pq.ParquetFile(file.absolute()) as parquet:  # a relative path with a colon would be a URI
+            with parquet_file(file) as parquet:
                 metadata, schema = parquet.metadata, parquet.schema_arrow
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{file} is not a Parquet file ({one_line(error)}); check --input") from error
@@ -134,7 +133,7 @@ class Records(Source):
 
     def _read_parquet(self, unit: FileRange) -> Iterator[Document | Skipped]:
         columns = [name for name in (self.fields.text, self.fields.id, self.fields.title) if name is not None]
-        with pq.ParquetFile(unit.path.absolute()) as parquet:
+        with parquet_file(unit.path) as parquet:
             for group in range(unit.begin, unit.end):
                 row = 0
                 try:

@@ -225,6 +225,8 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
             logits = np.eye(2, dtype=np.float32)[predicted]
             made = Logits(labels.astype(str) + np.arange(60).astype(str), logits, labels)
             save_predictions(tmp_path / start / f"seed-{seed}" / "logits", "dev", made)
+            last = {"step": 30, "split": "train", "seconds": 60.0}
+            (tmp_path / start / f"seed-{seed}" / "metrics.jsonl").write_text(json.dumps(last) + "\n")
         jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 16, 1e-3, start == "random", 3, 640, tmp_path / start))
     result = page.result_of(jobs[0], jobs[1], FULL)
     assert result.trained == pytest.approx(100 * 2 / 3)
@@ -232,6 +234,7 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     # All examples of a seed are alike, so only the seeds decide. Three equal draws of the last one have a part of 1/27.
     assert result.gain == pytest.approx((0, 100))
     assert result.settings == "0.001, 30 steps, 8.0 epochs"
+    assert result.core_hours == pytest.approx(6 * 60 / 3600 * 3 / 8)
 
 
 def test_the_forecast_goes_on_with_the_gain_of_the_last_doubling() -> None:
