@@ -121,8 +121,8 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
 def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
     """The tasks as a Markdown table."""
     lines = [
-        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds. The hours "
-        f"are those of {WHOLE_EPOCHS} epochs of all these runs on one core, at their speed.",
+        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds. The "
+        f"hours are those of {WHOLE_EPOCHS} epochs of all these runs on one core, at their speed.",
         "",
         "| task | metric | examples | settings | majority | random weights | pre-trained | gain, 95 % | verdict "
         f"| {WHOLE_EPOCHS} epochs, hours |",
