@@ -28,7 +28,7 @@ from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
 
-PRETRAINING_PART, FINETUNING_PART = 0.5, 0.33
+PRETRAINING_PART, FINETUNING_PART = 0.45, 0.4
 """Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
 
 SPEED_STEPS = 20
@@ -95,20 +95,25 @@ def run(runner: Runner, stages: Sequence[Stage]) -> None:
 def tune(
     runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float
 ) -> list[Pair]:
-    """Chooses the settings of every task and fine-tunes it. Returns the final jobs.
+    """Chooses the settings of each task that there is time for, and fine-tunes it. Returns the final jobs.
 
     Args:
         tokens: that fine-tuning may read on all tasks together, with all its runs.
     """
     pairs = []
+    export = out / "pretrain" / "export"
     vocabulary = Vocabulary.load(out / "vocabulary.model")
-    for name, given in found.items():
-        task, export = find_task(name), out / "pretrain" / "export"
-        ready = tasks.prepare(task, given, out / "tasks" / name, vocabulary, plan)
-        samples = tokens / len(found) / ready.mean_tokens
-        tried = finetune.trials(task, ready, samples, plan, out / "runs" / "choice" / name)
+    ready = {
+        name: tasks.prepare(find_task(name), given, out / "tasks" / name, vocabulary, plan)
+        for name, given in found.items()
+    }
+    chosen = tasks.affordable(ready, tokens, plan)
+    for name in chosen:
+        task = find_task(name)
+        samples = tokens / len(chosen) / ready[name].mean_tokens
+        tried = finetune.trials(task, ready[name], samples, plan, out / "runs" / "choice" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in tried)])
-        both = finetune.final(task, ready, samples, finetune.choose(tried), plan, out / "runs" / "final" / name)
+        both = finetune.final(task, ready[name], samples, finetune.choose(tried), plan, out / "runs" / "final" / name)
         run(runner, [tuple(finetune.command(job, plan, export, python) for job in both)])
         pairs.append(both)
     return pairs
@@ -124,7 +129,9 @@ def tokens_a_second(run: Path) -> float:
     return float((last["tokens"] - before["tokens"]) / (last["seconds"] - before["seconds"]))
 
 
-def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], out: Path) -> str:
+def write_page(
+    plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], left_out: Sequence[str], out: Path
+) -> str:
     """Writes OUT/page and returns its text."""
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
     seconds = next(iter(curves.values()))[-1]["seconds"]
@@ -139,6 +146,7 @@ def write_page(plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair]
         "seeds": plan.seeds,
         "curves": curves,
         "tasks": [dataclasses.asdict(page.result_of(*pair, plan)) for pair in pairs],
+        "left_out": list(left_out),
     }
     words = page.markdown(record)
     with owned.adding_files(out / "page", "benchmarks.study") as place:
@@ -168,7 +176,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, measured),)])
         tokens = 3600 * FINETUNING_PART * args.hours * measured
         pairs = tune(runner, plan, chosen, args.out, python, tokens)
-        print(write_page(plan, corpora, pairs, args.out))
+        done = {job.task.name for pair in pairs for job in pair}
+        left_out = [name for name in chosen if name not in done]
+        print(write_page(plan, corpora, pairs, left_out, args.out))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -19,7 +19,7 @@ from pipeline.tasks.task import Task
 
 STARTS = ("pre-trained", "random")
 
-CHOICE_PART = 0.3
+CHOICE_PART = 0.2
 """The part of a task's tokens that the choice of the learning rate may read."""
 
 
@@ -60,7 +60,7 @@ def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Comm
     """The command of one job."""
     steps = steps_of(job, plan)
     words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(export), "--data", str(job.data)]
-    words += ["--output", str(job.out), "--steps", str(steps), "--warmup-steps", str(steps // 10)]
+    words += ["--output", str(job.out), "--steps", str(steps), "--warmup-steps", str(steps // 5)]
     words += ["--eval-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
     words += ["--learning-rate", f"{job.learning_rate:g}", "--batch-size", str(job.batch_size)]
     words += ["--max-length", str(plan.length), "--dropout", "0"]

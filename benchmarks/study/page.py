@@ -43,6 +43,7 @@ class Record(TypedDict):
         facts: about the whole, for people.
         seeds: fine-tuning runs of each model on each task.
         tasks: the fields of a `TaskResult` each.
+        left_out: names of the tasks that there was no time for.
     """
 
     format: str
@@ -50,6 +51,7 @@ class Record(TypedDict):
     seeds: int
     curves: Curves
     tasks: list[dict[str, Any]]
+    left_out: list[str]
 
 
 @dataclass(frozen=True)
@@ -235,4 +237,7 @@ def markdown(record: Record) -> str:
     pretraining = curves_table(record["curves"])
     parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
     parts += [forecast_table(record["curves"]), ""]
-    return "\n".join([*parts, "## Tasks", "", tasks_table(results, record["seeds"]), ""])
+    parts += ["## Tasks", "", tasks_table(results, record["seeds"]), ""]
+    if record["left_out"]:
+        parts += [f"The hours did not suffice for {', '.join(record['left_out'])}.", ""]
+    return "\n".join(parts)

@@ -8,7 +8,7 @@ training are made smaller.
 import hashlib
 import json
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,6 +74,7 @@ class Prepared:
         final_samples, choice_samples: samples in both training sets. A sample is a text or a pair, all options of a
             question, or a window of a passage.
         mean_tokens: of a training sample.
+        dev_examples: examples in the dev set.
     """
 
     final: Path
@@ -81,6 +82,7 @@ class Prepared:
     final_samples: int
     choice_samples: int
     mean_tokens: float
+    dev_examples: int
 
 
 def fits(task: Task, splits: Collection[str]) -> bool:
@@ -94,8 +96,8 @@ def fits(task: Task, splits: Collection[str]) -> bool:
 
 
 def prepare(task: Task, directory: Path, out: Path, vocabulary: Vocabulary, plan: Plan) -> Prepared:
-    """Writes the files of a task below `out`, and last their sizes in sizes.json, unless they are there."""
-    final, choice, sizes = out / "final", out / "choice", out / "sizes.json"
+    """Writes the files of a task below `out`, and last their sizes in prepared.json, unless they are there."""
+    final, choice, sizes = out / "final", out / "choice", out / "prepared.json"
     if not sizes.exists():
         shutil.rmtree(out, ignore_errors=True)
         train, dev = _sets(task, directory)
@@ -109,9 +111,26 @@ def prepare(task: Task, directory: Path, out: Path, vocabulary: Vocabulary, plan
         for pieces, split in zip(part.divided(), ("train", task.dev_splits[0]), strict=True):
             pieces.write(choice, split)
         chosen, _ = size(task, choice, "train", vocabulary, plan)
-        found = {"final_samples": count, "choice_samples": chosen, "mean_tokens": mean}
+        kept = reading.read(task, str(final))[task.dev_splits[0]]
+        found = {
+            "final_samples": count,
+            "choice_samples": chosen,
+            "mean_tokens": mean,
+            "dev_examples": len(kept),
+        }
         atomic.write_text(sizes, json.dumps(found) + "\n")
     return Prepared(final, choice, **read_object(sizes, f"remove {out}, and run the study again"))
+
+
+def affordable(ready: Mapping[str, Prepared], tokens: float, plan: Plan) -> list[str]:
+    """The names of the tasks that this many tokens suffice for, at least one.
+
+    Runs that are too short show nothing. So there are fewer tasks rather than shorter runs, and those with most
+    examples in their dev sets, because their intervals are narrowest.
+    """
+    count = max(1, int(tokens // plan.task_tokens))
+    kept = sorted(ready, key=lambda name: ready[name].dev_examples, reverse=True)[:count]
+    return [name for name in ready if name in kept]
 
 
 def size(task: Task, directory: Path, split: str, vocabulary: Vocabulary, plan: Plan) -> tuple[int, float]:

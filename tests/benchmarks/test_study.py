@@ -160,7 +160,18 @@ def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path, vocab
 
 def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
     """A task with as many samples."""
-    return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0)
+    return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0, 10)
+
+
+def test_tasks_with_most_dev_examples_come_first() -> None:
+    ready = {
+        name: dataclasses.replace(ready_for(50), dev_examples=count) for name, count in {"a": 7, "b": 9, "c": 8}.items()
+    }
+    assert [tasks.affordable(ready, tokens, FULL) for tokens in (1.0, 2 * FULL.task_tokens, 9e9)] == [
+        ["b"],
+        ["b", "c"],
+        ["a", "b", "c"],
+    ]
 
 
 def test_the_speed_is_right_if_its_run_was_stopped(tmp_path: Path) -> None:
@@ -174,7 +185,8 @@ def test_the_speed_is_right_if_its_run_was_stopped(tmp_path: Path) -> None:
 
 
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
-    task, plan = find_task("rte"), FULL
+    task = find_task("rte")
+    plan = dataclasses.replace(FULL, learning_rates=(3e-4, 1e-3, 1e-4))
     jobs = finetune.trials(task, ready_for(100), 1e6, plan, tmp_path / "choice")
     scores = {1e-4: (60, 50), 3e-4: (64, 52), 1e-3: (70, 45)}
     for job in jobs:
