@@ -11,7 +11,6 @@ time. The cost is one sleeping thread. A process that hangs but lives is not not
 import contextlib
 import json
 import os
-import secrets
 import selectors
 import signal
 import socket
@@ -24,11 +23,10 @@ from typing import NamedTuple, NoReturn
 
 from common.errors import UserError
 from pipeline.distributed import elastic, output
-from pipeline.distributed.connections import listen, rank_of, receive, send
+from pipeline.distributed.connections import rank_of, receive, send
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_LOST, EXIT_MISTAKE
-from pipeline.distributed.rendezvous import Rendezvous
+from pipeline.distributed.rendezvous import CONNECT_SECONDS, Rendezvous
 
-_CONNECT_SECONDS = 60.0  # for a rank to connect after the rendezvous
 _HELLO_SECONDS = 30.0  # for a connected rank to say which one it is
 _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themselves
 _VERDICT_SECONDS = 3.0  # for the cause of a broken collective: usually another rank is lost or leaves
@@ -99,12 +97,10 @@ class Liveness:
         return f"rank {rank} on host {self._rendezvous.hosts[rank]}"
 
     def _accept(self) -> None:
-        on_one_host = os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost")
-        token = secrets.token_hex(16)  # proves that a connection comes from a rank
         absent = set(range(1, self._rendezvous.world_size))
-        with listen(on_one_host, backlog=len(absent)) as server:
-            self._rendezvous.tell("liveness", json.dumps([server.getsockname()[1], token]))
-            server.settimeout(_CONNECT_SECONDS)
+        server, token = self._rendezvous.serve("liveness")
+        with server:
+            server.settimeout(CONNECT_SECONDS)
             while absent:
                 try:
                     peer, _ = server.accept()
@@ -118,8 +114,7 @@ class Liveness:
                     self._keep(rank, peer)
 
     def _connect(self) -> None:
-        port, token = json.loads(self._rendezvous.ask("liveness"))
-        peer = socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=_CONNECT_SECONDS)
+        peer, token = self._rendezvous.connect("liveness")
         send(peer, {"token": token, "rank": self._rendezvous.rank})
         self._keep(0, peer)
 

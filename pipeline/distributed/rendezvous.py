@@ -8,6 +8,7 @@ all ranks.
 
 import json
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -19,12 +20,15 @@ from typing import Any, TypeVar
 from common.environment import whole_number
 from common.errors import UserError, one_line
 from pipeline.distributed import elastic
+from pipeline.distributed.connections import listen
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 
 T = TypeVar("T")
 
 JOIN_SECONDS = 300.0  # imports from a cold network disk take minutes
 RESOLVE_SECONDS = 30.0
+CONNECT_SECONDS = 60.0
+"""For a rank to connect to a server of rank 0."""
 _RETRY_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0  # for the others to read the verdict: rank 0's end closes its store
 
@@ -117,6 +121,36 @@ class Rendezvous:
         """The value that rank 0 stores under this name; waits for it."""
         assert self._store is not None
         return str(self._store.get(name).decode())
+
+    def serve(self, name: str) -> tuple[socket.socket, str]:
+        """Opens a server that the other ranks `connect` to, and returns it with the token that they send.
+
+        Called on rank 0. The token proves that a connection comes from a rank.
+        """
+        on_one_host = os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost")
+        server, token = listen(on_one_host, backlog=self.world_size), secrets.token_hex(16)
+        self.tell(name, json.dumps([server.getsockname()[1], token]))
+        return server, token
+
+    def connect(self, name: str) -> tuple[socket.socket, str]:
+        """Connects to rank 0's server of this name; returns the connection and the token to send.
+
+        If it cannot connect, it prints one line and ends the process with EXIT_LOST.
+        """
+        port, token = json.loads(self.ask(name))
+        address = os.environ["MASTER_ADDR"]
+        try:
+            peer = socket.create_connection((address, port), timeout=CONNECT_SECONDS)
+        except OSError as error:
+            print(
+                f"error: rank {self.rank} on host {socket.gethostname()} cannot connect to port {port} of {address} "
+                f"({one_line(error)}); allow TCP connections between the hosts on all ports",
+                file=sys.stderr,
+                flush=True,
+            )
+            sys.exit(EXIT_LOST)
+        peer.settimeout(None)
+        return peer, token
 
     def _open(self) -> Any:
         from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, TCPStore

@@ -1,9 +1,7 @@
 """Starts the watcher of this rank, and ends the rank when rank 0's watcher says so."""
 
 import contextlib
-import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -14,14 +12,12 @@ from types import TracebackType
 from typing import IO
 
 from pipeline.distributed import collectives
-from pipeline.distributed.connections import listen
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.distributed.hangs import progress, stacks
 from pipeline.distributed.hangs.watcher import END, Task
 from pipeline.distributed.liveness import Liveness
 from pipeline.distributed.rendezvous import Rendezvous
 
-_CONNECT_SECONDS = 60.0
 _QUIET_SECONDS = 0.5  # until every rank knows that the job ends, so that none reports the others as lost
 _REPORTS = 20  # in the time after which a rank hangs
 _MAX_TICK = 1.0
@@ -99,14 +95,9 @@ class Watch:
         if self._rendezvous.world_size == 1:
             return None, None, ""
         if self._rendezvous.rank == 0:
-            on_one_host = os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost")
-            server = listen(on_one_host, backlog=self._rendezvous.world_size)
-            token = secrets.token_hex(16)
-            self._rendezvous.tell("hangs", json.dumps([server.getsockname()[1], token]))
+            server, token = self._rendezvous.serve("hangs")
             return None, server, token
-        port, token = json.loads(self._rendezvous.ask("hangs"))
-        peer = socket.create_connection((os.environ["MASTER_ADDR"], port), timeout=_CONNECT_SECONDS)
-        peer.settimeout(None)
+        peer, token = self._rendezvous.connect("hangs")
         return peer, None, token
 
     def _obey(self, lines: IO[bytes]) -> None:
