@@ -9,6 +9,7 @@ Time during which a watcher itself does not run, as after Ctrl-Z, does not count
 
 import contextlib
 import json
+import math
 import mmap
 import os
 import secrets
@@ -21,7 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from common.files import atomic
 from pipeline.distributed import output, terminal
@@ -35,6 +36,7 @@ ADVICE = "the same command continues from the last checkpoint, without this host
 _STACKS_SECONDS = 3.0
 _ANSWER_SECONDS = 6.0  # for the other watchers to send their stacks
 _WRITE_SECONDS = 10.0  # for RUN/hangs/, which may be on the disk that does not answer
+_VERDICT_SECONDS = 2 * _ANSWER_SECONDS + _WRITE_SECONDS + 15.0  # from the stacks of a rank to its end
 _KILL_SECONDS = 5.0  # for the rank to end by itself, and for its launcher to see the status of the others first
 
 
@@ -114,6 +116,7 @@ class Watcher:
         self._record = progress.Record(0, "start", 0, 0, 0, float("inf"))
         self._idle = 0.0
         self._parent = os.getppid()
+        self._end_due = math.inf  # for a rank that has been stopped
         if task.peer is not None:
             self._judge = Channel(socket.socket(fileno=task.peer))
             send(self._judge.connection, {"token": task.token, "rank": task.rank})
@@ -131,17 +134,22 @@ class Watcher:
             if time.monotonic() >= due:
                 due = time.monotonic() + self.task.tick
                 self.tick(watch.step())
+            if time.monotonic() >= self._end_due:
+                self.end_without_judge()
 
     def hear(self, channel: Channel) -> None:
         """Does what rank 0's watcher says."""
         try:
             for message in channel.messages():
                 if message["kind"] == "collect":
+                    self._end_due = time.monotonic() + _VERDICT_SECONDS
                     send(channel.connection, {"kind": "stacks", "text": self.own_stacks()})
                 elif message["kind"] == END:
                     self.end_rank()
         except (EOFError, OSError):
             self.selector.unregister(channel.connection)
+            if self._end_due < math.inf:
+                self.end_without_judge()
 
     def tick(self, seconds: float) -> None:
         """Reports to rank 0's watcher after so many seconds."""
@@ -163,7 +171,15 @@ class Watcher:
             os.kill(self.task.pid, signal.SIGSTOP)
         return text
 
-    def end_rank(self) -> None:
+    def end_without_judge(self) -> None:
+        """Ends a stopped rank because rank 0's watcher is lost. The first rank of each host prints a line."""
+        hosts, own = self.task.hosts, self.task.rank
+        if hosts.index(hosts[own]) == own:
+            line = f"error: lost rank 0 on host {hosts[0]} while it judged which ranks hang; {ADVICE}\n"
+            output.write(sys.stderr.fileno(), line)
+        self.end_rank()
+
+    def end_rank(self) -> NoReturn:
         """Ends the rank and this process."""
         with contextlib.suppress(OSError):
             os.write(sys.stdout.fileno(), f"{END}\n".encode())
