@@ -184,8 +184,8 @@ def _beside(output: Path, suffix: str) -> Path:
 
 def command(trial: Trial, shards: Path, output: Path, seed: int, tokens: int) -> tuple[list[str], dict[str, Any]]:
     """The command of one run, and the DeepSpeed JSON that it reads from `output`.json."""
-    steps = max(1, round(tokens / (trial.rows * trial.length)))
-    interval = max(1, -(-steps // EVALUATIONS))
+    interval = max(1, round(tokens / (trial.rows * trial.length * EVALUATIONS)))
+    steps = EVALUATIONS * interval
     config = small_model_config(trial.optimizer, trial.rate, trial.rows, trial.rows)
     words = [sys.executable, "-m", "pipeline.pretrain", "--model", "albert-tiny"]
     words += ["--model-args", *(f"{name}={value}" for name, value in trial.model.items())]

@@ -30,6 +30,13 @@ def test_every_trial_is_a_command_that_pretrain_takes(name: str, tmp_path: Path)
     assert engine.train_batch_size * args.steps * TRIALS[name].length == pytest.approx(100_000, rel=0.1)
 
 
+@pytest.mark.parametrize("tokens", [1, 1000, 4 * 1024, 5 * 1024, 400_000])
+def test_each_third_of_a_trial_ends_with_an_evaluation(tokens: int, tmp_path: Path) -> None:
+    words, _ = recipe_trials.command(RECIPE, tmp_path, tmp_path / "recipe", 0, tokens)
+    steps, interval = (int(words[words.index(flag) + 1]) for flag in ("--steps", "--eval-interval"))
+    assert steps == 3 * interval >= 3
+
+
 def test_no_two_runs_share_a_file(tmp_path: Path) -> None:
     words = [
         recipe_trials.command(trial, tmp_path, tmp_path / f"{name}-seed-{seed}", seed, 1000)[0]
