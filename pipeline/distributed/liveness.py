@@ -25,8 +25,9 @@ from common.errors import UserError
 from pipeline.distributed import elastic, output
 from pipeline.distributed.connections import rank_of, receive, send
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_LOST, EXIT_MISTAKE
-from pipeline.distributed.rendezvous import CONNECT_SECONDS, Rendezvous
+from pipeline.distributed.rendezvous import PORTS_ADVICE, Rendezvous
 
+_ACCEPT_SECONDS = 60.0  # for a rank to connect after the rendezvous
 _HELLO_SECONDS = 30.0  # for a connected rank to say which one it is
 _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themselves
 _VERDICT_SECONDS = 3.0  # for the cause of a broken collective: usually another rank is lost or leaves
@@ -100,12 +101,13 @@ class Liveness:
         absent = set(range(1, self._rendezvous.world_size))
         server, token = self._rendezvous.serve("liveness")
         with server:
-            server.settimeout(CONNECT_SECONDS)
+            server.settimeout(_ACCEPT_SECONDS)
             while absent:
                 try:
                     peer, _ = server.accept()
                 except TimeoutError:
-                    self._end(ExitNotice(EXIT_LOST, f"lost {self._name(min(absent))}: it never connected", 0.0))
+                    line = f"lost {self._name(min(absent))}: it never connected; {PORTS_ADVICE}"
+                    self._end(ExitNotice(EXIT_LOST, line, 0.0))
                 except OSError:
                     continue
                 rank = rank_of(peer, token, _HELLO_SECONDS)
@@ -114,7 +116,10 @@ class Liveness:
                     self._keep(rank, peer)
 
     def _connect(self) -> None:
-        peer, token = self._rendezvous.connect("liveness")
+        try:
+            peer, token = self._rendezvous.connect("liveness")
+        except UserError as error:
+            self._end(ExitNotice(EXIT_LOST, f"{self._name(self._rendezvous.rank)} {error}", 0.0))
         send(peer, {"token": token, "rank": self._rendezvous.rank})
         self._keep(0, peer)
 

@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 JOIN_SECONDS = 300.0  # imports from a cold network disk take minutes
 RESOLVE_SECONDS = 30.0
-CONNECT_SECONDS = 60.0
-"""For a rank to connect to a server of rank 0."""
+PORTS_ADVICE = "allow TCP connections between the hosts on all ports"
+_CONNECT_SECONDS = 20.0  # shorter than rank 0 waits for the connections, so that the rank says the reason
 _RETRY_SECONDS = 1.0
 _LEAVE_SECONDS = 5.0  # for the others to read the verdict: rank 0's end closes its store
 
@@ -135,20 +135,15 @@ class Rendezvous:
     def connect(self, name: str) -> tuple[socket.socket, str]:
         """Connects to rank 0's server of this name; returns the connection and the token to send.
 
-        If it cannot connect, it prints one line and ends the process with EXIT_LOST.
+        UserError: it cannot connect. Only this rank knows it.
         """
         port, token = json.loads(self.ask(name))
         address = os.environ["MASTER_ADDR"]
         try:
-            peer = socket.create_connection((address, port), timeout=CONNECT_SECONDS)
+            peer = socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
         except OSError as error:
-            print(
-                f"error: rank {self.rank} on host {socket.gethostname()} cannot connect to port {port} of {address} "
-                f"({one_line(error)}); allow TCP connections between the hosts on all ports",
-                file=sys.stderr,
-                flush=True,
-            )
-            sys.exit(EXIT_LOST)
+            reason = f"cannot connect to port {port} of {address} ({one_line(error)})"
+            raise UserError(f"{reason}; {PORTS_ADVICE}") from error
         peer.settimeout(None)
         return peer, token
 

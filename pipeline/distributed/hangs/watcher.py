@@ -116,9 +116,10 @@ class Watcher:
         self._record = progress.Record(0, "start", 0, 0, 0, float("inf"))
         self._idle = 0.0
         self._parent = os.getppid()
-        self._end_due = math.inf  # for a rank that has been stopped
+        self._verdict_in = math.inf  # seconds until a stopped rank is ended without a verdict
         if task.peer is not None:
             self._judge = Channel(socket.socket(fileno=task.peer))
+            self._judge.connection.settimeout(_ANSWER_SECONDS)  # a host that is gone takes nothing
             send(self._judge.connection, {"token": task.token, "rank": task.rank})
             self.selector.register(self._judge.connection, selectors.EVENT_READ, self._judge)
 
@@ -133,22 +134,24 @@ class Watcher:
                 self.hear(key.data)
             if time.monotonic() >= due:
                 due = time.monotonic() + self.task.tick
-                self.tick(watch.step())
-            if time.monotonic() >= self._end_due:
-                self.end_without_judge()
+                seconds = watch.step()
+                self.tick(seconds)
+                self._verdict_in -= seconds
+                if self._verdict_in <= 0:
+                    self.end_without_judge()
 
     def hear(self, channel: Channel) -> None:
         """Does what rank 0's watcher says."""
         try:
             for message in channel.messages():
                 if message["kind"] == "collect":
-                    self._end_due = time.monotonic() + _VERDICT_SECONDS
+                    self._verdict_in = _VERDICT_SECONDS
                     send(channel.connection, {"kind": "stacks", "text": self.own_stacks()})
                 elif message["kind"] == END:
                     self.end_rank()
         except (EOFError, OSError):
             self.selector.unregister(channel.connection)
-            if self._end_due < math.inf:
+            if self._verdict_in < math.inf:
                 self.end_without_judge()
 
     def tick(self, seconds: float) -> None:
@@ -172,9 +175,12 @@ class Watcher:
         return text
 
     def end_without_judge(self) -> None:
-        """Ends a stopped rank because rank 0's watcher is lost. The first rank of each host prints a line."""
+        """Ends a stopped rank because rank 0's watcher is lost. The first of these ranks on each host prints a line.
+
+        Rank 0 itself, if its host lives, stays stopped until its launcher ends it.
+        """
         hosts, own = self.task.hosts, self.task.rank
-        if hosts.index(hosts[own]) == own:
+        if hosts.index(hosts[own], 1) == own:
             line = f"error: lost rank 0 on host {hosts[0]} while it judged which ranks hang; {ADVICE}\n"
             output.write(sys.stderr.fileno(), line)
         self.end_rank()

@@ -1,6 +1,7 @@
 """Ranks that are lost, fail or never come: real processes, without a model."""
 
 import ctypes
+import json
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ def be_a_rank(case, seconds):
     """What each of the processes does: they meet within `seconds`, and wait for each other once."""
     import torch.distributed as dist
 
+    from pipeline.distributed import liveness
     from pipeline.distributed.exits import run_and_exit
     from pipeline.distributed.liveness import Liveness
     from pipeline.distributed.rendezvous import Rendezvous
@@ -38,6 +40,10 @@ def be_a_rank(case, seconds):
             launch.report_user_error(error, rendezvous.rank)
 
     def work():
+        if case == "unreachable":  # port 1 of this host is closed
+            liveness._ACCEPT_SECONDS = 5.0
+            rendezvous.ask = lambda name: json.dumps([1, "token"])
+            os.environ["LOCAL_RANK"] = "0"  # as on another host
         with Liveness(rendezvous, seconds=3.0):
             dist.init_process_group("gloo")
             print("begun", flush=True)
@@ -106,6 +112,17 @@ def test_a_mistake_that_only_one_rank_finds_ends_all(start):
     assert statuses[0] == 2
     assert "rank 1 on host" in errors[0]
     assert "only here" in errors[0]
+
+
+def test_a_rank_that_cannot_connect_says_so(start):
+    statuses, errors = ends(start("unreachable", ranks=2))
+    assert statuses == [69, 69]
+    host = os.uname().nodename
+    assert "cannot connect to port 1 of " in errors[1]
+    assert "lost rank 1 on host " + host + ": it never connected" in errors[0]
+    for rank in range(2):
+        assert errors[rank].endswith("allow TCP connections between the hosts on all ports\n")
+        assert errors[rank].count("\n") == 1
 
 
 def test_ranks_that_are_busy_or_done_are_not_lost(start):
