@@ -145,7 +145,7 @@ def write_page(
         },
         "seeds": plan.seeds,
         "curves": curves,
-        "tasks": [dataclasses.asdict(page.result_of(*pair, plan)) for pair in pairs],
+        "tasks": [dataclasses.asdict(page.result_of(*pair)) for pair in pairs],
         "left_out": list(left_out),
     }
     words = page.markdown(record)

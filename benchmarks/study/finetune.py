@@ -35,8 +35,8 @@ class Job:
         learning_rate: peak.
         random: whether the model starts from random weights.
         seeds: number of runs; 1 for the choice of settings.
-        max_read: the most samples that one run reads, in all epochs together.
-        out: directory of the run.
+        steps: of the optimizer.
+        out: directory of the run. Its name has what the hours and the choice decide, so that other hours make new runs.
     """
 
     task: Task
@@ -46,22 +46,25 @@ class Job:
     learning_rate: float
     random: bool
     seeds: int
-    max_read: int
+    steps: int
     out: Path
 
+    @property
+    def epochs(self) -> float:
+        """Passes over the training set."""
+        return self.steps * self.batch_size / self.train_samples
 
-def steps_of(job: Job, plan: Plan) -> int:
+
+def steps_of(train_samples: int, batch_size: int, most_samples: float, plan: Plan) -> int:
     """The optimizer steps: those of the plan's epochs, within the limit of samples read."""
-    read = min(plan.epochs * job.train_samples, job.max_read)
-    return max(1, round(read / job.batch_size))
+    return max(1, round(min(plan.epochs * train_samples, most_samples) / batch_size))
 
 
 def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Command:
     """The command of one job."""
-    steps = steps_of(job, plan)
     words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(export), "--data", str(job.data)]
-    words += ["--output", str(job.out), "--steps", str(steps), "--warmup-steps", str(steps // 5)]
-    words += ["--eval-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
+    words += ["--output", str(job.out), "--steps", str(job.steps), "--warmup-steps", str(job.steps // 5)]
+    words += ["--eval-interval", str(job.steps), "--log-interval", str(max(1, job.steps // 10))]
     words += ["--learning-rate", f"{job.learning_rate:g}", "--batch-size", str(job.batch_size)]
     words += ["--max-length", str(plan.length), "--dropout", "0"]
     if job.task.is_extractive:
@@ -82,9 +85,20 @@ def trials(task: Task, ready: Prepared, samples: float, plan: Plan, out: Path) -
         samples: that all runs of the task together may read.
     """
     batch = plan.batch_size(ready.mean_tokens)
-    limit = int(CHOICE_PART * samples / (len(plan.learning_rates) * len(STARTS)))
+    limit = CHOICE_PART * samples / (len(plan.learning_rates) * len(STARTS))
+    steps = steps_of(ready.choice_samples, batch, limit, plan)
     return [
-        Job(task, ready.choice, ready.choice_samples, batch, rate, bool(i), 1, limit, out / start / f"{rate:g}")
+        Job(
+            task=task,
+            data=ready.choice,
+            train_samples=ready.choice_samples,
+            batch_size=batch,
+            learning_rate=rate,
+            random=bool(i),
+            seeds=1,
+            steps=steps,
+            out=out / f"{steps}-steps-{rate:g}" / start,
+        )
         for rate in plan.learning_rates
         for i, start in enumerate(STARTS)
     ]
@@ -106,9 +120,20 @@ def final(task: Task, ready: Prepared, samples: float, chosen: float, plan: Plan
         samples: that all runs of the task together may read.
     """
     batch = plan.batch_size(ready.mean_tokens)
-    limit = int((1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS)))
+    limit = (1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS))
+    steps = steps_of(ready.final_samples, batch, limit, plan)
     trained, random = (
-        Job(task, ready.final, ready.final_samples, batch, chosen, bool(i), plan.seeds, limit, out / start)
+        Job(
+            task=task,
+            data=ready.final,
+            train_samples=ready.final_samples,
+            batch_size=batch,
+            learning_rate=chosen,
+            random=bool(i),
+            seeds=plan.seeds,
+            steps=steps,
+            out=out / f"{steps}-steps-{chosen:g}" / start,
+        )
         for i, start in enumerate(STARTS)
     )
     return trained, random

@@ -11,8 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.study.finetune import Job, steps_of
-from benchmarks.study.plan import Plan
+from benchmarks.study.finetune import Job
 from common.files.atomic import replacing
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
@@ -82,7 +81,7 @@ class TaskResult:
         return "pre-training hurts" if self.gain[1] < 0 else "no difference shown"
 
 
-def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
+def result_of(trained: Job, random: Job) -> TaskResult:
     """Compares the seeds of both starts, seed by seed.
 
     Each resample draws seeds, and examples that are the same for both starts and for all seeds. So the interval covers
@@ -105,17 +104,15 @@ def result_of(trained: Job, random: Job, plan: Plan) -> TaskResult:
     values = [statistics.fmean(one.value for one in of_start if one is not None) for of_start in estimates]
     first = estimates[0][0]
     assert first is not None, "dev sets have labels"
-    steps = steps_of(trained, plan)
-    epochs = steps * trained.batch_size / trained.train_samples
     return TaskResult(
         task=task.name,
         metric=task.metrics[0],
         examples=count,
-        settings=f"{trained.learning_rate:g}, {steps:,} steps, {epochs:.1f} epochs",
+        settings=f"{trained.learning_rate:g}, {trained.steps:,} steps, {trained.epochs:.1f} epochs",
         majority=first.majority,
         random=values[1],
         trained=values[0],
-        core_hours=seconds / 3600 * WHOLE_EPOCHS / epochs,
+        core_hours=seconds / 3600 * WHOLE_EPOCHS / trained.epochs,
         gain=(100 * low, 100 * high),
     )
 

@@ -205,15 +205,17 @@ def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
     batch = FULL.batch_size(30.0)
     assert batch == 21
     assert (FULL.batch_size(2000.0), FULL.batch_size(3.0)) == (4, 32)
-    assert {finetune.steps_of(job, FULL) for job in few} == {round(8 * 64 / batch)}
+    assert {job.steps for job in few} == {round(8 * 64 / batch)}
     many = finetune.trials(task, ready_for(10**6), samples, FULL, tmp_path)
     assert [(job.learning_rate, job.random) for job in many] == [
         (rate, random) for rate in FULL.learning_rates for random in (False, True)
     ]
     finals = finetune.final(task, ready_for(10**6), samples, many[0].learning_rate, FULL, tmp_path)
-    read = sum(batch * finetune.steps_of(job, FULL) * job.seeds for job in (*many, *finals))
+    read = sum(batch * job.steps * job.seeds for job in (*many, *finals))
     assert 0.9 * samples <= read <= samples + batch * 12
-    chosen = sum(batch * finetune.steps_of(job, FULL) for job in many)
+    longer = finetune.trials(task, ready_for(10**6), 2 * samples, FULL, tmp_path)
+    assert not {job.out for job in many} & {job.out for job in longer}  # what was run is not taken for what would be
+    chosen = sum(batch * job.steps for job in many)
     assert chosen <= finetune.CHOICE_PART * samples + batch * 6
 
 
@@ -239,8 +241,8 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
             save_predictions(tmp_path / start / f"seed-{seed}" / "logits", "dev", made)
             last = {"step": 30, "split": "train", "seconds": 60.0}
             (tmp_path / start / f"seed-{seed}" / "metrics.jsonl").write_text(json.dumps(last) + "\n")
-        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 16, 1e-3, start == "random", 3, 640, tmp_path / start))
-    result = page.result_of(jobs[0], jobs[1], FULL)
+        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 16, 1e-3, start == "random", 3, 30, tmp_path / start))
+    result = page.result_of(*jobs)
     assert result.trained == pytest.approx(100 * 2 / 3)
     assert result.random == 0
     # All examples of a seed are alike, so only the seeds decide. Three equal draws of the last one have a part of 1/27.
@@ -281,7 +283,7 @@ def test_a_whole_study_is_written_and_not_made_twice(
     (of_task,) = record["tasks"]
     assert of_task["gain"][0] <= of_task["trained"] - of_task["random"] <= of_task["gain"][1]
     # The means are those of the seeds' own results.
-    runs = tmp_path / "study" / "runs" / "final" / "rte"
+    (runs,) = (tmp_path / "study" / "runs" / "final" / "rte").iterdir()
     for start, shown in (("pre-trained", of_task["trained"]), ("random", of_task["random"])):
         results = [
             json.loads((runs / start / f"seed-{seed}" / "results.json").read_text()) for seed in range(SMALL.seeds)
