@@ -176,8 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, measured),)])
         tokens = 3600 * FINETUNING_PART * args.hours * measured
         pairs = tune(runner, plan, chosen, args.out, python, tokens)
-        done = {job.task.name for pair in pairs for job in pair}
-        left_out = [name for name in chosen if name not in done]
+        left_out = sorted(set(chosen) - {trained.task.name for trained, _ in pairs})
         print(write_page(plan, corpora, pairs, left_out, args.out))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -84,24 +84,10 @@ def trials(task: Task, ready: Prepared, samples: float, plan: Plan, out: Path) -
     Args:
         samples: that all runs of the task together may read.
     """
-    batch = plan.batch_size(ready.mean_tokens)
     limit = CHOICE_PART * samples / (len(plan.learning_rates) * len(STARTS))
-    steps = steps_of(ready.choice_samples, batch, limit, plan)
-    return [
-        Job(
-            task=task,
-            data=ready.choice,
-            train_samples=ready.choice_samples,
-            batch_size=batch,
-            learning_rate=rate,
-            random=bool(i),
-            seeds=1,
-            steps=steps,
-            out=out / f"{steps}-steps-{rate:g}" / start,
-        )
-        for rate in plan.learning_rates
-        for i, start in enumerate(STARTS)
-    ]
+    data = ready.choice, ready.choice_samples
+    batch = plan.batch_size(ready.mean_tokens)
+    return [job for rate in plan.learning_rates for job in _both_starts(task, data, batch, rate, 1, limit, plan, out)]
 
 
 def choose(jobs: Sequence[Job]) -> float:
@@ -119,21 +105,30 @@ def final(task: Task, ready: Prepared, samples: float, chosen: float, plan: Plan
     Args:
         samples: that all runs of the task together may read.
     """
-    batch = plan.batch_size(ready.mean_tokens)
     limit = (1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS))
-    steps = steps_of(ready.final_samples, batch, limit, plan)
+    data = ready.final, ready.final_samples
+    return _both_starts(task, data, plan.batch_size(ready.mean_tokens), chosen, plan.seeds, limit, plan, out)
+
+
+def _both_starts(
+    task: Task,
+    data: tuple[Path, int],
+    batch_size: int,
+    rate: float,
+    seeds: int,
+    most_samples: float,
+    plan: Plan,
+    out: Path,
+) -> tuple[Job, Job]:
+    """The same job from the pre-trained model and from random weights.
+
+    Args:
+        data: directory, and its number of training samples.
+        most_samples: that a run reads.
+    """
+    steps = steps_of(data[1], batch_size, most_samples, plan)
+    place = out / f"{steps}-steps-{rate:g}"
     trained, random = (
-        Job(
-            task=task,
-            data=ready.final,
-            train_samples=ready.final_samples,
-            batch_size=batch,
-            learning_rate=chosen,
-            random=bool(i),
-            seeds=plan.seeds,
-            steps=steps,
-            out=out / f"{steps}-steps-{chosen:g}" / start,
-        )
-        for i, start in enumerate(STARTS)
+        Job(task, *data, batch_size, rate, bool(i), seeds, steps, place / start) for i, start in enumerate(STARTS)
     )
     return trained, random
