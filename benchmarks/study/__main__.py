@@ -28,7 +28,7 @@ from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
 
-PRETRAINING_PART, FINETUNING_PART = 0.45, 0.4
+PRETRAINING_PART, FINETUNING_PART = 0.45, 0.35
 """Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
 
 SPEED_STEPS = 20
@@ -82,7 +82,7 @@ def pretraining(
     words += ["--eval-data", *(str(out / "shards" / "held_out" / one.name) for one in corpora)]
     words += ["--eval-batches", str(plan.eval_batches)]
     words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{limit:g}"]
-    words += ["--eval-interval", str(often), "--save-interval", str(often), "--log-interval", str(logged)]
+    words += ["--eval-interval", str(often), "--save-interval", str(often * plan.evaluations // 4), "--log-interval", str(logged)]
     return Command("pre-train", tuple(words), out / "pretrain" / "done")
 
 

@@ -38,7 +38,7 @@ class Plan:
     learning_rates: tuple[float, ...]
     epochs: int = 8
     batch_tokens: int = 640
-    task_tokens: int = 2_500_000
+    task_tokens: int = 4_000_000
     max_choice_samples: int = 2000
     max_choice_tokens: int = 150_000
     max_dev_tokens: int = 120_000
@@ -58,13 +58,13 @@ FULL = Plan(
     vocabulary_size=8000,
     length=128,
     model={
-        "num_hidden_layers": 4,
-        "hidden_size": 256,
-        "num_attention_heads": 8,
-        "intermediate_size": 1024,
+        "num_hidden_layers": 2,
+        "hidden_size": 192,
+        "num_attention_heads": 6,
+        "intermediate_size": 768,
         "embedding_size": 128,
     },
-    pretraining=small_model_config("AdamW", 0.001, 32, 16),
+    pretraining=small_model_config("AdamW", 0.0015, 32, 16),
     flags=("--mask-probability", "0.3"),
     evaluations=8,
     eval_batches=24,
