@@ -10,17 +10,18 @@ command goes on where it was. Writes OUT/page/study.md, study.json and curves.pn
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.shared import report
 from benchmarks.study import finetune, page, tasks, text
-from benchmarks.study.finetune import Job
+from benchmarks.study.finetune import Job, Start
 from benchmarks.study.plan import PLANS, Plan
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic, owned
 from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint import retention
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.runner import Runner
 from pipeline.reproduce import find_task_data
@@ -29,7 +30,10 @@ from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
 
 PRETRAINING_PART, FINETUNING_PART = 0.45, 0.35
-"""Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
+"""Parts of the hours. The rest is for the data, the starts of the runs, evaluations and earlier checkpoints."""
+
+EARLIER_PARTS = (0.25, 0.5)
+"""Parts of pre-training after which one task is fine-tuned as well, to show what more tokens bring."""
 
 SPEED_STEPS = 20
 """Steps that measure the speed, after as many that do not count."""
@@ -82,7 +86,8 @@ def pretraining(
     words += ["--eval-data", *(str(out / "shards" / "held_out" / one.name) for one in corpora)]
     words += ["--eval-batches", str(plan.eval_batches)]
     words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{limit:g}"]
-    words += ["--eval-interval", str(often), "--save-interval", str(often * plan.evaluations // 4), "--log-interval", str(logged)]
+    words += ["--eval-interval", str(often), "--log-interval", str(logged)]
+    words += ["--save-interval", str(often * plan.evaluations // 4)]
     return Command("pre-train", tuple(words), out / "pretrain" / "done")
 
 
@@ -102,6 +107,7 @@ def tune(
     """
     pairs = []
     export = out / "pretrain" / "export"
+    starts = Start("pre-trained", export), Start("random", export, random=True)
     vocabulary = Vocabulary.load(out / "vocabulary.model")
     ready = {
         name: tasks.prepare(find_task(name), given, out / "tasks" / name, vocabulary, plan)
@@ -111,12 +117,40 @@ def tune(
     for name in chosen:
         task = find_task(name)
         samples = tokens / len(chosen) / ready[name].mean_tokens
-        tried = finetune.trials(task, ready[name], samples, plan, out / "runs" / "choice" / name)
-        run(runner, [tuple(finetune.command(job, plan, export, python) for job in tried)])
-        both = finetune.final(task, ready[name], samples, finetune.choose(tried), plan, out / "runs" / "final" / name)
-        run(runner, [tuple(finetune.command(job, plan, export, python) for job in both)])
+        runs = out / "runs"
+        tried = finetune.trials(task, ready[name], samples, plan, starts, runs / "choice" / name)
+        run(runner, [tuple(finetune.command(job, plan, python) for job in tried)])
+        rate = finetune.choose(tried)
+        both = finetune.final(task, ready[name], samples, rate, plan, starts, runs / "final" / name)
+        run(runner, [tuple(finetune.command(job, plan, python) for job in both)])
         pairs.append(both)
     return pairs
+
+
+def tune_earlier(
+    runner: Runner, plan: Plan, pairs: Sequence[Pair], out: Path, python: tuple[str, ...]
+) -> dict[float, Pair]:
+    """Fine-tunes earlier checkpoints of pre-training on the task with the surest gain.
+
+    Returns:
+        By the tokens that pre-training had read, the jobs from that checkpoint and from random weights. The last ones
+        are of `pairs`.
+    """
+    pretrained = out / "pretrain"
+    trained, random = max(pairs, key=lambda pair: page.result_of(*pair).gain[0])
+    reached = {record["step"]: float(record["tokens"]) for record in read_records(pretrained, "train")}
+    # A checkpoint of a stop may be between two records.
+    steps = [step for step in map(retention.step_of, retention.tags(pretrained / "checkpoints")) if step in reached]
+    *before, last = sorted(steps)
+    exports, jobs = [], {}
+    for step in sorted({min(before, key=lambda step: abs(step - part * last)) for part in EARLIER_PARTS if before}):
+        name = retention.tag_name(step)
+        start = Start(name, out / "earlier" / name)
+        words = ["pipeline.export", "--run", str(pretrained), "--step", str(step), "--out", str(start.export)]
+        exports.append(Command(f"export {name}", (*python, *words), start.export / "model.safetensors"))
+        jobs[reached[step]] = trained.from_other(start), random
+    run(runner, [tuple(exports), tuple(finetune.command(job, plan, python) for job, _ in jobs.values())])
+    return {**jobs, reached[last]: (trained, random)}
 
 
 def tokens_a_second(run: Path) -> float:
@@ -130,13 +164,18 @@ def tokens_a_second(run: Path) -> float:
 
 
 def write_page(
-    plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], left_out: Sequence[str], out: Path
+    plan: Plan,
+    corpora: Sequence[text.Corpus],
+    pairs: Sequence[Pair],
+    earlier: Mapping[float, Pair],
+    left_out: Sequence[str],
+    out: Path,
 ) -> str:
-    """Writes OUT/page and returns its text."""
+    """Writes OUT/page and returns its text. `earlier` is the result of `tune_earlier`."""
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
     seconds = next(iter(curves.values()))[-1]["seconds"]
     record: page.Record = {
-        "format": "study 3",
+        "format": "study 4",
         "facts": {
             "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
             "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",
@@ -146,6 +185,9 @@ def write_page(
         "seeds": plan.seeds,
         "curves": curves,
         "tasks": [dataclasses.asdict(page.result_of(*pair)) for pair in pairs],
+        "by_tokens": [
+            {"tokens": tokens, **dataclasses.asdict(page.result_of(*pair))} for tokens, pair in earlier.items()
+        ],
         "left_out": list(left_out),
     }
     words = page.markdown(record)
@@ -177,7 +219,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         tokens = 3600 * FINETUNING_PART * args.hours * measured
         pairs = tune(runner, plan, chosen, args.out, python, tokens)
         left_out = sorted(set(chosen) - {trained.task.name for trained, _ in pairs})
-        print(write_page(plan, corpora, pairs, left_out, args.out))
+        earlier = tune_earlier(runner, plan, pairs, args.out, python)
+        print(write_page(plan, corpora, pairs, earlier, left_out, args.out))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -8,7 +8,7 @@ that the time of fine-tuning is known before.
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.study.plan import Plan
@@ -17,10 +17,23 @@ from common.files.json_files import read_object
 from pipeline.paper.experiments import Command
 from pipeline.tasks.task import Task
 
-STARTS = ("pre-trained", "random")
-
 CHOICE_PART = 0.2
 """The part of a task's tokens that the choice of the learning rate may read."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a model is before fine-tuning.
+
+    Attributes:
+        name: of the directory of its runs.
+        export: the model, for `--init`.
+        random: whether random weights replace those of the export.
+    """
+
+    name: str
+    export: Path
+    random: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Job:
         train_samples: number of training samples.
         batch_size: samples of a step.
         learning_rate: peak.
-        random: whether the model starts from random weights.
+        start: the model that is fine-tuned.
         seeds: number of runs; 1 for the choice of settings.
         steps: of the optimizer.
         out: directory of the run. Its name has what the hours and the choice decide, so that other hours make new runs.
@@ -44,7 +57,7 @@ class Job:
     train_samples: int
     batch_size: int
     learning_rate: float
-    random: bool
+    start: Start
     seeds: int
     steps: int
     out: Path
@@ -54,16 +67,21 @@ class Job:
         """Passes over the training set."""
         return self.steps * self.batch_size / self.train_samples
 
+    def from_other(self, start: Start) -> "Job":
+        """The same fine-tuning of another start."""
+        return replace(self, start=start, out=self.out.with_name(start.name))
+
 
 def steps_of(train_samples: int, batch_size: int, most_samples: float, plan: Plan) -> int:
     """The optimizer steps: those of the plan's epochs, within the limit of samples read."""
     return max(1, round(min(plan.epochs * train_samples, most_samples) / batch_size))
 
 
-def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Command:
+def command(job: Job, plan: Plan, python: tuple[str, ...]) -> Command:
     """The command of one job."""
-    words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(export), "--data", str(job.data)]
-    words += ["--output", str(job.out), "--steps", str(job.steps), "--warmup-steps", str(job.steps // 5)]
+    words = [*python, "pipeline.finetune", "--task", job.task.name, "--init", str(job.start.export)]
+    words += ["--data", str(job.data), "--output", str(job.out)]
+    words += ["--steps", str(job.steps), "--warmup-steps", str(job.steps // 5)]
     words += ["--eval-interval", str(job.steps), "--log-interval", str(max(1, job.steps // 10))]
     words += ["--learning-rate", f"{job.learning_rate:g}", "--batch-size", str(job.batch_size)]
     words += ["--max-length", str(plan.length), "--dropout", "0"]
@@ -71,23 +89,27 @@ def command(job: Job, plan: Plan, export: Path, python: tuple[str, ...]) -> Comm
         words += ["--doc-stride", str(plan.stride)]
     if job.seeds > 1:
         words += ["--seeds", str(job.seeds)]
-    if job.random:
+    if job.start.random:
         words.append("--random-weights")
-    start = STARTS[job.random]
-    name = f"fine-tune {job.task.name} {start} {job.learning_rate:g} x{job.seeds}"
+    name = f"fine-tune {job.task.name} {job.start.name} {job.learning_rate:g} x{job.seeds}"
     return Command(name, tuple(words), job.out / "results.json", task=job.task.name)
 
 
-def trials(task: Task, ready: Prepared, samples: float, plan: Plan, out: Path) -> list[Job]:
+def trials(
+    task: Task, ready: Prepared, samples: float, plan: Plan, starts: tuple[Start, Start], out: Path
+) -> list[Job]:
     """A job for each learning rate and start, on the data of the choice.
 
     Args:
         samples: that all runs of the task together may read.
+        starts: pre-trained and random.
     """
-    limit = CHOICE_PART * samples / (len(plan.learning_rates) * len(STARTS))
+    limit = CHOICE_PART * samples / (len(plan.learning_rates) * len(starts))
     data = ready.choice, ready.choice_samples
     batch = plan.batch_size(ready.mean_tokens)
-    return [job for rate in plan.learning_rates for job in _both_starts(task, data, batch, rate, 1, limit, plan, out)]
+    return [
+        job for rate in plan.learning_rates for job in _jobs_of(starts, task, data, batch, rate, 1, limit, plan, out)
+    ]
 
 
 def choose(jobs: Sequence[Job]) -> float:
@@ -99,18 +121,23 @@ def choose(jobs: Sequence[Job]) -> float:
     return max(scores, key=lambda rate: statistics.fmean(scores[rate]))
 
 
-def final(task: Task, ready: Prepared, samples: float, chosen: float, plan: Plan, out: Path) -> tuple[Job, Job]:
+def final(
+    task: Task, ready: Prepared, samples: float, chosen: float, plan: Plan, starts: tuple[Start, Start], out: Path
+) -> tuple[Job, Job]:
     """The jobs that the page shows: from the pre-trained model and from random weights, on all training data.
 
     Args:
         samples: that all runs of the task together may read.
+        starts: pre-trained and random.
     """
-    limit = (1 - CHOICE_PART) * samples / (plan.seeds * len(STARTS))
+    limit = (1 - CHOICE_PART) * samples / (plan.seeds * len(starts))
     data = ready.final, ready.final_samples
-    return _both_starts(task, data, plan.batch_size(ready.mean_tokens), chosen, plan.seeds, limit, plan, out)
+    batch = plan.batch_size(ready.mean_tokens)
+    return _jobs_of(starts, task, data, batch, chosen, plan.seeds, limit, plan, out)
 
 
-def _both_starts(
+def _jobs_of(
+    starts: tuple[Start, Start],
     task: Task,
     data: tuple[Path, int],
     batch_size: int,
@@ -120,7 +147,7 @@ def _both_starts(
     plan: Plan,
     out: Path,
 ) -> tuple[Job, Job]:
-    """The same job from the pre-trained model and from random weights.
+    """The same job for each start.
 
     Args:
         data: directory, and its number of training samples.
@@ -128,7 +155,5 @@ def _both_starts(
     """
     steps = steps_of(data[1], batch_size, most_samples, plan)
     place = out / f"{steps}-steps-{rate:g}"
-    trained, random = (
-        Job(task, *data, batch_size, rate, bool(i), seeds, steps, place / start) for i, start in enumerate(STARTS)
-    )
-    return trained, random
+    job = Job(task, *data, batch_size, rate, starts[0], seeds, steps, place / starts[0].name)
+    return job, job.from_other(starts[1])

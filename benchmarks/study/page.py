@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import matplotlib
 import numpy as np
@@ -42,6 +42,8 @@ class Record(TypedDict):
         facts: about the whole, for people.
         seeds: fine-tuning runs of each model on each task.
         tasks: the fields of a `TaskResult` each.
+        by_tokens: for one of these tasks, the fields of a `TaskResult` for each checkpoint that was fine-tuned, and the
+            tokens that pre-training had read by then. Pages of older studies have none.
         left_out: names of the tasks that there was no time for.
     """
 
@@ -50,6 +52,7 @@ class Record(TypedDict):
     seeds: int
     curves: Curves
     tasks: list[dict[str, Any]]
+    by_tokens: NotRequired[list[dict[str, Any]]]
     left_out: list[str]
 
 
@@ -72,6 +75,11 @@ class TaskResult:
     trained: float
     core_hours: float
     gain: Interval
+
+    @property
+    def gain_in_words(self) -> str:
+        """The gain and its interval, in points."""
+        return f"{self.trained - self.random:+.1f} ({self.gain[0]:+.1f} to {self.gain[1]:+.1f})"
 
     @property
     def verdict(self) -> str:
@@ -128,11 +136,29 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
         "|---|---|---:|---|---:|---:|---:|---:|---|---:|",
     ]
     for one in results:
-        gain = f"{one.trained - one.random:+.1f} ({one.gain[0]:+.1f} to {one.gain[1]:+.1f})"
         lines.append(
             f"| {one.task} | {one.metric} | {one.examples:,} | {one.settings} | {one.majority:.1f} | {one.random:.1f} "
-            f"| {one.trained:.1f} | {gain} | {one.verdict} | {one.core_hours:.1f} |"
+            f"| {one.trained:.1f} | {one.gain_in_words} | {one.verdict} | {one.core_hours:.1f} |"
         )
+    return "\n".join(lines)
+
+
+def by_tokens_table(points: Sequence[Mapping[str, Any]]) -> str:
+    """What one task gains from more tokens of pre-training, as a Markdown table."""
+    results = [TaskResult(**{name: one for name, one in point.items() if name != "tokens"}) for point in points]
+    lines = [
+        f"The gain on {results[0].task}, {results[0].metric}, from earlier checkpoints of the same pre-training. Their "
+        "learning rate had not yet fallen to its end, so a whole run of as many tokens may be better.",
+        "",
+        "| tokens of pre-training | pre-trained | gain, 95 % |",
+        "|---:|---:|---:|",
+    ]
+    for point, one in zip(points, results, strict=True):
+        lines.append(f"| {point['tokens'] / 1e6:,.1f} million | {one.trained:.1f} | {one.gain_in_words} |")
+    if len(points) > 1:
+        doublings = np.log2([point["tokens"] for point in points])
+        slope = float(np.polyfit(doublings, [one.trained - one.random for one in results], 1)[0])
+        lines += ["", f"A doubling of the tokens brings {slope:+.1f} points, by least squares."]
     return "\n".join(lines)
 
 
@@ -235,6 +261,8 @@ def markdown(record: Record) -> str:
     parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
     parts += [forecast_table(record["curves"]), ""]
     parts += ["## Tasks", "", tasks_table(results, record["seeds"]), ""]
+    if record.get("by_tokens"):
+        parts += [by_tokens_table(record["by_tokens"]), ""]
     if record["left_out"]:
         parts += [f"The hours did not suffice for {', '.join(record['left_out'])}.", ""]
     return "\n".join(parts)

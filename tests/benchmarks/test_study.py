@@ -158,6 +158,9 @@ def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path, vocab
     assert not found[0] & found[1]
 
 
+STARTS = finetune.Start("pre-trained", Path("export")), finetune.Start("random", Path("export"), random=True)
+
+
 def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
     """A task with as many samples."""
     return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0, 10)
@@ -187,11 +190,11 @@ def test_the_speed_is_right_if_its_run_was_stopped(tmp_path: Path) -> None:
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
     task = find_task("rte")
     plan = dataclasses.replace(FULL, learning_rates=(3e-4, 1e-3, 1e-4))
-    jobs = finetune.trials(task, ready_for(100), 1e6, plan, tmp_path / "choice")
+    jobs = finetune.trials(task, ready_for(100), 1e6, plan, STARTS, tmp_path / "choice")
     scores = {1e-4: (60, 50), 3e-4: (64, 52), 1e-3: (70, 45)}
     for job in jobs:
         job.out.mkdir(parents=True)
-        score = scores[job.learning_rate][job.random]
+        score = scores[job.learning_rate][job.start.random]
         (job.out / "results.json").write_text(json.dumps({"metrics": {"dev": {"accuracy": score}}}))
     assert finetune.choose(jobs) == 3e-4
     for job in jobs:  # as with runs that always say the majority class
@@ -201,19 +204,19 @@ def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
 
 def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
     task, samples = find_task("rte"), 10_000
-    few = finetune.trials(task, ready_for(64), 100 * samples, FULL, tmp_path)
+    few = finetune.trials(task, ready_for(64), 100 * samples, FULL, STARTS, tmp_path)
     batch = FULL.batch_size(30.0)
     assert batch == 21
     assert (FULL.batch_size(2000.0), FULL.batch_size(3.0)) == (4, 32)
     assert {job.steps for job in few} == {round(8 * 64 / batch)}
-    many = finetune.trials(task, ready_for(10**6), samples, FULL, tmp_path)
-    assert [(job.learning_rate, job.random) for job in many] == [
-        (rate, random) for rate in FULL.learning_rates for random in (False, True)
+    many = finetune.trials(task, ready_for(10**6), samples, FULL, STARTS, tmp_path)
+    assert [(job.learning_rate, job.start) for job in many] == [
+        (rate, start) for rate in FULL.learning_rates for start in STARTS
     ]
-    finals = finetune.final(task, ready_for(10**6), samples, many[0].learning_rate, FULL, tmp_path)
+    finals = finetune.final(task, ready_for(10**6), samples, many[0].learning_rate, FULL, STARTS, tmp_path)
     read = sum(batch * job.steps * job.seeds for job in (*many, *finals))
     assert 0.9 * samples <= read <= samples + batch * 12
-    longer = finetune.trials(task, ready_for(10**6), 2 * samples, FULL, tmp_path)
+    longer = finetune.trials(task, ready_for(10**6), 2 * samples, FULL, STARTS, tmp_path)
     assert not {job.out for job in many} & {job.out for job in longer}  # what was run is not taken for what would be
     chosen = sum(batch * job.steps for job in many)
     assert chosen <= finetune.CHOICE_PART * samples + batch * 6
@@ -233,15 +236,16 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     labels = np.arange(60) % 2
     right = {"pre-trained": (labels, labels, 1 - labels), "random": (1 - labels,) * 3}
     jobs = []
-    for start, of_seeds in right.items():
+    for start, of_seeds in zip(STARTS, right.values(), strict=True):
+        place = tmp_path / start.name
         for seed, predicted in enumerate(of_seeds):
-            (tmp_path / start / f"seed-{seed}").mkdir(parents=True)
+            (place / f"seed-{seed}").mkdir(parents=True)
             logits = np.eye(2, dtype=np.float32)[predicted]
             made = Logits(labels.astype(str) + np.arange(60).astype(str), logits, labels)
-            save_predictions(tmp_path / start / f"seed-{seed}" / "logits", "dev", made)
+            save_predictions(place / f"seed-{seed}" / "logits", "dev", made)
             last = {"step": 30, "split": "train", "seconds": 60.0}
-            (tmp_path / start / f"seed-{seed}" / "metrics.jsonl").write_text(json.dumps(last) + "\n")
-        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 16, 1e-3, start == "random", 3, 30, tmp_path / start))
+            (place / f"seed-{seed}" / "metrics.jsonl").write_text(json.dumps(last) + "\n")
+        jobs.append(finetune.Job(find_task("rte"), tmp_path, 60, 16, 1e-3, start, 3, 30, place))
     result = page.result_of(*jobs)
     assert result.trained == pytest.approx(100 * 2 / 3)
     assert result.random == 0
@@ -267,6 +271,24 @@ def test_the_forecast_goes_on_with_the_gain_of_the_last_doubling() -> None:
     ]
 
 
+def test_the_gain_of_a_doubling_is_the_slope_over_the_checkpoints() -> None:
+    fixed = {"task": "rte", "metric": "accuracy", "examples": 9, "settings": "", "majority": 50.0, "core_hours": 1.0}
+    points = [
+        {**fixed, "tokens": 1e6 * 2**n, "random": 50.0, "trained": 50.0 + gain, "gain": (gain - 1, gain + 1)}
+        for n, gain in enumerate((1.0, 3.0, 8.0))
+    ]
+    lines = page.by_tokens_table(points).splitlines()
+    assert "on rte, accuracy" in lines[0]
+    assert lines[4:] == [
+        "| 1.0 million | 51.0 | +1.0 (+0.0 to +2.0) |",
+        "| 2.0 million | 53.0 | +3.0 (+2.0 to +4.0) |",
+        "| 4.0 million | 58.0 | +8.0 (+7.0 to +9.0) |",
+        "",
+        "A doubling of the tokens brings +3.5 points, by least squares.",
+    ]
+    assert page.by_tokens_table(points[:1]).splitlines()[-1] == lines[4]
+
+
 @pytest.mark.slow
 def test_a_whole_study_is_written_and_not_made_twice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
@@ -290,6 +312,17 @@ def test_a_whole_study_is_written_and_not_made_twice(
         ]
         mean = statistics.fmean(result["metrics"]["dev"]["accuracy"] for result in results)
         assert shown == pytest.approx(100 * mean)
+    # Earlier checkpoints are compared with the same random starts, and the last one is the task's own result.
+    *earlier, last = record["by_tokens"]
+    assert earlier
+    assert last == {"tokens": record["curves"]["books"][-1]["tokens"], **of_task}
+    assert {one["random"] for one in earlier} == {of_task["random"]}
+    assert [one["tokens"] for one in record["by_tokens"]] == sorted({one["tokens"] for one in record["by_tokens"]})
+    for one in earlier:
+        assert one["tokens"] < last["tokens"]
+    names = {path.name for path in runs.iterdir()} - {"pre-trained", "random"}
+    assert names == {path.name for path in (tmp_path / "study" / "earlier").iterdir()}
+    assert "A doubling of the tokens brings" in first
     assert set(record["curves"]) == {"intros", "books"}
     assert all(len(points) >= 2 for points in record["curves"].values())
     assert study.main(words) == 0
