@@ -36,7 +36,7 @@ CASES = {
         *(Case("albert-base", stage, "bf16", rows=1, layers=3, accumulation=1) for stage in (1, 2)),
         *(Case("albert-tiny", stage, "bf16", accumulates="fp32") for stage in (1, 2, 3)),
     ],
-    4: [*TINY, *BASE],
+    4: [*TINY, BASE[1], BASE[3]],
 }
 
 
