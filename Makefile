@@ -37,7 +37,7 @@ DEMO_STEPS ?= 3000
 STUDY := study
 STUDY_HOURS ?= 3
 
-.PHONY: demo study test test-fast environment lint audit gpu clean
+.PHONY: demo study test test-fast environment style lint audit gpu clean
 
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
@@ -60,7 +60,7 @@ study: environment
 
 # Processes share the tests, one file at a time, in the order of tests/conftest.py. Four keep two cores busy: tests of
 # several hosts wait for each other much of the time.
-test: $(VENV)/.developer lint
+test: $(VENV)/.developer style
 	python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.developer
@@ -70,10 +70,13 @@ test-fast: $(VENV)/.developer
 gpu: $(VENV)/.developer
 	@python -m benchmarks.gpu $(if $(PARTS),--part $(PARTS))
 
-lint: $(VENV)/.developer
+style: $(VENV)/.developer
 	ruff check .
 	ruff format --check .
-	mypy
+
+# mypy's cache is kept in the environment, which outlives checkouts.
+lint: style
+	mypy --cache-dir $(VENV)/mypy_cache
 
 # pip-audit has an environment of its own, so that its requirements change none of the pinned packages.
 AUDIT := $(VENV)/audit
