@@ -58,13 +58,16 @@ study: environment
 	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
 	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) --hours $(STUDY_HOURS)
 
+# The tests start hundreds of processes, which compile every module again if Python may not keep what it has compiled.
+PYTEST := env --unset=PYTHONDONTWRITEBYTECODE python -m pytest
+
 # Processes share the tests, one file at a time, in the order of tests/conftest.py. Four keep two cores busy: tests of
 # several hosts wait for each other much of the time.
 test: $(VENV)/.developer style
-	python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.developer
-	python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
+	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not slow and not cluster and not gpu"
 
 # PARTS="NAME ..." runs these parts only; a second start does what is missing.
 gpu: $(VENV)/.developer
