@@ -20,6 +20,7 @@ from benchmarks.study.plan import PLANS, Plan
 from common.command_line import Parser
 from common.errors import UserError
 from common.files import atomic, owned
+from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import retention
 from pipeline.paper.experiments import Command, Stage
@@ -29,11 +30,14 @@ from pipeline.tasks.registry import find_task
 from pipeline.training.flags import hours, positive
 from pipeline.training.reporting.metrics_log import read_records
 
-PRETRAINING_PART, FINETUNING_PART = 0.45, 0.35
-"""Parts of the hours. The rest is for the data, the starts of the runs, evaluations and earlier checkpoints."""
+PRETRAINING_PART, FINETUNING_PART = 0.45, 0.42
+"""Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
 
 EARLIER_PARTS = (0.25, 0.5)
-"""Parts of pre-training after which one task is fine-tuned as well, to show what more tokens bring."""
+"""Parts of pre-training. One task is also fine-tuned from the checkpoints nearest to them."""
+
+SAVES = 4
+"""Checkpoints of pre-training, at most, beside the one of its end."""
 
 SPEED_STEPS = 20
 """Steps that measure the speed, after as many that do not count."""
@@ -87,8 +91,18 @@ def pretraining(
     words += ["--eval-batches", str(plan.eval_batches)]
     words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{limit:g}"]
     words += ["--eval-interval", str(often), "--log-interval", str(logged)]
-    words += ["--save-interval", str(often * plan.evaluations // 4)]
+    # At evaluations, and each is kept, also if stops make further ones: `tune_earlier` needs them.
+    words += ["--save-interval", str(often * max(1, plan.evaluations // SAVES)), "--keep-checkpoints", "1000"]
     return Command("pre-train", tuple(words), out / "pretrain" / "done")
+
+
+def check_model(plan: Plan, out: Path) -> None:
+    """Raises UserError if an earlier start pre-trained another model in OUT."""
+    settings = out / "pretrain" / "settings.json"
+    if settings.exists():
+        model = read_object(settings, "give another --out")["model"]
+        if any(model[name] != value for name, value in plan.model.items()):
+            raise UserError(f"{out} has a study of another model; give another --out, or move it away")
 
 
 def run(runner: Runner, stages: Sequence[Stage]) -> None:
@@ -114,9 +128,11 @@ def tune(
         for name, given in found.items()
     }
     chosen = tasks.affordable(ready, tokens, plan)
+    # Beside the final runs of both starts, one task has runs of as many earlier checkpoints.
+    shares = len(chosen) + (1 - finetune.CHOICE_PART) * len(EARLIER_PARTS) / len(starts)
     for name in chosen:
         task = find_task(name)
-        samples = tokens / len(chosen) / ready[name].mean_tokens
+        samples = tokens / shares / ready[name].mean_tokens
         runs = out / "runs"
         tried = finetune.trials(task, ready[name], samples, plan, starts, runs / "choice" / name)
         run(runner, [tuple(finetune.command(job, plan, python) for job in tried)])
@@ -127,17 +143,23 @@ def tune(
     return pairs
 
 
-def tune_earlier(
-    runner: Runner, plan: Plan, pairs: Sequence[Pair], out: Path, python: tuple[str, ...]
-) -> dict[float, Pair]:
-    """Fine-tunes earlier checkpoints of pre-training on the task with the surest gain.
+def surest_gain(pairs: Sequence[Pair]) -> Pair | None:
+    """The jobs of the task whose interval of the gain begins highest; None if no interval is above 0."""
+    lows = [page.result_of(*pair).gain[0] for pair in pairs]
+    return pairs[lows.index(max(lows))] if max(lows, default=0.0) > 0 else None
 
+
+def tune_earlier(runner: Runner, plan: Plan, pair: Pair, out: Path, python: tuple[str, ...]) -> dict[float, Pair]:
+    """Fine-tunes earlier checkpoints of pre-training on one task.
+
+    Args:
+        pair: the task's finished jobs.
     Returns:
-        By the tokens that pre-training had read, the jobs from that checkpoint and from random weights. The last ones
-        are of `pairs`.
+        By the tokens that pre-training had read, the jobs from that checkpoint and from random weights. `pair` is the
+        last entry.
     """
     pretrained = out / "pretrain"
-    trained, random = max(pairs, key=lambda pair: page.result_of(*pair).gain[0])
+    trained, random = pair
     reached = {record["step"]: float(record["tokens"]) for record in read_records(pretrained, "train")}
     # A checkpoint of a stop may be between two records.
     steps = [step for step in map(retention.step_of, retention.tags(pretrained / "checkpoints")) if step in reached]
@@ -148,9 +170,9 @@ def tune_earlier(
         start = Start(name, out / "earlier" / name)
         words = ["pipeline.export", "--run", str(pretrained), "--step", str(step), "--out", str(start.export)]
         exports.append(Command(f"export {name}", (*python, *words), start.export / "model.safetensors"))
-        jobs[reached[step]] = trained.from_other(start), random
+        jobs[reached[step]] = trained.with_start(start), random
     run(runner, [tuple(exports), tuple(finetune.command(job, plan, python) for job, _ in jobs.values())])
-    return {**jobs, reached[last]: (trained, random)}
+    return {**jobs, reached[last]: pair}
 
 
 def tokens_a_second(run: Path) -> float:
@@ -171,7 +193,7 @@ def write_page(
     left_out: Sequence[str],
     out: Path,
 ) -> str:
-    """Writes OUT/page and returns its text. `earlier` is the result of `tune_earlier`."""
+    """Writes OUT/page and returns its text. `earlier` is what `tune_earlier` returned."""
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
     seconds = next(iter(curves.values()))[-1]["seconds"]
     record: page.Record = {
@@ -212,6 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.ranks > 1:
             launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
         args.out.mkdir(parents=True, exist_ok=True)
+        check_model(plan, args.out)
         atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
         run(runner, [*text.stages(corpora, plan, args.out, python), (speed_run(plan, corpora, args.out, launcher),)])
         measured = tokens_a_second(args.out / "speed")
@@ -219,7 +242,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         tokens = 3600 * FINETUNING_PART * args.hours * measured
         pairs = tune(runner, plan, chosen, args.out, python, tokens)
         left_out = sorted(set(chosen) - {trained.task.name for trained, _ in pairs})
-        earlier = tune_earlier(runner, plan, pairs, args.out, python)
+        surest = surest_gain(pairs)
+        earlier = {} if surest is None else tune_earlier(runner, plan, surest, args.out, python)
         print(write_page(plan, corpora, pairs, earlier, left_out, args.out))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -2,8 +2,8 @@
 
 Every task is fine-tuned from the pre-trained model and from random weights with the same settings. The learning rate is
 the one with the best mean score of both on the data that `tasks.prepare` keeps for the choice. Each
-run is evaluated once, at its end, so that no step is chosen on the dev set. All tasks read as many tokens in all, so
-that the time of fine-tuning is known before.
+run is evaluated once, at its end, so that no step is chosen on the dev set. The limits are tokens, equal for all tasks,
+so that the time of fine-tuning is known before.
 """
 
 import statistics
@@ -67,8 +67,8 @@ class Job:
         """Passes over the training set."""
         return self.steps * self.batch_size / self.train_samples
 
-    def from_other(self, start: Start) -> "Job":
-        """The same fine-tuning of another start."""
+    def with_start(self, start: Start) -> "Job":
+        """The same fine-tuning of another model."""
         return replace(self, start=start, out=self.out.with_name(start.name))
 
 
@@ -156,4 +156,4 @@ def _jobs_of(
     steps = steps_of(data[1], batch_size, most_samples, plan)
     place = out / f"{steps}-steps-{rate:g}"
     job = Job(task, *data, batch_size, rate, starts[0], seeds, steps, place / starts[0].name)
-    return job, job.from_other(starts[1])
+    return job, job.with_start(starts[1])

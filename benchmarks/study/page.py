@@ -43,7 +43,7 @@ class Record(TypedDict):
         seeds: fine-tuning runs of each model on each task.
         tasks: the fields of a `TaskResult` each.
         by_tokens: for one of these tasks, the fields of a `TaskResult` for each checkpoint that was fine-tuned, and the
-            tokens that pre-training had read by then. Pages of older studies have none.
+            tokens that pre-training had read by then. Empty without a sure gain; older records have none.
         left_out: names of the tasks that there was no time for.
     """
 
@@ -144,21 +144,21 @@ def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
 
 
 def by_tokens_table(points: Sequence[Mapping[str, Any]]) -> str:
-    """What one task gains from more tokens of pre-training, as a Markdown table."""
+    """What one task gains from more tokens of pre-training, as a Markdown table of at least two points."""
     results = [TaskResult(**{name: one for name, one in point.items() if name != "tokens"}) for point in points]
     lines = [
-        f"The gain on {results[0].task}, {results[0].metric}, from earlier checkpoints of the same pre-training. Their "
-        "learning rate had not yet fallen to its end, so a whole run of as many tokens may be better.",
+        f"The gain on {results[0].task}, {results[0].metric}, also of earlier checkpoints. The task was chosen by its "
+        "last row, and the learning rate of pre-training was still high at the other rows. Both make the rise look "
+        "larger.",
         "",
         "| tokens of pre-training | pre-trained | gain, 95 % |",
         "|---:|---:|---:|",
     ]
     for point, one in zip(points, results, strict=True):
         lines.append(f"| {point['tokens'] / 1e6:,.1f} million | {one.trained:.1f} | {one.gain_in_words} |")
-    if len(points) > 1:
-        doublings = np.log2([point["tokens"] for point in points])
-        slope = float(np.polyfit(doublings, [one.trained - one.random for one in results], 1)[0])
-        lines += ["", f"A doubling of the tokens brings {slope:+.1f} points, by least squares."]
+    doublings = np.log2([point["tokens"] for point in points])
+    slope = float(np.polyfit(doublings, [one.trained - one.random for one in results], 1)[0])
+    lines += ["", f"By least squares, a doubling of the tokens brought {slope:+.1f} points."]
     return "\n".join(lines)
 
 
@@ -261,7 +261,7 @@ def markdown(record: Record) -> str:
     parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
     parts += [forecast_table(record["curves"]), ""]
     parts += ["## Tasks", "", tasks_table(results, record["seeds"]), ""]
-    if record.get("by_tokens"):
+    if len(record.get("by_tokens", [])) > 1:
         parts += [by_tokens_table(record["by_tokens"]), ""]
     if record["left_out"]:
         parts += [f"The hours did not suffice for {', '.join(record['left_out'])}.", ""]

@@ -201,6 +201,13 @@ def parser() -> Parser:
         help="steps from one checkpoint to the next (default: 5000)",
     )
     p.add_argument(
+        "--keep-checkpoints",
+        type=positive,
+        default=PretrainSettings.kept_checkpoints,
+        metavar="N",
+        help=f"keep the newest N checkpoints, and the best one (default: {PretrainSettings.kept_checkpoints})",
+    )
+    p.add_argument(
         "--eval-batches",
         type=positive,
         metavar="N",
@@ -291,6 +298,7 @@ def resolve(args: argparse.Namespace, world_size: int, hardware: Hardware) -> Pr
         warmup_steps=args.warmup_steps,
         log_interval=args.log_interval,
         save_interval=args.save_interval,
+        kept_checkpoints=args.keep_checkpoints,
         eval_interval=args.eval_interval,
         eval_batches=args.eval_batches,
         max_hours=args.max_hours,

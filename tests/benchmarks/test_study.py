@@ -4,6 +4,7 @@ import dataclasses
 import json
 import statistics
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.plan import FULL, SMALL
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint import retention
 from pipeline.paper import runner
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
@@ -284,9 +286,60 @@ def test_the_gain_of_a_doubling_is_the_slope_over_the_checkpoints() -> None:
         "| 2.0 million | 53.0 | +3.0 (+2.0 to +4.0) |",
         "| 4.0 million | 58.0 | +8.0 (+7.0 to +9.0) |",
         "",
-        "A doubling of the tokens brings +3.5 points, by least squares.",
+        "By least squares, a doubling of the tokens brought +3.5 points.",
     ]
-    assert page.by_tokens_table(points[:1]).splitlines()[-1] == lines[4]
+
+
+def test_the_task_with_the_surest_gain_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*lows: float) -> Any:
+        monkeypatch.setattr(page, "result_of", lambda low, _: SimpleNamespace(gain=(low, low + 1)))
+        return study.surest_gain([(low, "random") for low in lows])  # type: ignore[misc]
+
+    assert found(-2.0, 0.5, 1.5, 1.0) == (1.5, "random")
+    assert found(-2.0, 0.0) is None  # no run of the second task has learned anything
+    assert found() is None
+
+
+def test_a_study_of_another_model_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["--data-root", str(root), "--out", str(tmp_path), "--plan", "small"]
+    (tmp_path / "pretrain").mkdir()
+    settings = {"model": dict(SMALL.model) | {"hidden_size": 48}}
+    (tmp_path / "pretrain" / "settings.json").write_text(json.dumps(settings))
+    assert study.main(words) == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path} has a study of another model")
+    assert not (tmp_path / "documents").exists()
+    study.check_model(dataclasses.replace(SMALL, model=settings["model"]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("saved", "logged", "wanted"),
+    [
+        ((25, 50, 75, 100), range(0, 101, 5), (25, 50)),
+        ((20, 23, 40, 52, 80, 88), range(0, 101, 4), (20, 40)),  # 23 is of a stop, and the time ended the run at 88
+        ((30, 60), (30, 60), (30,)),
+        ((60,), (60,), ()),
+    ],
+)
+def test_the_nearest_checkpoints_are_followed(
+    tmp_path: Path, saved: tuple[int, ...], logged: Any, wanted: tuple[int, ...]
+) -> None:
+    records = [json.dumps({"step": step, "split": "train", "tokens": 10 * step}) + "\n" for step in logged]
+    for step in saved:
+        (tmp_path / "pretrain" / "checkpoints" / retention.tag_name(step)).mkdir(parents=True)
+    (tmp_path / "pretrain" / "metrics.jsonl").write_text("".join(records))
+    pair = finetune.final(find_task("rte"), ready_for(100), 1e6, 3e-4, FULL, STARTS, tmp_path / "runs")
+    stages: list[Any] = []
+    made = SimpleNamespace(run=lambda given: stages.extend(given) or 0)
+    found = study.tune_earlier(made, FULL, pair, tmp_path, ("python", "-m"))  # type: ignore[arg-type]
+    assert list(found) == [10.0 * step for step in (*wanted, saved[-1])]
+    assert found[10.0 * saved[-1]] == pair
+    exports, tuned = stages
+    assert [command.argv[command.argv.index("--step") + 1] for command in exports] == [str(step) for step in wanted]
+    outs = {job.out for job, _ in found.values()}
+    assert len(outs) == len(found)
+    assert all(random == pair[1] for _, random in found.values())
+    for command, export in zip(tuned, exports, strict=True):
+        assert command.argv[command.argv.index("--init") + 1] == export.argv[export.argv.index("--out") + 1]
 
 
 @pytest.mark.slow
@@ -294,6 +347,7 @@ def test_a_whole_study_is_written_and_not_made_twice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(runner, "subprocess", ForkedCommands)
+    monkeypatch.setattr(study, "surest_gain", lambda pairs: pairs[0])  # so small a study shows none
     words = ["--data-root", str(root), "--out", str(tmp_path / "study"), "--plan", "small", "--hours", "0.01"]
     words += ["--ranks", "1", "--tasks", "rte"]
     assert study.main(words) == 0
@@ -322,7 +376,7 @@ def test_a_whole_study_is_written_and_not_made_twice(
         assert one["tokens"] < last["tokens"]
     names = {path.name for path in runs.iterdir()} - {"pre-trained", "random"}
     assert names == {path.name for path in (tmp_path / "study" / "earlier").iterdir()}
-    assert "A doubling of the tokens brings" in first
+    assert "a doubling of the tokens brought" in first
     assert set(record["curves"]) == {"intros", "books"}
     assert all(len(points) >= 2 for points in record["curves"].values())
     assert study.main(words) == 0
@@ -333,7 +387,7 @@ def test_a_whole_study_is_written_and_not_made_twice(
     assert again.endswith(f"{text}\n")
 
 
-RESULTS = sorted((Path(study.__file__).parents[1] / "results" / "study").glob("*.json"))
+RESULTS = sorted((Path(study.__file__).parents[1] / "results" / "study").rglob("*.json"))
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)

@@ -20,7 +20,7 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 EACH_VERSION = """
 import os, runpy, sys
-import pipeline.training.lifecycle  # which takes seconds, and most commands import it
+import torch, deepspeed  # which takes seconds
 for module in sys.argv[1:]:
     if os.fork() == 0:
         sys.argv = [module, "--version"]

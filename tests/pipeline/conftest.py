@@ -82,7 +82,7 @@ def _make_corpus(root):
         paragraphs = [" ".join(sentences(rng, int(rng.integers(5, 15)))) for _ in range(8)]
         (books / f"book{number:02d}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
     documents, vocabulary = root / "documents", root / "vocabulary.model"
-    data_prep("extract", "--source", "books", "--input", books, "--out", documents, "--held-out", "0.015")
+    data_prep("extract", "--source", "books", "--input", books, "--out", documents, "--held-out", "0.02")
     data_prep("vocab", "--documents", documents, "--out", vocabulary, "--size", "200")
     for split in ("train", "held_out"):
         data_prep(

@@ -58,7 +58,8 @@ class Run:
         return [*(str(word) for flag in flags.items() for word in flag), "--model-args", *MODEL, *self.flags]
 
 
-# Splits of 12 rows into ranks x micro-batch x accumulation, from single rows to none accumulated, at every ZeRO stage.
+# Splits of 12 rows into ranks x micro-batch x accumulation, from single rows to none accumulated. Each has one
+# of the ZeRO stages.
 SPLITS = [
     Run(f"{world} ranks x {micro}", world, micro, stage=(index + world) % 4)
     for world, sizes in {1: (2, 12), 2: (1, 3, 6), 3: (1, 4), 4: (1, 3)}.items()
@@ -102,7 +103,11 @@ OBJECTIVES = [
     Run("mlm", 1, 12, settings=ADAMW, flags=OTHERS, precision="bf16"),
 ]
 # Weights that stay what they are: then the rows alone give every logged mean.
-STANDING = Run("standing", settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e-30}}),))
+STANDING = Run(
+    "standing",
+    settings=(("optimizer", {"type": "Lamb", "params": {"lr": 1e-30}}),),
+    flags=("--keep-checkpoints", "2"),
+)
 FP16 = (("initial_scale_power", 30), ("hysteresis", 1), ("loss_scale_window", 1000), ("enabled", True))
 OVERFLOWING = Run("overflowing", precision="fp16", settings=(("fp16", dict(FP16)),), flags=("--steps", "30"))
 AT_ITS_FLOOR = Run("at its floor", precision="fp16", settings=(("fp16", dict([*FP16, ("min_loss_scale", 2**29)])),))

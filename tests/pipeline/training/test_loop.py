@@ -16,7 +16,7 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.files import CheckpointReader, read_state
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.model_export import load_pretrained
-from pipeline.checkpoint.retention import find_latest, tag_name
+from pipeline.checkpoint.retention import find_latest, step_of, tag_name, tags
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
@@ -135,6 +135,12 @@ def test_a_run_says_what_its_empty_rows_cost(ended: Ends, folder: Path) -> None:
     assert read_state(newest)["samples"] == STEPS * BATCH, "empty rows are no samples"
 
 
+@pytest.mark.parametrize(("run", "kept"), [(STANDING, [10, 8]), (UNEVEN[0], [10, 8, 6, 4, 2])], ids=["two", "five"])
+def test_as_many_checkpoints_are_kept_as_the_flag_says(ended: Ends, folder: Path, run: Run, kept: list[int]) -> None:
+    assert ended(run).status == 0, ended(run).stderr
+    assert [step_of(tag) for tag in tags(folder / run.directory / "checkpoints")] == kept
+
+
 def test_time_ends_schedule_and_run(ended: Ends, folder: Path) -> None:
     assert ended(TIMED).status == 0, ended(TIMED).stderr
     run = folder / TIMED.directory
@@ -219,6 +225,7 @@ def test_an_evaluation_scores_both_sentence_tasks_over_all_held_out_rows(
     model = load_pretrained(folder / run.directory)
     rows = list(range(len(open_shards(corpus.held_out))))
     assert len(rows) % (run.world * run.micro), "some batches must be filled up"
+    assert open_shards(corpus.held_out).manifest.counts.max_pairs_in_row > 1
     logged = records(folder, run, "eval")[-1]
     learned = "nsp" if run in OBJECTIVES else "sop"
     for task in ("sop", "nsp"):
