@@ -22,6 +22,11 @@ def is_done(command: Command) -> bool:
     return command.done is not None and command.done.exists()
 
 
+def _say(text: str) -> None:
+    """Prints lines in one write, so that those of other threads come before or after them."""
+    print(f"{text}\n", end="", flush=True)
+
+
 @dataclass
 class Runner:
     """Runs stages of commands. The output of each command goes to a file of its own.
@@ -83,7 +88,7 @@ class Runner:
         if self.stopped.is_set():
             return 0
         if is_done(command):
-            print(f"{title}: done before", flush=True)
+            _say(f"{title}: done before")
             return 0
         log = self.logs / f"{command.name.replace(' ', '-')}.log"
         began = time.monotonic()
@@ -98,10 +103,10 @@ class Runner:
             self.stopped.set()
             if not self.signalled:
                 last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
-                print(f"{title}: failed with status {status}: {shlex.join(command.argv)}", *last, sep="\n", flush=True)
-                print(f"its whole output: {log}", flush=True)
+                failed = f"{title}: failed with status {status}: {shlex.join(command.argv)}"
+                _say("\n".join([failed, *last, f"its whole output: {log}"]))
             return status if status > 0 else 128 - status
-        print(f"{title}: {time.monotonic() - began:.0f} s", flush=True)
+        _say(f"{title}: {time.monotonic() - began:.0f} s")
         return 0
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
