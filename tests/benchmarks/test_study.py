@@ -348,7 +348,7 @@ def test_a_whole_study_is_written_and_not_made_twice(
 ) -> None:
     monkeypatch.setattr(runner, "subprocess", ForkedCommands)
     monkeypatch.setattr(study, "surest_gain", lambda pairs: pairs[0])  # so small a study shows none
-    words = ["--data-root", str(root), "--out", str(tmp_path / "study"), "--plan", "small", "--hours", "0.01"]
+    words = ["--data-root", str(root), "--out", str(tmp_path / "study"), "--plan", "small", "--hours", "0.006"]
     words += ["--ranks", "1", "--tasks", "rte"]
     assert study.main(words) == 0
     first = capsys.readouterr().out

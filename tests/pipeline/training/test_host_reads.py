@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 CLIPPED = (("gradient_clipping", 1.0),)
 FP16 = (*CLIPPED, ("fp16", {"enabled": True, "initial_scale_power": 8}))
-LONG = 8
+LONG = 6
 ONCE = tuple(
     word for name in ("steps", "log-interval", "eval-interval", "save-interval") for word in (f"--{name}", str(LONG))
 )
