@@ -48,6 +48,7 @@ def test_ranks_of_launchers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         launched_rank()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "variables", "message"),
     [

@@ -299,6 +299,7 @@ def test_a_page_of_beginnings_ends(beginning: str) -> None:
     assert isinstance(to_prose(beginning * 60_000), str)  # if the work grew as the square, this would take hours
 
 
+@pytest.mark.slow
 def test_the_sample_has_hardly_a_gap_and_no_sentence_lost_for_it(sample_corpus: Path) -> None:
     source = Wikipedia([sample_corpus / "wikipedia"], 16 << 20)
     pages = [parse_page(raw) for unit in source.units for raw in raw_pages(unit)]

@@ -43,6 +43,7 @@ def test_a_correlation_has_fishers_interval():
     assert intervals.correlation_interval(0.3, 3) == (-1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_f1_and_matthews_have_the_interval_of_resampled_examples():
     predictions, labels = two_classes(300)
     generator = np.random.default_rng(2)
