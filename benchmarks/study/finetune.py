@@ -1,9 +1,9 @@
 """The commands of fine-tuning, and the choice of its learning rate.
 
 Every task is fine-tuned from the pre-trained model and from random weights with the same settings. The learning rate is
-the one with the best mean score of both on the data that `tasks.prepare` keeps for the choice. Each
-run is evaluated once, at its end, so that no step is chosen on the dev set. The limits are tokens, equal for all tasks,
-so that the time of fine-tuning is known before.
+the one with the best mean score of both on the data that `tasks.prepare` keeps for the choice. Each run is evaluated
+once, at its end, so that no step is chosen on the dev set. The limits are tokens, equal for all tasks, so that the time
+of fine-tuning is known before.
 """
 
 import statistics
