@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from common.files import atomic
 
@@ -35,12 +34,16 @@ def describe(device: torch.device) -> dict[str, Any]:
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": device.type,
         "hardware": hardware,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
+        "versions": {"python": platform.python_version(), "torch": torch.__version__} | _transformers(),
     }
+
+
+def _transformers() -> dict[str, str]:
+    """The version of `transformers`, which is a requirement of developers: not every measurement needs it."""
+    try:
+        return {"transformers": importlib.metadata.version("transformers")}
+    except importlib.metadata.PackageNotFoundError:
+        return {}
 
 
 def describe_host(kind: str, packages: Sequence[str] = ()) -> dict[str, Any]:
