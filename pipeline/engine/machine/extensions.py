@@ -10,6 +10,7 @@ directory. A lock of unknown origin is removed once it is `UNKNOWN_SECONDS` old 
 """
 
 import fcntl
+import math
 import os
 import socket
 import time
@@ -23,6 +24,8 @@ from common.errors import UserError, one_line
 LOCK = "lock"
 UNKNOWN_SECONDS = 1800.0
 """No extension takes half an hour to build."""
+SILENT_SECONDS = 5.0
+"""Ranks that start together wait this long for each other at most, while they look whether a build is up to date."""
 
 
 def watch_builds() -> None:
@@ -65,7 +68,8 @@ def building(name: str) -> Iterator[None]:
 @contextmanager
 def in_use(directory: Path) -> Iterator[None]:
     """Holds the shared flock of a build directory, once no other process builds there and no stale lock is left."""
-    lock, builder, waiting = directory / LOCK, directory / "builder", False
+    lock, builder = directory / LOCK, directory / "builder"
+    told_at = time.monotonic() + SILENT_SECONDS
     with (directory / "in_use").open("a") as file:
         while True:
             if _take(file.fileno(), fcntl.LOCK_EX):  # no process of the project is inside
@@ -77,8 +81,8 @@ def in_use(directory: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_UN)
             elif not lock.exists() and _take(file.fileno(), fcntl.LOCK_SH):
                 break
-            if not waiting and lock.exists():
-                waiting = True
+            if time.monotonic() >= told_at and lock.exists():
+                told_at = math.inf
                 print(f"waiting for the build of another process; if there is none, delete {lock}", flush=True)
             time.sleep(0.1)
         try:

@@ -1,5 +1,6 @@
 """Compilations are announced, and a lock that a killed build left behind does not stop later starts."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -47,7 +48,10 @@ def start_a_build(directory: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_killed_build_is_removed_and_that_of_a_living_one_is_not(directory: Path) -> None:
+def test_the_lock_of_a_killed_build_is_removed_and_that_of_a_living_one_is_not(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extensions, "SILENT_SECONDS", 0.5)
     build = start_a_build(directory)
     entered = threading.Event()
 
@@ -66,6 +70,21 @@ def test_the_lock_of_a_killed_build_is_removed_and_that_of_a_living_one_is_not(d
     assert entered.wait(10.0)
     later.join()
     assert not (directory / "lock").exists()
+    said = f"waiting for the build of another process; if there is none, delete {directory / 'lock'}\n"
+    assert capsys.readouterr().out.count(said) == 1
+
+
+def test_a_short_wait_for_another_rank_is_not_told(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = directory / "lock"
+    lock.touch()
+    with (directory / "in_use").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)  # the other rank is inside
+        later = threading.Timer(0.3, lock.unlink)
+        later.start()
+        with extensions.in_use(directory):
+            assert not lock.exists()
+    later.join()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_lock_of_another_program_is_kept_while_it_lives_or_may_live(
