@@ -309,6 +309,33 @@ def test_the_nearest_checkpoints_are_followed(
         assert command.argv[command.argv.index("--init") + 1] == export.argv[export.argv.index("--out") + 1]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_all_runs_together_read_the_tokens_that_they_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Also those of earlier checkpoints. The training sets are so large that nothing else limits the runs."""
+    monkeypatch.setattr(study.Vocabulary, "load", lambda path: None)
+    monkeypatch.setattr(tasks, "prepare", lambda *_: ready_for(10**7))
+    monkeypatch.setattr(finetune, "choose", lambda jobs: jobs[0].learning_rate)
+    for step in (250, 500, 1000):
+        (tmp_path / "pretrain" / "checkpoints" / retention.tag_name(step)).mkdir(parents=True)
+        with (tmp_path / "pretrain" / "metrics.jsonl").open("a") as log:
+            log.write(json.dumps({"step": step, "split": "train", "tokens": 100 * step}) + "\n")
+    commands: list[Any] = []
+    made: Any = SimpleNamespace(run=lambda given: commands.extend(one for stage in given for one in stage) or 0)
+    tokens, found = count * 2.0 * FULL.task_tokens, dict.fromkeys(["rte", "mrpc", "cola"][:count], tmp_path)
+    pairs = study.tune(made, FULL, found, tmp_path, ("python", "-m"), tokens)
+    assert len(study.tune_earlier(made, FULL, pairs[0], tmp_path, ("python", "-m"))) == 3
+
+    def flag(words: tuple[str, ...], name: str, otherwise: int = 1) -> int:
+        return int(words[words.index(name) + 1]) if name in words else otherwise
+
+    runs = [one.argv for one in commands if "pipeline.finetune" in one.argv]
+    assert len(runs) == count * (2 * len(FULL.learning_rates) + 2) + 2
+    read = sum(flag(run, "--steps") * flag(run, "--batch-size") * flag(run, "--seeds") for run in runs)
+    assert read * ready_for(1).mean_tokens == pytest.approx(tokens, rel=0.01)
+
+
 @pytest.mark.slow
 def test_a_whole_study_is_written_and_not_made_twice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture

@@ -141,7 +141,7 @@ def test_the_places_of_a_corpus_in_its_block_are_drawn():
     assert (corpora != other).any()
 
 
-@pytest.mark.parametrize("world", [1, 3, 64, 4096])
+@pytest.mark.parametrize("world", [1, 3, 64, 1024])
 def test_ranks_share_a_mixture_without_gap_or_overlap(world):
     """As many simulated ranks read three steps of a mixture: together what one rank reads, each row of it once."""
     micro, accumulation, weights, rows = 2, 1, (5, 3, 1), (20_000, 9_000, 4_000)
@@ -150,9 +150,10 @@ def test_ranks_share_a_mixture_without_gap_or_overlap(world):
     for rank in range(world):
         positions = np.concatenate([sampler.step_positions(step, 0, rank, world, micro, batch) for step in range(3)])
         found.append(np.stack([*corpora_at(positions, weights, 3)]))
-    corpora, indices = np.concatenate(found, axis=1)
+    samples = np.concatenate(found, axis=1)
     whole = np.stack(corpora_at(np.arange(3 * batch), weights, 3))
-    assert sorted(zip(corpora, indices)) == sorted(zip(*whole))
+    assert (samples[:, np.lexsort(samples)] == whole[:, np.lexsort(whole)]).all()
+    corpora, indices = samples
     for corpus, count in enumerate(rows):
         own = np.unique(indices[corpora == corpus])
         assert len(own) == (corpora == corpus).sum()
