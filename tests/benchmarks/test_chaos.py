@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import __main__ as chaos
-from benchmarks.chaos import page
+from benchmarks.chaos import page, training
 from benchmarks.chaos.faults import KINDS, plan
 from benchmarks.chaos.training import HOSTS
-from benchmarks.shared.namespaces import what_is_missing
+from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
+from tests.pipeline.workers import forked
 
 RESULTS = sorted((Path(chaos.__file__).parents[1] / "results").glob("chaos*.json"))
 
@@ -61,8 +62,14 @@ def out(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    kinds = ["a full disk", "a host lost", "a flipped bit in a rank's weights", "a spike of the loss"]
+def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def call(python: str, flag: str, module: str, *words: object) -> None:
+        variables = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+        ended = forked.run_module(module, list(map(str, words)), REPOSITORY, variables, timeout=300)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    monkeypatch.setattr(training, "call", call)  # what makes the data, without new interpreters
+    kinds = ["a host lost", "a full disk", "a spike of the loss"]
     status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
     assert status == 0, capfd.readouterr()
     result = json.loads((out / "chaos.json").read_text(encoding="utf-8"))
@@ -71,11 +78,10 @@ def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert end["differences"] == []
     assert end["rollbacks"] == 1
     assert end["weights_apart"] < end["weights_moved"] / 100
-    full, lost, flipped, spike = result["costs"]
+    lost, full, spike = result["costs"]
     assert full["steps_again"] == 0
     assert "No space left" in full["line"]
     assert f"on host {lost['host']}" in lost["line"]
-    assert "holds wrong weights" in flipped["line"]
     assert spike["steps_again"] > 0
     assert capfd.readouterr().out.count("noticed after") == len(kinds)
-    assert chaos.main(["--faults", "4", "--kinds", *kinds, "--out", str(out)]) == 2, "it is finished"
+    assert chaos.main(["--faults", "3", "--kinds", *kinds, "--out", str(out)]) == 2, "it is finished"

@@ -12,6 +12,7 @@ import torch
 
 from pipeline.checkpoint.files import load_weights
 from tests.cluster.conftest import STEPS
+from tests.pipeline.conftest import run
 from tests.pipeline.test_pretrain import await_step, command, of_module
 
 KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
@@ -52,11 +53,10 @@ def assert_same(output, reference):
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
 
 
-def assert_goes_on_alone(cluster, corpus, config, output, reference):
-    """One rank on node1 resumes the run, whose end is that of the reference."""
+def assert_goes_on_alone(corpus, config, output, reference):
+    """One rank resumes the run, whose end is that of the reference."""
     words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
-    said = finish(cluster.popen(cluster.hosts["node1"], sys.executable, "-m", *of_module(words)))
-    assert "resuming from step" in said
+    assert "resuming from step" in run(sys.executable, "-m", *of_module(words)).stdout
     assert_same(output, reference)
 
 
@@ -90,7 +90,7 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
     assert "error: lost rank 1 on host victim: its process ended without notice" in said
     assert not (output / "done").exists()
 
-    assert_goes_on_alone(cluster, corpus, config, output, alone)
+    assert_goes_on_alone(corpus, config, output, alone)
 
 
 def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, config, alone, tmp_path):
@@ -113,7 +113,7 @@ def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, 
     )
     assert process.returncode not in (0, None)
     assert "error: lost rank 1 on host node2: its host did not answer for 6 s" in said
-    assert_goes_on_alone(cluster, corpus, config, output, alone)
+    assert_goes_on_alone(corpus, config, output, alone)
 
 
 ENDLESS = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000", "--save-interval", "100000")
