@@ -69,7 +69,7 @@ def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str], monkeypatch:
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     monkeypatch.setattr(training, "call", call)  # what makes the data, without new interpreters
-    kinds = ["a host lost", "a full disk", "a spike of the loss"]
+    kinds = ["a full disk", "a host lost", "a flipped bit in a rank's weights", "a spike of the loss"]
     status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
     assert status == 0, capfd.readouterr()
     result = json.loads((out / "chaos.json").read_text(encoding="utf-8"))
@@ -78,10 +78,11 @@ def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str], monkeypatch:
     assert end["differences"] == []
     assert end["rollbacks"] == 1
     assert end["weights_apart"] < end["weights_moved"] / 100
-    lost, full, spike = result["costs"]
+    full, lost, flipped, spike = result["costs"]
     assert full["steps_again"] == 0
     assert "No space left" in full["line"]
     assert f"on host {lost['host']}" in lost["line"]
+    assert "holds wrong weights" in flipped["line"]
     assert spike["steps_again"] > 0
     assert capfd.readouterr().out.count("noticed after") == len(kinds)
-    assert chaos.main(["--faults", "3", "--kinds", *kinds, "--out", str(out)]) == 2, "it is finished"
+    assert chaos.main(["--faults", "4", "--kinds", *kinds, "--out", str(out)]) == 2, "it is finished"

@@ -141,7 +141,7 @@ def test_the_places_of_a_corpus_in_its_block_are_drawn():
     assert (corpora != other).any()
 
 
-@pytest.mark.parametrize("world", [1, 3, 64, 1024])
+@pytest.mark.parametrize("world", [1, 3, 64, pytest.param(4096, marks=pytest.mark.slow)])
 def test_ranks_share_a_mixture_without_gap_or_overlap(world):
     """As many simulated ranks read three steps of a mixture: together what one rank reads, each row of it once."""
     micro, accumulation, weights, rows = 2, 1, (5, 3, 1), (20_000, 9_000, 4_000)
