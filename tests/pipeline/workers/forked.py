@@ -110,7 +110,8 @@ def _call(
 ) -> None:
     for number, file in enumerate(files, 1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_APPEND), number)
-        stream = os.fdopen(number, "w", closefd=False)
+        # Buffered as in a new process, whose stderr is complete line by line even if os._exit ends it.
+        stream = os.fdopen(number, "w", buffering=1 if number == 2 else -1, closefd=False)
         setattr(sys, ("stdout", "stderr")[number - 1], stream)
     os.environ.update(environment)
     work(*arguments)
