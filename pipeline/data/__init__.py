@@ -3,7 +3,7 @@
 collate          Collator: draws sentence order and masks of a row, and writes it into a batch
 describe         prints rows for people
 mask_statistics  counts n-grams, replacements and labels over many rows
-masking          chooses and replaces the tokens to predict; MaskingSettings
+masking          chooses the n-grams to predict and replaces their tokens; MaskingSettings
 mixture          Mixture: several corpora by weight, read as one stream of batches
 partners         negative second segments for next-sentence prediction
 prefetch         makes batches ahead of time, and copies them to the device

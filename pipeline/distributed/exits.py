@@ -71,6 +71,7 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     Training that has failed (status 1, returned) and a mistake (status 2) end torchrun's agent as well. After a lost
     rank, a stop or an exception, the agent starts the ranks again.
     """
+    output.survive_full_disk()
     is_final = False
     try:
         status = main()

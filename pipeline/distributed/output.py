@@ -1,8 +1,12 @@
 """Output that nobody may be able to read any more: what reads it has ended, or its disk is full."""
 
 import contextlib
+import errno
+import io
 import os
 import select
+import sys
+from typing import Any
 
 
 def keep_open() -> None:
@@ -14,6 +18,36 @@ def keep_open() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, descriptor)
             os.close(nowhere)
+
+
+class _Lossy(io.FileIO):
+    """A descriptor that takes everything. What a full disk has no space for is lost."""
+
+    def write(self, data: Any, /) -> int:
+        """Writes some of `data` and returns how many bytes are dealt with."""
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return memoryview(data).nbytes
+
+
+def survive_full_disk() -> None:
+    """Lets print lose its lines while the disk of stdout or stderr is full. Otherwise they would end the rank."""
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor and not stream.isatty():
+            with contextlib.suppress(OSError):
+                stream.flush()
+            lossy = io.TextIOWrapper(
+                io.BufferedWriter(_Lossy(descriptor, "w", closefd=False)),
+                encoding=stream.encoding,
+                errors=stream.errors,
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
+            setattr(sys, name, lossy)
 
 
 def write(descriptor: int, text: str) -> None:

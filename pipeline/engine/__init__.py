@@ -3,7 +3,7 @@
 protocol          the part of the engine that other packages use
 build             builds an engine from a model and a DeepSpeed JSON
 cuda_graphs       forward and backward pass of a micro-step as CUDA graphs
-step              one step, its failure, the learning rate, and metrics of the last step
+step              one step and its failure; sets the learning rate; metrics of the last step
 state             reads and sets what a checkpoint holds of an engine
 checksums         checksums of weights, moments and batches, computed on the device
 config            reads the DeepSpeed JSON and fits it to ranks and hardware

@@ -65,8 +65,8 @@ class TrackedRun:
         step: at which the run starts or resumes.
         settings: the content of settings.json.
         on_gpu: whether it trains on a GPU.
-        sent: step and split of the records after `step` that an earlier start logged before it was killed. This start
-            will log them again.
+        sent: step and split of the records after `step` that an earlier start logged before it was killed, and that
+            this start will log again as they were.
         earlier: the figures of the records up to `step`.
     """
 

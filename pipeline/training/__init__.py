@@ -7,12 +7,12 @@ evaluation_pace   shows the progress of an evaluation, and ends it early
 launch            runs one command on all ranks: rendezvous, validate, monitor, exit
 lifecycle         the life of a run: check, open, introduce, train, finish
 recorded_command  the command line in settings.json, to repeat it
-saves             saves in the background or the foreground, and what they cost
+saves             carries out saves, in the background or the foreground, and measures what they cost
 schedule          the learning rate of every step
 settings          the settings that both kinds of run have
 silent_errors     compares what the ranks hold by checksum, and names the one that is wrong
 state             how far a run has come
-trainer           the training loop
+trainer           the training loop: decides when to log, evaluate and save
 attention/        the attention kernel of a run on a GPU
 divergence/       losses that are not finite, spikes, and the way back
 reporting/        metrics, speed and memory, on the console, in metrics.jsonl and in TensorBoard

@@ -40,6 +40,8 @@ class MetricsLog:
         all_curves: True gives TensorBoard every number of a record, and not only those that make a useful chart.
         open_trackers: opens the trackers that get the same curves as TensorBoard. It is called on rank 0.
         evaluation_due: whether the run evaluates after `step` once more. An earlier record of it is dropped.
+        repeats: whether the run makes the steps of the dropped records again as they were. Trackers that keep what they
+            have got then do not get them again.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class MetricsLog:
         all_curves: bool = False,
         open_trackers: OpenTrackers | None = None,
         evaluation_due: bool = False,
+        repeats: bool = True,
     ) -> None:
         self._enabled = enabled
         if not enabled:
@@ -59,9 +62,9 @@ class MetricsLog:
         path = run / METRICS
         before = _read(run).decode(errors="replace") if os.path.lexists(path) else ""
         kept = keep_until(before, step, evaluation_due)
-        dropped = _steps_of(before) - _steps_of(kept)
+        sent = _steps_of(before) - _steps_of(kept) if repeats else frozenset()
         atomic.write_text(path, kept)  # which also makes the name of a new file survive a power loss
-        tracked = TrackedRun(run, step, settings or {}, on_gpu, dropped)
+        tracked = TrackedRun(run, step, settings or {}, on_gpu, sent)
         self._curves = Curves(tracked, all_curves)
         self._run = replace(tracked, earlier=self._figures_of(path) if step else ())
         self._file = path.open("ab", buffering=0)

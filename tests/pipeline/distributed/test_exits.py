@@ -85,15 +85,23 @@ def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path, answers):
     assert (process.status(), process.stderr) == (75, "")
 
 
-def end_on_a_full_disk():
+def log_to_a_full_disk(ends_full):
     def main():
+        place = os.dup(1)
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+        print("step 1: there is no space for this line", flush=True)
         print("this waits in the buffer")
+        if not ends_full:
+            sys.stdout.flush()
+            os.dup2(place, 1)  # somebody has made room
+            print("step 3")
         return 75
 
     run_and_exit(main)
 
 
-def test_a_full_disk_does_not_change_the_status(tmp_path):
-    process = Forked(tmp_path / "process", end_on_a_full_disk)
+@pytest.mark.parametrize("ends_full", [True, False])
+def test_a_full_disk_costs_lines_and_neither_the_run_nor_its_status(tmp_path, ends_full):
+    process = Forked(tmp_path / "process", log_to_a_full_disk, ends_full)
     assert (process.status(), process.stderr) == (75, "")
+    assert process.stdout == ("" if ends_full else "step 3\n")

@@ -17,6 +17,8 @@ from pipeline.checkpoint import save_load
 from pipeline.data import mixture
 from pipeline.engine import step as engine_step
 from pipeline.pretraining import task
+from pipeline.tracking.tracker import TrackedRun
+from pipeline.training import lifecycle
 from pipeline.training.divergence import rollback
 from tests.pipeline.workers.runs import Ended, run_command, run_each
 
@@ -28,9 +30,9 @@ Kill = Literal["before the record", "after the record"]
 def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kill | None = None) -> list[Ended]:
     """Runs command lines as `run_each`. All predicted tokens of the batches `spoilt` have the same wrong label.
 
-    With `kill`, the process kills itself in the first rollback.
+    When trackers are opened, a line says which steps are not sent to them again. With `kill`, the process kills itself in the first rollback.
     """
-    with _spoiling(spoilt), contextlib.nullcontext() if kill is None else _killing(kill):
+    with _spoiling(spoilt), mock.patch.object(lifecycle.choice, "open_all", _tell), contextlib.nullcontext() if kill is None else _killing(kill):
         return run_each(commands)
 
 
@@ -64,6 +66,11 @@ def train_with_a_high_rate(command: list[str], steps: range) -> Ended:
 
     with mock.patch.object(engine_step, "set_learning_rate", high):
         return run_each([(command, None)])[0]
+
+
+def _tell(track: object, deepspeed: object, run: TrackedRun) -> list[Any]:
+    print(f"trackers have {sorted({step for step, _ in run.sent})}")
+    return []
 
 
 @contextlib.contextmanager

@@ -114,6 +114,16 @@ def test_a_resumed_run_says_what_a_killed_start_has_sent(tmp_path):
     assert runs[1].sent == {(20, "train"), (20, "eval"), (30, "train")}
 
 
+def test_after_a_rollback_trackers_get_the_new_steps(tmp_path):
+    runs = []
+    log = MetricsLog(tmp_path, 0, enabled=True)
+    for step in (10, 20):
+        log.log(step, {"loss": 1.0})
+    log.close()
+    MetricsLog(tmp_path, 10, enabled=True, open_trackers=lambda run: runs.append(run) or [], repeats=False).close()
+    assert runs[0].sent == frozenset()
+
+
 def test_curves_without_a_record(tmp_path):
     log = MetricsLog(tmp_path, 0, enabled=True)
     log.log(0, {"loss": 9.0}, "eval", recorded=False)
