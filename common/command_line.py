@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from common import interrupts
+from common import garbage, interrupts
 from common.errors import UserError
 from common.files.places import explain
 from common.version import __version__
@@ -42,6 +42,7 @@ class Parser(argparse.ArgumentParser):
         self._refuse_empty_paths(words)
         result = super().parse_known_args(words, namespace)
         interrupts.begin_work()
+        garbage.begin_work()
         return result
 
     def _refuse_empty_paths(self, words: Sequence[str]) -> None:

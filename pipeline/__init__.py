@@ -31,9 +31,10 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
 import sys
 
 try:
-    from common.interrupts import end_quietly
+    from common import garbage, interrupts
 
-    end_quietly()
+    interrupts.end_quietly()
+    garbage.wait_for_work()
     from common.packages import require_siblings
 except ImportError:  # then no module of ours can be imported to report this
     found = getattr(sys.modules.get("common"), "__file__", None) or "another package"

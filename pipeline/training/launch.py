@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
+from common import garbage
 from common.environment import whole_number
 from common.errors import UserError
 from pipeline.distributed import descriptors, launcher_watch
@@ -76,7 +77,9 @@ def start(argv: Sequence[str] | None, parse: Callable[[Sequence[str]], A], load:
 
     def prepare(world_size: int) -> C:
         args = parse(words)
-        return load().prepare(args, world_size)
+        with garbage.importing():
+            command = load()
+        return command.prepare(args, world_size)
 
     return run(prepare, lambda prepared: load().run(prepared))
 

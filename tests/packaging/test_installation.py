@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.version import __version__
+from tests.conftest import HIDDEN
 
 pytestmark = pytest.mark.slow
 
@@ -24,8 +25,13 @@ import torch, deepspeed  # which takes seconds
 for module in sys.argv[1:]:
     if os.fork() == 0:
         sys.argv = [module, "--version"]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        sys.exit()
+        status = 0
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            status = end.code or 0
+        sys.stdout.flush()
+        os._exit(status)  # the end of an interpreter with torch takes a second
     assert os.wait()[1] == 0, module
 """
 
@@ -33,6 +39,8 @@ for module in sys.argv[1:]:
 def run(*command, cwd, status=0, **environment):
     """Runs a command in a directory that is not the repository; its output, both streams in one."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if "PYTHONPATH" in environment:
+        environment["PYTHONPATH"] += os.pathsep + HIDDEN
     result = subprocess.run(
         [str(part) for part in command], cwd=cwd, env={**inherited, "DS_ACCELERATOR": "cpu", **environment},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,

@@ -30,9 +30,14 @@ Kill = Literal["before the record", "after the record"]
 def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kill | None = None) -> list[Ended]:
     """Runs command lines as `run_each`. All predicted tokens of the batches `spoilt` have the same wrong label.
 
-    When trackers are opened, a line says which steps are not sent to them again. With `kill`, the process kills itself in the first rollback.
+    When trackers are opened, a line says which steps are not sent to them again. With `kill`, the process kills itself
+    in the first rollback.
     """
-    with _spoiling(spoilt), mock.patch.object(lifecycle.choice, "open_all", _tell), contextlib.nullcontext() if kill is None else _killing(kill):
+    with (
+        _spoiling(spoilt),
+        mock.patch.object(lifecycle.choice, "open_all", _tell),
+        contextlib.nullcontext() if kill is None else _killing(kill),
+    ):
         return run_each(commands)
 
 
