@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared import plain_batches, report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from data_prep.format.shards import open_shards, read_vocabulary
 from pipeline.data import sampler

@@ -11,10 +11,8 @@ through the medians gives the time of more ranks; with more processes than cores
 what `overlap_comm` could send while the pass goes on.
 """
 
-import datetime
 import multiprocessing
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -28,8 +26,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from model import AlbertConfig, AlbertForPreTraining
 from pipeline.distributed.control import ControlGroup
@@ -138,11 +135,7 @@ def time_gradients(name: str) -> dict[str, Any]:
 def measure(ranks: Sequence[int], rounds: int) -> dict[str, Any]:
     """Both measurements."""
     agreements = [time_agreements(count, rounds) for count in ranks]  # before torch has threads, as it forks
-    return {
-        "format": "between_steps 1",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hardware": {"name": report.processor(), "cores": report.cores(), "load": round(os.getloadavg()[0], 1)},
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    return report.describe_host("between_steps 1", ("torch",)) | {
         "agreements": agreements,
         "extrapolated": extrapolate(agreements),
         "gradients": [time_gradients(name) for name in MODELS],

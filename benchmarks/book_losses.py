@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from data_prep.sources.book_text import book_to_prose, drop_contents, drop_gutenberg, is_heading
 from data_prep.sources.books import decode, find_books
 

@@ -37,8 +37,7 @@ from unittest import mock
 import sentencex
 
 from benchmarks.shared import report, wikipedia_size
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from data_prep.corpus.documents import TRAIN, read_documents, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter

@@ -23,8 +23,7 @@ from xml.parsers import expat
 import mwparserfromhell
 from mwparserfromhell import nodes
 
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from data_prep.__main__ import main as data_prep
 from data_prep.corpus.documents import Document
 from data_prep.sources import wikipedia

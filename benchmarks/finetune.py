@@ -23,8 +23,7 @@ import torch
 from torch import nn
 
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from pipeline.checkpoint.initial_weights import fill, read_initial_weights
 from pipeline.finetuning.heads import has_head_of, make_model

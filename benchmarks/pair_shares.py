@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.shared import report, span_rules
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import open_corpus, read_texts_with_language

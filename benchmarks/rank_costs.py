@@ -27,8 +27,7 @@ from typing import Any
 
 from benchmarks.data_prep import Run, describe, job
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from data_prep.sources.books import find_books
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.engine.machine import rank_discovery
@@ -52,12 +51,14 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
     engine: Any  # Engine does not let its step be set; DeepSpeed's own engine does
     engine, _ = initialise(AlbertForPreTraining(config), fitted)
     saver, found = Saver(engine, directory, keep=1), []
+    in_foreground = Saver(engine, directory, keep=1, in_background=False)
     matrix = torch.randn(512, 512)
     saver.prepare().wait()  # as a run does in its first steps
     for step in range(rounds):
         engine.global_steps = 2 * step
         began = time.perf_counter()
-        save_load.save(engine, directory, {}, keep=1)
+        in_foreground.begin({})
+        in_foreground.finish()
         foreground = time.perf_counter() - began
         engine.global_steps += 1
         began = time.perf_counter()

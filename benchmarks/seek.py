@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardCounts, ShardManifest, shard_name, write_manifest, write_shard
 from pipeline.data.masking import MaskingSettings

@@ -39,8 +39,7 @@ import sentencex
 
 from benchmarks.data_prep import job
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files.owned import replacing_directory
 from data_prep.corpus.documents import read_documents

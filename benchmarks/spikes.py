@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import atomic
 from pipeline.checkpoint import run_directory

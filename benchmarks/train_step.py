@@ -27,11 +27,10 @@ import torch
 import transformers
 
 from benchmarks.shared import measure, report
-from benchmarks.shared.entry_point import entry_point
 from benchmarks.shared.examples import Examples, draw, open_collator, shards_of_pieces
 from benchmarks.shared.systems import System, loss_difference, make_systems
 from benchmarks.shared.time_shares import time_shares
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from model import AlbertConfig, AlbertForPreTraining
 from model.inspection.flops import model_flops
 from pipeline.data.collate import Collator

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from common import garbage, interrupts
 from common.errors import UserError
@@ -105,3 +105,20 @@ def in_one_line(work: Callable[[], int | None]) -> int:
 def discard_output() -> None:
     """Sends standard output to /dev/null, so that nothing is written at exit into a pipe that its reader has closed."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class EntryPoint(Protocol):
+    """A command as a function."""
+
+    def __call__(self, argv: Sequence[str] | None = None) -> int:
+        """Runs the command with the words `argv`, by default those of the command line. Returns the exit status."""
+        ...
+
+
+def entry_point(main: Callable[[Sequence[str]], int | None]) -> EntryPoint:
+    """Makes `main` take the words of the command line by default, and return the exit status (`in_one_line`)."""
+
+    def run(argv: Sequence[str] | None = None) -> int:
+        return in_one_line(lambda: main(sys.argv[1:] if argv is None else argv))
+
+    return run

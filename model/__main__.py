@@ -1,20 +1,17 @@
 """Prints the parameter counts of the paper's systems beside the paper's own: `python -m model`."""
 
 import sys
+from collections.abc import Sequence
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from model.inspection.parameter_counts import table
 
 
-def main() -> int:
-    """Prints the table and returns the exit status."""
-    parser = Parser(prog="python -m model", description="Prints the parameter counts of the paper's systems.")
-
-    def run() -> None:
-        parser.parse_all(sys.argv[1:])
-        print(table())
-
-    return in_one_line(run)
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Prints the table."""
+    Parser(prog="python -m model", description="Prints the parameter counts of the paper's systems.").parse_all(argv)
+    print(table())
 
 
 if __name__ == "__main__":

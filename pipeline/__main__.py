@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 
 LAUNCHED = ("pretrain", "finetune")
 """Commands that DeepSpeed's launcher starts on every GPU; the others are one process."""
@@ -21,12 +21,9 @@ def commands() -> dict[str, str]:
     return {name: found[name] for name in sorted(found, key=lambda name: (name not in LAUNCHED, name))}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the list and returns the exit status."""
-    return in_one_line(lambda: _run(sys.argv[1:] if argv is None else argv))
-
-
-def _run(argv: Sequence[str]) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Prints the list."""
     Parser(prog="python -m pipeline", description="Lists the commands of this package.").parse_all(argv)
     for name, sentence in commands().items():
         start = "deepspeed --module" if name in LAUNCHED else "python -m"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import atomic, owned
 from common.progress import quantity
@@ -177,13 +177,10 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: run(parser().parse_args(argv)))
-
-
-def run(args: argparse.Namespace) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
     """Runs one of the commands and prints its table. UserError: a mistake."""
+    args = parser().parse_args(argv)
     print(args.run_command(args))
 
 

@@ -12,19 +12,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import in_one_line
+from common.command_line import entry_point
 from pipeline.checkpoint import run_directory
 from pipeline.finetuning.export import finetuned
 from pipeline.sharing import command
 from pipeline.sharing.export import Source, pretrained
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: run(sys.argv[1:] if argv is None else argv))
-
-
-def run(argv: Sequence[str]) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
     """Exports as the command line asks. UserError: a mistake."""
     command.run(command.parser(__doc__.splitlines()[0]).parse_all(argv), _open)
 

@@ -11,18 +11,14 @@ space, warnings, and the fastest settings that fit. The speed of the GPU comes f
 import sys
 from collections.abc import Sequence
 
-from common.command_line import in_one_line
+from common.command_line import entry_point
 from pipeline.planning.plan import make_plan
 from pipeline.planning.report import report
 from pipeline.planning.request import parser, resolve
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: run(sys.argv[1:] if argv is None else argv))
-
-
-def run(argv: Sequence[str]) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
     """Prints the plan. UserError: a mistake."""
     print(report(make_plan(resolve(parser().parse_all(argv)))))
 

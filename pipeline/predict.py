@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from pipeline.finetuning.own_flags import add_columns
 from pipeline.training.flags import positive
 
@@ -30,12 +30,9 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: _run(sys.argv[1:] if argv is None else argv))
-
-
-def _run(argv: Sequence[str]) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
     args = parser().parse_all(argv)
     from pipeline.inference import command  # torch takes seconds to import
 

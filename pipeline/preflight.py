@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import places
 from common.progress import quantity
@@ -53,6 +53,7 @@ def packages(requirements: Path) -> dict[str, str]:
     return {name.strip(): version.strip() for name, _, version in pinned}
 
 
+@entry_point
 def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
     parser = Parser(
@@ -187,10 +188,5 @@ def _make_beacon(output: Path) -> Path:
     return beacon
 
 
-def entry() -> int:
-    """`main` for a shell: prints a user's mistake as one line and returns status 2."""
-    return in_one_line(lambda: main(sys.argv[1:]))
-
-
 if __name__ == "__main__":
-    sys.exit(entry())
+    sys.exit(main())

@@ -6,12 +6,11 @@
 page holds everything that it shows, so it can be sent to others and opened without a network.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import read_bytes
@@ -32,12 +31,10 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: _run(parser().parse_all(sys.argv[1:] if argv is None else argv)))
-
-
-def _run(args: argparse.Namespace) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
     check_replaceable(args.out)
     runs = compared_runs.find(args.runs)
     text = page(runs, finished_runs.find_runs(args.runs), args.price_per_gpu_hour)

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from pipeline.analysis.finished_runs import digest_of
 from pipeline.checkpoint.run_records import SETTINGS, read_settings
@@ -217,13 +217,10 @@ def make_claims(args: argparse.Namespace) -> int:
             return 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: run(parser().parse_all(sys.argv[1:] if argv is None else argv)))
-
-
-def run(args: argparse.Namespace) -> int:
+@entry_point
+def main(argv: Sequence[str]) -> int:
     """Runs or prints the commands of a table, and returns the exit status. UserError: a mistake."""
+    args = parser().parse_all(argv)
     _check_flags(args)
     if args.scale == CLAIMS_SCALE:
         return make_claims(args)

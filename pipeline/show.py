@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import owned
 from data_prep.format.shards import read_manifest, read_vocabulary
@@ -42,13 +42,10 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: run(parser().parse_all(sys.argv[1:] if argv is None else argv)))
-
-
-def run(args: argparse.Namespace) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
     """Prints rows or statistics. UserError: there is no such row, epoch, seed or directory."""
+    args = parser().parse_all(argv)
     for name in ("epoch", "seed"):
         if not 0 <= getattr(args, name) < 2**63:
             raise UserError(f"--{name} is {getattr(args, name)}; give one from 0 to 2**63 - 1")

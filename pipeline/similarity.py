@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import owned
 from common.files.json_files import read_text
@@ -21,12 +21,8 @@ from pipeline.analysis import layer_similarity
 from pipeline.checkpoint.initial_weights import read_initial_weights
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return in_one_line(lambda: run(sys.argv[1:] if argv is None else argv))
-
-
-def run(argv: Sequence[str]) -> None:
+@entry_point
+def main(argv: Sequence[str]) -> None:
     """Measures a model, and writes table and figure. UserError: a mistake."""
     parser = Parser(prog="python -m pipeline.similarity", description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, type=Path, metavar="DIR", help="a run, or an exported model")

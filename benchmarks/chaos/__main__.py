@@ -41,7 +41,7 @@ from benchmarks.chaos.training import (
 )
 from benchmarks.shared import report
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
-from common.command_line import Parser, in_one_line
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import atomic
 from pipeline.checkpoint.retention import find_latest
@@ -205,22 +205,18 @@ def work_inside(places: Places, state: State, args: Any) -> int:
     return 1 if result["end"]["differences"] else 0
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@entry_point
+def main(argv: Sequence[str]) -> int:
     """Runs the command line and returns the exit status."""
-
-    def work() -> int:
-        words = sys.argv[1:] if argv is None else list(argv)
-        args = parser().parse_all(words)
-        if reason := what_is_missing():
-            raise UserError(f"three hosts cannot be made here: {reason}")
-        places = Places(args.out.resolve())
-        places.root.mkdir(parents=True, exist_ok=True)
-        state = State(places, {"faults": args.faults, "seed": args.seed, "kinds": args.kinds})
-        if os.path.ismount(places.disk):
-            return work_inside(places, state, args)
-        return go_inside(places, state, words)
-
-    return in_one_line(work)
+    args = parser().parse_all(argv)
+    if reason := what_is_missing():
+        raise UserError(f"three hosts cannot be made here: {reason}")
+    places = Places(args.out.resolve())
+    places.root.mkdir(parents=True, exist_ok=True)
+    state = State(places, {"faults": args.faults, "seed": args.seed, "kinds": args.kinds})
+    if os.path.ismount(places.disk):
+        return work_inside(places, state, args)
+    return go_inside(places, state, argv)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,7 @@ from benchmarks.gpu import page
 from benchmarks.gpu.parts import LIMIT_SECONDS, Part, parts
 from benchmarks.gpu.place import Place
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError, one_line
 from common.files import atomic
 from common.progress import quantity

@@ -1,7 +1,6 @@
 """What several measurements use.
 
 measure      seconds, bytes, and the speed of a matrix product
-entry_point  makes `main` a command: arguments, exit status
 report       the description of the machine, and results as JSON and Markdown
 namespaces   hosts made of network namespaces
 job          a pre-training run whose ranks are started again and again

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from pipeline.tasks.examples import TextExample
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import find_task

@@ -27,9 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
 from benchmarks.shared.examples import open_collator, unpack
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from data_prep.format.shards import open_shards
 from model import AlbertConfig, AlbertForPreTraining, huggingface

@@ -30,8 +30,7 @@ from typing import Any
 import torch
 
 from benchmarks.shared import report
-from benchmarks.shared.entry_point import entry_point
-from common.command_line import Parser
+from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import atomic
 from model import AlbertConfig

@@ -162,7 +162,7 @@ def _extract(
     def finish() -> None:
         manifest = summarize(args.source, source.inputs, options, records)
         if not any(counts.documents for counts in manifest.counts.values()):
-            discard(manifest, ledger)
+            ledger.discard_files(file.name for file in manifest.files)
             found = describe_skipped(manifest)
             raise UserError(f"{', '.join(args.input)}: no document found ({found}); check --source and --input")
         owned.write_unless_other(args.out / CARD, documents_card(manifest).encode())
@@ -203,11 +203,6 @@ def _readable(open_source: Callable[[argparse.Namespace], Source], args: argpars
 def _bytes_done(ledger: Ledger, units: int) -> int:
     """Returns the raw bytes of the units that an earlier run finished."""
     return sum(record["raw_bytes"] for record in map(ledger.finished, range(units)) if record is not None)
-
-
-def discard(manifest: DocumentsManifest, ledger: Ledger) -> None:
-    """Removes the files of an extraction that found no document."""
-    ledger.discard_files(file.name for file in manifest.files)
 
 
 def _paths(args: argparse.Namespace) -> list[Path]:

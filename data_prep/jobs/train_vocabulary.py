@@ -25,12 +25,13 @@ from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import Normalization
 from common.progress import Progress
+from data_prep.corpus.dedup import discard
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, open_corpus
 from data_prep.jobs.sentence_sample import sample_sentences
 from data_prep.mpi import executor
 from data_prep.mpi.exclusive import Goal, reach
-from data_prep.mpi.ledger import WORK_FILE, describe_differences
+from data_prep.mpi.ledger import describe_differences
 from data_prep.text.languages import ENGLISH
 from data_prep.text.unigram_training import USER_SYMBOLS, train
 from data_prep.text.vocabulary import SPECIAL_PIECES
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
             lock=beside(args.out),
             scratch=scratch,
             is_complete=lambda: _is_complete(args.out, options),
-            clear=lambda: _discard(scratch),
+            clear=lambda: discard(scratch),
             found=f"vocab: {args.out} is complete; nothing to do",
         )
 
@@ -146,10 +147,6 @@ def _begin(out: Path, options: dict[str, Any]) -> None:
     owned.take_workplace(_scratch(out), "data_prep vocab")
 
 
-def _discard(scratch: Path) -> None:
-    owned.remove_workplace(scratch, WORK_FILE)
-
-
 def _check_beside(out: Path, options: dict[str, Any]) -> None:
     """Raises UserError if FILE.vocab or FILE.json exists and no earlier start of this command wrote it."""
     listing, record = out.with_suffix(".vocab"), out.with_suffix(".json")
@@ -209,7 +206,7 @@ def _finish(
             language = options.get("language", ENGLISH)
             vocabulary = train(_counted(_lines(sample), shown), options["size"], normalization, language)
     except UserError:
-        _discard(scratch)
+        discard(scratch)
         raise
     scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
     listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
@@ -223,7 +220,7 @@ def _finish(
     write_text(out.with_suffix(".vocab"), listing)
     with replacing(out) as temporary:
         temporary.write_bytes(vocabulary.serialized)
-    _discard(scratch)
+    discard(scratch)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
 
 

@@ -144,10 +144,7 @@ def ratio_of_sums(above: NDArray[np.float64], below: NDArray[np.float64]) -> flo
 
 def ratio_interval(above: NDArray[np.float64], below: NDArray[np.float64], seed: int = 0) -> Interval:
     """Bootstrap over N texts of the sum of `above` (N,) over the sum of `below` (N,)."""
-    rng = np.random.default_rng(seed)
-    drawn = (rng.integers(0, above.size, above.size) for _ in range(RESAMPLES))
-    low, high = np.percentile([ratio_of_sums(above[rows], below[rows]) for rows in drawn], _PERCENTILES)
-    return float(low), float(high)
+    return bootstrap_interval(ratio_of_sums, above, below, seed)
 
 
 def mean_interval(scores: ArrayLike, seed: int = 0) -> Interval:

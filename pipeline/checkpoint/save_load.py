@@ -1,8 +1,7 @@
-"""Saves and loads an engine on all ranks together: on any number of ranks, at any ZeRO stage, in any precision.
+"""Loads an engine on all ranks together: on any number of ranks, at any ZeRO stage, in any precision.
 
 Each step below happens on every rank or on rank 0; then all ranks agree whether it succeeded everywhere.
 
-    save    see `pipeline.checkpoint.saver`, which also saves while training goes on
     load    rank 0 lists the checkpoints -> each rank verifies its share of the newest one's files -> each rank reads
             the elements that it needs -> counters and loss scale are set; a damaged checkpoint is skipped
 
@@ -22,7 +21,6 @@ from common.errors import UserError
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.files import VerifiedCheckpoint
 from pipeline.checkpoint.manifest import DamagedCheckpoint
-from pipeline.checkpoint.saver import Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.protocol import Engine
@@ -30,34 +28,6 @@ from pipeline.engine.state import EngineState
 from pipeline.engine.zero_layout import TensorSlice
 
 T = TypeVar("T")
-
-
-def save(
-    engine: Engine,
-    directory: Path,
-    client_state: dict[str, Any],
-    *,
-    keep: int = 5,
-    score: float | None = None,
-    undo_step: int | None = None,
-) -> Path:
-    """Writes the checkpoint of the engine's present step and deletes old ones. Collective.
-
-    Args:
-        directory: on storage that all nodes share; the checkpoint becomes a directory inside.
-        client_state: the caller's own JSON values; `load_latest` returns them.
-        keep: how many of the newest checkpoints remain, at least 1. Those of later steps than this one are deleted.
-        score: higher is better; the checkpoint with the best score remains as well.
-        undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
-    Returns:
-        The checkpoint's path.
-    Raises:
-        SaveFailed: full disk, I/O error, directory not writable or not shared; on all ranks together.
-    """
-    saver = Saver(engine, directory, keep, in_background=False)
-    saver.begin(client_state, score, undo_step)
-    saver.finish()
-    return directory / retention.tag_name(engine.global_steps)
 
 
 def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
@@ -70,7 +40,7 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
         say: called on rank 0 with a line about each skipped checkpoint and each setting that differs from the saved
             one; by default the line is printed to stderr.
     Returns:
-        The caller's state as given to `save`; None if there is no checkpoint.
+        The caller's state as given to `Saver.begin`; None if there is no checkpoint.
     Raises:
         UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
@@ -98,7 +68,7 @@ def load(engine: Engine, tag: Path) -> dict[str, Any]:
     """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
 
     Returns:
-        The caller's state as given to `save`.
+        The caller's state as given to `Saver.begin`.
     Raises:
         UserError: the checkpoint is damaged, or of another model.
     """

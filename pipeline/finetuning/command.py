@@ -24,10 +24,11 @@ from pipeline.engine.machine import determinism
 from pipeline.engine.machine.hardware import detect_hardware
 from pipeline.finetuning import own_flags, results
 from pipeline.finetuning.earlier_start import InitialModel, answers_alone, find_initial_model
-from pipeline.finetuning.export import export_finetuned
+from pipeline.finetuning.export import finetuned
 from pipeline.finetuning.heads import has_head_of, make_model
 from pipeline.finetuning.settings import FinetuneSettings, directories, parser, resolve
 from pipeline.finetuning.task import FineTuning, make_features
+from pipeline.sharing.export import export_usual
 from pipeline.tasks import own
 from pipeline.tasks.examples import Splits
 from pipeline.tasks.features.base import Features
@@ -192,7 +193,7 @@ def _run_seed(
     model = model.to(opened.engine.device, next(opened.engine.module.parameters()).dtype)
     counts = {split: len(examples) for split, examples in prepared.splits.items()}
     results.write_results(settings, model, features, counts, control, opened.state.step, best_step, prepared.all_data)
-    lifecycle.finish(opened, export_finetuned, f"the model of step {best_step}")
+    lifecycle.finish(opened, lambda run, out: export_usual(finetuned(run), out), f"the model of step {best_step}")
     release(opened.engine)
     return 0
 

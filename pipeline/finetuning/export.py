@@ -12,7 +12,7 @@ from pipeline.checkpoint.model_export import best_checkpoint, load_into
 from pipeline.checkpoint.run_records import SETTINGS
 from pipeline.finetuning.heads import FinetunedModel, make_model
 from pipeline.sharing import selection
-from pipeline.sharing.export import Source, export_one
+from pipeline.sharing.export import Source
 from pipeline.tasks.own import task_of
 from pipeline.tasks.task import Task
 
@@ -52,12 +52,6 @@ def finetuned(run: Path) -> Source:
         head=head_fields(task),
         task=task,
     )
-
-
-def export_finetuned(run: Path, out: Path) -> str:
-    """Exports the model of a fine-tuning run's best step to `out`. See `pipeline.sharing.export.export_one`."""
-    source = finetuned(run)
-    return export_one(source, source.usual(), out)
 
 
 def head_fields(task: Task) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pipeline.pretraining import host_data
 from pipeline.pretraining.host_data import Share
 from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
-from pipeline.sharing.export import export_pretrained
+from pipeline.sharing.export import export_usual, pretrained
 from pipeline.training import lifecycle
 from pipeline.training.attention import choice
 from pipeline.training.flags import check_writable
@@ -96,7 +96,7 @@ def run(prepared: Prepared) -> int:
         throughput = Throughput.of(settings.model, shape, control.world_size, prepared.device_name, precision)
         if status := lifecycle.train(opened, task, StopSignals(), throughput):
             return status
-        lifecycle.finish(opened, export_pretrained)
+        lifecycle.finish(opened, lambda run, out: export_usual(pretrained(run), out))
         return 0
 
 

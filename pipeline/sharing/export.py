@@ -87,9 +87,8 @@ def pretrained(run: Path) -> Source:
     )
 
 
-def export_pretrained(run: Path, out: Path) -> str:
-    """Exports the newest model of a pre-training run to `out`. See `export_one`."""
-    source = pretrained(run)
+def export_usual(source: Source, out: Path) -> str:
+    """Exports the usual checkpoint of a run to `out`. See `export_one`."""
     return export_one(source, source.usual(), out)
 
 

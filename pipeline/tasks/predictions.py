@@ -96,14 +96,6 @@ class Logits(_Arrays):
         chosen = {name: array[order] for name, array in self.arrays().items()}
         return dataclasses.replace(self, **chosen)
 
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Reads a file that `save` wrote. Raises UserError for any other file."""
-        with _arrays_in(path) as arrays:
-            found = cls(**arrays)
-            found.check()
-        return found
-
     def check(self) -> None:
         """Raises ValueError for values that `save` does not write."""
         self._check_values({"ids": ("U", 1), "logits": ("f", 2), "labels": ("iuf", 1), "levels": ("U", 1)})

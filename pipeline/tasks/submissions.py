@@ -55,20 +55,14 @@ class RaceSubmission:
 
 @dataclass(frozen=True)
 class SquadSubmission:
-    """The JSONs of SQuAD: the answers, and the null odds if the model has any.
-
-    Attributes:
-        threshold: the answer is "" if the null odds are above it.
-    """
-
-    threshold: float = 0.0
+    """The JSONs of SQuAD: the answers, and the null odds if the model has any."""
 
     def write(self, task: Task, split: str, predictions: Predictions, directory: Path) -> list[Path]:
         """Writes `{task}_{split}_predictions.json` and, if there are null odds, `{task}_{split}_null_odds.json`."""
         if not isinstance(predictions, dict):
             return []
         prefix = f"{task.name}_{split}"
-        answers = squad_answers(predictions, self.threshold)
+        answers = squad_answers(predictions)
         written = [_write_json(directory / f"{prefix}_predictions.json", answers)]
         if odds := null_odds(predictions):
             written.append(_write_json(directory / f"{prefix}_null_odds.json", odds))

@@ -1,3 +1,3 @@
 """The corpus of the tests of pipeline/."""
 
-from tests.pipeline.conftest import corpus  # noqa: F401
+from tests.pipeline.conftest import corpus, vocabulary  # noqa: F401

@@ -58,12 +58,6 @@ def contents(examples: object) -> list[str]:
     return sorted(str({**vars(one), "id": ""}) for one in examples)  # type: ignore[attr-defined]
 
 
-@pytest.fixture(scope="module")
-def vocabulary(corpus: Any) -> Vocabulary:
-    """A small vocabulary."""
-    return Vocabulary.load(corpus.vocabulary)
-
-
 WHOLE = dataclasses.replace(FULL, max_choice_samples=10**9, max_choice_tokens=10**9, max_dev_tokens=10**9)
 
 

@@ -1,13 +1,12 @@
 """A cluster of two hosts, and the run that others are compared with, for all tests of this folder."""
 
-import json
 import sys
 
 import pytest
 
 from tests.cluster.hosts import Cluster, what_is_missing
 from tests.pipeline.conftest import corpus, made_once, run  # noqa: F401
-from tests.pipeline.test_pretrain import CONFIG, command, of_module
+from tests.pipeline.test_pretrain import command, config, of_module  # noqa: F401
 
 STEPS = 60
 
@@ -24,14 +23,6 @@ def cluster(tmp_path_factory):
         yield cluster
     finally:
         cluster.end()
-
-
-@pytest.fixture(scope="session")
-def config(tmp_path_factory):
-    """The DeepSpeed JSON of the runs."""
-    path = tmp_path_factory.mktemp("config") / "small.json"
-    path.write_text(json.dumps(CONFIG))
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -71,16 +71,13 @@ def _reproduce(root: Path) -> None:
     """A table whose pre-trainings are done."""
     (root / "no-tasks").mkdir()
     words = ["7", "--scale", "tiny", "--data", str(root / "shards"), "--eval-data", str(root / "held_out")]
-    args = reproduce.parser().parse_args(
-        [*words, "--additional-data", str(root / "shards"), "--data-root", str(root)]
-        + ["--out", str(root / "reproduction")]
-    )
-    table, scale, paths = reproduce.resolve(args)
+    words += ["--additional-data", str(root / "shards"), "--data-root", str(root), "--out", str(root / "reproduction")]
+    table, scale, paths = reproduce.resolve(reproduce.parser().parse_args(words))
     for stage in reproduce.stages(table, scale, paths):
         for command in stage:
             if command.done is not None:
                 command.done.parent.mkdir(parents=True, exist_ok=True)
                 command.done.write_text("1\n")
     with mock.patch("pipeline.reproduce.stages", return_value=[]):
-        assert reproduce.run(args) == 0
+        assert reproduce.main(words) == 0
     (paths.root / "logs" / "a.log").write_text("It is a log.\n")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from data_prep.text.vocabulary import Vocabulary
 from tests.pipeline.workers import forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -61,6 +62,12 @@ def corpus(tmp_path_factory):
         train=root / "shards" / "train",
         held_out=root / "shards" / "held_out",
     )
+
+
+@pytest.fixture(scope="session")
+def vocabulary(corpus):
+    """The vocabulary of `corpus`."""
+    return Vocabulary.load(corpus.vocabulary)
 
 
 def made_once(tmp_path_factory, name, make):

@@ -17,8 +17,9 @@ from pipeline.checkpoint.manifest import CheckpointManifest, DamagedCheckpoint, 
 from pipeline.checkpoint.model_export import load_pretrained
 from pipeline.checkpoint.retention import remove, tag_name
 from pipeline.paper.experiments import Command
-from pipeline.sharing.export import export_pretrained
+from pipeline.sharing.export import export_usual, pretrained
 from tests.pipeline.analysis import made_runs
+from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs
 from tests.pipeline.tasks import task_files
 
@@ -161,9 +162,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypatch, capsys, case):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    be_no_rank(monkeypatch)
     files, command = CASES[case]
     victim = tmp_path / "victim"
     write_files(victim, USER_FILES | files)
@@ -229,7 +228,7 @@ def test_a_run_that_has_not_ended_keeps_what_a_person_put_into_it(made, tmp_path
     """`export` and `checkpoints` are replaced and thinned out by training: what is not of the run is named before."""
     run = tmp_path / "run"
     shutil.copytree(made.run, run)
-    export_pretrained(run, run / "export")  # killed before "done"
+    export_usual(pretrained(run), run / "export")  # killed before "done"
     run_directory.check_output(run)
     for name in ("export/notes.txt", "checkpoints/notes.txt", "checkpoints/step-00000001/notes.txt"):
         write_files(run, {name: "x"})

@@ -60,7 +60,7 @@ def test_an_output_that_is_a_file_is_one_line(
     (tmp_path / "hostfile").write_text("localhost slots=1\n")
     words = ["preflight", "--hostfile", str(tmp_path / "hostfile"), "--output", str(tmp_path / name)]
     monkeypatch.setattr("sys.argv", words)
-    assert preflight.entry() == 2
+    assert preflight.main() == 2
     said = capsys.readouterr().err
     assert said.startswith(f"error: cannot write to {tmp_path / name}: {tmp_path / 'file'} is a file; choose another")
     assert said.count("\n") == 1

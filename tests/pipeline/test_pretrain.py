@@ -33,7 +33,7 @@ SMALL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "inte
 SMALL += ("initial_attention=random", "embedding_initializer_range=0.02")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "small.json"
     path.write_text(json.dumps(CONFIG))

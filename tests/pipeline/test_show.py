@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from data_prep.text.vocabulary import MASK_ID, Vocabulary
+from data_prep.text.vocabulary import MASK_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline import show
 from pipeline.data import describe, masking
@@ -14,11 +14,6 @@ from pipeline.data.mask_statistics import count_masks
 from pipeline.data.masking import MaskingSettings, Spans
 from pipeline.data.mixture import open_mixture
 from tests.pipeline.conftest import run
-
-
-@pytest.fixture(scope="module")
-def vocabulary(corpus):
-    return Vocabulary.load(corpus.vocabulary)
 
 
 def collator_of(corpus, vocabulary, objective="sop"):

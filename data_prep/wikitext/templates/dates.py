@@ -3,6 +3,7 @@
 import re
 
 from data_prep.wikitext.templates.arguments import Arguments, names
+from data_prep.wikitext.templates.inline import Renderer
 
 _MONTHS = names("January|February|March|April|May|June|July|August|September|October|November|December")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
@@ -45,14 +46,9 @@ def circa(arguments: Arguments) -> str:
     return " – ".join(f"c. {year}" for year in years) or "c."
 
 
-def floruit(arguments: Arguments) -> str:
+def _years(before: str) -> Renderer:
     """{{fl.|1200|1250}}: "fl. 1200–1250"."""
-    return f"fl. {'–'.join(filter(None, arguments.positional[:2]))}".strip()
-
-
-def reign(arguments: Arguments) -> str:
-    """{{reign|1200|1250}}: "r. 1200–1250"."""
-    return f"r. {'–'.join(filter(None, arguments.positional[:2]))}".strip()
+    return lambda arguments: f"{before} {'–'.join(filter(None, arguments.positional[:2]))}".strip()
 
 
 def old_style(arguments: Arguments) -> str:
@@ -80,8 +76,8 @@ RENDERERS = {
     **dict.fromkeys(names(_DATES), date),
     **dict.fromkeys(["as of", "asof", "since"], as_of),
     **dict.fromkeys(["circa", "c.", "ca", "ca.", "c"], circa),
-    **dict.fromkeys(["floruit", "fl.", "fl"], floruit),
-    **dict.fromkeys(["reign", "r.", "reigned"], reign),
+    **dict.fromkeys(["floruit", "fl.", "fl"], _years("fl.")),
+    **dict.fromkeys(["reign", "r.", "reigned"], _years("r.")),
     "duration": duration,
     **dict.fromkeys(["oldstyledate", "old style date", "oldstyledatedy"], old_style),
 }

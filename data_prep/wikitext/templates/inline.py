@@ -17,7 +17,7 @@ def first(arguments: Arguments) -> str:
     return arguments[0]
 
 
-def _second(arguments: Arguments) -> str:
+def second(arguments: Arguments) -> str:
     """{{lang|fr|mot}}: the second argument, or the only one."""
     return arguments.get(1) or arguments[0]
 
@@ -48,7 +48,7 @@ def _around(before: str, after: str = "") -> Renderer:
     return lambda arguments: f"{before}{arguments[0]}{after}"
 
 
-def _joined(separator: str) -> Renderer:
+def joined(separator: str) -> Renderer:
     return lambda arguments: separator.join(filter(None, arguments.positional)) or REMOVED
 
 
@@ -149,11 +149,6 @@ def _nihongo(arguments: Arguments) -> str:
     return " ".join(filter(None, [f"{shown} ({', '.join(others)})" if others else shown, arguments.get(4)]))
 
 
-def _nihongo4(arguments: Arguments) -> str:
-    """{{nihongo4|words|kanji}}: both, without parentheses."""
-    return " ".join(filter(None, arguments.positional[:2])) or REMOVED
-
-
 def _web_address(arguments: Arguments) -> str:
     """{{URL|https://example.org/|words}}: the words, or the address without its scheme."""
     return arguments.get(1) or re.sub(r"^(?:https?:)?//|/$", "", arguments[0])
@@ -187,7 +182,7 @@ _FAMILIES: dict[Renderer, str] = {
         chem name|chemname|transcript|crossreference|nobold|linktext-1|rtl-para|hidden text|marriage|contentious
         circle|uncial|tt|runic|rune|fraktur|blackletter|rws|stn|stnlnk|sta|rail|iast|iast3|iso 15919|wylie
         """,
-    _second: """
+    second: """
         lang|rtl-lang|wikt-lang|wt-lang|resize|font|color|colour|sort|nts|hs|font color|fontcolor|size
         text color|script|colored link|native name|wikt|stylize|station link|stl|align
         hover title|link if exists
@@ -195,16 +190,16 @@ _FAMILIES: dict[Renderer, str] = {
     _recording: "audio|audio-nohelp|pronunciation|audio-ipa|audio-pipe",
     _formula: "chem2",
     _last: "transl|transliteration|translit|tlit|xlit|semxlit|hebrew transliteration",
-    _joined(""): "linktext|h2|gap fill|mp|mpl|minor planet",
-    _joined(", "): "hlist|flatlist|ubl|unbulleted list|comma separated entries|cslist|plain list|enum",
-    _joined("+"): "keypress|key press|key|keybinding|keyboard shortcut|key top",
-    _joined("–"): "score|scores|dash year",
-    _joined(" § "): "section link|slink",
-    _joined(" "): "postnominals|post-nominals|post nominals|ordered name",
+    joined(""): "linktext|h2|gap fill|mp|mpl|minor planet",
+    joined(", "): "hlist|flatlist|ubl|unbulleted list|comma separated entries|cslist|plain list|enum",
+    joined("+"): "keypress|key press|key|keybinding|keyboard shortcut|key top",
+    joined("–"): "score|scores|dash year",
+    joined(" § "): "section link|slink",
+    joined(" "): "postnominals|post-nominals|post nominals|ordered name",
     _atoms: "chem|chem/disp|chem/link",
     _raised: "sup|sub",
     _raised_and_lowered: "su|sup sub|supsub",
-    _person: "sortname",
+    _person: "sortname|nihongo4",
     _cited_author: "harvtxt|harvcoltxt|citet",
     _character: "unichar",
     _nuclide: "nuclide|nuclide2|simplenuclide|simplenuclide2",
@@ -220,7 +215,6 @@ _FAMILIES: dict[Renderer, str] = {
         flag|flagcountry|flagu|flagteam|flagathlete|country|noflag|flag country|army|navy|air force|flag+link
         """,
     _nihongo: "nihongo|nihongo3|nihongo foot|nihongo krt|nihongo2|nihongo title|nihongo core",
-    _nihongo4: "nihongo4",
     _web_address: "url",
     _winning_percentage: "winning percentage|winpct|winning pct",
     _music: "music",

@@ -1,14 +1,12 @@
 """Templates in languages other than English: the families that `languages.toml` names, and what English ones become."""
 
 import re
-from collections.abc import Callable
 
 from data_prep.wikitext.markers import REMOVED
 from data_prep.wikitext.site import NumberStyle
-from data_prep.wikitext.templates import ages, codes, convert, dates, languages, measures, ships
+from data_prep.wikitext.templates import ages, codes, convert, dates, inline, languages, measures, ships
 from data_prep.wikitext.templates.arguments import Arguments, names
-
-Renderer = Callable[[Arguments], str]
+from data_prep.wikitext.templates.inline import Renderer
 
 _MACHINE_NUMBER = re.compile(r"([-+−–]?)(\d+)((?:\.\d+)?)")
 _LOCAL_NUMBER = re.compile(r"([-+−–]?)(\d+)((?:,\d+)?)")
@@ -68,23 +66,9 @@ def _quantity(arguments: Arguments) -> str:
     return text
 
 
-def _first(arguments: Arguments) -> str:
-    return arguments[0]
-
-
-def _second(arguments: Arguments) -> str:
-    """{{langue|en|words}}: the second argument, or the only one."""
-    return arguments.get(1) or arguments[0]
-
-
 def _quoted(arguments: Arguments) -> str:
     """A quotation with the marks that all languages know."""
     return f'"{arguments.get("text") or arguments[0]}"'
-
-
-def _joined(arguments: Arguments) -> str:
-    """{{date|3|mai|1990}} "3 mai 1990"."""
-    return " ".join(filter(None, arguments.positional)) or REMOVED
 
 
 def _century(arguments: Arguments) -> str:
@@ -98,21 +82,16 @@ def _linked(arguments: Arguments) -> str:
     return next(filter(None, map(arguments.get, ("texte", "tekst", "fr"))), "") or arguments[0]
 
 
-def _shown_or_title(arguments: Arguments) -> str:
-    """{{нп5|Title|words|en|Title there}}: the words, or the title."""
-    return arguments.get(1) or arguments[0]
-
-
 _FAMILIES: dict[str, Renderer] = {
     "number": _number,
     "quantity": _quantity,
-    "first": _first,
-    "second": _second,
+    "first": inline.first,
+    "second": inline.second,
     "quoted": _quoted,
-    "joined": _joined,
+    "joined": inline.joined(" "),
     "century": _century,
     "linked": _linked,
-    "shown_or_title": _shown_or_title,
+    "shown_or_title": inline.second,
 }
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from model.layers.heads import IGNORED_LABEL
 from pipeline.tasks.examples import ChoiceExample
 from pipeline.tasks.features.base import EncodedTexts, to_host
 from pipeline.tasks.features.row_packing import SegmentPair, cls_grid, pack
+from pipeline.tasks.features.text import TextBatch
 from pipeline.tasks.predictions import Logits
 from pipeline.tasks.task import Task
 
@@ -20,23 +20,6 @@ MAX_QUERY_LENGTH = 128
 """The largest number of tokens of question + option; only the last ones are kept."""
 
 _BLANK = re.compile(r"_+")
-
-
-class ChoiceBatch(NamedTuple):
-    """The arguments of `AlbertForMultipleChoice.forward`."""
-
-    input_ids: NDArray[np.int64]  # (B, S)
-    token_type_ids: NDArray[np.int64]  # (B, S)
-    position_ids: NDArray[np.int64]  # (B, S)
-    sequence_ids: NDArray[np.int64]  # (B, S)
-    cls_positions: NDArray[np.int64]  # (B, P)
-    sequences: NDArray[np.int64]  # (N, K) the sequence of each option: row * P + number
-    labels: NDArray[np.int64]  # (N,) -100 where unknown
-
-    @property
-    def label_count(self) -> int:
-        """The number of known labels."""
-        return int((self.labels != IGNORED_LABEL).sum())
 
 
 class ChoiceFeatures:
@@ -74,15 +57,15 @@ class ChoiceFeatures:
             pairs.append((passage[: self._max_length - 3 - len(asked)], asked))
         return pairs
 
-    def batch(self, samples: Sequence[int], training: bool) -> ChoiceBatch:
+    def batch(self, samples: Sequence[int], training: bool) -> TextBatch:
         """See `Features.batch`."""
         rows, placement = pack([segments for sample in samples for segments in self.segments(sample)])
         grid = cls_grid(placement, len(rows.input_ids))
         sequences = (placement.row * grid.shape[1] + placement.number).reshape(len(samples), self._options)
-        return ChoiceBatch(*rows, grid, sequences, self._labels[np.asarray(samples, dtype=np.int64)])
+        return TextBatch(*rows, grid, sequences, self._labels[np.asarray(samples, dtype=np.int64)])
 
     def decode(
-        self, samples: Sequence[int], batch: ChoiceBatch, output: ClassificationOutput
+        self, samples: Sequence[int], batch: TextBatch, output: ClassificationOutput
     ) -> list[NDArray[np.float32]]:
         """The logits (K,) of each sample."""
         return list(to_host(output.logits))

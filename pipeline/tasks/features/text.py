@@ -18,14 +18,14 @@ from pipeline.tasks.task import Task
 
 
 class TextBatch(NamedTuple):
-    """The arguments of `AlbertForSequenceClassification.forward`."""
+    """The arguments of the `forward` of `AlbertForSequenceClassification` and `AlbertForMultipleChoice`."""
 
     input_ids: NDArray[np.int64]  # (B, S)
     token_type_ids: NDArray[np.int64]  # (B, S)
     position_ids: NDArray[np.int64]  # (B, S)
     sequence_ids: NDArray[np.int64]  # (B, S)
     cls_positions: NDArray[np.int64]  # (B, P)
-    sequences: NDArray[np.int64]  # (N,) the sequence of each sample: row * P + number
+    sequences: NDArray[np.int64]  # (N,), or (N, K) of the options: row * P + number
     labels: NDArray  # (N,) int64 classes, -100 where unknown, or float32 numbers, NaN where unknown
 
     @property

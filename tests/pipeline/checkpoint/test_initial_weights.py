@@ -25,11 +25,6 @@ def same(trained_on, task):
     return lambda name: trained_on == task
 
 
-@pytest.fixture
-def vocabulary(corpus):
-    return Vocabulary.load(corpus.vocabulary)
-
-
 @pytest.mark.parametrize(
     ("trained", "called", "task", "new"),
     [

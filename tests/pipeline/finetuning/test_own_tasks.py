@@ -13,8 +13,6 @@ import pytest
 import torch
 import transformers
 
-from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import evaluate, export, finetune, predict
 from pipeline.checkpoint import run_directory
 from pipeline.finetuning.export import read_task
@@ -23,6 +21,8 @@ from pipeline.tasks.predictions import TagLogits, load_logits
 from pipeline.tasks.readable import records
 from tests.docs.pages import commands_of, module_command
 from tests.pipeline.conftest import REPOSITORY, run
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, results
+from tests.pipeline.pretraining.trained_models import export as export_model
 from tests.pipeline.tasks import own_files
 from tests.pipeline.workers.finetune_tasks import Start
 
@@ -71,14 +71,8 @@ def place(corpus, tmp_path_factory):
     """An export of a small model with random weights, the files of every task, and a run of each."""
     root = tmp_path_factory.mktemp("own")
     own_files.write_all(root / "files")
-    config = AlbertConfig.preset(
-        "albert-tiny", num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=64,
-        embedding_size=16, vocab_size=len(Vocabulary.load(corpus.vocabulary)), max_position_embeddings=64,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    model = AlbertForPreTraining(config)
-    huggingface.save(model, root / "init", corpus.vocabulary)
-    found = SimpleNamespace(root=root, files=root / "files", init=root / "init", runs=root / "runs", model=model)
+    export_model(root / "init", corpus.vocabulary)
+    found = SimpleNamespace(root=root, files=root / "files", init=root / "init", runs=root / "runs")
     again = Path(os.path.relpath(found.runs / "stopped"))
     more = {
         "classification": ("--test-file", str(own_files.file_of(found.files, "classification", "test"))),
@@ -105,10 +99,6 @@ def place(corpus, tmp_path_factory):
     (root / "starts.json").write_text(json.dumps(starts))
     found.printed = run(sys.executable, "-m", "tests.pipeline.workers.finetune_tasks", root / "starts.json").stdout
     return found
-
-
-def results(directory):
-    return json.loads((directory / "results.json").read_text())
 
 
 @every_task
@@ -284,9 +274,7 @@ def test_files_decide_what_a_run_is_and_test_files_do_not(place, tmp_path, monke
     shutil.copytree(place.files / "reviews", files)
     where = SimpleNamespace(**vars(place) | {"files": tmp_path / "files"})
     command = [*words(where, "classification", tmp_path / "run"), "--test-file", str(files / "test.csv")]
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    be_no_rank(monkeypatch)
     assert finetune.main(command) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert finetune.main(["--output", str(tmp_path / "run")]) == 0

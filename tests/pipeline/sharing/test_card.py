@@ -19,7 +19,8 @@ from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_directory import read_settings
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.earlier_start import find_initial_model
-from pipeline.finetuning.export import export_finetuned
+from pipeline.finetuning.export import finetuned
+from pipeline.sharing.export import export_usual
 from pipeline.tasks.examples import Passage, Question
 from pipeline.tasks.features.span import SpanFeatures, SpanLimits
 from pipeline.training.reporting.metrics import wilson_interval
@@ -189,7 +190,7 @@ def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
     for number, init in enumerate((before, before / "export", tmp_path / "0")):
         record = find_initial_model(init, [tmp_path / "new"]).pretraining
         tuned = runs.finetuning(tmp_path / str(number), corpus.vocabulary, pretraining=record)
-        export_finetuned(tuned, tuned / "export")
+        export_usual(finetuned(tuned), tuned / "export")
     (before / "settings.json").write_text(json.dumps(read_settings(before) | {"seed": 8}))
     for number in range(3):
         card = exported(tmp_path, str(number), tmp_path / "out" / str(number))

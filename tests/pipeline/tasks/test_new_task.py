@@ -7,21 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import transformers
 
-from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import evaluate, finetune
 from pipeline.analysis.comparison import estimate_of
 from pipeline.tasks import registry
 from pipeline.tasks.files import reading
 from pipeline.tasks.files.glue import GlueFiles
-from pipeline.tasks.predictions import Logits
+from pipeline.tasks.predictions import Logits, load_logits
 from pipeline.tasks.scoring import metrics_of
 from pipeline.tasks.submissions import GlueSubmission
 from pipeline.tasks.task import Hyperparameters, Task
 from tests.pipeline.conftest import sentences
+from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks.own_files import number_of
 from tests.pipeline.workers import processes
 
@@ -94,12 +92,7 @@ def trained(corpus, tmp_path_factory):
     """The directory in which both tasks were trained, and what the commands printed."""
     root = tmp_path_factory.mktemp("new-task")
     write_files(root)
-    config = AlbertConfig.preset(
-        "albert-tiny", num_hidden_layers=1, hidden_size=32, num_attention_heads=4, intermediate_size=32,
-        embedding_size=16, vocab_size=len(Vocabulary.load(corpus.vocabulary)), max_position_embeddings=64,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    huggingface.save(AlbertForPreTraining(config), root / "init", corpus.vocabulary)
+    export(root / "init", corpus.vocabulary, num_hidden_layers=1, intermediate_size=32)
     return root, processes.run(1, train, root, root / "init", scratch=root)
 
 
@@ -111,7 +104,7 @@ def test_a_new_task_is_trained_and_evaluated(trained, task):
     assert (results["task"], results["steps"], results["examples"]) == (task.name, 6, SIZES)
     found = results["hyperparameters"]
     assert (found["learning_rate"], found["train_batch_size"], found["max_length"]) == (3e-3, 8, 32)
-    dev = Logits.load(run / "logits" / "dev.npz")
+    dev = load_logits(run / "logits" / "dev.npz")
     assert dev.logits.shape == (SIZES["dev"], len(task.labels))
     # The labels are those of the file, in the order of the task's names.
     lines = [line.split("\t")[-1] for line in (root / task.files.directory / "dev.tsv").read_text().splitlines()[1:]]
@@ -131,7 +124,7 @@ def test_a_new_task_is_trained_and_evaluated(trained, task):
 def test_the_submission_has_the_names_of_the_labels(trained):
     root, _ = trained
     for task in (TOPICS, AGREEMENT):
-        test = Logits.load(root / "runs-0" / task.name / "logits" / "test.npz")
+        test = load_logits(root / "runs-0" / task.name / "logits" / "test.npz")
         predicted = dict(zip(test.ids.tolist(), test.predictions().tolist()))
         (path,) = (root / "runs-0" / task.name / "submission").iterdir()
         assert path.name == task.submission.files["test"]

@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline.analysis import ensemble
-from pipeline.tasks.predictions import Answers, Logits, Span, load_answers, save_answers, squad_answers
+from pipeline.tasks.predictions import Answers, Logits, Span, load_answers, load_logits, save_answers, squad_answers
 from pipeline.tasks.registry import TASKS
 
 
@@ -36,12 +36,12 @@ QUESTIONS = {
 def test_logits_and_answers_are_read_back_from_their_files(tmp_path):
     written = logits_of([[1, 2], [4, 3]], ids=["a", "é"], labels=[1, 0], levels=["high", ""])
     written.save(tmp_path / "dev.npz")
-    read = Logits.load(tmp_path / "dev.npz")
+    read = load_logits(tmp_path / "dev.npz")
     for field in dataclasses.fields(Logits):
         np.testing.assert_array_equal(getattr(read, field.name), getattr(written, field.name))
     assert read.predictions().tolist() == [1, 0]
     logits_of([[1.5]]).save(tmp_path / "test.npz")
-    assert Logits.load(tmp_path / "test.npz").labels is None
+    assert load_logits(tmp_path / "test.npz").labels is None
     save_answers(tmp_path / "dev.json", QUESTIONS)
     assert load_answers(tmp_path / "dev.json") == QUESTIONS
 
@@ -50,7 +50,7 @@ def test_files_of_another_kind_are_named_in_the_error(tmp_path):
     (tmp_path / "dev.npz").write_bytes(b"PK\x03\x04 half of it")
     (tmp_path / "dev.json").write_text('{"q": {"nbest": 3}}')
     np.savez(tmp_path / "other.npz", weights=np.zeros(3))
-    for name, load in (("dev.npz", Logits.load), ("other.npz", Logits.load), ("dev.json", load_answers)):
+    for name, load in (("dev.npz", load_logits), ("other.npz", load_logits), ("dev.json", load_answers)):
         with pytest.raises(UserError, match=name):
             load(tmp_path / name)
     with pytest.raises(ValueError, match="2 ids, but 1 logits"):

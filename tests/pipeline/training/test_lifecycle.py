@@ -12,6 +12,7 @@ from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.finetuning import command as finetuning_command
 from pipeline.pretraining import command as pretraining_command
 from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 from tests.pipeline.workers import processes
@@ -67,9 +68,7 @@ def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
     config.write_text(json.dumps(CONFIG | change))
     output = tmp_path / "run"
     words = [*command.words, "--deepspeed_config", config, "--output", output, *flags]
-    for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.setenv(variable, "")  # so that the test's end undoes what the command sets
-        monkeypatch.delenv(variable)
+    be_no_rank(monkeypatch)
 
     def too_late(*arguments, **options):
         raise AssertionError("the mistake was not found in time")

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import io
 import json
 import os
 import signal
@@ -19,6 +18,7 @@ from pipeline import finetune
 from pipeline.distributed.exits import EXIT_STOPPED, run_and_exit
 from pipeline.finetuning import results as finetuning_results
 from pipeline.training.trainer import Trainer
+from tests.pipeline.workers.runs import run_command
 
 
 class Start(NamedTuple):
@@ -60,14 +60,9 @@ def finetune_each(commands: list[tuple[list[str], list[str]]]) -> list[list[tupl
     """
     found = []
     for usual, of_rank_1 in commands:
-        stderr = io.StringIO()
-        with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
-            try:
-                status = finetune.main(of_rank_1 if dist.get_rank() == 1 else usual)
-            except SystemExit as error:
-                status = int(error.code or 0)
+        ended = run_command(finetune.main, of_rank_1 if dist.get_rank() == 1 else usual)
         gathered: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(gathered, (status, stderr.getvalue()))
+        dist.all_gather_object(gathered, (ended.status, ended.stderr))
         found.append(gathered)
     return found
 

@@ -1,11 +1,9 @@
 """Trains several small runs in one process, each under a umask of its own."""
 
-import contextlib
-import gc
-import io
 import os
 
 from pipeline import finetune, pretrain
+from tests.pipeline.workers.runs import run_command
 
 
 def train_each(commands: list[tuple[int, str, list[str]]]) -> list[tuple[int, str]]:
@@ -13,11 +11,9 @@ def train_each(commands: list[tuple[int, str, list[str]]]) -> list[tuple[int, st
     found = []
     for umask, name, words in commands:
         before = os.umask(umask)
-        stderr = io.StringIO()
         try:
-            with contextlib.redirect_stderr(stderr), contextlib.redirect_stdout(io.StringIO()):
-                found.append(((pretrain if name == "pretrain" else finetune).main(words), stderr.getvalue()))
+            ended = run_command((pretrain if name == "pretrain" else finetune).main, words)
         finally:
             os.umask(before)
-        gc.collect()  # an engine refers to itself
+        found.append((ended.status, ended.stderr))
     return found

@@ -14,7 +14,7 @@ from pipeline.distributed.burn_in import program
 from pipeline.distributed.burn_in.program import Measured, Task, pairs
 from pipeline.distributed.burn_in.results import slow, summary
 from pipeline.distributed.ports import reserve_port
-from pipeline.preflight import entry
+from pipeline.preflight import main
 
 
 @pytest.mark.parametrize("hosts", range(1, 10))
@@ -112,6 +112,6 @@ def test_the_program_ends_when_the_asking_host_is_gone():
 def test_a_time_that_is_none_is_refused(monkeypatch, capsys, seconds):
     monkeypatch.setattr(sys, "argv", ["preflight", "--hostfile", "hostfile.example", "--burn-in", seconds])
     with pytest.raises(SystemExit) as left:
-        sys.exit(entry())
+        sys.exit(main())
     assert left.value.code == 2
     assert "--burn-in" in capsys.readouterr().err

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from data_prep.text.encoder import Encoder
 from data_prep.text.offsets import OffsetEncoder, TokensWithOffsets
-from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig
 from model.onnx_export import _Graph
 from model.spans import AlbertForConditionedQuestionAnswering, SpanOutput
@@ -118,11 +117,6 @@ WORDS = st.sampled_from(
     ["the", "Café", "cafe\u0301", "ﬁre", "½", "—", "1,905,", "İstanbul", "ΣΑΣ", "``so''", "한국", "…", "a"]
 )
 PASSAGES = st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", "\n", "\u00a0"])), max_size=60)
-
-
-@pytest.fixture(scope="module")
-def vocabulary(corpus):
-    return Vocabulary.load(corpus.vocabulary)
 
 
 @given(PASSAGES, st.data())

@@ -7,18 +7,13 @@ import pytest
 import torch
 
 from data_prep.text.encoder import Encoder
-from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from data_prep.text.vocabulary import CLS_ID, SEP_ID
 from pipeline.tasks.examples import TagExample
 from pipeline.tasks.features.tags import TagFeatures
 from pipeline.tasks.own import OwnRecord, make_task
 from pipeline.tasks.task import Columns
 
 TASK = make_task("names", OwnRecord("tagging", ("B-X", "O"), ("entity_f1",), Columns("tokens")))
-
-
-@pytest.fixture(scope="module")
-def vocabulary(corpus):
-    return Vocabulary.load(corpus.vocabulary)
 
 
 def pieces(vocabulary, token):

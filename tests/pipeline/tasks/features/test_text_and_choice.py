@@ -7,18 +7,12 @@ import pytest
 import torch
 
 from data_prep.text.encoder import Encoder
-from data_prep.text.vocabulary import Vocabulary
 from model.classification import regression_sums
 from pipeline.data.row_layout import sequence_length
 from pipeline.tasks.examples import ChoiceExample, TextExample
 from pipeline.tasks.features.choice import ChoiceFeatures, query
 from pipeline.tasks.features.text import TextFeatures
 from pipeline.tasks.registry import TASKS
-
-
-@pytest.fixture(scope="module")
-def vocabulary(corpus):
-    return Vocabulary.load(corpus.vocabulary)
 
 
 def tokens(vocabulary, text):

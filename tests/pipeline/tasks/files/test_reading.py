@@ -6,21 +6,9 @@ import pytest
 
 from common.errors import UserError
 from data_prep.text.offsets import OffsetEncoder
-from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import TASKS
-
-
-@pytest.fixture(scope="module")
-def vocabulary(corpus):
-    return Vocabulary.load(corpus.vocabulary)
-
-
-def write(path, *lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes("".join(line + "\n" for line in lines).encode())
-    return path
-
+from tests.pipeline.tasks.files.test_glue import write
 
 PASSAGE = "The Café was — opened in 1905."
 QUESTION = {"id": "q1", "question": "When?", "answers": [{"text": "1905", "answer_start": 25}]}

@@ -75,7 +75,7 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
     for setup in setups:
         engine = setup.engine()
         training.train(engine, 0, SAVED_AT)
-        save_load.save(engine, directory / setup.folder, {"note": "é", "samples": 48})
+        save(engine, directory / setup.folder, {"note": "é", "samples": 48})
         losses = training.train(engine, SAVED_AT, END)
         straight = losses, everything(engine), counters(engine)
         training.close(engine)
@@ -119,10 +119,17 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
     return found
 
 
+def save(engine: Any, directory: Path, state: dict[str, Any], score: float | None = None) -> None:
+    """Saves in the foreground."""
+    saver = Saver(engine, directory, 5, in_background=False)
+    saver.begin(state, score)
+    saver.finish()
+
+
 def failed(engine: Any, directory: Path) -> str:
     """The message of a save that must fail, after which all ranks have the same one."""
     try:
-        save_load.save(engine, directory, {})
+        save(engine, directory, {})
     except SaveFailed as error:
         messages: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(messages, str(error))
@@ -202,7 +209,7 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     engine = Setup(1).engine()
     found["nothing there"] = save_load.load_latest(engine, directory / "none")
     training.train(engine, 0, 2)
-    save_load.save(engine, directory, {"number": 1}, score=0.5)
+    save(engine, directory, {"number": 1}, score=0.5)
     training.train(engine, 2, 3)
 
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
@@ -224,11 +231,11 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
             subprocess.run(["umount", str(tiny)], check=True)
 
     # The failed saves have not changed the run.
-    save_load.save(engine, directory, {"number": 2}, score=float("nan"))
+    save(engine, directory, {"number": 2}, score=float("nan"))
     found["after"] = training.difference(training.full(engine), training.reference(3)["weight"])
     training.train(engine, 3, 4)
-    save_load.save(engine, directory, {"number": 3})
-    save_load.save(engine, directory, {"number": 4})  # the same step again
+    save(engine, directory, {"number": 3})
+    save(engine, directory, {"number": 4})  # the same step again
     found["three"] = listing()
 
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
