@@ -33,7 +33,7 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
 
     from model import AlbertConfig, AlbertForPreTraining
     from model.inspection.parameter_counts import parameter_counts
-    from pipeline.checkpoint import save_load
+    from pipeline.checkpoint import loader
     from pipeline.checkpoint.saver import Saver
     from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds
@@ -70,7 +70,7 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
         whole = time.perf_counter() - began
         found.append({"foreground": foreground, "blocked": saved.blocked_seconds, "background": whole})
     began = time.perf_counter()
-    save_load.load_latest(engine, directory)
+    loader.load_latest(engine, directory)
     return {
         "model": model,
         "parameters": parameter_counts(config).total,

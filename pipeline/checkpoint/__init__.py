@@ -3,8 +3,8 @@
 manifest       the form of a checkpoint on disk: names of files, record of files and tensors
 files          writes, verifies and reads one rank's part of a checkpoint; needs no other rank
 retention      publishes a checkpoint, finds the newest and the best, deletes old ones, cleans up
-saver          saves an engine while training goes on
-save_load      saves and loads an engine on all ranks together
+saver          saves an engine on all ranks together, while training goes on
+loader         loads an engine on all ranks together
 run_records    what settings.json, metrics.jsonl and results.json must hold
 run_directory  the other files of a run: its lock, its settings, its vocabulary
 initial_weights  reads the weights and the vocabulary that another run starts from

@@ -19,7 +19,7 @@ from common.progress import Progress
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from model.config import GPU_KERNELS
-from pipeline.checkpoint import manifest, retention, run_directory, save_load
+from pipeline.checkpoint import loader, manifest, retention, run_directory
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
 from pipeline.distributed.hangs import progress
@@ -211,7 +211,7 @@ def run(prepared: Prepared) -> int:
     engine, _ = initialise(model, settings.engine, settings.execution.cuda_graphs)
     state = TrainState()
     if prepared.tag is not None:
-        state = check_as(save_load.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")
+        state = check_as(loader.load(engine, prepared.tag), TrainState, prepared.tag, "restore the checkpoint")
         rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
         state.finished, state.evaluation_due = False, None
     if control.rank == 0:

@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.checkpoint import run_directory, save_load
+from pipeline.checkpoint import loader, run_directory
 from pipeline.distributed import collectives
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
@@ -188,7 +188,7 @@ def open_run(
     control.barrier()
     torch.manual_seed(settings.seed)
     engine, description = initialise(make_model(), settings.engine, settings.execution.cuda_graphs)
-    saved = save_load.load_latest(engine, settings.output / "checkpoints")
+    saved = loader.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
     rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)
     rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
@@ -315,7 +315,7 @@ def _go_back(run: OpenRun, spike: Spike, clock: Clock) -> None:
     settings = run.settings
     made = rollback.roll_back(settings.output, run.rollbacks, spike, run.control)
     run.rollbacks.append(made)
-    run.state = _state_of(save_load.load_latest(run.engine, settings.output / "checkpoints"), settings)
+    run.state = _state_of(loader.load_latest(run.engine, settings.output / "checkpoints"), settings)
     run.state.seconds, run.state.rollbacks = clock.seconds(), len(run.rollbacks)
     run.repeats = False
     if run.control.rank == 0:

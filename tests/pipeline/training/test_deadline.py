@@ -99,7 +99,7 @@ def test_a_rollback_gives_no_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
         now += 100.0  # to load a checkpoint, which was saved after 1,500 seconds
         return asdict(TrainState(step=500, seconds=1500.0))
 
-    monkeypatch.setattr(lifecycle.save_load, "load_latest", load)
+    monkeypatch.setattr(lifecycle.loader, "load_latest", load)
     monkeypatch.setattr(lifecycle.rollback, "roll_back", lambda *_: None)
     settings: Any = SimpleNamespace(output=Path("run"), max_hours=1.0, patience=None)
     run = lifecycle.OpenRun(settings, SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600), "", [], True)  # type: ignore[arg-type]

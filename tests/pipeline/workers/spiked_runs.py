@@ -13,7 +13,7 @@ import numpy as np
 
 from model.layers.heads import IGNORED_LABEL
 from pipeline import replay
-from pipeline.checkpoint import save_load
+from pipeline.checkpoint import loader
 from pipeline.data import mixture
 from pipeline.engine import step as engine_step
 from pipeline.pretraining import task
@@ -93,7 +93,7 @@ def _spoiling(spoilt: range) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _killing(kill: Kill) -> Iterator[None]:
-    place, name = (rollback.atomic, "write_text") if kill == "before the record" else (save_load, "load_latest")
+    place, name = (rollback.atomic, "write_text") if kill == "before the record" else (loader, "load_latest")
     original = getattr(place, name)
     rolled_back = rollback.roll_back
     begun = []

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
-from pipeline.checkpoint import retention, save_load
+from pipeline.checkpoint import loader, retention
 from pipeline.checkpoint.retention import find_latest, remove
 from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
 from pipeline.engine import state as engine_state
@@ -81,7 +81,7 @@ def stop_and_go_on(directory: Path, setups: list[Setup], last: int) -> tuple[lis
         training.close(engine)
 
         engine = setup.engine(seed=1)
-        assert save_load.load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
+        assert loader.load_latest(engine, directory / setup.folder) == {"note": "é", "samples": 48}
         losses = training.train(engine, SAVED_AT, END)
         outcomes.append((straight, (losses, everything(engine), counters(engine))))
         training.close(engine)
@@ -108,7 +108,7 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
     for directory, setup in pairs:
         engine = setup.engine(seed=1)
         lines: list[str] = []
-        assert save_load.load_latest(engine, directory, lines.append) is not None
+        assert loader.load_latest(engine, directory, lines.append) is not None
         at_load, counts = everything(engine), counters(engine)
         dtype = next(engine.module.parameters()).dtype
         model = training.model_weights(engine)
@@ -187,7 +187,7 @@ def in_background(directory: Path) -> dict[str, Any]:
         found["full"] = failed_step()
     with mock.patch("pipeline.checkpoint.retention.publish", no_space):
         found["not published"] = failed_step()
-    found["state"] = save_load.load_latest(engine, directory)
+    found["state"] = loader.load_latest(engine, directory)
     found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
     training.close(engine)
     return found
@@ -207,7 +207,7 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
         return sorted(path.name for path in directory.iterdir())
 
     engine = Setup(1).engine()
-    found["nothing there"] = save_load.load_latest(engine, directory / "none")
+    found["nothing there"] = loader.load_latest(engine, directory / "none")
     training.train(engine, 0, 2)
     save(engine, directory, {"number": 1}, score=0.5)
     training.train(engine, 2, 3)
@@ -241,7 +241,7 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
         lines: list[str] = []
         try:
-            state = save_load.load_latest(into, directory, lines.append)
+            state = loader.load_latest(into, directory, lines.append)
         except UserError as error:
             return str(error), into.global_steps, lines
         return state, into.global_steps, lines
@@ -298,7 +298,7 @@ def save_after_each_step(directory: Path, last: int, point: str = "") -> dict[st
     With a point, one of the two ranks is killed there in its third save.
     """
     engine = Setup(1).engine()
-    save_load.load_latest(engine, directory)
+    loader.load_latest(engine, directory)
     saver = Saver(engine, directory, keep=2)
     with contextlib.ExitStack() as stack:
         if point:
