@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from common import garbage
 from common.command_line import Parser, entry_point
 from pipeline.finetuning.own_flags import add_columns
 from pipeline.training.flags import positive
@@ -34,7 +35,8 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
-    from pipeline.inference import command  # torch takes seconds to import
+    with garbage.importing():
+        from pipeline.inference import command  # torch takes seconds to import
 
     command.run(args)
 
