@@ -36,9 +36,13 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
 
-        Raises UserError for an empty path, which would be the current directory.
+        Raises UserError for an empty path, which would be the current directory, and for words that are not UTF-8:
+        files that record them are.
         """
         words = sys.argv[1:] if args is None else list(args)
+        for word in words:
+            if not word.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in word):
+                raise UserError(f"the argument {word!a} is not UTF-8; rename the file or directory")
         self._refuse_empty_paths(words)
         result = super().parse_known_args(words, namespace)
         interrupts.begin_work()

@@ -71,7 +71,16 @@ def test_output_into_a_closed_pipe_is_no_error(command: str) -> None:
     os.close(read)
     try:
         line = [sys.executable, "-m", *command.split()]
-        ended = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+        environment = {**os.environ, "DS_ACCELERATOR": "cpu"}  # or DeepSpeed reports that it finds no GPU
+        ended = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     finally:
         os.close(write)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_word_that_is_not_utf_8_is_refused() -> None:
+    parser = Parser(prog="p")
+    parser.add_argument("--out", metavar="DIR")
+    with pytest.raises(UserError, match=r"the argument '/tmp/\\udcff' is not UTF-8; rename the file or directory"):
+        parser.parse_all(["--out", os.fsdecode(b"/tmp/\xff")])
+    assert parser.parse_all(["--out", "/tmp/Ä\n"]).out == "/tmp/Ä\n"
