@@ -15,6 +15,8 @@ from common.version import __version__
 
 _PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT")
 """Beginnings of the metavar of arguments that are files or directories."""
+_WRITTEN = ("--out", "--output")
+"""Flags whose argument is a place to write to."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,20 +38,17 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
 
-        Raises UserError for an empty path, which would be the current directory, and for words that are not UTF-8:
-        files that record them are.
+        Raises UserError for an empty path, which would be the current directory, and for a place to write to whose name
+        is not UTF-8: Arrow cannot write there.
         """
         words = sys.argv[1:] if args is None else list(args)
-        for word in words:
-            if not word.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in word):
-                raise UserError(f"the argument {word!a} is not UTF-8; rename the file or directory")
-        self._refuse_empty_paths(words)
+        self._check_paths(words)
         result = super().parse_known_args(words, namespace)
         interrupts.begin_work()
         garbage.begin_work()
         return result
 
-    def _refuse_empty_paths(self, words: Sequence[str]) -> None:
+    def _check_paths(self, words: Sequence[str]) -> None:
         flag = ""
         for word in words:
             name, equals, value = word.partition("=") if word.startswith("--") else (flag, "=", word)
@@ -59,6 +58,8 @@ class Parser(argparse.ArgumentParser):
             if equals and not value.strip() and is_path:
                 which = f"of {flag}" if flag else f"after {self.prog}"
                 raise UserError(f"the argument {which} is empty, as from an unset variable of the shell; give a value")
+            if flag in _WRITTEN and any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise UserError(f"the argument of {flag}, {value!a}, is not UTF-8; choose another name")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses `arguments`. Raises UserError for a mistake; for an unknown flag it names the nearest known one."""
