@@ -10,8 +10,9 @@ This concerns only a process that `python -m` started: a program that imports th
 import atexit
 import contextlib
 import gc
-import sys
 from collections.abc import Iterator
+
+from common.interrupts import in_own_command
 
 _in_command = False
 
@@ -19,7 +20,7 @@ _in_command = False
 def wait_for_work() -> None:
     """Stops the collector until `begin_work`. The packages of commands call it while Python imports them."""
     global _in_command
-    if sys.argv[:1] == ["-m"] and not _in_command:
+    if in_own_command() and not _in_command:
         _in_command = True
         gc.disable()
         atexit.register(gc.freeze)

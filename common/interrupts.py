@@ -10,6 +10,13 @@ MESSAGE = "interrupted\n"
 """What is printed for Ctrl-C if no work had begun, or if nothing catches the KeyboardInterrupt."""
 
 
+def in_own_command() -> bool:
+    """Whether Python imports a package of this project because it runs a command of it: `python -m pipeline.plan`."""
+    words = sys.orig_argv
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    return sys.argv[:1] == ["-m"] and module.partition(".")[0] in ("data_prep", "pipeline")
+
+
 def end_quietly() -> None:
     """Makes Ctrl-C end the process with one line instead of a traceback. The process still ends by SIGINT.
 
@@ -19,7 +26,7 @@ def end_quietly() -> None:
 
     This concerns only a process that `python -m` started: a program that imports the packages keeps its own ways.
     """
-    if sys.argv[:1] != ["-m"]:
+    if not in_own_command():
         return
     sys.excepthook = _report
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell

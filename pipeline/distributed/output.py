@@ -21,16 +21,23 @@ def keep_open() -> None:
 
 
 class _Lossy(io.FileIO):
-    """A descriptor that takes everything. What a full disk has no space for is lost."""
+    """A descriptor that takes everything. What it has no space for is lost: on a full disk, or in a full pipe."""
 
     def write(self, data: Any, /) -> int:
-        """Writes some of `data` and returns how many bytes are dealt with."""
-        try:
-            return super().write(data) or 0
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            return memoryview(data).nbytes
+        """Writes all of `data`, as far as there is space, and returns its length."""
+        rest = memoryview(data).cast("B")
+        length = rest.nbytes
+        while rest:
+            try:
+                written = super().write(rest)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                written = None
+            if written is None:  # also for a pipe that does not block
+                break
+            rest = rest[written:]
+        return length
 
 
 def survive_full_disk() -> None:
@@ -40,8 +47,9 @@ def survive_full_disk() -> None:
         if isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor and not stream.isatty():
             with contextlib.suppress(OSError):
                 stream.flush()
+            file: Any = _Lossy(descriptor, "w", closefd=False)
             lossy = io.TextIOWrapper(
-                io.BufferedWriter(_Lossy(descriptor, "w", closefd=False)),
+                file if stream.write_through else io.BufferedWriter(file),  # as Python does with and without -u
                 encoding=stream.encoding,
                 errors=stream.errors,
                 line_buffering=stream.line_buffering,

@@ -161,7 +161,6 @@ class OpenRun:
         state: restored from the newest checkpoint, or that of a new run.
         description: of the optimizer's parameter groups, one line each.
         rollbacks: that the run has made.
-        repeats: whether the next steps are those that an earlier start has made. After a rollback they are others.
     """
 
     settings: RunSettings
@@ -170,7 +169,6 @@ class OpenRun:
     state: TrainState
     description: str
     rollbacks: list[Rollback]
-    repeats: bool
 
 
 def open_run(
@@ -192,9 +190,8 @@ def open_run(
     state = TrainState() if saved is None else _state_of(saved, settings)
     rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)
     rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
-    repeats = state.rollbacks == len(rollbacks)
     state.rollbacks = len(rollbacks)
-    return OpenRun(settings, control, engine, state, description, rollbacks, repeats)
+    return OpenRun(settings, control, engine, state, description, rollbacks)
 
 
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:
@@ -272,7 +269,6 @@ def _train_until_spike(
         all_curves=settings.all_curves,
         open_trackers=lambda tracked: choice.open_all(settings.track, json, tracked),
         evaluation_due=state.evaluation_due is not None,
-        repeats=run.repeats,
     )
     hosts = control.gather(socket.gethostname()) or ()
     trainer = Trainer(
@@ -317,7 +313,6 @@ def _go_back(run: OpenRun, spike: Spike, clock: Clock) -> None:
     run.rollbacks.append(made)
     run.state = _state_of(loader.load_latest(run.engine, settings.output / "checkpoints"), settings)
     run.state.seconds, run.state.rollbacks = clock.seconds(), len(run.rollbacks)
-    run.repeats = False
     if run.control.rank == 0:
         (first, end), number = made.passed_over, len(run.rollbacks)
         print(

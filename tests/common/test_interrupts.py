@@ -67,7 +67,8 @@ def test_an_interrupt_while_python_ends_prints_no_traceback() -> None:
 def test_a_command_that_works_is_interrupted_by_an_exception() -> None:
     """`begin_work` gives KeyboardInterrupt back: what a command has open is cleaned up."""
     code = (
-        "import sys; sys.argv[0] = '-m'; import signal, data_prep; sys.argv[0] = 'x'\n"
+        "import sys; sys.argv[0], sys.orig_argv = '-m', ['python', '-m', 'data_prep']\n"
+        "import signal, data_prep; sys.argv[0] = 'x'\n"
         "from common.command_line import Parser\n"
         "Parser(prog='x').parse_all([])\n"
         "try: signal.raise_signal(signal.SIGINT)\n"

@@ -30,8 +30,10 @@ for module in sys.argv[1:]:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         except SystemExit as end:
             status = end.code or 0
+        if "pipeline.plan" in module:  # this one ends as Python does; with torch that takes a second
+            sys.exit(status)
         sys.stdout.flush()
-        os._exit(status)  # the end of an interpreter with torch takes a second
+        os._exit(status)
     assert os.wait()[1] == 0, module
 """
 

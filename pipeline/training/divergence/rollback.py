@@ -4,10 +4,11 @@ The record is RUN/rollbacks.json. Which batch a step trains on follows from it a
 (`pipeline.data.sampler.batch_of_step`), on any number of ranks. A rollback consists of these parts:
 
     the newest complete checkpoint before the spike becomes the latest -> later ones are deleted, newest first
-    -> rollbacks.json is replaced -> all ranks load the checkpoint
+    -> the records of later steps leave metrics.jsonl -> rollbacks.json is replaced -> all ranks load the checkpoint
 
 A kill before rollbacks.json is replaced loses nothing: the same command trains up to the spike once more, and finds it
-again. A kill after that resumes from the checkpoint, with the record.
+again. A kill after that resumes from the checkpoint, with the record. The records leave metrics.jsonl first, because
+trackers do not get again what metrics.jsonl has: the steps that follow a rollback are others, and are sent.
 
 The hours of --max-hours do not go back, so with that flag the learning rate of a step may be a lower one the second
 time (`pipeline.training.deadline`).
@@ -27,6 +28,7 @@ from pipeline.data.sampler import Ranges, batch_of_step
 from pipeline.distributed.control import ControlGroup
 from pipeline.training.divergence.non_finite import TrainingFailed
 from pipeline.training.divergence.spikes import Spike
+from pipeline.training.reporting.metrics_log import drop_after
 
 ROLLBACKS = "rollbacks.json"
 MARGIN = 8
@@ -143,11 +145,13 @@ def roll_back(run: Path, earlier: Sequence[Rollback], spike: Spike, control: Con
         try:
             step = first_step_undone(spike.first_step)
             if retention.go_back(run / "checkpoints", step):
+                newest = retention.find_latest(run / "checkpoints")
+                drop_after(run, 0 if newest is None else retention.step_of(newest))
                 content = {"rollbacks": [asdict(one) for one in [*earlier, made]]}
                 atomic.write_text(run / ROLLBACKS, json.dumps(content, indent=1) + "\n")
             else:
                 problem = f"no complete checkpoint is left of step {step:,} or before, so the run cannot go back"
-        except OSError as error:
+        except (OSError, UserError) as error:
             problem = f"the run cannot go back: {error}"
     if found := control.first_problem(problem):
         raise TrainingFailed(f"{spike}; {found}")

@@ -40,8 +40,6 @@ class MetricsLog:
         all_curves: True gives TensorBoard every number of a record, and not only those that make a useful chart.
         open_trackers: opens the trackers that get the same curves as TensorBoard. It is called on rank 0.
         evaluation_due: whether the run evaluates after `step` once more. An earlier record of it is dropped.
-        repeats: whether the run makes the steps of the dropped records again as they were. Trackers that keep what they
-            have got then do not get them again.
     """
 
     def __init__(
@@ -54,7 +52,6 @@ class MetricsLog:
         all_curves: bool = False,
         open_trackers: OpenTrackers | None = None,
         evaluation_due: bool = False,
-        repeats: bool = True,
     ) -> None:
         self._enabled = enabled
         if not enabled:
@@ -62,7 +59,7 @@ class MetricsLog:
         path = run / METRICS
         before = _read(run).decode(errors="replace") if os.path.lexists(path) else ""
         kept = keep_until(before, step, evaluation_due)
-        sent = _steps_of(before) - _steps_of(kept) if repeats else frozenset()
+        sent = _steps_of(before) - _steps_of(kept)
         atomic.write_text(path, kept)  # which also makes the name of a new file survive a power loss
         tracked = TrackedRun(run, step, settings or {}, on_gpu, sent)
         self._curves = Curves(tracked, all_curves)
@@ -168,6 +165,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def drop_after(run: Path, step: int) -> None:
+    """Drops the records of later steps than `step`. No `MetricsLog` of the run may be open.
+
+    Raises UserError for a line that is JSON but no record.
+    """
+    if os.path.lexists(run / METRICS):
+        atomic.write_text(run / METRICS, keep_until(_read(run).decode(errors="replace"), step))
 
 
 def keep_until(lines: str, step: int, evaluation_due: bool = False) -> str:

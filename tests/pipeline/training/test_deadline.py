@@ -102,7 +102,7 @@ def test_a_rollback_gives_no_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle.loader, "load_latest", load)
     monkeypatch.setattr(lifecycle.rollback, "roll_back", lambda *_: None)
     settings: Any = SimpleNamespace(output=Path("run"), max_hours=1.0, patience=None)
-    run = lifecycle.OpenRun(settings, SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600), "", [], True)  # type: ignore[arg-type]
+    run = lifecycle.OpenRun(settings, SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600), "", [])  # type: ignore[arg-type]
     before = Deadline(1000, 1.0, saved_bytes=1e9).progress(600, clock.seconds())
     lifecycle._go_back(run, None, clock)  # type: ignore[arg-type]
     assert (run.state.step, run.state.rollbacks, Clock(run.state.seconds).seconds()) == (500, 1, 3100.0)

@@ -115,8 +115,7 @@ def test_a_kill_in_the_middle_of_a_rollback_changes_nothing(outcome: Outcome, ki
     assert ("rollback 1 of 1" in end.stdout) == (kill == "before the record")
     assert differences(outcome.run(run), outcome.run(BACK)) == []
     told = [line for line in end.stdout.splitlines() if line.startswith("trackers have")]
-    unsent = "trackers have []"  # after the rollback, because the steps are others
-    assert told == [unsent] if kill == "after the record" else told == ["trackers have [55, 60, 65]", unsent]
+    assert told == ["trackers have []"] * (1 if kill == "after the record" else 2)  # so they get the new steps
     record, wanted = ((outcome.run(one) / rollback.ROLLBACKS).read_bytes() for one in (run, BACK))
     assert record == wanted
 

@@ -8,7 +8,7 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.training.reporting import metrics_log
-from pipeline.training.reporting.metrics_log import MetricsLog
+from pipeline.training.reporting.metrics_log import MetricsLog, drop_after
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):
@@ -114,14 +114,17 @@ def test_a_resumed_run_says_what_a_killed_start_has_sent(tmp_path):
     assert runs[1].sent == {(20, "train"), (20, "eval"), (30, "train")}
 
 
-def test_after_a_rollback_trackers_get_the_new_steps(tmp_path):
+def test_after_a_rollback_trackers_get_the_new_steps_once(tmp_path):
+    """A run goes back from step 30 to 10, is killed after step 20, and resumes from step 10."""
     runs = []
-    log = MetricsLog(tmp_path, 0, enabled=True)
-    for step in (10, 20):
-        log.log(step, {"loss": 1.0})
-    log.close()
-    MetricsLog(tmp_path, 10, enabled=True, open_trackers=lambda run: runs.append(run) or [], repeats=False).close()
-    assert runs[0].sent == frozenset()
+    for before, steps in ((0, (10, 20, 30)), (10, (20,)), (10, ())):
+        log = MetricsLog(tmp_path, before, enabled=True, open_trackers=lambda run: runs.append(run) or [])
+        for step in steps:
+            log.log(step, {"loss": 1.0})
+        log.close()
+        if 30 in steps:
+            drop_after(tmp_path, 10)
+    assert [run.sent for run in runs] == [set(), set(), {(20, "train")}]
 
 
 def test_curves_without_a_record(tmp_path):
