@@ -5,6 +5,7 @@ holds the lock forever. A stopped process writes its stacks as soon as it is con
 """
 
 import contextlib
+import ctypes
 import faulthandler
 import os
 import signal
@@ -47,8 +48,8 @@ def collect(pid: int, descriptor: int, seconds: float) -> str:
     """
     kernel = _kernel(pid)
     before = os.fstat(descriptor).st_size
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, SIGNAL)
+    with contextlib.suppress(OSError):
+        _signal_main_thread(pid)
         os.kill(pid, signal.SIGCONT)
     deadline, size, since = time.monotonic() + seconds, before, time.monotonic()
     while time.monotonic() < deadline and (size == before or time.monotonic() - since < _SETTLED_SECONDS):
@@ -57,6 +58,19 @@ def collect(pid: int, descriptor: int, seconds: float) -> str:
             size, since = found, time.monotonic()
     stacks = os.pread(descriptor, _MAX_BYTES, before).decode(errors="replace")
     return f"{stacks or 'the process has not written its stacks'}\n{kernel}"
+
+
+def _signal_main_thread(pid: int) -> None:
+    """Sends SIGNAL to the main thread of a process. Raises OSError if there is none.
+
+    A stopped process that is continued would give the signal to any of its threads. That thread would then walk the
+    frames of the main thread while this one runs on, and crash.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "tgkill"):  # glibc before 2.30
+        os.kill(pid, SIGNAL)
+    elif libc.tgkill(pid, pid, int(SIGNAL)) != 0:
+        raise OSError(ctypes.get_errno(), f"no signal to process {pid}")
 
 
 def _kernel(pid: int) -> str:
