@@ -4,9 +4,7 @@
         [--out benchmarks/results/batches_cpu]
 
 Rows are read through `Mixture.read` in batches of 64, in the order of training, for each objective with a sentence
-loss. A second is one of the thread's processor time, which other load changes less than the wall clock. Beside it
-stands `benchmarks.shared.plain_batches`, which makes the same batches row by row, pair by pair and word by word; the
-two take turns. It is written to be read, so the ratio tells how fast a machine is, not what an older version needed.
+loss. A second is one of the thread's processor time, which other load changes less than the wall clock.
 """
 
 import statistics
@@ -18,16 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared import plain_batches, report
+from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError
+from common.text import markdown_table
 from data_prep.format.shards import open_shards, read_vocabulary
-from pipeline.data import sampler
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, open_mixture
 
 BATCH = 64
-PLAIN_ROWS = 32
 OBJECTIVES = ("sop", "nsp")
 
 
@@ -45,25 +42,15 @@ def rows_per_second(work: Callable[[], object], rows: int) -> float:
 
 
 def time_reading(mixture: Mixture, rows: int, rounds: int) -> dict[str, float]:
-    """Median and best rows a second of the system, those of the plain reading, and the median of their ratios."""
-    (collator,) = mixture.collators
+    """Median and best rows a second."""
 
     def read() -> None:
         for first in range(0, rows, BATCH):
             mixture.read(np.arange(first, first + BATCH))
 
-    def read_plainly() -> None:
-        epochs, numbers = sampler.rows_at(np.arange(PLAIN_ROWS), len(collator.shards), collator.seed)
-        plain_batches.read(collator, epochs.tolist(), numbers.tolist())
-
-    read_plainly()  # maps the shards
-    measured = [(rows_per_second(read, rows), rows_per_second(read_plainly, PLAIN_ROWS)) for _ in range(rounds)]
-    return {
-        "rows_per_second": statistics.median(fast for fast, _ in measured),
-        "best_rows_per_second": max(fast for fast, _ in measured),
-        "plain_rows_per_second": statistics.median(plain for _, plain in measured),
-        "ratio": statistics.median(fast / plain for fast, plain in measured),
-    }
+    mixture.read(np.arange(BATCH))  # maps the shards
+    measured = [rows_per_second(read, rows) for _ in range(rounds)]
+    return {"rows_per_second": statistics.median(measured), "best_rows_per_second": max(measured)}
 
 
 def measure(directories: Sequence[Path], rows: int, rounds: int) -> dict[str, Any]:
@@ -80,30 +67,25 @@ def measure(directories: Sequence[Path], rows: int, rounds: int) -> dict[str, An
             }
             measured.append(about | time_reading(mixture, rows, rounds))
     about_all = {"rounds": rounds, "rows": rows, "measurements": measured}
-    return report.describe_host("batches 1", ("numpy",)) | about_all
+    return report.describe_host("batches 2", ("numpy",)) | about_all
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The measurements as a table."""
     hardware = result["hardware"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return "\n".join(
-        [
-            f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']}; {versions}; {result['date']}.",
-            "",
-            "| positions | objective | pairs in a row | rows/s | best | plain | times as fast |",
-            "|---|---|---|---|---|---|---|",
-            *(
-                f"| {one['positions']} | {one['objective']} | {one['pairs_per_row']:.2f} "
-                f"| {one['rows_per_second']:,.0f} | {one['best_rows_per_second']:,.0f} "
-                f"| {one['plain_rows_per_second']:,.0f} | {one['ratio']:.1f} |"
-                for one in result["measurements"]
-            ),
-            "",
-            f"Rows in a second of one thread's processor time, in batches of {BATCH}: the median and the best of "
-            f"{result['rounds']} rounds of {result['rows']:,} rows, and the plain reading beside them; the median of "
-            "the rounds' ratios.",
-        ]
+    rows = [
+        (
+            *(one["positions"], one["objective"], f"{one['pairs_per_row']:.2f}"),
+            *(f"{one[name]:,.0f}" for name in ("rows_per_second", "best_rows_per_second")),
+        )
+        for one in result["measurements"]
+    ]
+    return (
+        f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']}; {versions}; {result['date']}.\n\n"
+        + markdown_table(("positions", "objective", "pairs in a row", "rows/s", "best"), rows)
+        + f"\n\nRows in a second of one thread's processor time, in batches of {BATCH}: the median and the best of "
+        f"{result['rounds']} rounds of {result['rows']:,} rows."
     )
 
 

@@ -1,18 +1,12 @@
-"""Measures data preparation beside a bare SentencePiece: MB/s, memory, and hours for large corpora.
+"""Measures data preparation beside a bare SentencePiece: MB/s and memory.
 
     python -m benchmarks.data_prep --books DIR --wikipedia EXPORT --vocab FILE.model [--out benchmarks/results/NAME]
 
 Each job runs as a process of its own, as a user runs it. The seconds of a start are subtracted: they are measured by
 running the same command again, when nothing is left to do. Rounds alternate between one rank, two ranks, and
-SentencePiece alone, which encodes a list of the same normalised sentences. Each round also makes the shards in this
-process twice, with the sentences of `data_prep` and with those of sentencex alone. One and two ranks are also compared
-on several copies of the text, because every rank encodes each new word once, and for a short text that takes much of
-its time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
-
-    python -m benchmarks.data_prep --simulate 6500000 --vocab FILE.model [--out benchmarks/results/NAME]
-
-measures the serial parts at the size of English Wikipedia instead (`shared/wikipedia_size.py`). It needs 3 kB of disk a
-document.
+SentencePiece alone, which encodes a list of the same normalised sentences. One and two ranks are also compared on
+several copies of the text, because every rank encodes each new word once, and for a short text that takes much of its
+time. MB are of the documents' text in UTF-8; for a Wikipedia export they are of its decompressed XML.
 
 Rates are per second of processor time. On an idle machine that equals wall-clock time, and it stays close to it when
 other programs use the same cores. Ratios are also given by wall-clock time. Those are only meaningful on an idle
@@ -22,38 +16,30 @@ machine, so the load of the minute before is printed with them. Writes NAME.json
 import argparse
 import itertools
 import os
-import re
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
-import sentencex
-
-from benchmarks.shared import report, wikipedia_size
+from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError
-from data_prep.corpus.documents import TRAIN, read_documents, read_manifest
+from common.text import markdown_table
+from data_prep.corpus.documents import read_documents, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
-from data_prep.corpus.work_units import Corpus, open_corpus
+from data_prep.format import manifest as manifests
 from data_prep.format import shards
-from data_prep.jobs import make_shards, unit_shards
 from data_prep.jobs.verify import problem_of
-from data_prep.text.encoder import Encoder
 from data_prep.text.normalization import normalize
-from data_prep.text.sentences import iterate_sentences, split_sentences
+from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 
 VERIFIED_BYTES = 1 << 30
-CORPORA = {"BERT's corpora, 16 GB": 16e9, "ten times that, 160 GB": 160e9}
-WIKIPEDIA_SHARE = 0.75  # of the text: 2,500 of 3,300 million words (Devlin et al., section 3.1)
-RANKS = 64
 
 
 class Run(NamedTuple):
@@ -98,26 +84,6 @@ def bare_seconds(sentences: list[str], vocabulary: Vocabulary) -> tuple[float, f
     return time.perf_counter() - begun, time.process_time() - cpu_begun
 
 
-def sentencex_sentences(text: str, language: str) -> Iterator[str]:
-    """Yields the sentences of sentencex, without the rules of this project. It panics at some wide spaces."""
-    for line in re.sub(r"[^\S\n]", " ", text).split("\n"):
-        yield from (stripped for sentence in sentencex.segment(language, line) if (stripped := sentence.strip()))
-
-
-def shard_seconds(
-    corpus: Corpus, vocabulary: Vocabulary, out: Path, split: Callable[[str, str], Iterator[str]]
-) -> float:
-    """Processor seconds that all shards of `corpus` take in this process, if `split` gives the sentences of a text."""
-    options = unit_shards.ShardOptions(TRAIN, 512, 0, 0.1, make_shards.DEFAULT_MIN_TOKENS, pack=True)
-    out.mkdir(exist_ok=True)
-    begun = time.process_time()
-    with mock.patch.object(unit_shards, "iterate_sentences", split):
-        encoder = Encoder(vocabulary)
-        for unit in corpus.units:
-            unit_shards.make_shard(out / shards.shard_name(0), unit, encoder, options)
-    return time.process_time() - begun
-
-
 def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """All measurements; rates are in bytes per second."""
     books, wikipedia = scratch / "books", scratch / "wikipedia"
@@ -129,7 +95,6 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     texts = [document.text for document in read_documents([books])]
     vocabulary = Vocabulary.load(args.vocab)
     sentences = [normalize(sentence, vocabulary.normalization) for text in texts for sentence in split_sentences(text)]
-    corpus = open_corpus([books], TRAIN)
     command = ["shards", "--documents", books, "--vocab", args.vocab, "--out"]
     copied = [shutil.copytree(books, scratch / "copies" / str(number)) for number in range(args.copies)]
     copies = ["shards", "--documents", *copied, "--vocab", args.vocab, "--out"]
@@ -143,11 +108,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         long_two = timed_job(*copies, scratch / f"long_two{number}", ranks=2)
         runs = {"one": one, "two": two, "long_one": long_one, "long_two": long_two}
         seconds = {"bare": bare, "bare_cpu": bare_cpu} | {name: run.seconds for name, run in runs.items()}
-        rules = {
-            f"{name}_rules_cpu": shard_seconds(corpus, vocabulary, scratch / "rules", split)
-            for name, split in (("own", iterate_sentences), ("sentencex", sentencex_sentences))
-        }
-        rounds.append(seconds | rules | {f"{name}_cpu": run.cpu_seconds for name, run in runs.items()})
+        rounds.append(seconds | {f"{name}_cpu": run.cpu_seconds for name, run in runs.items()})
         peaks += [run.peak_bytes for run in runs.values()]
     packed = shards.open_shards(scratch / "one0").manifest
     job(*command, scratch / "unpacked", "--no-pack")
@@ -170,7 +131,6 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "bare": text_bytes / statistics.median(r["bare_cpu"] for r in rounds),
         "shards_to_bare": statistics.median(r["bare"] / r["one"] for r in rounds),
         "shards_to_bare_cpu": statistics.median(r["bare_cpu"] / r["one_cpu"] for r in rounds),
-        "sentence_rules": statistics.median(r["sentencex_rules_cpu"] / r["own_rules_cpu"] for r in rounds),
         "two_ranks_to_one": statistics.median(r["one"] / r["two"] for r in rounds),
         "two_ranks_to_one_long": statistics.median(r["long_one"] / r["long_two"] for r in rounds),
         "two_ranks_to_one_long_cpu": statistics.median(2 * r["long_one_cpu"] / r["long_two_cpu"] for r in rounds),
@@ -184,7 +144,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     }
 
 
-def verify_rate(directory: Path, manifest: shards.ShardManifest) -> float:
+def verify_rate(directory: Path, manifest: manifests.ShardManifest) -> float:
     """Bytes per second that `verify` reads from the page cache: the same files again and again, 1 GiB in all."""
     done = 0
     begun = time.process_time()
@@ -196,18 +156,9 @@ def verify_rate(directory: Path, manifest: shards.ShardManifest) -> float:
     raise AssertionError("a shard set has files")
 
 
-def projected_hours(found: dict[str, Any], text_bytes: float, ranks: int = RANKS) -> dict[str, float]:
-    """Hours of each job for `text_bytes` on `ranks` ranks: the rate of one, times the efficiency of two ranks."""
-    rate = ranks * found["two_ranks_to_one_long_cpu"] / 2 * 3600
-    wikitext = found["wikitext"]["bytes"] / found["wikitext"]["text_bytes"]
-    extract = WIKIPEDIA_SHARE * wikitext / found["extract_wikipedia"] + (1 - WIKIPEDIA_SHARE) / found["extract_books"]
-    hours = {"extract": extract, "dedup": 1 / found["dedup"]["near"], "shards": 1 / found["shards_long"]}
-    return {name: text_bytes * seconds / rate for name, seconds in hours.items()}
-
-
 def describe() -> dict[str, Any]:
     """Date, hardware and versions."""
-    return report.describe_host("data_prep 3", ("sentencepiece", "sentencex", "numpy", "pyarrow", "rensa"))
+    return report.describe_host("data_prep 5", ("sentencepiece", "numpy", "pyarrow", "rensa"))
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -222,7 +173,6 @@ def markdown(result: dict[str, Any]) -> str:
             f"{result['shards'] / 1e6:.1f} MB/s, {result['shards_to_bare_cpu']:.2f} of that "
             f"(by the clock {result['shards_to_bare']:.2f})",
         ),
-        ("the work of `shards`", f"{result['sentence_rules']:.2f} of its speed with the sentences of sentencex alone"),
         ("`shards`, two ranks", f"{result['two_ranks_to_one']:.2f} times one by the clock"),
         (
             f"`shards` of the text {result['copies']} times over",
@@ -245,29 +195,16 @@ def markdown(result: dict[str, Any]) -> str:
         f"{prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; an export of "
         f"{result['wikitext']['bytes'] / 1e6:.1f} MB of XML.",
         "",
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {value} |" for name, value in rows),
-        "",
-        f"Hours on {RANKS} such cores, from these rates, if storage keeps up ({WIKIPEDIA_SHARE:.0%} of the text "
-        "out of a Wikipedia export, the rest books):",
-        "",
-        "| | extract | dedup near | shards |",
-        "|---|---|---|---|",
     ]
-    for name, size in CORPORA.items():
-        hours = projected_hours(result, size)
-        lines.append(f"| {name} | {hours['extract']:.2f} | {hours['dedup']:.2f} | {hours['shards']:.2f} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, markdown_table(("", ""), rows)])
 
 
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m benchmarks.data_prep", description="Data preparation beside a bare SentencePiece.")
-    p.add_argument("--books", type=Path, metavar="DIR", help="clean prose, a text file a book")
-    p.add_argument("--wikipedia", type=Path, metavar="EXPORT", help=".xml or .xml.bz2, or a directory")
+    p.add_argument("--books", required=True, type=Path, metavar="DIR", help="clean prose, a text file a book")
+    p.add_argument("--wikipedia", required=True, type=Path, metavar="EXPORT", help=".xml or .xml.bz2, or a directory")
     p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help="a .model file")
-    p.add_argument("--simulate", type=int, metavar="N", help="measure the serial parts for N documents instead")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
     p.add_argument(
         "--copies",
@@ -284,23 +221,12 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
-    for name in ("rounds", "copies", "simulate"):
-        if (value := getattr(args, name)) is not None and value < 1:
-            raise UserError(f"--{name} is {value}; give 1 or more")
-    if args.simulate is None and (args.books is None or args.wikipedia is None):
-        raise UserError("--books or --wikipedia is missing; give both, or --simulate N")
+    for name in ("rounds", "copies"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name} is {getattr(args, name)}; give 1 or more")
     with tempfile.TemporaryDirectory() as scratch:
-        if args.simulate is None:
-            result = describe() | measure(args, Path(scratch))
-        else:
-            result = describe() | wikipedia_size.measure(args.simulate, args.vocab, Path(scratch))
-    if args.simulate is None:
-        result["hours"] = {name: projected_hours(result, size) for name, size in CORPORA.items()}
-        title, page = "Data preparation", markdown(result)
-    else:
-        result["format"] = "data_prep serial 1"
-        title, page = f"Serial parts for {args.simulate:,} documents", wikipedia_size.markdown(result)
-    report.publish(args.out, result, page, f"{title}, {result['hardware']['name']}")
+        result = describe() | measure(args, Path(scratch))
+    report.publish(args.out, result, markdown(result), f"Data preparation, {result['hardware']['name']}")
 
 
 if __name__ == "__main__":

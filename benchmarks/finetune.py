@@ -1,14 +1,14 @@
-"""Measures fine-tuning on SST-2 beside `transformers.Trainer`, and the time of a SQuAD evaluation outside the model.
+"""Measures fine-tuning on SST-2 beside `transformers.Trainer`.
 
-    python -m benchmarks.finetune --init EXPORT --sst2 GLUE --squad DIR [--out benchmarks/results/NAME]
+    python -m benchmarks.finetune --init EXPORT --sst2 GLUE [--out benchmarks/results/NAME]
 
-SST-2: examples per second of training, without start-up and evaluation. The systems take turns, each in its own
-process. SQuAD: the seconds of one evaluation of --questions: reading the file, making features, packing, the model,
-finding spans, and writing answers. Writes NAME.json and NAME.md.
+These are examples per second of training, without start-up and evaluation. The systems take turns, each in its own
+process. Writes NAME.json and NAME.md.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -16,36 +16,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+import transformers
 
 from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError
-from pipeline.checkpoint.initial_weights import fill, read_initial_weights
-from pipeline.finetuning.heads import has_head_of, make_model
-from pipeline.finetuning.prediction import predict
-from pipeline.tasks.features.span import SpanFeatures, SpanLimits
+from common.text import markdown_table
+from pipeline.checkpoint.initial_weights import read_initial_weights
 from pipeline.tasks.files import reading
-from pipeline.tasks.predictions import save_answers
+from pipeline.tasks.kinds.texts import TextExample
 from pipeline.tasks.registry import find_task
 
 REFERENCES = ("longest", "max_length")
+BATCH = 32
 
 
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m benchmarks.finetune", description="Fine-tuning beside transformers.Trainer.")
     p.add_argument("--init", required=True, type=Path, metavar="DIR", help="an exported model")
-    p.add_argument("--sst2", metavar="DIR", help="GLUE, or its SST-2")
-    p.add_argument("--squad", metavar="DIR", help="a directory with a dev set of SQuAD 2.0")
+    p.add_argument("--sst2", required=True, metavar="DIR", help="GLUE, or its SST-2")
     p.add_argument("--steps", type=int, default=60, metavar="N", help="steps of a turn (60)")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of each system (3)")
-    p.add_argument("--questions", type=int, default=5000, metavar="N", help="questions of SQuAD (5000)")
-    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="of the evaluation (fp32)")
     p.add_argument("--threads", type=int, default=report.cores(), metavar="N", help="threads of the CPU (all)")
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
@@ -56,16 +53,12 @@ def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
     torch.set_num_threads(args.threads)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = read_initial_weights(args.init).config
-    result: dict[str, Any] = report.describe(device) | {
-        "format": "finetune 1",
+    result: dict[str, Any] = report.describe(torch.device("cuda" if torch.cuda.is_available() else "cpu")) | {
+        "format": "finetune 2",
         "model": f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}",
+        "sst2": throughput(args),
     }
-    if args.sst2 is not None:
-        result["sst2"] = throughput(args)
-    if args.squad is not None:
-        result["squad"] = evaluation(args, device)
     report.publish(args.out, result, markdown(result))
 
 
@@ -80,7 +73,7 @@ def throughput(args: argparse.Namespace) -> dict[str, Any]:
         name: statistics.median(ours / theirs for ours, theirs in zip(speeds["this"], speeds[name]))
         for name in REFERENCES
     }
-    return {"batch": 32, "steps": args.steps, "examples_per_second": speeds, "times_as_fast": ratios}
+    return {"batch": BATCH, "steps": args.steps, "examples_per_second": speeds, "times_as_fast": ratios}
 
 
 def _this(args: argparse.Namespace) -> float:
@@ -98,12 +91,67 @@ def _this(args: argparse.Namespace) -> float:
 
 
 def _reference(args: argparse.Namespace, padding: str) -> float:
-    """Examples per second of transformers.Trainer with one kind of padding."""
-    printed = _run(
-        args, "-m", "benchmarks.shared.trainer_reference", "--init", args.init, "--data", args.sst2,
-        "--steps", args.steps, "--padding", padding, "--max-length", _max_length(args), "--threads", args.threads,
-    )  # fmt: skip
-    return float(json.loads(printed.splitlines()[-1])["examples_per_second"])
+    """Examples per second of transformers.Trainer with one kind of padding, in a process of its own."""
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(
+            train_reference, args.init, args.sst2, padding, _max_length(args), args.steps, args.threads
+        ).result()
+
+
+class Clock(transformers.TrainerCallback):
+    """Records when each step has ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def on_step_end(self, *arguments: Any, **more: Any) -> None:
+        """Called by the trainer."""
+        self.times.append(time.perf_counter())
+
+
+def train_reference(init: Path, data: str, padding: str, max_length: int, steps: int, threads: int) -> float:
+    """Fine-tunes with `transformers.Trainer`, as its users do. Returns examples per second of the last three quarters.
+
+    Weights, tokens, batch, learning rate and precision (fp32) are those of `pipeline.finetune`.
+
+    Args:
+        padding: "longest" of the batch, or "max_length" as in the library's example script.
+    """
+    torch.set_num_threads(threads)
+    transformers.utils.logging.set_verbosity_error()
+    read = reading.read(find_task("sst2"), data)["train"][: steps * BATCH * 4]
+    examples = [example for example in read if isinstance(example, TextExample)]  # all: SST-2 has no others
+    tokenizer = transformers.AutoTokenizer.from_pretrained(init)
+    padded = {"padding": "max_length"} if padding == "max_length" else {}
+    encoded = tokenizer([example.first for example in examples], truncation=True, max_length=max_length, **padded)
+    rows = [
+        {"input_ids": ids, "token_type_ids": types, "attention_mask": mask, "labels": example.label}
+        for ids, types, mask, example in zip(
+            encoded["input_ids"], encoded["token_type_ids"], encoded["attention_mask"], examples
+        )
+    ]
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = transformers.TrainingArguments(
+            output_dir=scratch,
+            max_steps=steps,
+            per_device_train_batch_size=BATCH,
+            learning_rate=1e-5,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=not torch.cuda.is_available(),
+        )
+        transformers.Trainer(
+            model=transformers.AutoModelForSequenceClassification.from_pretrained(init, num_labels=2),
+            args=settings,
+            train_dataset=rows,
+            data_collator=transformers.DataCollatorWithPadding(tokenizer),
+            callbacks=[clock],
+        ).train()
+    first = steps // 4
+    return BATCH * (steps - 1 - first) / (clock.times[-1] - clock.times[first])
 
 
 def _max_length(args: argparse.Namespace) -> int:
@@ -121,89 +169,28 @@ def _run(args: argparse.Namespace, *words: object) -> str:
     return found.stdout
 
 
-class Timed(nn.Module):
-    """A model that adds up the seconds of its forward passes, with the device's work."""
-
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
-        super().__init__()
-        self.model, self.device, self.seconds = model, device, 0.0
-
-    def forward(self, **inputs: Any) -> Any:
-        """The model's output."""
-        start = time.perf_counter()
-        output = self.model(**inputs)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        self.seconds += time.perf_counter() - start
-        return output
-
-
-class Alone:
-    """A single rank without a process group, in place of `pipeline.distributed.control.ControlGroup`."""
-
-    rank, world_size = 0, 1
-
-    def gather(self, value: Any) -> list[Any]:
-        """The only value."""
-        return [value]
-
-
-def evaluation(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Seconds of an evaluation, from the file to the answers on disk, and the part of them outside the model."""
-    task, initial = find_task("squad2"), read_initial_weights(args.init)
-    model = make_model(task, initial.config)
-    fill(model, initial, lambda name: has_head_of(initial, task))
-    timed = Timed(model.to(device, torch.bfloat16 if args.precision == "bf16" else torch.float32), device)
-    start = time.perf_counter()
-    questions: Any = reading.read(task, args.squad)["dev"][: args.questions]
-    max_length = min(task.hyperparameters.max_length, initial.config.max_position_embeddings)
-    features = SpanFeatures(initial.vocabulary, questions, max_length, SpanLimits())
-    prepared = time.perf_counter()
-    control: Any = Alone()
-    answers: Any = predict(timed, features, control, device)
-    with tempfile.TemporaryDirectory() as scratch:
-        save_answers(Path(scratch) / "dev.json", answers)
-    end = time.perf_counter()
-    return {
-        "questions": len(questions),
-        "windows": len(features.lengths),
-        "tokens": int(features.lengths.sum()),
-        "max_length": max_length,
-        "precision": args.precision,
-        "seconds": end - start,
-        "features_seconds": prepared - start,
-        "model_seconds": timed.seconds,
-        "outside_share": 1.0 - timed.seconds / (end - start),
-    }
-
-
 def markdown(result: dict[str, Any]) -> str:
     """The results as Markdown."""
     hardware, versions = result["hardware"], result["versions"]
+    sst2 = result["sst2"]
     lines = [
         f"{hardware['name']}, {hardware.get('threads', 0)} threads; "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f"; {result['date']}; {result['model']}",
+        "",
     ]
-    if "sst2" in result:
-        sst2 = result["sst2"]
-        lines += ["", "| SST-2, batch 32, fp32 | examples/s, each round | this is faster by |", "|---|---|---:|"]
-        for name, speeds in sst2["examples_per_second"].items():
-            label = {"this": "this project", "longest": "Trainer, padded to the batch's longest"}.get(
-                name, "Trainer, padded to the longest sequence allowed"
-            )
-            factor = f"{sst2['times_as_fast'][name]:.2f}" if name in sst2["times_as_fast"] else ""
-            lines.append(f"| {label} | {', '.join(f'{speed:,.0f}' for speed in speeds)} | {factor} |")
-    if "squad" in result:
-        squad = result["squad"]
-        lines += [
-            "",
-            f"SQuAD 2.0: {squad['questions']:,} questions in {squad['windows']:,} windows of up to "
-            f"{squad['max_length']} tokens, {squad['precision']}: {squad['seconds']:.1f} s from the file to answers "
-            f"on disk, {squad['model_seconds']:.1f} s in the model, {100 * squad['outside_share']:.1f} % outside "
-            f"(features: {squad['features_seconds']:.1f} s).",
-        ]
-    return "\n".join(lines)
+    labels = {
+        "this": "this project",
+        "longest": "Trainer, padded to the batch's longest",
+        "max_length": "Trainer, padded to the longest sequence allowed",
+    }
+    factors = {"this": ""} | {name: f"{factor:.2f}" for name, factor in sst2["times_as_fast"].items()}
+    rows = [
+        (labels[name], ", ".join(f"{speed:,.0f}" for speed in speeds), factors[name])
+        for name, speeds in sst2["examples_per_second"].items()
+    ]
+    header = ("SST-2, batch 32, fp32", "examples/s, each round", "this is faster by")
+    return "\n".join([*lines, markdown_table(header, rows, "llr")])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
-from pipeline.engine.machine import rank_discovery
+from pipeline.engine import ranks
 
 INTERVAL = 600.0
 """Seconds between two checkpoints."""
@@ -32,13 +32,13 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
     import torch
 
     from model import AlbertConfig, AlbertForPreTraining
-    from model.inspection.parameter_counts import parameter_counts
+    from model.counts import parameter_counts
     from pipeline.checkpoint import loader
     from pipeline.checkpoint.saver import Saver
     from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds
     from pipeline.engine.build import initialise
-    from pipeline.engine.machine.hardware import detect_hardware
+    from pipeline.engine.hardware import detect_hardware
 
     try:
         config = AlbertConfig.preset(model)
@@ -57,12 +57,12 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
     for step in range(rounds):
         engine.global_steps = 2 * step
         began = time.perf_counter()
-        in_foreground.begin({})
+        in_foreground.start({})
         in_foreground.finish()
         foreground = time.perf_counter() - began
         engine.global_steps += 1
         began = time.perf_counter()
-        saver.begin({})
+        saver.start({})
         saved = None
         while saved is None:
             matrix @ matrix
@@ -129,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
         raise UserError(f"--out {args.out} exists; name a directory that can be made and removed")
     if args.rounds < 1:
         raise UserError(f"--rounds is {args.rounds}; give 1 or more")
-    rank_discovery.become_single_rank()
+    ranks.become_single_rank()
     try:
         result = report.describe_host("save 1") | measure(args.model, args.out, args.rounds)
     finally:

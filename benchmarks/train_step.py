@@ -27,14 +27,15 @@ import torch
 import transformers
 
 from benchmarks.shared import measure, report
-from benchmarks.shared.examples import Examples, draw, open_collator, shards_of_pieces
+from benchmarks.shared.examples import Examples, draw, open_collator
 from benchmarks.shared.systems import System, loss_difference, make_systems
+from benchmarks.shared.texts import shards_of_lines
 from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser, entry_point
 from model import AlbertConfig, AlbertForPreTraining
-from model.inspection.flops import model_flops
+from model.counts import model_flops
 from pipeline.data.collate import Collator
-from pipeline.training.attention.choice import DTYPES
+from pipeline.run.attention_choice import DTYPES
 
 CPU = torch.device("cpu")
 
@@ -77,7 +78,7 @@ def _measure_all(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, 
     collators = {"full rows": open_collator(args.data)}
     if args.jsonl is not None:
         length = collators["full rows"].shape.sequence_length
-        shards = shards_of_pieces(args.jsonl, args.pieces, args.data / "spiece.model", scratch, length)
+        shards = shards_of_lines(args.jsonl, args.pieces, args.data / "spiece.model", scratch, length)
         collators["natural length"] = open_collator(shards)
     for name in args.model:
         for precision in args.precision:

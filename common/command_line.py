@@ -2,21 +2,61 @@
 
 import argparse
 import difflib
+import math
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
-from common import garbage, interrupts
+from common import interrupts
 from common.errors import UserError
 from common.files.places import explain
 from common.version import __version__
 
-_PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT")
+PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 """Beginnings of the metavar of arguments that are files or directories."""
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _WRITTEN = ("--out", "--output")
 """Flags whose argument is a place to write to."""
+
+
+N = TypeVar("N", int, float)
+MAX_NUMBER = 10**9
+"""The largest number of steps, GPUs or anything else that is counted. Larger ones are mistakes."""
+
+
+def bounded(read: Callable[[str], N], name: str, accepts: Callable[[N], bool], bounds: str) -> Callable[[str], N]:
+    """A type for argparse: reads a number and refuses it outside its bounds.
+
+    Args:
+        name: what argparse calls it: "invalid whole number value: 'x'".
+        bounds: ends the message "X is not ...".
+    """
+
+    def convert(text: str) -> N:
+        value = read(text)
+        if not accepts(value):
+            raise argparse.ArgumentTypeError(f"{text[:40]} is not {bounds}")
+        return value
+
+    convert.__name__ = name
+    return convert
+
+
+positive = bounded(int, "positive whole number", lambda n: 1 <= n <= MAX_NUMBER, f"at least 1 and at most {MAX_NUMBER}")
+natural = bounded(int, "whole number", lambda n: 0 <= n < 2**63, "between 0 and 2**63 - 1")
+below_one = bounded(float, "number", lambda x: 0 <= x < 1, "at least 0 and below 1")
+above_zero = bounded(float, "number", lambda x: 0 < x <= MAX_NUMBER, f"above 0 and at most {MAX_NUMBER}")
+hours = bounded(float, "number of hours", lambda h: 0 < h < math.inf, "a number of hours above 0")
+price = bounded(float, "price", lambda p: 0 <= p < math.inf, "a price of at least 0")
+
+
+def truth(text: str) -> bool:
+    """Reads true or false."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is neither true nor false")
+    return text.lower() == "true"
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,14 +78,14 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as argparse does. The command's work begins here: from now on Ctrl-C raises KeyboardInterrupt.
 
-        Raises UserError for an empty path, which would be the current directory, and for a place to write to whose name
-        is not UTF-8: Arrow cannot write there.
+        Raises UserError for an empty path, which would be the current directory; for a URL in place of a path, which
+        would be a local directory of that name; and for a place to write to whose name is not UTF-8: Arrow cannot write
+        there.
         """
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
         result = super().parse_known_args(words, namespace)
         interrupts.begin_work()
-        garbage.begin_work()
         return result
 
     def _check_paths(self, words: Sequence[str]) -> None:
@@ -54,10 +94,15 @@ class Parser(argparse.ArgumentParser):
             name, equals, value = word.partition("=") if word.startswith("--") else (flag, "=", word)
             flag = name
             action = self._option_string_actions.get(flag)
-            is_path = action is None or _PATHS.match(str(action.metavar)) is not None
+            is_path = action is None or PATHS.match(str(action.metavar)) is not None
             if equals and not value.strip() and is_path:
                 which = f"of {flag}" if flag else f"after {self.prog}"
                 raise UserError(f"the argument {which} is empty, as from an unset variable of the shell; give a value")
+            if is_path and _URL.match(value):
+                raise UserError(
+                    f"{flag or 'the argument'} {value}: URLs are not supported, only local files and mounted file "
+                    "systems; give a path"
+                )
             if flag in _WRITTEN and any("\ud800" <= letter <= "\udfff" for letter in value):
                 raise UserError(f"the argument of {flag}, {value!a}, is not UTF-8; choose another name")
 

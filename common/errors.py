@@ -13,7 +13,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(_CONTROL.sub(lambda found: repr(found[0])[1:-1], str(message)))
+        super().__init__(_CONTROL.sub(lambda match: repr(match[0])[1:-1], str(message)))
 
 
 def one_line(error: BaseException | str) -> str:

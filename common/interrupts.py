@@ -1,7 +1,9 @@
 """Ctrl-C at a command: while it imports, while it works, and while Python ends."""
 
 import atexit
+import itertools
 import os
+import re
 import signal
 import sys
 from types import FrameType, TracebackType
@@ -12,8 +14,8 @@ MESSAGE = "interrupted\n"
 
 def in_own_command() -> bool:
     """Whether Python imports a package of this project because it runs a command of it: `python -m pipeline.plan`."""
-    words = sys.orig_argv
-    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    following = itertools.pairwise(sys.orig_argv)
+    module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
     return sys.argv[:1] == ["-m"] and module.partition(".")[0] in ("data_prep", "pipeline")
 
 

@@ -26,13 +26,14 @@ def require_siblings(package_file: str, names: Sequence[str]) -> None:
             _refuse(name, home, next(filter(None, places), None))
 
 
-def _refuse(name: str, home: Path, found: str | None) -> None:
+def _refuse(name: str, home: Path, hiding_file: str | None) -> None:
     """Reports that `name` is imported from the file `found` instead of from `home`."""
-    if found is None:
+    if hiding_file is None:
         message = f"the package {name!r} is missing from {home}; install the project again"
     else:
         message = (
-            f"the package {name!r} of {home} is hidden by {found}; rename that one, or start from another directory"
+            f"the package {name!r} of {home} is hidden by {hiding_file}; rename that one, "
+            "or start from another directory"
         )
     if sys.argv[0] == "-m":  # Python sets it so while it imports the package of `python -m package.module`
         print(f"error: {message}", file=sys.stderr)

@@ -6,22 +6,12 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from common.text import format_duration
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 LINE_INTERVAL = 30.0  # seconds between two plain lines
-
-
-def format_duration(seconds: float) -> str:
-    """Formats `seconds` as `m:ss` or `h:mm:ss`."""
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
-
-
-def quantity(count: float, noun: str) -> str:
-    """A count with its noun: "1 document", "2,000 documents"."""
-    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
 
 
 class Progress:

@@ -15,14 +15,13 @@
 import sys
 
 try:
-    from common import garbage, interrupts
+    from common import interrupts
 
     interrupts.end_quietly()
-    garbage.wait_for_work()
     from common.packages import require_siblings
 except ImportError:  # then no module of ours can be imported to report this
-    found = getattr(sys.modules.get("common"), "__file__", None) or "another package"
-    message = f"the package 'common' of this project is hidden by {found}; rename that one, or start elsewhere"
+    hiding_file = getattr(sys.modules.get("common"), "__file__", None) or "another package"
+    message = f"the package 'common' of this project is hidden by {hiding_file}; rename that one, or start elsewhere"
     if sys.argv[0] != "-m":
         raise ImportError(message) from None
     print(f"error: {message}", file=sys.stderr)

@@ -32,7 +32,7 @@ from common.files.places import explain
 from data_prep.mpi.executor import INTERRUPTED, explain_full_disk, launched_rank
 
 
-class Job(NamedTuple):
+class Command(NamedTuple):
     """A job of the command line."""
 
     module: str
@@ -46,13 +46,13 @@ class Job(NamedTuple):
 
 
 JOBS = {
-    "sample": Job("data_prep.sources.sample", "download a small real corpus to try things on", only_rank_0=True),
-    "extract": Job("data_prep.jobs.extract", "turn raw collections into documents of plain text"),
-    "vocab": Job("data_prep.jobs.train_vocabulary", "train a vocabulary on documents"),
-    "shards": Job("data_prep.jobs.make_shards", "turn documents into the rows that training reads"),
-    "verify": Job("data_prep.jobs.verify", "check every file of a directory against its manifest"),
-    "stats": Job("data_prep.jobs.stats", "print tables and write plots of a shard set"),
-    "show": Job("data_prep.jobs.show", "print rows of a shard set as text", only_rank_0=True),
+    "sample": Command("data_prep.sources.sample", "download a small real corpus to try things on", only_rank_0=True),
+    "extract": Command("data_prep.jobs.extract", "turn raw collections into documents of plain text"),
+    "vocab": Command("data_prep.jobs.train_vocabulary", "train a vocabulary on documents"),
+    "shards": Command("data_prep.jobs.make_shards", "turn documents into the rows that training reads"),
+    "verify": Command("data_prep.jobs.verify", "check every file of a directory against its manifest"),
+    "stats": Command("data_prep.jobs.stats", "print tables and write plots of a shard set"),
+    "show": Command("data_prep.jobs.show", "print rows of a shard set as text", only_rank_0=True),
 }
 """The jobs by name."""
 

@@ -11,16 +11,17 @@ wrong and what to do.
     spans             fine-tuning: question answering
     layers/           embeddings, shared layers, heads, matrix products
     attention/        self-attention and its kernels
-    checkpoint        the project's own checkpoint format
+    checkpoint        the project's own checkpoint format; JSON and tensor files, written atomically
     huggingface       the format of `transformers`
     bert              BERT's names and configuration there
     onnx_export       ONNX graphs
     tokenizer         tokenizer.json for `transformers`
-    files             JSON and tensor files, written atomically
-    inspection/       parameter counts, floating-point operations, similarity of layers
+    counts            parameters, and floating-point operations
 """
 
 import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 try:
     from common.packages import require_siblings
@@ -34,9 +35,11 @@ except ImportError:  # then no module of ours can be imported to report this
 else:
     require_siblings(__file__, ("common",))
 
-from model.albert import AlbertModel, AlbertModelOutput
 from model.config import AlbertConfig, ExecutionOptions
-from model.pretraining import AlbertForPreTraining, PreTrainingOutput
+
+if TYPE_CHECKING:
+    from model.albert import AlbertModel, AlbertModelOutput
+    from model.pretraining import AlbertForPreTraining, PreTrainingOutput
 
 __all__ = [
     "AlbertConfig",
@@ -46,3 +49,10 @@ __all__ = [
     "ExecutionOptions",
     "PreTrainingOutput",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports torch when a model is asked for, so that a command line that names a preset is read without it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("model.albert" if name.startswith("AlbertModel") else "model.pretraining"), name)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from common.command_line import Parser, entry_point
-from model.inspection.parameter_counts import table
+from model.counts import table
 
 
 @entry_point

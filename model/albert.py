@@ -8,9 +8,9 @@ from typing import NamedTuple, TypedDict
 from torch import Tensor, nn
 
 from model.attention.kernels import choose_kernel
-from model.attention.self_attention import AttentionLayout
+from model.attention.self_attention import AttentionPattern
 from model.config import AlbertConfig, ExecutionOptions
-from model.initialisation import initialise, initialise_encoder
+from model.initialisation import apply_initial_options, initialise
 from model.layers.embeddings import FactorisedEmbeddings
 from model.layers.encoder import SharedEncoder
 from model.layers.heads import Pooler, gather_positions
@@ -84,7 +84,8 @@ class AlbertModel(nn.Module):
         self.encoder = SharedEncoder(config, execution)
         self._execution = execution
         self.pooler = Pooler(config) if add_pooling_layer else None
-        initialise_encoder(self)
+        initialise(self, config.initializer_range)
+        apply_initial_options(self.embeddings, self.encoder, config)
 
     def forward(
         self,
@@ -103,24 +104,24 @@ class AlbertModel(nn.Module):
                 max_position_embeddings.
         """
         if sequence_ids is None:
-            layout = AttentionLayout.for_padded_rows(attention_mask)
+            pattern = AttentionPattern.for_padded_rows(attention_mask)
         elif position_ids is None:
             raise ValueError("packed rows (sequence_ids) need position_ids, which restart with each sequence")
         elif attention_mask is not None:
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
-            layout = self._packed_layout(sequence_ids, cls_positions, cu_seqlens)
+            pattern = self._packed_pattern(sequence_ids, cls_positions, cu_seqlens)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
-        states = self.encoder(hidden, layout)  # layers + 1 times (B, S, H)
+        states = self.encoder(hidden, pattern)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))
 
-    def _packed_layout(
+    def _packed_pattern(
         self, sequence_ids: Tensor, cls_positions: Tensor | None, cu_seqlens: Tensor | None
-    ) -> AttentionLayout:
+    ) -> AttentionPattern:
         # Each sequence has a [CLS]; padding counts as one more sequence.
         max_sequences = None if cls_positions is None else cls_positions.shape[1] + 1
         kernel = choose_kernel(self._execution, sequence_ids.device, sequence_ids.shape[1])
-        return AttentionLayout.for_packed_rows(sequence_ids, kernel, max_sequences, cu_seqlens)
+        return AttentionPattern.for_packed_rows(sequence_ids, kernel, max_sequences, cu_seqlens)
 
     def _pool(self, hidden: Tensor, cls_positions: Tensor | None) -> Tensor | None:
         if self.pooler is None:

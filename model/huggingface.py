@@ -23,11 +23,17 @@ import torch
 from torch import Tensor
 
 from model import bert
-from model.albert import AlbertModel
+from model.albert import AlbertModel, ModelWithHead
 from model.bert import replace_prefix
-from model.checkpoint import ModelWithConfig, check_tensors, empty_model
+from model.checkpoint import (
+    check_tensors,
+    empty_model,
+    read_json,
+    read_tensors,
+    write_json,
+    write_tensors,
+)
 from model.config import AlbertConfig, ExecutionOptions
-from model.files import read_json, read_tensors, write_json, write_tensors
 from model.initialisation import initialise
 from model.layers.heads import SentenceHead
 from model.pretraining import AlbertForPreTraining
@@ -82,7 +88,7 @@ _BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*
 
 
 def save(
-    model: ModelWithConfig,
+    model: ModelWithHead,
     directory: Path,
     tokenizer_model: Path | None = None,
     fields: Mapping[str, Any] | None = None,
@@ -108,10 +114,9 @@ def save(
     tokenizer_files = {}
     if tokenizer_model is not None:
         vocabulary = read_vocabulary(tokenizer_model)
-        pieces = len(vocabulary)
-        if pieces != model.config.vocab_size:
+        if len(vocabulary) != model.config.vocab_size:
             raise ValueError(
-                f"{tokenizer_model} has {pieces} pieces, but the model's vocab_size is "
+                f"{tokenizer_model} has {len(vocabulary)} pieces, but the model's vocab_size is "
                 f"{model.config.vocab_size}; give the vocabulary that the model was trained with"
             )
         tokenizer_files = {
@@ -124,8 +129,8 @@ def save(
     write_tensors(directory / WEIGHTS_FILE, tensors)
     if tokenizer_model is not None:
         shutil.copyfile(tokenizer_model, directory / VOCABULARY_FILE)
-    for name, of_tokenizer in tokenizer_files.items():
-        write_json(directory / name, of_tokenizer)
+    for name, contents in tokenizer_files.items():
+        write_json(directory / name, contents)
     dtype = str(tensors[_WORD_EMBEDDINGS].dtype).removeprefix("torch.")
     write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
@@ -186,14 +191,8 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
     expected = {f"albert.{own}": tensor for own, tensor in encoder.state_dict().items()}
     heads = (own for own in empty_model(config).state_dict() if own not in expected)
     found = {own: tensors.pop(name(own)) for own in (*expected, *heads) if name(own) in tensors}
-    for own, tensor in expected.items():
-        if own not in found:
-            raise ValueError(f"{directory} lacks the tensor {name(own)}; it is another kind of model")
-        if found[own].shape != tensor.shape:
-            raise ValueError(
-                f"{directory}: {name(own)} has the shape {tuple(found[own].shape)}, but its configuration says "
-                f"{tuple(tensor.shape)}; the two do not belong together"
-            )
+    of_encoder = {name(own): found[own] for own in expected if own in found}
+    check_tensors(directory, {name(own): tensor for own, tensor in expected.items()}, of_encoder)
     return config, found | tensors, fields
 
 

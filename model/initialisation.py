@@ -9,16 +9,14 @@ Legend of the shapes: S positions, E embedding_size, H hidden_size, P units of p
 """
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from model.attention.self_attention import QueryKeyValue, SelfAttention
-from model.config import NEIGHBOURS
-
-if TYPE_CHECKING:
-    from model.albert import AlbertModel
+from model.config import NEIGHBOURS, AlbertConfig
+from model.layers.embeddings import FactorisedEmbeddings
+from model.layers.encoder import SharedEncoder
 
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 LOGIT = 12.0
@@ -47,18 +45,16 @@ def _truncated_normal(parameter: Tensor, deviation: float) -> None:
     nn.init.trunc_normal_(parameter, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
-def initialise_encoder(model: "AlbertModel") -> None:
-    """Sets the initial weights of embeddings, layers and pooler as the model's configuration says."""
-    config = model.config
-    initialise(model, config.initializer_range)
+def apply_initial_options(embeddings: FactorisedEmbeddings, encoder: SharedEncoder, config: AlbertConfig) -> None:
+    """Changes weights that `initialise` has set as `embedding_initializer_range` and `initial_attention` ask for."""
     if config.embedding_initializer_range is not None:
-        _truncated_normal(model.embeddings.word_embeddings.weight, config.embedding_initializer_range)
+        _truncated_normal(embeddings.word_embeddings.weight, config.embedding_initializer_range)
     if config.initial_attention == NEIGHBOURS:
         with torch.no_grad():
-            _start_at_neighbours(model)
+            _start_at_neighbours(embeddings, encoder, config)
 
 
-def _start_at_neighbours(model: "AlbertModel") -> None:
+def _start_at_neighbours(embeddings: FactorisedEmbeddings, encoder: SharedEncoder, config: AlbertConfig) -> None:
     """Half of the heads of every attention begin at the tokens -1, +1, -2, +2 and so on; the others stay random.
 
     The last units of the embedding, P, begin with sines and cosines of the position and nothing else. P is a quarter of
@@ -66,10 +62,8 @@ def _start_at_neighbours(model: "AlbertModel") -> None:
     and feed-forward network. A head at offset d turns the query's sines and cosines by d positions, so that the product
     with a key is largest d positions away.
     """
-    config = model.config
     units = config.position_units  # P
     deviation = config.embedding_initializer_range or config.initializer_range
-    embeddings = model.embeddings
     for table in (embeddings.word_embeddings, embeddings.token_type_embeddings):
         table.weight[:, -units:] = 0.0  # (V, P), (2, P)
     frequencies = _frequencies(units // 2)
@@ -86,13 +80,13 @@ def _start_at_neighbours(model: "AlbertModel") -> None:
     # The square of a sine's amplitude after the LayerNorm: words and segments have 0.88 of their range.
     share = units / config.embedding_size
     square = 2.0 / (share + (1.0 - share) * 0.88**2)
-    for attention in model.encoder.attention:
+    for attention in encoder.attention:
         assert isinstance(attention, SelfAttention)
         for head in range(config.num_attention_heads // 2):
             offset = (head // 2 + 1) * (1 if head % 2 else -1)
             _look_at(attention.query_key_value, head, offset, config.head_dim, frequencies, square)
         attention.dense.weight[-units:] = 0.0  # (P, H)
-    for feed_forward in model.encoder.feed_forward:
+    for feed_forward in encoder.feed_forward:
         feed_forward.get_submodule("output").weight[-units:] = 0.0  # type: ignore[operator]  # (P, FFN)
 
 

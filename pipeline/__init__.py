@@ -19,10 +19,12 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     planning/     memory, time and cost of a run before it starts
     sharing/      exports, model cards, the Hugging Face hub
     analysis/     compares and combines finished runs; Figure 1 of the paper
-    training/     the training loop, the learning rate, metrics; shared by pretraining/ and finetuning/
+    run/          the life of a run: launch, start, resume, finish
+    training/     the training loop and its callbacks; shared by pretraining/ and finetuning/
+    settings/     the flags of both training commands, declared once
     tasks/        the tasks of the paper and own ones: labels, hyperparameters, files, metrics
-    engine/       DeepSpeed: its configuration, its engine, and LAMB
     checkpoint/   checkpoints and the directory of a run: writes, loads, deletes
+    engine/       DeepSpeed: its configuration, its engine, and LAMB
     distributed/  ranks and hosts: rendezvous, lost hosts, preflight's checks of a host
     data/         rows of shards -> batches: the order of rows, sentence order, masks
     tracking/     the figures of a run to TensorBoard, CSV, MLflow, W&B, Comet
@@ -31,10 +33,9 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
 import sys
 
 try:
-    from common import garbage, interrupts
+    from common import interrupts
 
     interrupts.end_quietly()
-    garbage.wait_for_work()
     from common.packages import require_siblings
 except ImportError:  # then no module of ours can be imported to report this
     found = getattr(sys.modules.get("common"), "__file__", None) or "another package"

@@ -16,11 +16,10 @@ from pathlib import Path
 from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import atomic, owned
-from common.progress import quantity
+from common.text import quantity
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.checkpoint import run_directory as runs
-from pipeline.training.divergence import rollback
-from pipeline.training.reporting import metrics_log
+from pipeline.training import metrics_log, rollback
 
 
 def summary(run: Path, export: Path | None = None) -> str:

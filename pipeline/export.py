@@ -14,15 +14,15 @@ from pathlib import Path
 
 from common.command_line import entry_point
 from pipeline.checkpoint import run_directory
-from pipeline.finetuning.export import finetuned
-from pipeline.sharing import command
+from pipeline.finetuning.finetuned_model import finetuned
+from pipeline.sharing import export_command
 from pipeline.sharing.export import Source, pretrained
 
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Exports as the command line asks. UserError: a mistake."""
-    command.run(command.parser(__doc__.splitlines()[0]).parse_all(argv), _open)
+    export_command.run(export_command.parser(__doc__.splitlines()[0]).parse_all(argv), _open)
 
 
 def _open(run: Path) -> Source:

@@ -12,15 +12,14 @@ import sys
 from collections.abc import Sequence
 
 from common.command_line import entry_point
-from pipeline.planning.plan import make_plan
-from pipeline.planning.report import report
-from pipeline.planning.request import parser, resolve
+from pipeline.planning.plan import make_plan, report
+from pipeline.planning.request import parse, resolve
 
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Prints the plan. UserError: a mistake."""
-    print(report(make_plan(resolve(parser().parse_all(argv)))))
+    print(report(make_plan(resolve(parse(argv)))))
 
 
 if __name__ == "__main__":

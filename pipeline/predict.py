@@ -12,10 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import garbage
-from common.command_line import Parser, entry_point
-from pipeline.finetuning.own_flags import add_columns
-from pipeline.training.flags import positive
+from common.command_line import Parser, entry_point, positive
+from pipeline.settings import declare
+from pipeline.settings.finetune import ColumnFlags
 
 
 def parser() -> Parser:
@@ -24,7 +23,7 @@ def parser() -> Parser:
     p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
     p.add_argument("--input", metavar="FILE", help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for JSON Lines")
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
-    add_columns(p)
+    declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")
     p.add_argument("--mask", nargs="+", metavar="TEXT", help="texts with [MASK], for a pre-training run")
     p.add_argument("--top-k", type=positive, default=5, metavar="K", help="pieces for each mask (default: 5)")
@@ -35,10 +34,9 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
-    with garbage.importing():
-        from pipeline.inference import command  # torch takes seconds to import
+    from pipeline.inference import predict_command  # torch takes seconds to import
 
-    command.run(args)
+    predict_command.run(args)
 
 
 if __name__ == "__main__":

@@ -32,24 +32,14 @@ lost, or a rank holds wrong weights; 75 stopped by SIGTERM, SIGUSR1 or Ctrl-C af
 command again. The launcher's own exit status: docs/cluster.md.
 """
 
-from collections.abc import Sequence
-from types import ModuleType
+import functools
 
 from pipeline.distributed.exits import run_and_exit
-from pipeline.pretraining import settings
-from pipeline.training import launch
+from pipeline.run import launch
+from pipeline.settings import pretrain
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return launch.start(argv, settings.parse, _command)
-
-
-def _command() -> ModuleType:
-    from pipeline.pretraining import command
-
-    return command
-
+main = functools.partial(launch.run_command, pretrain.parse, "pipeline.pretraining.command")
+"""Runs a command line, by default that of this process, and returns the exit status."""
 
 if __name__ == "__main__":
     run_and_exit(main)

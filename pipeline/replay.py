@@ -12,14 +12,12 @@ Exit status: 0 the same; 1 something differs; 2 a mistake in the command; 75 sto
 """
 
 import argparse
-from collections.abc import Sequence
+import functools
 from pathlib import Path
-from types import ModuleType
 
-from common.command_line import Parser
+from common.command_line import Parser, positive
 from pipeline.distributed.exits import run_and_exit
-from pipeline.training import launch
-from pipeline.training.flags import positive
+from pipeline.run import launch
 
 
 def parser() -> Parser:
@@ -37,16 +35,8 @@ def parser() -> Parser:
     return p
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    return launch.start(argv, parser().parse_all, _command)
-
-
-def _command() -> ModuleType:
-    from pipeline.pretraining import replay
-
-    return replay
-
+main = functools.partial(launch.run_command, parser().parse_all, "pipeline.pretraining.replay")
+"""Runs a command line, by default that of this process, and returns the exit status."""
 
 if __name__ == "__main__":
     run_and_exit(main)

@@ -10,14 +10,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import Parser, entry_point
+from common.command_line import Parser, entry_point, price
 from common.errors import UserError
-from common.files import atomic
-from common.files.json_files import read_bytes
-from common.progress import quantity
+from common.files import owned
+from common.text import quantity
 from pipeline.analysis import compared_runs, finished_runs
-from pipeline.analysis.html_report import MARK, page
-from pipeline.training.flags import price
+from pipeline.analysis.html_report import page
 
 
 def parser() -> Parser:
@@ -35,22 +33,14 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
-    check_replaceable(args.out)
+    if args.out.is_dir():
+        raise UserError(f"--out {args.out} is a directory; name a file in it, such as {args.out / 'report.html'}")
+    owned.check_addable(args.out.parent, [args.out.name])
     runs = compared_runs.find(args.runs)
     text = page(runs, finished_runs.find_runs(args.runs), args.price_per_gpu_hour)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(args.out, text)
+    with owned.adding_files(args.out.parent, "pipeline.report") as place:
+        (place / args.out.name).write_text(text, encoding="utf-8")
     print(f"{args.out} compares {quantity(len(runs), 'run')}: {', '.join(run.name for run in runs)}")
-
-
-def check_replaceable(out: Path) -> None:
-    """Raises UserError if `out` is there and no page of this command."""
-    if out.is_dir():
-        raise UserError(f"--out {out} is a directory; name a file in it, such as {out / 'report.html'}")
-    if (out.exists() or out.is_symlink()) and not read_bytes(out, "choose another --out").startswith(
-        f"<!DOCTYPE html>\n{MARK}".encode()
-    ):
-        raise UserError(f"--out {out} exists and pipeline.report did not write it; choose another name")
 
 
 if __name__ == "__main__":

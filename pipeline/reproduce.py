@@ -4,7 +4,7 @@ The claims behind the tables, tested with small models and three seeds on two co
 
     python -m pipeline.reproduce claims --out reproduction [--documents DIR...]
 
-TABLE is 3, 4, 5 or 8 for the claim of that table, masks, optimizers, or claims for all of them. Without --documents,
+TABLE is 3, 4, 5 or 8 for the claim of that table, masks, or claims for all of them. Without --documents,
 made by `python -m data_prep extract`, it makes the sample corpus. Set OMP_NUM_THREADS=1: two runs share the cores.
 
 A table at the paper's scale: its commands and their cost on eight H100, without running them:
@@ -21,25 +21,23 @@ Exit status: 0 done; 2 a mistake in the command line; 75 stopped by a signal; ot
 """
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from common.command_line import Parser, entry_point
+from common.command_line import Parser, entry_point, hours, positive
 from common.errors import UserError
 from pipeline.analysis.finished_runs import digest_of
 from pipeline.checkpoint.run_records import SETTINGS, read_settings
-from pipeline.engine.machine.hardware import GPUS
+from pipeline.engine.hardware import GPUS
 from pipeline.paper import claim_runs, claims_page, costs
 from pipeline.paper.claims import CLAIMS, SMALL, find_claims
-from pipeline.paper.experiments import Paths, Stage, distinct_rows, missing_tasks, stages
+from pipeline.paper.experiments import Paths, distinct_rows, missing_tasks, stages
 from pipeline.paper.printed_tables import TABLES, Table, find_table
-from pipeline.paper.runner import Runner, is_done
+from pipeline.paper.runner import Runner
 from pipeline.paper.scales import SCALES, TINY, Scale
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
-from pipeline.training.flags import hours, positive
 
 CLAIMS_SCALE = "small"
 TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
@@ -63,28 +61,6 @@ def find_task_data(
                 found[task.name] = directory
                 break
     return found
-
-
-def dry_run(table: Table, scale: Scale, planned: Sequence[Stage], gpus: costs.Gpus | None) -> str:
-    """The commands for a shell, each below a comment with its name and cost.
-
-    Args:
-        gpus: the GPUs of the estimate; None for one core of a processor.
-    """
-    commands = [command for stage in planned for command in stage]
-    if gpus is None:
-        cost, unit = [costs.core_minutes(command, scale) for command in commands], "minutes of one core"
-    else:
-        plans = costs.pretraining_plans(commands, scale, gpus)
-        cost, unit = [costs.gpu_hours(command, scale, plans) for command in commands], f"GPU-hours of {gpus.kind}"
-    lines = [f"# {table.caption}, scale {scale.name}"]
-    for command, amount in zip(commands, cost):
-        notes = [command.name, *([f"{amount:,.1f} {unit}"] if amount else []), *(["done"] if is_done(command) else [])]
-        lines += ["", f"# {', '.join(notes)}", shlex.join(command.argv)]
-    left = [amount for command, amount in zip(commands, cost) if not is_done(command)]
-    return "\n".join(
-        [*lines, "", f"# {len(left)} of {len(commands)} commands left to run, about {sum(left):,.0f} {unit}"]
-    )
 
 
 def parser() -> Parser:
@@ -111,7 +87,7 @@ def parser() -> Parser:
     p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on (tiny: the sample corpus)")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--additional-data", type=Path, metavar="DIR", help="shards of the rows with more data")
-    p.add_argument("--dry-run", action="store_true", help="print the commands and their cost, and run nothing")
+    p.add_argument("--dry-run", action="store_true", help="print the commands, with their cost, and run nothing")
     p.add_argument(
         "--jobs", type=int, metavar="N", help="number of commands that run at the same time (paper: 1, others: 2)"
     )
@@ -207,14 +183,11 @@ def make_claims(args: argparse.Namespace) -> int:
         print(claim_runs.dry_run(claims, setting))
         return 0
     claim_runs.prepare(claims, setting)
-    while True:
-        planned, complete = claim_runs.stages(claims, setting)
-        if status := Runner(setting.root / "logs", args.jobs or 2).run(planned):
-            return status
-        if complete:
-            written = claims_page.write(setting.root, setting.root / "claims")
-            print(f"written: {', '.join(map(str, written))}")
-            return 0
+    if status := Runner(setting.root / "logs", args.jobs or 2).run(claim_runs.stages(claims, setting)):
+        return status
+    written = claims_page.write(setting.root, setting.root / "claims")
+    print(f"written: {', '.join(map(str, written))}")
+    return 0
 
 
 @entry_point
@@ -231,7 +204,7 @@ def main(argv: Sequence[str]) -> int:
     for task in missing_tasks(table, paths):
         print(f"# {task} is left out: {args.data_root} has no training file of it")
     if args.dry_run:
-        print(dry_run(table, scale, planned, gpus))
+        print(costs.dry_run(table, scale, planned, gpus))
         return 0
     return Runner(paths.root / "logs", args.jobs or (2 if scale is TINY else 1)).run(planned)
 

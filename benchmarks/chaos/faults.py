@@ -15,7 +15,7 @@ from benchmarks.chaos.training import HOSTS, Training, steps_made
 from common.files import atomic
 from pipeline.checkpoint.retention import find_latest
 from pipeline.data.sampler import batch_of_step
-from pipeline.training.divergence import rollback
+from pipeline.training import rollback
 
 STORE = HOSTS[-1]
 """The host of the rendezvous. It is never lost: without it no agent can go on until it is back."""
@@ -144,7 +144,7 @@ def _flip_weight(training: Training, host: str, draw: random.Random) -> None:
 def _spoil(training: Training, host: str, draw: random.Random) -> int:
     places = training.places
     step = steps_made(places)[-1].step + SPIKE_STEPS
-    first = batch_of_step(step, rollback.passed_over(rollback.read(places.run)))
+    first = batch_of_step(step, rollback.skipped_batches(rollback.read(places.run)))
     path = places.requests / SPOILT
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     atomic.write_text(path, json.dumps([*earlier, [first, first + SPIKE_LENGTH]]))

@@ -8,8 +8,7 @@ from typing import Any
 from benchmarks.chaos.faults import KINDS
 from benchmarks.chaos.training import HANG_SECONDS, HOST_SECONDS, RENDEZVOUS, SAVE_INTERVAL
 from pipeline.checkpoint.files import load_weights
-from pipeline.training.divergence import rollback
-from pipeline.training.reporting import metrics_log
+from pipeline.training import metrics_log, rollback
 
 EXACT = ("samples", "tokens", "epochs", "learning_rate", "batch_checksum", "batches_passed_over")
 """Keys of a record that must be the same."""
@@ -50,7 +49,7 @@ def compare(run: Path, undisturbed: Path, start: Path, steps: int) -> dict[str, 
     if any([one["step"] for one in logged] != list(range(1, steps + 1)) for logged in (records, wanted)):
         differences.append("the logged steps")
     made, listed = (rollback.read(one) for one in (run, undisturbed))
-    if rollback.passed_over(made) != rollback.passed_over(listed):
+    if rollback.skipped_batches(made) != rollback.skipped_batches(listed):
         differences.append("the batches that were passed over")
     pairs = list(zip(records, wanted))
     differences += [name for name in EXACT if any(one.get(name) != other.get(name) for one, other in pairs)]

@@ -24,6 +24,9 @@ from pipeline import pretrain
 from pipeline.data import mixture
 from pipeline.distributed.exits import run_and_exit
 from pipeline.pretraining import task
+from pipeline.run import lifecycle
+from pipeline.training.callback import Callback
+from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
 
 SPOILT, STEPS = "spoilt.json", "steps.log"
@@ -38,7 +41,7 @@ def flip_of(directory: Path, host: str) -> Path:
 
 def accept_faults(directory: Path) -> None:
     """Makes the trainer of this process do what the files of `directory` ask for."""
-    training_step, step, started = mixture.training_step, Trainer._step, time.time()
+    training_step, make_trainer = mixture.training_step, lifecycle.make_trainer
 
     def spoiling(data: Any, batch: int, *arguments: Any) -> list[Any]:
         made = training_step(data, batch, *arguments)
@@ -47,21 +50,32 @@ def accept_faults(directory: Path) -> None:
         wrong = [np.where(one.masked_labels == IGNORED_LABEL, IGNORED_LABEL, WRONG_LABEL) for one in made]
         return [one._replace(masked_labels=labels.astype(np.int64)) for one, labels in zip(made, wrong)]
 
-    def recording(self: Trainer, *arguments: Any) -> Any:
-        upcoming = step(self, *arguments)
-        request = flip_of(directory, socket.gethostname())
+    def make_faulty_trainer(run: TrainingRun, *arguments: Any) -> Trainer:
+        trainer = make_trainer(run, *arguments)
+        trainer.callbacks.insert(0, _Faults(run, directory))
+        return trainer
+
+    task.training_step = spoiling  # type: ignore[assignment]
+    lifecycle.make_trainer = make_faulty_trainer  # type: ignore[assignment]
+
+
+class _Faults(Callback):
+    """Flips a bit of the weights where a file asks for it, and records each step on rank 0."""
+
+    def __init__(self, run: TrainingRun, directory: Path) -> None:
+        self._run, self._directory, self._started = run, directory, time.time()
+
+    def step(self, seconds: float) -> None:
+        run, request = self._run, flip_of(self._directory, socket.gethostname())
         if request.exists():
             bit = int(request.read_text(encoding="utf-8"))
             request.unlink()
-            values = self.engine.module.get_parameter(TENSOR).detach()
+            values = run.engine.module.get_parameter(TENSOR).detach()
             values.view(-1)[:1].view(torch.int32).__ixor__(1 << bit)
-        if self.control.rank == 0:
-            with (directory / STEPS).open("ab", buffering=0) as log:
-                log.write(f"{time.time():.3f} {self.state.step + 1} {self.control.world_size} {started:.3f}\n".encode())
-        return upcoming
-
-    task.training_step = spoiling  # type: ignore[assignment]
-    Trainer._step = recording  # type: ignore[assignment,method-assign]
+        if run.is_rank_0:
+            line = f"{time.time():.3f} {run.state.step} {run.control.world_size} {self._started:.3f}\n"
+            with (self._directory / STEPS).open("ab", buffering=0) as log:
+                log.write(line.encode())
 
 
 def _spoilt(directory: Path) -> list[list[int]]:

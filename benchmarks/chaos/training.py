@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -12,8 +11,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.chaos.rank import STEPS
-from benchmarks.shared.namespaces import REPOSITORY, SEARCHED, Host, Switch, descendants
-from common.errors import UserError
+from benchmarks.shared import texts
+from benchmarks.shared.namespaces import SEARCHED, Host, Switch, descendants
 
 HOSTS = ("first", "second", "third")
 """Their ranks have this order. The rendezvous is on the last one."""
@@ -42,85 +41,36 @@ HANG_SECONDS, HOST_SECONDS = 5, 3
 DISK_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
 class Places:
-    """The files of the benchmark below the directory `root`."""
+    """The files of the benchmark below the directory `root`.
 
-    root: Path
+    Attributes:
+        text: made-up text, and the shards of it.
+        shards, spare_shards: what is trained on, and the operator's copy of it.
+        first: the run whose model is trained further.
+        disk: where the small disk of the run is mounted.
+        run: the run that suffers the faults.
+        undisturbed: the run that does not.
+        requests: see `benchmarks.chaos.rank`.
+        logs: what the hosts print.
+    """
 
-    @property
-    def shards(self) -> Path:
-        """What is trained on."""
-        return self.root / "shards"
-
-    @property
-    def spare_shards(self) -> Path:
-        """The operator's copy of `shards`."""
-        return self.root / "spare_shards"
-
-    @property
-    def disk(self) -> Path:
-        """Where the small disk of the run is mounted."""
-        return self.root / "disk"
-
-    @property
-    def run(self) -> Path:
-        """The run that suffers the faults."""
-        return self.disk / "run"
-
-    @property
-    def undisturbed(self) -> Path:
-        """The run that does not."""
-        return self.root / "undisturbed"
-
-    @property
-    def requests(self) -> Path:
-        """See `benchmarks.chaos.rank`."""
-        return self.root / "requests"
-
-    @property
-    def logs(self) -> Path:
-        """What the hosts print."""
-        return self.root / "logs"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.text, self.shards, self.spare_shards = root / "text", root / "shards", root / "spare_shards"
+        self.first, self.undisturbed = root / "first", root / "undisturbed"
+        self.disk, self.run = root / "disk", root / "disk" / "run"
+        self.requests, self.logs = root / "requests", root / "logs"
 
 
-def make_data(places: Places, seed: int = 0) -> None:
-    """Makes documents of made-up sentences, shards of them, and the model that is trained further."""
-    root, python = places.root, [sys.executable, "-m"]
-    if (root / "ready").exists():
-        return
-    _write_books(root / "books", seed)
-    documents, vocabulary = root / "documents", root / "vocabulary.model"
-    call(*python, "data_prep", "extract", "--source", "books", "--input", root / "books", "--out", documents)
-    call(*python, "data_prep", "vocab", "--documents", documents, "--out", vocabulary, "--size", "200")
-    made = ["--documents", documents, "--vocab", vocabulary, "--split", "train", "--max-seq-length", "64"]
-    call(*python, "data_prep", "shards", *made, "--out", places.shards)
-    shutil.copytree(places.shards, places.spare_shards, dirs_exist_ok=True)
-    places.requests.mkdir(exist_ok=True)
-    first = root / "first"
-    words = flags(places, first, FIRST_STEPS, rate=FIRST_RATE)
-    call(*python, "pipeline.pretrain", "--model", "albert-tiny", "--model-args", *MODEL, *words)
-    (root / "ready").touch()
-
-
-def _write_books(folder: Path, seed: int) -> None:
-    """Books of sentences whose words follow each other by a rule."""
-    folder.mkdir(exist_ok=True)
-    draw = random.Random(seed)
-    syllables = ["ba", "do", "fi", "gu", "ke", "la", "mo", "ni", "pu", "re", "sa", "to", "vi", "wu"]
-    words = [a + b + c for a in syllables for b in syllables for c in ("", "lon", "mist", "rand")]
-    for number in range(40):
-        paragraphs = []
-        for _ in range(8):
-            sentences = []
-            for _ in range(draw.randrange(5, 15)):
-                at, picked = draw.randrange(len(words)), []
-                for _ in range(draw.randrange(4, 14)):
-                    picked.append(words[at])
-                    at = (3 * at + draw.randrange(4)) % len(words)
-                sentences.append(" ".join(picked).capitalize() + ".")
-            paragraphs.append(" ".join(sentences))
-        (folder / f"book{number:02d}.txt").write_text("\n\n".join(paragraphs), encoding="utf-8")
+def make_data(places: Places) -> None:
+    """Makes shards of made-up text, and the model that is trained further."""
+    made = texts.make_shards(places.text, 64, 60)
+    shutil.copytree(made, places.shards)
+    shutil.copytree(made, places.spare_shards)
+    places.requests.mkdir()
+    words = flags(places, places.first, FIRST_STEPS, rate=FIRST_RATE)
+    texts.call("pipeline.pretrain", "--model", "albert-tiny", "--model-args", *MODEL, *words)
 
 
 def flags(places: Places, output: Path, steps: int, rate: float | None = None) -> list[str]:
@@ -144,7 +94,7 @@ def flags(places: Places, output: Path, steps: int, rate: float | None = None) -
 def command(places: Places, output: Path, steps: int) -> list[str]:
     """The words after `-m` of a rank: the run goes on from the model of the first steps."""
     words = flags(places, output, steps)
-    return [RANK, str(places.requests), "--init", str(places.root / "first" / "export"), *words]
+    return [RANK, str(places.requests), "--init", str(places.first / "export"), *words]
 
 
 def environment() -> dict[str, str]:
@@ -152,16 +102,6 @@ def environment() -> dict[str, str]:
     own = {"PATH": f"{Path(sys.executable).parent}:{SEARCHED}", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     own |= {"GLOO_SOCKET_IFNAME": "eth0", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "LOGLEVEL": "INFO"}
     return {**os.environ, **own}
-
-
-def call(*words: object) -> None:
-    """Runs a command. Raises UserError with its last line if it fails."""
-    variables = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    text = [str(word) for word in words]
-    ended = subprocess.run(text, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        said = (ended.stderr or ended.stdout).strip().splitlines() or ["nothing"]
-        raise UserError(f"{' '.join(text[1:4])} ended with {ended.returncode}: {said[-1]}")
 
 
 @dataclass
@@ -275,11 +215,6 @@ class Training:
     def end(self) -> None:
         """Ends all hosts."""
         self._switch.end()
-
-    def processes(self) -> list[int]:
-        """The processes that end the hosts and the switch when they are killed."""
-        started = [self._switch.inside.outer, *(host.inside.outer for host in self._switch.hosts.values())]
-        return [process.pid for process in started if process.poll() is None]
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError, one_line
 from common.files import atomic
-from common.progress import quantity
-from pipeline.engine.machine.gpu_check import check_gpus_are_usable
+from common.text import quantity
+from pipeline.engine.hardware import check_gpus_are_usable
 
 
 def parser() -> Parser:

@@ -10,12 +10,11 @@ from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline.engine import config as engine_config
-from pipeline.engine import step, workarounds
+from pipeline.engine import ranks, step, workarounds
 from pipeline.engine.build import initialise, release
-from pipeline.engine.machine import rank_discovery
-from pipeline.engine.machine.hardware import detect_hardware
+from pipeline.engine.hardware import detect_hardware
 from pipeline.planning.memory import MemorySettings, memory
 
 ROWS = (4, 16, 64)
@@ -27,7 +26,7 @@ def measure(place: Place, model: str) -> dict[str, Any]:
 
     On a processor, which does not count its memory, those of the tensors that are kept for the backward pass.
     """
-    rank_discovery.become_single_rank()
+    ranks.become_single_rank()
     workarounds.init_distributed()
     collator = open_collator(place.shards(LENGTH))
     config = AlbertConfig.preset("albert-tiny" if place.tiny else model, vocab_size=500 if place.tiny else 30000)

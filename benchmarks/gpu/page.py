@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipeline.engine.machine import gpu_pages
+from pipeline.engine import gpu_pages
 
 Result = dict[str, Any]
 EQUALITY = {"compile": "compiled", "cuda_graphs": "graphs"}

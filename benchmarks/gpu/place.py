@@ -5,11 +5,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu.text import make_shards
 from benchmarks.shared.examples import batch_of
+from benchmarks.shared.texts import make_shards
 from model import AlbertConfig
 from pipeline.data.collate import Collator
-from pipeline.training.attention import choice
+from pipeline.run import attention_choice
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Place:
         if not self.on_gpu:
             return "auto"
         device = torch.device("cuda", torch.cuda.current_device())
-        case = choice.case_for(config, precision, collator.shape.pairs + 1, device)
-        kernel, line = choice.fastest(case, batch_of(collator, 0, rows).sequence_ids)
+        case = attention_choice.case_for(config, precision, collator.shape.pairs + 1, device)
+        kernel, line = attention_choice.fastest(case, batch_of(collator, 0, rows).sequence_ids)
         print(line, flush=True)
         return kernel
 

@@ -14,7 +14,7 @@ from benchmarks.shared.examples import draw, open_collator
 from benchmarks.shared.systems import System, loss_difference, make_systems, variant
 from benchmarks.train_step import compare
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from pipeline.training.attention.choice import DTYPES
+from pipeline.run.attention_choice import DTYPES
 
 MODELS = ("albert-base", "albert-xxlarge")
 LENGTHS = (128, 512)

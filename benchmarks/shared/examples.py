@@ -1,7 +1,5 @@
 """The same examples in two forms: packed rows for this model, and padded pairs for `transformers`."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,20 +43,6 @@ def open_collator(directory: Path) -> Collator:
     return Collator(
         shards, BatchShape.of(shards, masking=masking), vocabulary.continues_word, "sop", seed=0, masking=masking
     )
-
-
-def shards_of_pieces(jsonl: Path, pieces: int, vocabulary: Path, scratch: Path, length: int) -> Path:
-    """Makes shards in `scratch` from the first `pieces` lines of `jsonl`, each {"text": ...}, with data_prep's jobs."""
-    first = scratch / "pieces.jsonl"
-    with jsonl.open(encoding="utf-8") as lines:
-        first.write_text("".join(line for line, _ in zip(lines, range(pieces))), encoding="utf-8")
-    documents, shards = scratch / "documents", scratch / "shards"
-    for job in (
-        ["extract", "--source", "jsonl", "--input", first, "--out", documents],
-        ["shards", "--documents", documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", length],
-    ):
-        subprocess.run([sys.executable, "-m", "data_prep", *map(str, job)], check=True, capture_output=True)
-    return shards
 
 
 def batch_of(collator: Collator, number: int, rows: int) -> Batch:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.distributed.ports import reserve_port
+from pipeline.distributed.rendezvous import reserve_port
 
 
 @dataclass(frozen=True)

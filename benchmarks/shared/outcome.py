@@ -10,7 +10,7 @@ from torch import Tensor
 from pipeline.checkpoint.files import CheckpointReader
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest
-from pipeline.engine.protocol import KINDS
+from pipeline.engine.optimizers import KINDS
 
 BY_THE_CLOCK = frozenset(
     {

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from common.files import atomic
+from common.text import markdown_table
 
 FORMAT = "train_step 1"
 """Format of a result file of train_step."""
@@ -75,25 +76,26 @@ def markdown(result: dict[str, Any]) -> str:
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + f"; {result['date']}",
         "",
-        f"| model | precision | text | micro-batch | system | tokens/s | times as fast | {memory} | share | TFLOP/s |",
-        "|---|---|---|---|---|---|---|---|---|---|",
     ]
+    header = ("model", "precision", "text", "micro-batch", "system", "tokens/s", "times as fast", memory, "share")
+    rows = []
     for row in result["measurements"]:
         product = result["matrix_product_tflops"][row["precision"]]
         speedup = f"{row['speedup']:.2f}" if "speedup" in row else ""
         share = f"{row['memory_ratio']:.2f}" if "memory_ratio" in row else ""
         tflops = f"{row['tflops']:.2f} ({100 * row['tflops'] / product:.0f} %)" if "tflops" in row else ""
-        labels = [str(row[name]) for name in ("model", "precision", "text", "micro_batch", "system")]
+        labels = [row[name] for name in ("model", "precision", "text", "micro_batch", "system")]
         figures = [f"{row['tokens_per_second']:,.0f}", speedup, f"{row['memory_bytes'] / 2**20:,.0f} MiB", share]
-        lines.append("| " + " | ".join([*labels, *figures, tflops]) + " |")
+        rows.append([*labels, *figures, tflops])
+    lines.append(markdown_table([*header, "TFLOP/s"], rows))
     products = ", ".join(f"{name} {speed:.2f}" for name, speed in sorted(result["matrix_product_tflops"].items()))
     lines += [
         "",
         "Tokens a second, padding not counted: forward, backward and LAMB update, medians of alternating rounds; times "
-        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `model/inspection/flops.py`, in brackets "
+        "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `model/counts.py`, in brackets "
         f"the share of one large matrix product in the same run ({products} TFLOP/s).",
     ]
-    lines += ["", *_profile_lines(result["measurements"]), ""]
+    lines += ["", "Where the time goes, in % of a profiled step:", "", _profile_table(result["measurements"]), ""]
     differences = {row["precision"]: row["loss_difference"] for row in result["measurements"]}
     differ = ", ".join(f"{difference:.0e} in {precision}" for precision, difference in differences.items())
     lines.append(f"Before the first step the two systems' MLM losses on the same examples differ by {differ}.")
@@ -103,22 +105,17 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _profile_lines(measurements: list[dict[str, Any]]) -> list[str]:
-    """The lines of a table: the time of each step of this model by kind of work."""
+def _profile_table(measurements: list[dict[str, Any]]) -> str:
+    """The time of each step of this model by kind of work, as a Markdown table."""
     profiled = [row for row in measurements if "time_shares" in row]
     kinds = list(dict.fromkeys(kind for row in profiled for kind in row["time_shares"]))
     kinds.sort(key=lambda kind: -sum(row["time_shares"].get(kind, 0.0) for row in profiled))
     labels = ("model", "precision", "text", "micro_batch", "system")
-    lines = [
-        "Where the time goes, in % of a profiled step:",
-        "",
-        f"| {' | '.join(label.replace('_', '-') for label in labels)} | {' | '.join(kinds)} |",
-        "|" + "---|" * (len(labels) + len(kinds)),
+    rows = [
+        [*(row[label] for label in labels), *(f"{100 * row['time_shares'].get(kind, 0.0):.1f}" for kind in kinds)]
+        for row in profiled
     ]
-    for row in profiled:
-        shares = [f"{100 * row['time_shares'].get(kind, 0.0):.1f}" for kind in kinds]
-        lines.append("| " + " | ".join([*(str(row[label]) for label in labels), *shares]) + " |")
-    return lines
+    return markdown_table([*(label.replace("_", "-") for label in labels), *kinds], rows)
 
 
 def publish(out: Path | None, result: dict[str, Any], tables: str, title: str = "") -> None:

@@ -14,7 +14,7 @@ from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingf
 from model.layers.heads import IGNORED_LABEL, classification_sums
 from pipeline.engine import cuda_graphs
 from pipeline.engine.lamb import Lamb
-from pipeline.engine.parameter_groups import parameter_groups
+from pipeline.engine.optimizers import parameter_groups
 
 LOSS_SCALE = {torch.float16: 1024.0}
 """Factor of the loss that keeps gradients from underflowing; 1 in other precisions."""

@@ -5,9 +5,4 @@ text      the corpora below --data-root, and the commands that make shards of th
 tasks     the tasks below --data-root, and the part of their training data that chooses learning rates
 finetune  the commands of fine-tuning, and the choice of the learning rate
 page      the page and its plots
-
-Two commands of their own about the same question, what small models learn:
-
-recipe_trials    what a small model learns with one setting changed at a time
-independent_run  the same training by this system and by an independent implementation
 """

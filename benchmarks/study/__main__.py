@@ -10,34 +10,26 @@ command goes on where it was. Writes OUT/page/study.md, study.json and curves.pn
 import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.shared import report
 from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.finetune import Job, Start
 from benchmarks.study.plan import PLANS, Plan
-from common.command_line import Parser
+from common.command_line import Parser, entry_point, hours, positive
 from common.errors import UserError
 from common.files import atomic, owned
 from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.checkpoint import retention
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.runner import Runner
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.registry import find_task
-from pipeline.training.flags import hours, positive
-from pipeline.training.reporting.metrics_log import read_records
+from pipeline.training.metrics_log import read_records
 
 PRETRAINING_PART, FINETUNING_PART = 0.45, 0.42
 """Parts of the hours; the rest is for the data, the starts of the runs, evaluations and the page."""
-
-EARLIER_PARTS = (0.25, 0.5)
-"""Parts of pre-training. One task is also fine-tuned from the checkpoints nearest to them."""
-
-SAVES = 4
-"""Checkpoints of pre-training, at most, beside the one of its end."""
 
 SPEED_STEPS = 20
 """Steps that measure the speed, after as many that do not count."""
@@ -91,8 +83,7 @@ def pretraining(
     words += ["--eval-batches", str(plan.eval_batches)]
     words += ["--steps", str(steps), "--warmup-steps", str(steps // 20), "--max-hours", f"{limit:g}"]
     words += ["--eval-interval", str(often), "--log-interval", str(logged)]
-    # At evaluations, and each is kept, also if stops make further ones: `tune_earlier` needs them.
-    words += ["--save-interval", str(often * max(1, plan.evaluations // SAVES)), "--keep-checkpoints", "1000"]
+    words += ["--save-interval", str(2 * often)]
     return Command("pre-train", tuple(words), out / "pretrain" / "done")
 
 
@@ -128,11 +119,9 @@ def tune(
         for name, given in found.items()
     }
     chosen = tasks.affordable(ready, tokens, plan)
-    # Beside the final runs of both starts, one task has runs of as many earlier checkpoints.
-    shares = len(chosen) + (1 - finetune.CHOICE_PART) * len(EARLIER_PARTS) / len(starts)
     for name in chosen:
         task = find_task(name)
-        samples = tokens / shares / ready[name].mean_tokens
+        samples = tokens / len(chosen) / ready[name].mean_tokens
         runs = out / "runs"
         tried = finetune.trials(task, ready[name], samples, plan, starts, runs / "choice" / name)
         run(runner, [tuple(finetune.command(job, plan, python) for job in tried)])
@@ -141,38 +130,6 @@ def tune(
         run(runner, [tuple(finetune.command(job, plan, python) for job in both)])
         pairs.append(both)
     return pairs
-
-
-def surest_gain(pairs: Sequence[Pair]) -> Pair | None:
-    """The jobs of the task whose interval of the gain begins highest; None if no interval is above 0."""
-    lows = [page.result_of(*pair).gain[0] for pair in pairs]
-    return pairs[lows.index(max(lows))] if max(lows, default=0.0) > 0 else None
-
-
-def tune_earlier(runner: Runner, plan: Plan, pair: Pair, out: Path, python: tuple[str, ...]) -> dict[float, Pair]:
-    """Fine-tunes earlier checkpoints of pre-training on one task.
-
-    Args:
-        pair: the task's finished jobs.
-    Returns:
-        By the tokens that pre-training had read, the jobs from that checkpoint and from random weights. `pair` is the
-        last entry.
-    """
-    pretrained = out / "pretrain"
-    trained, random = pair
-    reached = {record["step"]: float(record["tokens"]) for record in read_records(pretrained, "train")}
-    # A checkpoint of a stop may be between two records.
-    steps = [step for step in map(retention.step_of, retention.tags(pretrained / "checkpoints")) if step in reached]
-    *before, last = sorted(steps)
-    exports, jobs = [], {}
-    for step in sorted({min(before, key=lambda step: abs(step - part * last)) for part in EARLIER_PARTS if before}):
-        name = retention.tag_name(step)
-        start = Start(name, out / "earlier" / name)
-        words = ["pipeline.export", "--run", str(pretrained), "--step", str(step), "--out", str(start.export)]
-        exports.append(Command(f"export {name}", (*python, *words), start.export / "model.safetensors"))
-        jobs[reached[step]] = trained.with_start(start), random
-    run(runner, [tuple(exports), tuple(finetune.command(job, plan, python) for job, _ in jobs.values())])
-    return {**jobs, reached[last]: pair}
 
 
 def tokens_a_second(run: Path) -> float:
@@ -186,18 +143,13 @@ def tokens_a_second(run: Path) -> float:
 
 
 def write_page(
-    plan: Plan,
-    corpora: Sequence[text.Corpus],
-    pairs: Sequence[Pair],
-    earlier: Mapping[float, Pair],
-    left_out: Sequence[str],
-    out: Path,
+    plan: Plan, corpora: Sequence[text.Corpus], pairs: Sequence[Pair], left_out: Sequence[str], out: Path
 ) -> str:
-    """Writes OUT/page and returns its text. `earlier` is what `tune_earlier` returned."""
+    """Writes OUT/page and returns its text."""
     curves = page.curves_of(out / "pretrain", [corpus.name for corpus in corpora])
     seconds = next(iter(curves.values()))[-1]["seconds"]
     record: page.Record = {
-        "format": "study 4",
+        "format": "study 5",
         "facts": {
             "model": ", ".join(f"{name} {value}" for name, value in plan.model.items()),
             "vocabulary and rows": f"{plan.vocabulary_size:,} pieces, {plan.length} tokens",
@@ -207,9 +159,6 @@ def write_page(
         "seeds": plan.seeds,
         "curves": curves,
         "tasks": [dataclasses.asdict(page.result_of(*pair)) for pair in pairs],
-        "by_tokens": [
-            {"tokens": tokens, **dataclasses.asdict(page.result_of(*pair))} for tokens, pair in earlier.items()
-        ],
         "left_out": list(left_out),
     }
     words = page.markdown(record)
@@ -220,37 +169,28 @@ def write_page(
     return words
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit status."""
-    try:
-        args = parser().parse_all(sys.argv[1:] if argv is None else argv)
-        plan, python = PLANS[args.plan], (sys.executable, "-m")
-        corpora, found = text.find_corpora(args.data_root), find_task_data(args.data_root, tasks.fits)
-        if unknown := set(args.tasks or ()) - set(found):
-            raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
-        chosen = {name: found[name] for name in args.tasks or found}
-        runner = Runner(args.out / "logs", at_a_time=report.cores())
-        launcher: tuple[str, ...] = python
-        if args.ranks > 1:
-            launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
-        args.out.mkdir(parents=True, exist_ok=True)
-        check_model(plan, args.out)
-        atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
-        run(runner, [*text.stages(corpora, plan, args.out, python), (speed_run(plan, corpora, args.out, launcher),)])
-        measured = tokens_a_second(args.out / "speed")
-        run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, measured),)])
-        tokens = 3600 * FINETUNING_PART * args.hours * measured
-        pairs = tune(runner, plan, chosen, args.out, python, tokens)
-        left_out = sorted(set(chosen) - {trained.task.name for trained, _ in pairs})
-        surest = surest_gain(pairs)
-        earlier = {} if surest is None else tune_earlier(runner, plan, surest, args.out, python)
-        print(write_page(plan, corpora, pairs, earlier, left_out, args.out))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except SystemExit as stopped:
-        return int(stopped.code or 0)
-    return 0
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args = parser().parse_all(argv)
+    plan, python = PLANS[args.plan], (sys.executable, "-m")
+    corpora, found = text.find_corpora(args.data_root), find_task_data(args.data_root, tasks.fits)
+    if unknown := set(args.tasks or ()) - set(found):
+        raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
+    chosen = {name: found[name] for name in args.tasks or found}
+    runner = Runner(args.out / "logs", at_a_time=report.cores())
+    launcher: tuple[str, ...] = python
+    if args.ranks > 1:
+        launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
+    args.out.mkdir(parents=True, exist_ok=True)
+    check_model(plan, args.out)
+    atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
+    run(runner, [*text.stages(corpora, plan, args.out, python), (speed_run(plan, corpora, args.out, launcher),)])
+    speed = tokens_a_second(args.out / "speed")
+    run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, speed),)])
+    pairs = tune(runner, plan, chosen, args.out, python, 3600 * FINETUNING_PART * args.hours * speed)
+    left_out = sorted(set(chosen) - {trained.task.name for trained, _ in pairs})
+    print(write_page(plan, corpora, pairs, left_out, args.out))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def command(job: Job, plan: Plan, python: tuple[str, ...]) -> Command:
     words += ["--eval-interval", str(job.steps), "--log-interval", str(max(1, job.steps // 10))]
     words += ["--learning-rate", f"{job.learning_rate:g}", "--batch-size", str(job.batch_size)]
     words += ["--max-length", str(plan.length), "--dropout", "0"]
-    if job.task.is_extractive:
+    if job.task.kind.uses_span_limits:
         words += ["--doc-stride", str(plan.stride)]
     if job.seeds > 1:
         words += ["--seeds", str(job.seeds)]

@@ -1,11 +1,10 @@
 """The study's page: what pre-training learned, and every task beside random weights and the majority class."""
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import matplotlib
 import numpy as np
@@ -13,23 +12,15 @@ from matplotlib.figure import Figure
 
 from benchmarks.study.finetune import Job
 from common.files.atomic import replacing
+from common.text import markdown_table
 from pipeline.analysis.comparison import difference_of, estimate_of
 from pipeline.analysis.finished_runs import member_directories, read_predictions
-from pipeline.analysis.intervals import Interval
-from pipeline.training.reporting.metrics_log import read_records
+from pipeline.tasks.metrics import Interval
+from pipeline.training.metrics_log import read_records
 
 matplotlib.use("Agg")  # no display is needed
 
 RESAMPLES = 1000
-
-MLM_GOALS = (30, 35)
-"""Percent below the unigram entropy."""
-
-WHOLE_EPOCHS = 3
-"""Passes over a training set that are usual in fine-tuning."""
-
-MOST_DOUBLINGS = 20
-"""A forecast over more doublings of the tokens says nothing."""
 
 Curves = dict[str, list[dict[str, float]]]
 """By corpus, the points of its held-out curve: tokens, seconds, MLM below unigram and SOP accuracy in percent."""
@@ -42,8 +33,6 @@ class Record(TypedDict):
         facts: about the whole, for people.
         seeds: fine-tuning runs of each model on each task.
         tasks: the fields of a `TaskResult` each.
-        by_tokens: for one of these tasks, the fields of a `TaskResult` for each checkpoint that was fine-tuned, and the
-            tokens that pre-training had read by then. Empty without a sure gain; older records have none.
         left_out: names of the tasks that there was no time for.
     """
 
@@ -52,7 +41,6 @@ class Record(TypedDict):
     seeds: int
     curves: Curves
     tasks: list[dict[str, Any]]
-    by_tokens: NotRequired[list[dict[str, Any]]]
     left_out: list[str]
 
 
@@ -62,7 +50,6 @@ class TaskResult:
 
     Attributes:
         settings: of fine-tuning, for people.
-        core_hours: that `WHOLE_EPOCHS` epochs of all runs of the page would take, each on one core, at their speed.
         gain: 95 % bootstrap interval of the mean gain over the seeds, in points. Examples and seeds are drawn.
     """
 
@@ -73,7 +60,6 @@ class TaskResult:
     majority: float
     random: float
     trained: float
-    core_hours: float
     gain: Interval
 
     @property
@@ -98,8 +84,7 @@ def result_of(trained: Job, random: Job) -> TaskResult:
     task = trained.task
     split = task.dev_splits[0]
     seeds = [member_directories(job.out) for job in (trained, random)]
-    runs = [[dict(read_predictions(seed))[split] for seed in of_start] for of_start in seeds]
-    seconds = sum(read_records(seed, "train")[-1]["seconds"] for of_start in seeds for seed in of_start)
+    runs = [[read_predictions(seed, task)[split] for seed in of_start] for of_start in seeds]
     pairs = [difference_of(task, ours, theirs) for ours, theirs in zip(*runs, strict=True)]
     count = pairs[0][1]
     rng = np.random.default_rng(0)
@@ -120,46 +105,26 @@ def result_of(trained: Job, random: Job) -> TaskResult:
         majority=first.majority,
         random=values[1],
         trained=values[0],
-        core_hours=seconds / 3600 * WHOLE_EPOCHS / trained.epochs,
         gain=(100 * low, 100 * high),
     )
 
 
 def tasks_table(results: Sequence[TaskResult], seeds: int) -> str:
     """The tasks as a Markdown table."""
-    lines = [
-        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds. The "
-        f"hours are those of {WHOLE_EPOCHS} epochs of all these runs on one core, at their speed.",
-        "",
-        "| task | metric | examples | settings | majority | random weights | pre-trained | gain, 95 % | verdict "
-        f"| {WHOLE_EPOCHS} epochs, hours |",
-        "|---|---|---:|---|---:|---:|---:|---:|---|---:|",
-    ]
-    for one in results:
-        lines.append(
-            f"| {one.task} | {one.metric} | {one.examples:,} | {one.settings} | {one.majority:.1f} | {one.random:.1f} "
-            f"| {one.trained:.1f} | {one.gain_in_words} | {one.verdict} | {one.core_hours:.1f} |"
+    header = ("task", "metric", "examples", "settings", "majority", "random weights", "pre-trained", "gain, 95 %")
+    rows = [
+        (
+            *(one.task, one.metric, f"{one.examples:,}", one.settings),
+            *(f"{value:.1f}" for value in (one.majority, one.random, one.trained)),
+            *(one.gain_in_words, one.verdict),
         )
-    return "\n".join(lines)
-
-
-def by_tokens_table(points: Sequence[Mapping[str, Any]]) -> str:
-    """What one task gains from more tokens of pre-training, as a Markdown table of at least two points."""
-    results = [TaskResult(**{name: one for name, one in point.items() if name != "tokens"}) for point in points]
-    lines = [
-        f"The gain on {results[0].task}, {results[0].metric}, also of earlier checkpoints. The task was chosen by its "
-        "last row, and the learning rate of pre-training was still high at the other rows. Both make the rise look "
-        "larger.",
-        "",
-        "| tokens of pre-training | pre-trained | gain, 95 % |",
-        "|---:|---:|---:|",
+        for one in results
     ]
-    for point, one in zip(points, results, strict=True):
-        lines.append(f"| {point['tokens'] / 1e6:,.1f} million | {one.trained:.1f} | {one.gain_in_words} |")
-    doublings = np.log2([point["tokens"] for point in points])
-    slope = float(np.polyfit(doublings, [one.trained - one.random for one in results], 1)[0])
-    lines += ["", f"By least squares, a doubling of the tokens brought {slope:+.1f} points."]
-    return "\n".join(lines)
+    table = markdown_table((*header, "verdict"), rows, "llrlrrrrl")
+    return (
+        f"In percent, means of {seeds} seeds. The gain has its 95 % bootstrap interval over examples and seeds.\n\n"
+        + table
+    )
 
 
 def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
@@ -186,47 +151,13 @@ def curves_of(run: Path, corpora: Sequence[str]) -> Curves:
 
 def curves_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     """The last point of every curve as a Markdown table."""
-    lines = [
-        "| held-out text | tokens read | MLM below the unigram entropy | SOP accuracy, 95 % |",
-        "|---|---:|---:|---:|",
-    ]
+    rows = []
     for corpus, points in curves.items():
         last = points[-1]
         sop = f"{last['sop']:.1f} ({last['_low']:.1f} to {last['_high']:.1f})" if "sop" in last else "no pairs"
-        lines.append(f"| {corpus} | {last['tokens'] / 1e6:,.1f} million | {last['mlm']:.1f} % | {sop} |")
-    return "\n".join(lines)
-
-
-def forecast_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
-    """How many tokens, and hours at the same speed, the goals for the MLM loss would take, as a Markdown table.
-
-    The gain of a doubling of the tokens is the slope of the curve since half of the tokens, by least squares. Later
-    doublings bring less in any training, so the tokens are a lower bound.
-    """
-    lines = [
-        "If each further doubling of the tokens brought as much as the last one, the MLM goals would take at least:",
-        "",
-        f"| held-out text | gain of the last doubling | {' | '.join(f'for {goal} %' for goal in MLM_GOALS)} |",
-        "|---|---:|" + "---:|" * len(MLM_GOALS),
-    ]
-    for corpus, points in curves.items():
-        last = points[-1]
-        late = [point for point in points if 2 * point["tokens"] >= last["tokens"]]
-        slope, cells = 0.0, ["unknown"]
-        if len(late) > 1:
-            slope = float(np.polyfit(np.log2([point["tokens"] for point in late]), [one["mlm"] for one in late], 1)[0])
-            cells = [f"{slope:+.1f} points"]
-        for goal in MLM_GOALS:
-            doublings = (goal - last["mlm"]) / slope if slope > 0 else math.inf
-            if last["mlm"] >= goal:
-                cells.append("reached")
-            elif doublings < MOST_DOUBLINGS:
-                times = 2**doublings
-                cells.append(f"{times * last['tokens'] / 1e6:,.0f} million, {times * last['seconds'] / 3600:,.1f} h")
-            else:
-                cells.append("unknown")
-        lines.append(f"| {corpus} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((corpus, f"{last['tokens'] / 1e6:,.1f} million", f"{last['mlm']:.1f} %", sop))
+    header = ("held-out text", "tokens read", "MLM below the unigram entropy", "SOP accuracy, 95 %")
+    return markdown_table(header, rows, "lrrr")
 
 
 def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
@@ -259,10 +190,7 @@ def markdown(record: Record) -> str:
     facts = [f"- {name}: {value}" for name, value in record["facts"].items()]
     pretraining = curves_table(record["curves"])
     parts = ["# The study", *facts, "", "## Pre-training", "", pretraining, "", "![learning curves](curves.png)", ""]
-    parts += [forecast_table(record["curves"]), ""]
     parts += ["## Tasks", "", tasks_table(results, record["seeds"]), ""]
-    if len(record.get("by_tokens", [])) > 1:
-        parts += [by_tokens_table(record["by_tokens"]), ""]
     if record["left_out"]:
         parts += [f"The hours did not suffice for {', '.join(record['left_out'])}.", ""]
     return "\n".join(parts)

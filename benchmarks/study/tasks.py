@@ -16,13 +16,12 @@ from benchmarks.study.plan import Plan
 from common.files import atomic
 from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.finetuning.task import make_features
-from pipeline.tasks.examples import read_text
-from pipeline.tasks.features.span import SpanLimits
+from pipeline.finetuning.fine_tuning import make_features
 from pipeline.tasks.files import reading
+from pipeline.tasks.files.fields import read_text
 from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.files.squad import SquadFiles
-from pipeline.tasks.task import Task
+from pipeline.tasks.task import SpanLimits, Task
 
 DEV_PART = 5
 """One of this many pieces of a training set is for the dev set of the choice."""
@@ -143,8 +142,9 @@ def size(task: Task, directory: Path, split: str, vocabulary: Vocabulary, plan: 
 def pieces_of(task: Task, files: Sequence[Path]) -> Pieces:
     """The content of the official files of a split. Pieces of SQuAD are articles."""
     if isinstance(task.files, GlueFiles):
-        header, lines = task.files.table(files[0])
-        return Pieces(".tsv", "" if header is None else f"{header}\n", "\n", "\n", lines)
+        lines = [line.rstrip("\r") for line in read_text(files[0]).rstrip("\r\n").split("\n")]
+        first = task.files.read_table(files[0], ()).numbers[0] - 1
+        return Pieces(".tsv", "".join(f"{line}\n" for line in lines[:first]), "\n", "\n", lines[first:])
     if isinstance(task.files, SquadFiles):
         articles = [json.dumps(one) for file in files for one in json.loads(read_text(file))["data"]]
         return Pieces(f"-{task.files.version}.json", '{"data": [', ", ", "]}", articles)

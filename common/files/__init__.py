@@ -4,7 +4,7 @@ json_files  reads JSON files safely, and checks them against a type with bounds
 atomic      writes files whole or not at all
 owned       decides whether a command may replace or delete a file or directory: only what this project wrote
 locks       keeps two commands from writing to one output at the same moment
-places      says before the work that a place cannot be written to
+places      says before the work that a place cannot be written to; opens a directory, never through a link;
+            checks names that come from files before they become paths
 checksums   checksums of files and manifests
-names       checks names that come from files before they become paths
 """

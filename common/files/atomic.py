@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.files import locks
 from common.files.places import FULL
 
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]+\.tmp")
@@ -45,11 +46,16 @@ def set_default_mode(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path`. On success it is synced and renamed to `path`, else removed."""
+    """Yields a temporary path beside `path`. On success it is synced and renamed to `path`, else removed.
+
+    Raises:
+        UserError: the directory was moved while this command held its lock; see `common.files.locks`.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
         fsync_file(temporary)
+        locks.check_still_there(path)
         os.replace(temporary, path)
         fsync_directory(path.parent)
     except OSError as error:

@@ -1,13 +1,34 @@
-"""Checksums of files and of manifests: xxh3_128, in hexadecimal."""
+"""Checksums of files and manifests: xxh3_128, in hexadecimal. Entries of files, and manifests that list them."""
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import xxhash
 
+from common.errors import UserError
+from common.files.json_files import Count, check_as, read_object
+from common.files.places import plain_name, refuse_link
+
+Kind = TypeVar("Kind")
 _BLOCK_BYTES = 1 << 23
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file as manifests and records list it: name in its directory, size in bytes, xxh3_128 of its content."""
+
+    name: str
+    bytes: Count
+    xxh3_128: str
+
+
+def describe_file(path: Path) -> FileEntry:
+    """Returns the entry of the complete file at `path`."""
+    return FileEntry(path.name, path.stat().st_size, file_checksum(path))
 
 
 def file_checksum(path: Path) -> str:
@@ -22,3 +43,28 @@ def file_checksum(path: Path) -> str:
 def content_checksum(content: Mapping[str, Any]) -> str:
     """Returns the checksum of a manifest's content, which must not include the checksum itself."""
     return str(xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode()))
+
+
+def read_manifest(
+    path: Path, kind: type[Kind], version: int, listed: re.Pattern[str], remedy: str, needs_checksum: bool = True
+) -> Kind:
+    """Reads a manifest, which is the JSON of a `kind` with "format_version", "files" and its own "xxh3_128".
+
+    Args:
+        version: the format version that this program reads.
+        listed: matches the names of the files that it may list.
+        remedy: end of the message if the manifest cannot be used.
+        needs_checksum: whether a manifest without a checksum is damaged.
+    Raises:
+        UserError: it is damaged, of another version, or lists a link or a file that does not belong there.
+    """
+    content = read_object(path, remedy)
+    if (found_version := content.get("format_version")) != version:
+        raise UserError(f"{path} has format version {found_version!r:.40}, this program reads {version}; {remedy}")
+    checksum = content.pop("xxh3_128", None)
+    if checksum != content_checksum(content) and (needs_checksum or checksum is not None):
+        raise UserError(f"{path} is damaged (its checksum does not fit its content); {remedy}")
+    manifest = check_as(content, kind, path, remedy)
+    for file in content["files"]:
+        refuse_link(path.parent / plain_name(file["name"], path, listed), path)
+    return manifest

@@ -5,9 +5,10 @@
     read_as       a JSON file whose content fits a dataclass or TypedDict, with bounds
 
 Each of them raises UserError with one line: the file, the key, and what to do. Strings, numbers and booleans are not
-converted into each other. NaN, infinity, more than 200 nested brackets, integers of more than 4,300 digits, and a key
-that an object has twice are refused. pydantic is imported when the first file is read, because it takes a third of a
-second.
+converted into each other. More than 200 nested brackets, and integers of more than 4,300 digits, are refused. So are
+NaN and infinity where the type is `Finite`, and in `read_object`. A person may have written what `read_object` reads,
+so it also refuses a key that an object has twice. pydantic is imported when the first file is read, because it takes a
+third of a second.
 """
 
 import errno
@@ -86,12 +87,10 @@ class _RepeatedKeyError(Exception):
     """An object has a key twice."""
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
         repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise _RepeatedKeyError(reprlib.repr(repeated))
-    return found
 
 
 def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: bool = False) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: boo
     try:
         value = from_json(content, allow_inf_nan=allow_nan)
         # Of two equal keys, pydantic silently takes the last. Nesting and digits have been limited above.
-        json.loads(content, object_pairs_hook=_unique)
+        json.loads(content, object_pairs_hook=_refuse_repeated_keys)
     except _RepeatedKeyError as error:
         raise UserError(f"{source} has the key {error} twice; {remedy}") from None
     except ValueError as error:
@@ -116,8 +115,8 @@ def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: boo
 
 
 def read_as(path: Path, kind: type[T], remedy: str, extra: Extra = "forbid") -> T:
-    """Returns the content of the JSON file `path` as a `kind`. Raises UserError as `read_object` and `check_as`."""
-    return check_as(read_object(path, remedy), kind, path, remedy, extra)
+    """Returns the content of the JSON file `path` as a `kind`. Raises UserError as `read_bytes` and `check_as`."""
+    return _parse_as(read_bytes(path, remedy), kind, path, remedy, extra)
 
 
 def check_as(content: Any, kind: type[T], source: Path | str, remedy: str, extra: Extra = "forbid") -> T:
@@ -131,19 +130,22 @@ def check_as(content: Any, kind: type[T], source: Path | str, remedy: str, extra
         UserError: a key is missing or unknown, or a value has another type or is out of bounds. The line names the
             first such key and the number of others.
     """
-    from pydantic import ValidationError
     from pydantic_core import to_json
 
+    # As JSON, because strict checks take a list for a tuple, and an object for a dataclass, there only.
+    return _parse_as(to_json(content), kind, source, remedy, extra)
+
+
+def _parse_as(content: bytes, kind: type[T], source: Path | str, remedy: str, extra: Extra) -> T:
+    from pydantic import ValidationError
+
     try:
-        # As JSON, because JSON has no tuples: a list is taken for a tuple there only.
-        found: T = _adapter(kind).validate_json(  # type: ignore[arg-type]
-            to_json(content), strict=True, extra=extra
-        )
+        value: T = _adapter(kind).validate_json(content, strict=True, extra=extra)  # type: ignore[arg-type]
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False)
         more = f" (and {error.error_count() - 1} more faults)" if error.error_count() > 1 else ""
         raise UserError(f"{source} {_describe(faults[0])}{more}; {remedy}") from None
-    return found
+    return value
 
 
 @functools.cache
@@ -155,6 +157,8 @@ def _adapter(kind: Any) -> Any:
 
 def _describe(fault: Any) -> str:
     """A sentence's end about a fault that pydantic found."""
+    if fault["type"] == "json_invalid":
+        return f"is no valid JSON ({fault['msg'].removeprefix('Invalid JSON: ')})"
     key = ".".join(str(part) for part in fault["loc"])
     key = repr(key[:_MAX_SHOWN])[1:-1] or "the content"
     if fault["type"] in ("missing", "missing_argument"):

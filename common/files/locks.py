@@ -1,7 +1,11 @@
 """Locks that keep two commands from writing to one output at the same moment.
 
 A lock is a file with the host and the number of the process that holds it. The lock itself is an flock: the kernel
-releases it when the process ends, however it ends, so a file that stays behind locks nothing.
+releases it when the process ends, however it ends, so a file that stays behind locks nothing. An empty file may be a
+person's: it is locked, but neither written to nor removed.
+
+While a command holds a lock, it publishes files below the lock's directory only if the lock is still there: otherwise
+the directory has been moved, and another one may have its name. `common.files.atomic` asks `check_still_there`.
 """
 
 import contextlib
@@ -39,16 +43,50 @@ class Lock:
 
     path: Path
     descriptor: int
+    is_signed: bool = True
+
+    @property
+    def is_there(self) -> bool:
+        """Whether `path` still is the file that is locked."""
+        try:
+            return os.path.samestat(self.path.lstat(), os.fstat(self.descriptor))
+        except OSError:
+            return False
 
     def release(self, remove: bool = True) -> None:
         """Lets go of the lock.
 
         Args:
-            remove: whether the file is removed as well.
+            remove: whether the file is removed as well; one that was empty stays.
         """
-        if remove and _is_at(self.path, self.descriptor):
+        if remove and self.is_signed and self.is_there:
             self.path.unlink(missing_ok=True)
         os.close(self.descriptor)
+
+
+_guards: list[Lock] = []
+"""The locks of `guarding` blocks that this process is in."""
+
+
+@contextlib.contextmanager
+def guarding(lock: Lock) -> Iterator[None]:
+    """In the block nothing is published below the directory of `lock` unless the lock is still there."""
+    _guards.append(lock)
+    try:
+        yield
+    finally:
+        _guards.remove(lock)
+
+
+def check_still_there(path: Path) -> None:
+    """Raises UserError if the lock that guards `path` is no longer at its place."""
+    for lock in _guards:
+        directory = lock.path.parent
+        if directory in path.parents and not lock.is_there:
+            raise UserError(
+                f"{directory} was moved or replaced while this command worked in it, so it writes no more there; "
+                "move it back and give the same command to go on, or choose another directory"
+            )
 
 
 class HeldError(UserError):
@@ -75,11 +113,11 @@ def take(path: Path, output: Path, seconds: float = 0.0, flag: str = "--out") ->
     """
     deadline, tries = time.monotonic() + seconds, 2
     while True:
-        descriptor = _open(path, output, flag)
+        lock = _open(path, output, flag)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(descriptor)
+            os.close(lock.descriptor)
             if time.monotonic() >= deadline:
                 tries -= 1
                 holder = _holder(path)
@@ -90,13 +128,14 @@ def take(path: Path, output: Path, seconds: float = 0.0, flag: str = "--out") ->
             continue
         except OSError:  # a file system without locks: nothing is protected
             pass
-        if _is_at(path, descriptor):  # otherwise its last holder has removed it
+        if lock.is_there:  # otherwise its last holder has removed it
             break
-        os.close(descriptor)
-    lock = Lock(path, descriptor)
+        os.close(lock.descriptor)
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode())
+        if lock.is_signed:
+            os.ftruncate(lock.descriptor, 0)
+            os.write(lock.descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode())
+            os.fsync(lock.descriptor)  # other hosts read it, and after a power cut it must not be empty
     except OSError as error:
         lock.release()
         raise cannot_write(output, error, flag) from None
@@ -117,13 +156,27 @@ def holding(path: Path, output: Path, seconds: float = 0.0) -> Iterator[None]:
     try:
         lock = take(path, output, seconds)
         try:
-            yield
+            with guarding(lock):
+                yield
         finally:
+            made = made and lock.is_there
             lock.release()
     finally:
         if made:
             with contextlib.suppress(OSError):  # something is in it
                 path.parent.rmdir()
+
+
+@contextlib.contextmanager
+def watching(path: Path) -> Iterator[None]:
+    """For the other processes of a job whose first one is `holding` the lock `path`: as for that, nothing is published
+    below its directory once the directory was moved."""
+    with contextlib.ExitStack() as watched:
+        with contextlib.suppress(OSError):  # a file system that does not show the lock to this host yet
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            watched.callback(os.close, descriptor)
+            watched.enter_context(guarding(Lock(path, descriptor)))
+        yield
 
 
 def is_held(path: Path) -> bool:
@@ -156,12 +209,15 @@ def _is_lock(descriptor: int) -> bool:
     return _LINE.fullmatch(os.pread(descriptor, 1000, 0).decode(errors="replace")) is not None
 
 
-def _open(path: Path, output: Path, flag: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def _open(path: Path, output: Path, flag: str) -> Lock:
+    """The lock's file, which it makes if there is none. An empty one has a second to get the line of its maker."""
+    flags, deadline = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, time.monotonic() + _SETTLE_SECONDS
     while True:
         try:
-            descriptor = os.open(path, flags, 0o666)
-        except FileNotFoundError:  # another process has removed the directory that it had made
+            with contextlib.suppress(FileExistsError):
+                return Lock(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:  # another process has removed the lock, or the directory that it had made
             with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 continue
@@ -170,22 +226,17 @@ def _open(path: Path, output: Path, flag: str) -> int:
             if path.is_symlink() or path.is_dir():
                 raise _not_ours(path) from None
             raise cannot_write(output, error, flag) from None
-        if _is_lock(descriptor):
-            return descriptor
+        is_lock, is_empty = _is_lock(descriptor), os.fstat(descriptor).st_size == 0
+        if is_lock and (not is_empty or time.monotonic() >= deadline):
+            return Lock(path, descriptor, is_signed=not is_empty)
         os.close(descriptor)
-        raise _not_ours(path)
+        if not is_lock:
+            raise _not_ours(path)
+        time.sleep(_POLL_SECONDS)
 
 
 def _not_ours(path: Path) -> UserError:
     return UserError(f"{path} is not a lock of this project; move it away, or choose another directory")
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether `path` still is the file that `descriptor` has open."""
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    except OSError:
-        return False
 
 
 def _holder(path: Path) -> str | None:
@@ -193,11 +244,11 @@ def _holder(path: Path) -> str | None:
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         try:
-            found = _LINE.fullmatch(path.read_text(encoding="utf-8", errors="replace"))
+            line = _LINE.fullmatch(path.read_text(encoding="utf-8", errors="replace"))
         except OSError:  # removed
-            found = None
-        if found and found[1] and (found[1] != socket.gethostname() or _runs(int(found[2]))):
-            return f"process {found[2]} on host {found[1]}"
+            line = None
+        if line and line[1] and (line[1] != socket.gethostname() or _runs(int(line[2]))):
+            return f"process {line[2]} on host {line[1]}"
         if time.monotonic() >= deadline:
             return None
         time.sleep(_POLL_SECONDS)

@@ -8,12 +8,12 @@ only if they are unchanged:
     adding_files          our files stand beside others; a file that is not ours, or has changed, is refused (tables)
     take_workplace        a directory for intermediate results; files are removed by a pattern of their names
 
+`places.open_directory` opens a directory that is ours by its name only, such as a checkpoint.
+
 Two processes may write to one directory at the same moment: each moves its finished files under a lock.
 """
 
 import contextlib
-import ctypes
-import errno
 import json
 import os
 import re
@@ -37,7 +37,6 @@ MAX_MARKER_BYTES = 16 << 20
 MAX_NAMES_SHOWN = 3
 _WORKPLACE = "workplace"
 _ADDING_LOCK = ".adding.lock"
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,8 @@ class _Entry:
 
     def describes(self, path: Path) -> bool:
         """Whether `path` still is that file."""
-        there = path.lstat()
-        return stat.S_ISREG(there.st_mode) and there.st_size == self.bytes and file_checksum(path) == self.xxh3_128
+        status = path.lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size == self.bytes and file_checksum(path) == self.xxh3_128
 
 
 def check_replaceable(directory: Path, tool: str) -> None:
@@ -107,8 +106,8 @@ def _check_replaceable(directory: Path, tool: str) -> None:
 def replacing_directory(directory: Path, tool: str) -> Iterator[Path]:
     """Yields an empty directory; on success it is marked as written by `tool`, synced, and takes `directory`'s place.
 
-    The old directory stays until the new one is complete. Then the two change places: in one step if the file system
-    supports that, otherwise by two renames. At the end the old files are removed.
+    The old directory stays until the new one is complete. Then it is renamed, the new one takes its place, and the old
+    files are removed. After a kill between the two renames, the old directory is beside its place, as .NAME.*.tmp.
 
     Raises:
         UserError: see `check_replaceable`; checked before anything is written, and again at the end.
@@ -142,8 +141,6 @@ def _put(new: Path, directory: Path) -> Path | None:
     if not directory.exists():
         os.rename(new, directory)
         return None
-    if _exchange(new, directory):
-        return new
     old = _temporary(directory)
     os.rename(directory, old)
     try:
@@ -152,20 +149,6 @@ def _put(new: Path, directory: Path) -> Path | None:
         os.rename(old, directory)
         raise
     return old
-
-
-def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two directories in one step. False where the system or the file system cannot."""
-    try:
-        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(second))
 
 
 def _temporary(path: Path) -> Path:
@@ -215,8 +198,8 @@ def _adding(directory: Path) -> contextlib.AbstractContextManager[None]:
 
 def _check_addable(directory: Path, names: Iterable[str]) -> None:
     entries = _read_marker(directory) or {}
-    there = [name for name in names if os.path.lexists(directory / name)]
-    others = [name for name in there if name not in entries or not entries[name].describes(directory / name)]
+    present = [name for name in names if os.path.lexists(directory / name)]
+    others = [name for name in present if name not in entries or not entries[name].describes(directory / name)]
     if others:
         raise UserError(
             f"{directory} holds files that would be overwritten, and this command did not write them, or they have "
@@ -329,11 +312,11 @@ def _files_below(directory: Path) -> list[str]:
     def fail(error: OSError) -> None:
         raise error
 
-    found = []
+    paths = []
     for root, folders, names in os.walk(directory, onerror=fail):
         links = [name for name in folders if (Path(root) / name).is_symlink()]
-        found += [(Path(root) / name).relative_to(directory).as_posix() for name in [*names, *links]]
-    return sorted(name for name in found if name != MARKER)
+        paths += [(Path(root) / name).relative_to(directory).as_posix() for name in [*names, *links]]
+    return sorted(name for name in paths if name != MARKER)
 
 
 def _remove_empty(directory: Path) -> None:

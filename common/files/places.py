@@ -1,13 +1,21 @@
-"""Says before the work that a place cannot be written to, and explains errors of the file system in one line."""
+"""Says before the work that a place cannot be written to, and explains errors of the file system in one line.
 
+`open_directory` opens a directory whose files will be written or removed: the one that has the name, and not a link.
+`plain_name` checks names that are read from files before they become paths.
+"""
+
+import contextlib
 import errno
 import os
+import re
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from common.errors import UserError
-from common.files.names import MAX_NAME_BYTES
 
+MAX_NAME_BYTES = 255  # of every file system in use
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk or quota."""
 _OF_PLACES = (
@@ -37,6 +45,10 @@ def check_directory(directory: Path, flag: str = "--out") -> None:
         raise cannot_write(directory, error, flag) from None
     if not os.access(place, os.W_OK | os.X_OK):
         raise UserError(f"cannot write to {directory}: {_why_not(place)}; choose another {flag}")
+    try:  # Quotas do not show, and root has every right. A file that no name leads to shows both.
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise cannot_write(directory, error, flag) from None
 
 
 def check_file(path: Path, flag: str = "--out") -> None:
@@ -67,3 +79,87 @@ def explain(error: OSError) -> UserError | None:
         return None
     remedy = "free some space" if error.errno in FULL else "make it accessible, or choose another place"
     return UserError(f"{os.fsdecode(error.filename)}: {error.strerror}; {remedy}")
+
+
+@contextlib.contextmanager
+def open_directory(directory: Path, identity: os.stat_result | None = None) -> Iterator[Path]:
+    """Yields a path that leads to this directory in the block, also if another one takes its name.
+
+    Args:
+        identity: of the directory that must have this name; None for any.
+    Raises:
+        OSError: `directory` or its parent is a link; or it belongs neither to this user nor to the owner of its parent.
+            Errors in the block name `directory` in place of the path that is yielded.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    parent = os.open(directory.parent, flags)
+    try:
+        owners = (os.geteuid(), os.fstat(parent).st_uid)
+        descriptor = os.open(directory.name, flags, dir_fd=parent)
+    except OSError as error:
+        error.filename = str(directory)
+        raise
+    finally:
+        os.close(parent)
+    opened = f"/proc/self/fd/{descriptor}"
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid not in owners:
+            raise OSError(errno.EPERM, "it is another user's", str(directory))
+        if identity is not None and not os.path.samestat(identity, status):
+            raise OSError(errno.ESTALE, "it is not the directory that was written under this name", str(directory))
+        yield Path(opened)
+    except OSError as error:
+        if isinstance(error.filename, str):
+            error.filename = re.sub(rf"^{opened}(?=/|$)", lambda _: str(directory), error.filename)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def is_plain_name(name: object) -> bool:
+    """Whether `name` is a single path component: no separator, not "." or "..", no control character, no longer than
+    a file system allows."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\\" in name:
+        return False
+    try:
+        return name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def plain_name(name: object, source: Path | str, pattern: re.Pattern[str] | None = None) -> str:
+    """Returns `name`, which was read from `source`, if it is safe as a path component.
+
+    Args:
+        pattern: what the whole name must match; None accepts every plain name.
+
+    Raises:
+        UserError: it is a path ("../victim", "/etc/passwd"), is not a string, or does not match.
+    """
+    if not is_plain_name(name) or (pattern is not None and pattern.fullmatch(str(name)) is None):
+        shown = repr(name)
+        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+        raise UserError(f"{source} names {shown}, which is no file name that belongs there; restore {source}")
+    return str(name)
+
+
+def refuse_link(path: Path, source: Path | str) -> None:
+    """Raises UserError if `path`, which `source` names, is a symbolic link: a link may lead anywhere."""
+    if path.is_symlink():
+        raise UserError(f"{path}, which {source} names, is a symbolic link; put the file itself there")
+
+
+def referenced_directory(path: object, source: Path | str) -> Path:
+    """Returns the directory of another run, which `source` names and which is only read.
+
+    Raises UserError unless `path` is absolute and normalised.
+    """
+    if (
+        not isinstance(path, str)
+        or not path.isprintable()
+        or not os.path.isabs(path)
+        or os.path.normpath(path) != path.rstrip("/")
+    ):
+        raise UserError(f"{source} refers to {path!r:.80}, which is no absolute path of a run; restore {source}")
+    return Path(path)

@@ -3,6 +3,5 @@
 documents     directories of documents: Parquet files, splits, manifest
 work_units    cuts a corpus into work units of about equal size
 fingerprints  fingerprints of documents, equal or similar for duplicates
-arrays        arrays in files, checked when they are read
 dedup         finds the duplicates in a corpus, on all ranks together
 """

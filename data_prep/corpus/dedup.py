@@ -15,23 +15,25 @@ one in the later corpus, whichever split it is in.
 
 import bisect
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError
+from common.errors import UserError, one_line
 from common.files import owned
 from common.files.atomic import replacing
-from data_prep.corpus.arrays import read_array, write_array
+from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same, value_width
 from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
 from data_prep.mpi.executor import Ranks
-from data_prep.mpi.ledger import WORK_FILE, Ledger, Record
+from data_prep.mpi.ledger import Ledger, UnitRecord
 
 IntArray = NDArray[np.int64]
 
@@ -107,8 +109,8 @@ def compare(directories: Sequence[Path], split: str, corpus: Corpus, against: Se
 
 def _open(directories: Sequence[Path], split: str) -> Corpus:
     """Opens the documents of `split` in those directories that have some."""
-    there = [path for path in directories if _holds(path, split)]
-    return open_corpus(there, split) if there else Corpus([], [], "")
+    holding = [path for path in directories if _holds(path, split)]
+    return open_corpus(holding, split) if holding else Corpus([], [], "")
 
 
 def _holds(directory: Path, split: str) -> bool:
@@ -119,9 +121,9 @@ def _holds(directory: Path, split: str) -> bool:
 def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) -> Duplicates:
     """Finds the duplicates among the documents that become shards.
 
-    `scratch` holds intermediate results until `discard`. An interrupted run continues from them.
+    `scratch` holds intermediate results until `discard_work`. An interrupted run continues from them.
     """
-    ledgers = Ledger(scratch / "fingerprints", content=True), Ledger(scratch / "pairs", content=True)
+    ledgers = [Ledger(scratch / name, UnitRecord, content=True) for name in ("fingerprints", "pairs")]
 
     def begin() -> None:
         owned.take_workplace(scratch, "data_prep shards --dedup")
@@ -132,19 +134,19 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
     fingerprinter = Fingerprinter(method)
     sizes = [unit.text_bytes for unit in comparison.units]
 
-    def write_fingerprints(index: int, unit: WorkUnit) -> Record:
-        found = fingerprinter.of(read_texts(unit))
-        arrays: dict[str, NDArray] = {"keys": found.keys.T, "values": found.values, "sizes": found.sizes}
+    def write_fingerprints(index: int, unit: WorkUnit) -> UnitRecord:
+        prints = fingerprinter.of(read_texts(unit))
+        arrays: dict[str, NDArray] = {"keys": prints.keys.T, "values": prints.values, "sizes": prints.sizes}
         files = [write_array(ledgers[0].output / f"{index:06d}.{name}.npy", array) for name, array in arrays.items()]
-        return {"files": files, "documents": unit.documents}
+        return UnitRecord(files=files, documents=unit.documents)
 
     ranks.run(comparison.units, write_fingerprints, ledgers[0], sizes=sizes, description="fingerprints")
     parts = -(-comparison.firsts[-1] // MAX_PART_DOCUMENTS)
     tasks = [(band, part) for band in range(bands(method)) for part in range(parts)]
 
-    def write_pairs(index: int, task: tuple[int, int]) -> Record:
+    def write_pairs(index: int, task: tuple[int, int]) -> UnitRecord:
         pairs = equal_pairs(ledgers[0].output, comparison.firsts, *task, parts, method)
-        return {"files": [write_array(ledgers[1].output / f"{index:06d}.npy", pairs)]}
+        return UnitRecord(files=[write_array(ledgers[1].output / f"{index:06d}.npy", pairs)])
 
     key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
     ranks.run(tasks, write_pairs, ledgers[1], sizes=[key_bytes] * len(tasks), description="pairs")
@@ -168,11 +170,6 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
 def identity_of(comparison: Comparison, method: Method) -> dict[str, str]:
     """Returns what decides the intermediate results."""
     return {"method": method, "digest": comparison.digest}
-
-
-def discard(scratch: Path) -> None:
-    """Deletes the intermediate results in `scratch`, and no other files."""
-    owned.remove_workplace(scratch, WORK_FILE)
 
 
 def _read_pairs(path: Path, documents: int) -> IntArray:
@@ -208,11 +205,11 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
     own = np.concatenate([number[follows]] * 2)
     packed = np.unique(np.minimum(others, own) << 32 | np.maximum(others, own))
     pairs = np.stack([packed >> 32, packed & 0xFFFFFFFF], axis=1)
-    found = [
+    duplicates = [
         block[_are_same(directory, firsts, block, method)]
         for block in (pairs[first : first + MAX_PAIRS_IN_MEMORY] for first in range(0, len(pairs), MAX_PAIRS_IN_MEMORY))
     ]
-    return np.concatenate([*found, np.zeros((0, 2), np.int64)])
+    return np.concatenate([*duplicates, np.zeros((0, 2), np.int64)])
 
 
 def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray, method: Method) -> NDArray[np.bool_]:
@@ -291,11 +288,11 @@ def read_names(comparison: Comparison, documents: IntArray) -> Iterator[tuple[st
             continue
         ids = list(read_column(unit, "id"))
         starts = [0]
-        for piece in unit.slices:
-            starts.append(starts[-1] + piece.count)
+        for part in unit.slices:
+            starts.append(starts[-1] + part.count)
         for place in wanted.tolist():
-            piece = unit.slices[bisect.bisect_right(starts, place) - 1]
-            yield directory_name(piece.path.parent), ids[place]
+            part = unit.slices[bisect.bisect_right(starts, place) - 1]
+            yield directory_name(part.path.parent), ids[place]
 
 
 def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
@@ -306,3 +303,37 @@ def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> N
         for removed, kept in zip(duplicates.removed.tolist(), duplicates.kept.tolist()):
             line = {"removed": list(names[removed]), "kept": list(names[kept])}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def write_array(path: Path, array: NDArray) -> FileEntry:
+    """Writes `array` to a .npy file. Returns its entry for the ledger."""
+    content = io.BytesIO()  # if np.save itself meets a full disk, its error does not tell
+    np.save(content, np.ascontiguousarray(array))
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.getbuffer())
+    return describe_file(path)
+
+
+def read_array(path: Path, dtype: Any, *shape: int | None) -> NDArray:
+    """Maps the array in a .npy file.
+
+    Args:
+        dtype: of its numbers.
+        shape: of the array; None where any size is right.
+    Raises:
+        UserError: the file is missing, is damaged, or holds another array.
+    """
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise ValueError("it is no regular file")
+        # Mapped, because then a header that promises more than the file holds is an error instead of an allocation.
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
+            raise ValueError(f"it does not hold {np.dtype(dtype)}")
+        if array.ndim != len(shape) or any(size not in (None, found) for size, found in zip(shape, array.shape)):
+            raise ValueError(f"it has the shape {array.shape}")
+    except Exception as error:  # also what the parsers of headers and archives raise
+        raise UserError(
+            f"{path} is damaged ({one_line(error)}); delete {path.parent.parent} and give the same command again"
+        ) from None
+    return array

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from common.errors import UserError, one_line
+from common.files import checksums
 from common.files.atomic import replacing, write_text
-from common.files.checksums import content_checksum, file_checksum
-from common.files.json_files import Count, check_as, read_object
-from common.files.names import plain_name, refuse_link
+from common.files.checksums import FileEntry, content_checksum, file_checksum
+from common.files.json_files import Count
+from common.text import markdown_table
 from data_prep.text.languages import ENGLISH
 
 FORMAT_VERSION = 1
@@ -31,6 +32,8 @@ SPLITS = (TRAIN, HELD_OUT)
 MANIFEST, CARD = "documents.json", "README.md"
 LANGUAGE = "language"
 """The option that records a language other than English."""
+MAX_EXAMPLES = 5
+"""Names of skipped input that a manifest lists for each reason."""
 LISTED = re.compile(r"(?:train|held_out)-\d{5,}\.parquet")
 """The names of the files that a manifest lists."""
 SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
@@ -82,13 +85,23 @@ class DocumentCounts:
 
 
 @dataclass(frozen=True)
-class PartFile:
-    """One Parquet file: name in the directory, size in bytes, xxh3_128 of its content, number of documents."""
+class PartFile(FileEntry):
+    """One Parquet file, and the number of its documents."""
 
-    name: str
-    bytes: Count
-    xxh3_128: str
     documents: Count
+
+
+@dataclass
+class SkippedCount:
+    """Parts of the input that gave no document for one reason: their number, and the names of the first ones."""
+
+    count: Count = 0
+    examples: list[str] = field(default_factory=list)
+
+    def merge(self, other: "SkippedCount") -> None:
+        """Adds the parts of `other`."""
+        self.count += other.count
+        self.examples = (self.examples + other.examples)[:MAX_EXAMPLES]
 
 
 @dataclass
@@ -101,7 +114,7 @@ class DocumentsManifest:
         options: the flags that decide the output, such as the held-out fraction.
         counts: counts of each split.
         raw_bytes: size of the decompressed input, markup included.
-        skipped: reason -> {"count": int, "examples": [names]}.
+        skipped: what gave no document, by the reason.
         files: every Parquet file, in order.
     """
 
@@ -110,7 +123,7 @@ class DocumentsManifest:
     options: dict[str, Any]
     counts: dict[str, DocumentCounts]
     raw_bytes: Count
-    skipped: dict[str, dict[str, Any]]
+    skipped: dict[str, SkippedCount]
     files: list[PartFile] = field(default_factory=list)
     format_version: int = FORMAT_VERSION
 
@@ -249,9 +262,12 @@ def documents_card(manifest: DocumentsManifest) -> str:
     Without it `datasets.load_dataset(DIR)` finds only the split train: it does not know the name held_out.
     """
     splits = "".join(f'  - split: {split}\n    path: "{split}-*.parquet"\n' for split in manifest.counts)
-    rows = "".join(
-        f"| {split} | {count.documents:,} | {count.words:,} | {count.text_bytes:,} |\n"
-        for split, count in manifest.counts.items()
+    table = markdown_table(
+        ("split", "documents", "words", "bytes of text"),
+        (
+            (split, f"{count.documents:,}", f"{count.words:,}", f"{count.text_bytes:,}")
+            for split, count in manifest.counts.items()
+        ),
     )
     return f"""---
 configs:
@@ -264,9 +280,8 @@ configs:
 Plain text, one document a row, with the columns id, title and text. Made by `python -m data_prep extract`.
 `datasets.load_dataset("DIR")` opens the splits.
 
-| split | documents | words | bytes of text |
-|---|---|---|---|
-{rows}
+{table}
+
 `documents.json` lists the files with their checksums.
 """
 
@@ -285,13 +300,6 @@ def read_manifest(directory: Path) -> DocumentsManifest:
         raise UserError(f"{directory} is not a directory; give one that `python -m data_prep extract` wrote")
     if not path.is_file():
         raise UserError(f"{directory} has no {MANIFEST}; run `python -m data_prep extract` to its end first")
-    content = read_object(path, "extract it again")
-    if (version := content.get("format_version")) != FORMAT_VERSION:
-        raise UserError(f"{path} has format version {version!r:.40}, not {FORMAT_VERSION}; extract it again")
-    checksum = content.pop("xxh3_128", None)  # files written by older versions have none
-    if checksum not in (None, content_checksum(content)):
-        raise UserError(f"{path} is damaged (its checksum does not fit its content); extract it again")
-    manifest = check_as(content, DocumentsManifest, path, "extract it again")
-    for file in manifest.files:
-        refuse_link(directory / plain_name(file.name, path, LISTED), path)
-    return manifest
+    return checksums.read_manifest(
+        path, DocumentsManifest, FORMAT_VERSION, LISTED, "extract it again", needs_checksum=False
+    )

@@ -115,7 +115,7 @@ class Fingerprinter:
 
     def _near(self, texts: Iterable[str]) -> Fingerprints:
         sets = [self.shingles(text) for text in texts]
-        sizes = np.array([len(one) for one in sets], np.int64)
+        sizes = np.array([len(shingles) for shingles in sets], np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.uint64)
         flat = np.concatenate([*sets, np.zeros(0, np.uint64)])
         matrix = rensa.RMinHash.digest_matrix_from_flat_token_hashes(flat, offsets, BANDS * ROWS, _SEED)

@@ -105,9 +105,9 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
         for part in parts:
             digest.update(f"{part.name} {checksums[part.name]}\n".encode())
             groups += _row_groups(part, spoken)
-        if (there := sum(group.count for group, _ in groups)) != counts.documents:
+        if (read_count := sum(group.count for group, _ in groups)) != counts.documents:
             raise UserError(
-                f"{directory} holds {there} documents in {split}, but its manifest says {counts.documents}; "
+                f"{directory} holds {read_count} documents in {split}, but its manifest says {counts.documents}; "
                 "extract them again"
             )
         slices += groups

@@ -6,12 +6,12 @@ long as a row allows, even if that cuts a sentence, and the next one begins with
 - A span ends earlier if the next one would have fewer than two whole sentences.
 - Some spans are divided in two, so that `short_probability` of all are short.
 
-Both draw the place of the cut uniformly from those that leave two whole sentences on both sides. Where there is none,
+Both sample the place of the cut uniformly from those that leave two whole sentences on both sides. Where there is none,
 they do nothing. They never prefer the end of the last sentence that fits. The sentence after it did not fit, so it is
 longer than most, and the first sentence of each span would be, too.
 
 The first rule looks ahead, so the sentences after a cut are a little shorter than those before it. That would leak the
-order of a and b. So a document is divided into sections of about 1,024 sentences, and half of them, drawn at random,
+order of a and b. So a document is divided into sections of about 1,024 sentences, and half of them, chosen at random,
 are cut into spans from the end to the beginning. Then neither side of a cut has shorter sentences on the whole. What
 the lengths of lead and trail still tell is in docs/data.md.
 
@@ -20,7 +20,7 @@ A span has four parts:
     lead | a | b | trail
 
 `lead` is the end of a sentence that began in the previous span. `trail` is the beginning of a sentence that continues
-in the next span. Either may be empty. Between them are whole sentences. A sentence boundary, drawn uniformly, divides
+in the next span. Either may be empty. Between them are whole sentences. A sentence boundary, sampled uniformly, divides
 them into a and b. Training reads [CLS] lead a [SEP] b trail [SEP] or, swapped, [CLS] lead b [SEP] a trail [SEP]. Lead
 and trail are not swapped. Otherwise punctuation would leak the order: in a swapped pair, the first segment would end
 and the second would begin inside a sentence.
@@ -29,7 +29,7 @@ A span with fewer than two whole sentences has no order to learn. All of it is `
 only masked language modelling uses.
 
 The reference code loses or leaks data in three places, where this module differs from it. It cuts overlong pairs at
-both ends of the longer segment and drops what it cuts. It draws the short target once for each document. And for a
+both ends of the longer segment and drops what it cuts. It samples the short target once for each document. And for a
 chunk of one sentence it takes B from another document, always with label 1, which is next-sentence prediction.
 """
 
@@ -175,7 +175,7 @@ def _earlier_stop(
 ) -> int:
     """Returns where the span [start, stop) ends instead, so that the next one has two whole sentences.
 
-    The place is drawn uniformly from those that leave two whole sentences on both sides. A span that has fewer anyway
+    The place is sampled uniformly from those that leave two whole sentences on both sides. A span that has fewer anyway
     keeps half of a row. Without such a place it is `stop`.
 
     Args:
@@ -195,11 +195,11 @@ def _earlier_stop(
         least = max(low, boundaries[index - 1] + 1, boundaries[index + 2] - capacity)
         if least <= high:
             ranges.append((least, high))
-    drawn = int(place * sum(high - least + 1 for least, high in ranges))
+    sampled = int(place * sum(high - least + 1 for least, high in ranges))
     for least, high in ranges:
-        if drawn <= high - least:
-            return least + drawn
-        drawn -= high - least + 1
+        if sampled <= high - least:
+            return least + sampled
+        sampled -= high - least + 1
     return stop
 
 

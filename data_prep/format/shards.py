@@ -9,168 +9,126 @@ swaps A and B, when it reads a row. So one shard set serves every objective and 
 """
 
 import bisect
-import json
-import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from annotated_types import Interval
 from numpy.typing import NDArray
 
-from common.errors import UserError
-from common.files.atomic import replacing, write_text
-from common.files.checksums import content_checksum, file_checksum
-from common.files.json_files import Count, Probability, check_as, read_object
-from common.files.names import plain_name, refuse_link
-from data_prep.format.columns import SCHEMA, ShardColumns, map_shard
+from common.errors import UserError, one_line
+from common.files.atomic import replacing
+from data_prep.format import packing
+from data_prep.format.manifest import VOCABULARY, ShardFile, ShardManifest, describe_file, read_manifest
 from data_prep.format.pairs import Parts
-from data_prep.text.languages import ENGLISH
 from data_prep.text.vocabulary import Vocabulary
 
-FORMAT_VERSION = 1
-RULES_VERSION = 4
-"""Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
-MANIFEST, VOCABULARY, CARD, DUPLICATES = "manifest.json", "spiece.model", "README.md", "duplicates.jsonl"
-
-LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{re.escape(VOCABULARY)}|{re.escape(DUPLICATES)}")
-"""The names of the files that a manifest lists."""
-
-Rows = Annotated[int, Interval(ge=0, lt=2**31)]
-"""Rows of one shard: its offsets are int32."""
-Length = Annotated[int, Interval(ge=0, le=2**16)]
-"""Pieces of a vocabulary, or tokens of a row: both are stored as uint16."""
+SCHEMA = pa.schema(
+    [
+        pa.field("tokens", pa.list_(pa.uint16()), nullable=False),
+        pa.field("leads", pa.list_(pa.uint16()), nullable=False),
+        pa.field("a_lengths", pa.list_(pa.uint16()), nullable=False),
+        pa.field("b_lengths", pa.list_(pa.uint16()), nullable=False),
+        pa.field("trails", pa.list_(pa.uint16()), nullable=False),
+        pa.field("documents", pa.list_(pa.uint32()), nullable=False),
+    ]
+)
 
 
-class ShardRow(NamedTuple):
-    """One row of P pairs and T tokens.
+def _view(array: pa.Array) -> NDArray[Any]:
+    """The numbers of an array without nulls, not copied. `array.to_numpy()` would import pandas, which takes long."""
+    return np.from_dlpack(array)
 
-    Attributes:
-        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens. It is a read-only
-            view of the mapped file.
-        parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
-            partner.
-        documents: int64[P], ordinal in the corpus of each pair's document.
-    """
 
+class ShardColumns(NamedTuple):
+    """One mapped shard: offsets and values of the list columns, as views of the file."""
+
+    token_offsets: NDArray[np.int32]
     tokens: NDArray[np.uint16]
-    parts: Parts
-    documents: NDArray[np.int64]
+    pair_offsets: NDArray[np.int32]
+    parts: tuple[NDArray[np.uint16], ...]
+    documents: NDArray[np.uint32]
 
 
-class ShardRows(NamedTuple):
-    """R rows one after another, copied: P pairs and T tokens in all.
+def map_shard(path: Path, rows: int) -> ShardColumns:
+    """Maps one shard into memory. Pages are read when they are accessed; no file stays open.
 
-    Attributes:
-        tokens: uint16[T], as in `ShardRow`.
-        parts, documents: int64[P] each, as in `ShardRow`.
-        pairs: int64[R], the number of each row's pairs.
+    Args:
+        path: of the shard.
+        rows: its rows, as the manifest says.
+    Raises:
+        UserError: the file is not a shard, or its counts and offsets do not fit `rows`, its buffers or each other.
     """
+    remedy = f"run `python -m data_prep verify {path.parent}`"
+    try:
+        # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
+        # file descriptors.
+        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+            if reader.schema != SCHEMA:
+                raise UserError(f"{path} has other columns than a shard; make the shards again")
+            batch = reader.read_next_batch()
+            batch.validate()
+    except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path} cannot be read as a shard ({one_line(error)}); {remedy}") from error
+    tokens, *parts, documents = batch.columns
+    if batch.num_rows != rows:
+        raise UserError(f"{path} has {batch.num_rows} rows instead of {rows}; {remedy}")
+    offsets = [_view(column.offsets) for column in batch.columns]
+    if any(not np.array_equal(of_part, offsets[-1]) for of_part in offsets[1:-1]):
+        raise UserError(f"{path} has columns of different lengths; {remedy}")
+    for column, own in zip(batch.columns, offsets):
+        nulls = column.null_count or column.values.null_count
+        if nulls or own[0] != 0 or own[-1] > len(column.values) or (np.diff(own) < 0).any():
+            raise UserError(f"{path} has offsets that lead out of the file; {remedy}")
+    return ShardColumns(
+        offsets[0],
+        _view(tokens.values),
+        offsets[-1],
+        tuple(_view(part.values) for part in parts),
+        _view(documents.values),
+    )
 
-    tokens: NDArray[np.uint16]
-    parts: Parts
-    documents: NDArray[np.int64]
-    pairs: NDArray[np.int64]
 
+def read_checked(path: Path, rows: int, manifest: ShardManifest) -> ShardColumns:
+    """Maps the shard `path` and checks each of its rows.
 
-@dataclass(frozen=True)
-class ShardFile:
-    """One file of a shard set: name, size in bytes, xxh3_128 of its content, and rows (0 if it is not a shard)."""
-
-    name: str
-    bytes: Count
-    xxh3_128: str
-    rows: Rows = 0
-
-
-@dataclass
-class ShardCounts:
-    """Counts over a shard set.
-
-    Attributes:
-        documents, sentences: what was read, including what is left out.
-        pairs, pairs_without_b: segment pairs, and those of them that are a single segment.
-        tokens, unknown_tokens: tokens in all pairs without special tokens, and those of them that are <unk>.
-        rows, max_pairs_in_row: rows, and the largest number of pairs in one.
-        fill: fraction of the rows' positions that hold a token, special tokens included.
-        documents_left_out, tokens_left_out: documents with fewer than `min_tokens` tokens, and their tokens.
-        duplicates_left_out: duplicate documents; no other count but `documents` includes them.
-        text_bytes: size of the documents in UTF-8.
-        sentences_per_document: entry i counts the documents of 2**(i-1) to 2**i - 1 sentences.
+    Raises:
+        UserError: see `map_shard`; or a row is longer than `max_seq_length`, holds an id that the vocabulary lacks,
+            more pairs than the manifest says, another number of tokens than the parts of its pairs, or a document that
+            does not exist. The message is one line without a remedy.
     """
-
-    documents: Count = 0
-    sentences: Count = 0
-    pairs: Count = 0
-    tokens: Count = 0
-    rows: Count = 0
-    fill: Probability = 0.0
-    max_pairs_in_row: Length = 0
-    pairs_without_b: Count = 0
-    documents_left_out: Count = 0
-    tokens_left_out: Count = 0
-    duplicates_left_out: Count = 0
-    unknown_tokens: Count = 0
-    text_bytes: Count = 0
-    sentences_per_document: list[Count] = field(default_factory=list)
-
-
-@dataclass
-class ShardManifest:
-    """The content of `manifest.json`.
-
-    Attributes:
-        vocabulary_sha256, vocabulary_size: hash and number of pieces of `spiece.model`.
-        normalization: how the text was normalised before it was encoded.
-        max_seq_length: positions in a row.
-        seed, short_seq_prob, min_tokens, pack, split: the options of the job.
-        documents_digest: hash of the corpus.
-        sources: the directories that the documents came from, with their counts.
-        files: all files but the manifest and the card.
-        dedup: method by which duplicates were found.
-        compared_digest: hash of the documents that were compared for duplicates.
-        duplicates: the first duplicates: {"removed": [directory, id], "kept": [directory, id]}. All are in
-            `duplicates.jsonl`.
-        language: codes of the languages of the documents, separated by a comma. The file has it unless it is English.
-        rules_version: version of the rules that made the rows; a file without it is of version 1.
-    """
-
-    vocabulary_sha256: str
-    vocabulary_size: Length
-    normalization: str
-    max_seq_length: Length
-    seed: Count
-    short_seq_prob: Probability
-    min_tokens: Count
-    pack: bool
-    split: str
-    documents_digest: str
-    sources: list[dict[str, Any]]
-    counts: ShardCounts
-    files: list[ShardFile]
-    dedup: str = "none"
-    compared_digest: str = ""
-    duplicates: list[dict[str, list[str]]] = field(default_factory=list)
-    language: str = ENGLISH
-    rules_version: Count = 1
-    format_version: int = FORMAT_VERSION
-
-    def shards(self) -> list[ShardFile]:
-        """Returns the files that contain rows, in order."""
-        return [file for file in self.files if file.name.startswith("shard-")]
+    columns = map_shard(path, rows)
+    parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
+    if len({len(columns.documents), *map(len, parts)}) > 1 or columns.pair_offsets[-1] != len(columns.documents):
+        raise UserError(f"{path.name} has columns of different lengths")
+    if columns.token_offsets[-1] != len(columns.tokens):
+        raise UserError(f"{path.name} holds tokens that belong to no row")
+    pairs = np.diff(columns.pair_offsets)  # (R,)
+    if len(pairs) and not 1 <= pairs.min() <= pairs.max() <= manifest.counts.max_pairs_in_row:
+        raise UserError(
+            f"{path.name} has rows of {pairs.min()} to {pairs.max()} pairs, but the manifest says 1 to "
+            f"{manifest.counts.max_pairs_in_row}"
+        )
+    tokens = _summed(parts.total(), columns.pair_offsets)  # (R,)
+    if not np.array_equal(tokens, np.diff(columns.token_offsets)):
+        raise UserError(f"{path.name} has a row whose parts do not add up to its tokens")
+    used = _summed(packing.positions(parts), columns.pair_offsets)  # (R,)
+    if used.max(initial=0) > manifest.max_seq_length:
+        raise UserError(f"{path.name} has a row of {used.max()} positions, more than {manifest.max_seq_length}")
+    if columns.tokens.max(initial=0) >= manifest.vocabulary_size:
+        raise UserError(f"{path.name} holds a token that the vocabulary of {manifest.vocabulary_size} pieces lacks")
+    if columns.documents.max(initial=0) >= max(1, manifest.counts.documents):
+        raise UserError(f"{path.name} names a document beyond the {manifest.counts.documents} of the manifest")
+    return columns
 
 
-def shard_name(index: int) -> str:
-    """Returns the file name of shard `index`."""
-    return f"shard-{index:05d}.arrow"
-
-
-def describe_file(path: Path, rows: int = 0) -> ShardFile:
-    """Returns the manifest's entry of the complete file at `path`."""
-    return ShardFile(path.name, path.stat().st_size, file_checksum(path), rows)
+def _summed(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The sum of the values between each two neighbouring offsets."""
+    ends = np.concatenate([[0], np.cumsum(values)])
+    return np.diff(ends[offsets])
 
 
 def write_shard(
@@ -211,58 +169,35 @@ def write_shard(
     return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
 
 
-def write_manifest(directory: Path, manifest: ShardManifest) -> None:
-    """Writes `manifest.json`, which completes the shard set."""
-    content = asdict(manifest)
-    if manifest.language == ENGLISH:
-        del content["language"]  # the same bytes as from versions that knew no other language
-    content["xxh3_128"] = content_checksum(content)
-    write_text(directory / MANIFEST, json.dumps(content, indent=1) + "\n")
+class ShardRow(NamedTuple):
+    """One row of P pairs and T tokens.
 
-
-def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
-    """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
-    vocabulary = Vocabulary.load(directory / VOCABULARY)
-    if vocabulary.sha256 != manifest.vocabulary_sha256:
-        raise UserError(
-            f"{directory / VOCABULARY} is not the vocabulary that the shards were made with; "
-            f"run `python -m data_prep verify {directory}`"
-        )
-    return vocabulary
-
-
-def read_manifest(directory: Path) -> ShardManifest:
-    """Reads `manifest.json`.
-
-    Raises:
-        UserError: `directory` is not a complete shard set, or the manifest is damaged or of another version.
+    Attributes:
+        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens. It is a read-only
+            view of the mapped file.
+        parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
+            partner.
+        documents: int64[P], ordinal in the corpus of each pair's document.
     """
-    path = directory / MANIFEST
-    if not directory.is_dir():
-        raise UserError(f"{directory} is not a directory; name one that `python -m data_prep shards` wrote")
-    if not path.is_file():
-        remedy = "run the same `shards` command again to finish it"
-        if not (directory / ".units").exists():
-            remedy = "name a directory that `python -m data_prep shards` wrote"
-        raise UserError(f"{directory} has no {MANIFEST}; {remedy}")
-    remedy = "copy it again or make the shards again"
-    content = read_object(path, remedy)
-    version = content.get("format_version")
-    if version != FORMAT_VERSION:
-        raise UserError(
-            f"{path} has format version {version!r:.40}, this program reads {FORMAT_VERSION}; make the shards again"
-        )
-    if content.pop("xxh3_128", None) != content_checksum(content):
-        raise UserError(f"{path} is damaged (its checksum does not fit its content); {remedy}")
-    manifest = check_as(content, ShardManifest, path, remedy)
-    for file in manifest.files:
-        refuse_link(directory / plain_name(file.name, path, LISTED), path)
-    names = [file.name for file in manifest.files]
-    if len(set(names)) < len(names):
-        raise UserError(f"{path} lists a file twice; {remedy}")
-    if (rows := sum(file.rows for file in manifest.shards())) != manifest.counts.rows:
-        raise UserError(f"{path} counts {manifest.counts.rows} rows, but its shards have {rows}; {remedy}")
-    return manifest
+
+    tokens: NDArray[np.uint16]
+    parts: Parts
+    documents: NDArray[np.int64]
+
+
+class ShardRows(NamedTuple):
+    """R rows one after another, copied: P pairs and T tokens in all.
+
+    Attributes:
+        tokens: uint16[T], as in `ShardRow`.
+        parts, documents: int64[P] each, as in `ShardRow`.
+        pairs: int64[R], the number of each row's pairs.
+    """
+
+    tokens: NDArray[np.uint16]
+    parts: Parts
+    documents: NDArray[np.int64]
+    pairs: NDArray[np.int64]
 
 
 class ShardSet(Sequence[ShardRow]):
@@ -368,9 +303,22 @@ def open_shards(path: Path) -> ShardSet:
     directory = Path(path)
     manifest = read_manifest(directory)
     for file in manifest.files:
-        there = directory / file.name
-        if not there.is_file():
-            raise UserError(f"{there} is missing; copy it again or make the shards again")
-        if (size := there.stat().st_size) != file.bytes:
-            raise UserError(f"{there} has {size} bytes instead of {file.bytes}; copy it again or make the shards again")
+        file_path = directory / file.name
+        if not file_path.is_file():
+            raise UserError(f"{file_path} is missing; copy it again or make the shards again")
+        if (size := file_path.stat().st_size) != file.bytes:
+            raise UserError(
+                f"{file_path} has {size} bytes instead of {file.bytes}; copy it again or make the shards again"
+            )
     return ShardSet(directory, manifest)
+
+
+def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
+    """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
+    vocabulary = Vocabulary.load(directory / VOCABULARY)
+    if vocabulary.sha256 != manifest.vocabulary_sha256:
+        raise UserError(
+            f"{directory / VOCABULARY} is not the vocabulary that the shards were made with; "
+            f"run `python -m data_prep verify {directory}`"
+        )
+    return vocabulary

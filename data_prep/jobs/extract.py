@@ -12,15 +12,16 @@ import argparse
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from common.command_line import below_one, positive
 from common.errors import UserError
 from common.files import owned
 from common.files.json_files import Count
 from common.files.locks import LOCK
-from common.files.names import refuse_link
+from common.files.places import refuse_link
 from data_prep.corpus.documents import (
     CARD,
     HELD_OUT,
@@ -31,6 +32,7 @@ from data_prep.corpus.documents import (
     DocumentCounts,
     DocumentsManifest,
     PartFile,
+    SkippedCount,
     documents_card,
     is_held_out,
     part_name,
@@ -38,9 +40,8 @@ from data_prep.corpus.documents import (
     write_manifest,
     writing_part,
 )
-from data_prep.mpi.exclusive import Goal, reach
-from data_prep.mpi.executor import Ranks, launch
-from data_prep.mpi.ledger import Ledger, Record, UnitRecord, describe_differences
+from data_prep.mpi.executor import Job, Ranks, launch, run_job
+from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
 from data_prep.sources import Source
 from data_prep.sources.books import Books
 from data_prep.sources.hub import Hub
@@ -48,9 +49,18 @@ from data_prep.sources.jsonl import Fields, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text.languages import ENGLISH, check_language
 
-_MAX_EXAMPLES = 5  # names of skipped input that the manifest lists for each reason
 _FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
 _HUB_FLAGS = ("subset", "hub_split")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractRecord(UnitRecord):
+    """The documents and files of one work unit."""
+
+    counts: dict[str, DocumentCounts]
+    skipped: dict[str, SkippedCount]
+    raw_bytes: Count
+    files: list[PartFile]
 
 
 def _open_wikipedia(args: argparse.Namespace) -> Source:
@@ -84,33 +94,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: names)")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
     parser.add_argument(
-        *("--held-out",),
-        type=float,
-        default=0.0,
-        metavar="FRACTION",
-        help="fraction of the documents to keep out of training",
+        "--held-out", type=below_one, default=0.0, metavar="FRACTION", help="fraction of documents kept out of training"
     )
     parser.add_argument(
-        *("--unit-megabytes",),
-        type=int,
-        default=16,
-        metavar="N",
-        help="megabytes of raw text in a work unit (default %(default)s)",
+        "--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default %(default)s)"
     )
     parser.add_argument(
-        *("--language",),
-        metavar="CODE",
-        help="language of the texts, such as de (default: what the header of a MediaWiki export says, else en)",
+        "--language", metavar="CODE", help="such as de (default: what the header of a MediaWiki export says, else en)"
     )
     fields = parser.add_argument_group("jsonl and hub")
     fields.add_argument("--text-field", metavar="NAME", help="field that contains the text (default text)")
     fields.add_argument("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
     fields.add_argument("--title-field", metavar="NAME", help="field that contains a title")
     fields.add_argument(
-        "--records-per-document",
-        type=int,
-        metavar="N",
-        help="consecutive records in one document, for records of one sentence, as in bookcorpus (default 1)",
+        "--records-per-document", type=positive, metavar="N", help="consecutive records in one document (default 1)"
     )
     hub = parser.add_argument_group("hub")
     hub.add_argument("--subset", metavar="NAME", help="configuration of the dataset, such as 20231101.en")
@@ -128,20 +125,26 @@ def run(args: argparse.Namespace) -> None:
         options |= {flag: getattr(args, flag) for flag in flags}
         if source.language != ENGLISH:
             options[LANGUAGE] = source.language
-        ledger = Ledger(args.out, _ExtractRecord)
-        goal = Goal(
+        ledger = Ledger(args.out, ExtractRecord)
+        job = Job(
             output=args.out,
             lock=args.out / LOCK,
             scratch=ledger.directory,
             is_complete=lambda: is_complete(args.out, args.source, source.inputs, options),
+            work=lambda: _extract(ranks, args, source, options, ledger, started),
             clear=ledger.remove,
-            found=f"extract: {args.out} holds these documents already; nothing to do",
+            complete_message=f"extract: {args.out} holds these documents already; nothing to do",
         )
-        reach(ranks, goal, lambda: _extract(ranks, args, source, options, ledger, started))
+        run_job(job, ranks)
 
 
 def _extract(
-    ranks: Ranks, args: argparse.Namespace, source: Source, options: dict[str, Any], ledger: Ledger, started: float
+    ranks: Ranks,
+    args: argparse.Namespace,
+    source: Source,
+    options: dict[str, Any],
+    ledger: Ledger[ExtractRecord],
+    started: float,
 ) -> None:
     """Extracts into `args.out`, whose lock rank 0 holds.
 
@@ -163,8 +166,8 @@ def _extract(
         manifest = summarize(args.source, source.inputs, options, records)
         if not any(counts.documents for counts in manifest.counts.values()):
             ledger.discard_files(file.name for file in manifest.files)
-            found = describe_skipped(manifest)
-            raise UserError(f"{', '.join(args.input)}: no document found ({found}); check --source and --input")
+            skipped = describe_skipped(manifest)
+            raise UserError(f"{', '.join(args.input)}: no document found ({skipped}); check --source and --input")
         owned.write_unless_other(args.out / CARD, documents_card(manifest).encode())
         write_manifest(args.out, manifest)
         ledger.remove()
@@ -174,15 +177,7 @@ def _extract(
 
 
 def check_flags(args: argparse.Namespace) -> tuple[Callable[[argparse.Namespace], Source], tuple[str, ...]]:
-    """Returns the function that opens the source, and the flags that it uses. UserError: a flag has a wrong value."""
-    if not 0 <= args.held_out < 1:
-        raise UserError(f"--held-out {args.held_out} is not a fraction of the documents; give one from 0 up to below 1")
-    if args.unit_megabytes < 1:
-        raise UserError(f"--unit-megabytes {args.unit_megabytes} is not a size; give 1 or more")
-    if args.records_per_document is not None and args.records_per_document < 1:
-        raise UserError(
-            f"--records-per-document {args.records_per_document} is not a number of records; give 1 or more"
-        )
+    """Returns the function that opens the source, and the flags that it uses. UserError: another source uses a flag."""
     open_source, flags = SOURCES[args.source]
     for flag in dict.fromkeys(flag for _, of_source in SOURCES.values() for flag in of_source):
         if getattr(args, flag) is not None and flag not in flags:
@@ -200,9 +195,9 @@ def _readable(open_source: Callable[[argparse.Namespace], Source], args: argpars
     return source
 
 
-def _bytes_done(ledger: Ledger, units: int) -> int:
+def _bytes_done(ledger: Ledger[ExtractRecord], units: int) -> int:
     """Returns the raw bytes of the units that an earlier run finished."""
-    return sum(record["raw_bytes"] for record in map(ledger.finished, range(units)) if record is not None)
+    return sum(record.raw_bytes for record in map(ledger.finished, range(units)) if record is not None)
 
 
 def _paths(args: argparse.Namespace) -> list[Path]:
@@ -221,18 +216,18 @@ def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: d
     """
     if not (out / MANIFEST).is_file():
         return False
-    there = read_manifest(out)
-    recorded = {"source": there.source, "inputs": there.inputs, **there.options}
+    manifest = read_manifest(out)
+    recorded = {"source": manifest.source, "inputs": manifest.inputs, **manifest.options}
     wanted = {"source": source, "inputs": inputs, **options}
     if recorded == wanted:
-        for file in there.files:
+        for file in manifest.files:
             path = out / file.name
             refuse_link(path, out / MANIFEST)
             if not path.is_file() or path.stat().st_size != file.bytes:
                 raise UserError(f"{path} is missing or has another size than {MANIFEST} says; extract {out} again")
         return True
     if recorded["inputs"] != inputs:
-        recorded["inputs"], wanted["inputs"] = _names(there.inputs), _names(inputs)
+        recorded["inputs"], wanted["inputs"] = _names(manifest.inputs), _names(inputs)
     raise UserError(
         f"{out} holds other documents ({describe_differences(recorded, wanted)}); "
         "give another --out or delete that directory"
@@ -251,26 +246,10 @@ def _fingerprint_note(entry: dict[str, Any]) -> str:
     return f", xxh3 {entry['fingerprint'][:8]}" if "fingerprint" in entry else ""
 
 
-@dataclass(frozen=True)
-class _SkippedEntry:
-    count: Count
-    examples: list[str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ExtractRecord(UnitRecord):
-    """What `extract_unit` returns."""
-
-    counts: dict[Literal["train", "held_out"], DocumentCounts]
-    skipped: dict[str, _SkippedEntry]
-    raw_bytes: Count
-    files: list[PartFile]  # type: ignore[assignment]
-
-
-def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> Record:
+def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> ExtractRecord:
     """Writes the documents of one work unit, each to the file of its split. Returns the unit's record."""
-    counts = {TRAIN: DocumentCounts()} | ({HELD_OUT: DocumentCounts()} if held_out else {})
-    skipped: dict[str, dict[str, Any]] = {}
+    counts = _counts_of_splits(held_out)
+    skipped: dict[str, SkippedCount] = {}
     consumed = source.consumed
     with contextlib.ExitStack() as stack:
         parts = {split: stack.enter_context(writing_part(out / part_name(split, index))) for split in counts}
@@ -280,40 +259,38 @@ def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: flo
                 counts[split].add(item)
                 parts[split].add(item)
             else:
-                entry = skipped.setdefault(item.reason, {"count": 0, "examples": []})
-                entry["count"] += 1
-                if len(entry["examples"]) < _MAX_EXAMPLES:
-                    entry["examples"].append(item.name)
-    files = [part.file for part in parts.values() if part.file is not None]
-    return {
-        "documents": sum(count.documents for count in counts.values()),
-        "counts": {split: asdict(count) for split, count in counts.items()},
-        "skipped": skipped,
-        "raw_bytes": source.consumed - consumed,
-        "files": [asdict(file) for file in files],
-    }
+                skipped.setdefault(item.reason, SkippedCount()).merge(SkippedCount(1, [item.name]))
+    return ExtractRecord(
+        documents=sum(count.documents for count in counts.values()),
+        counts=counts,
+        skipped=skipped,
+        raw_bytes=source.consumed - consumed,
+        files=[part.file for part in parts.values() if part.file is not None],
+    )
+
+
+def _counts_of_splits(held_out: float) -> dict[str, DocumentCounts]:
+    return {TRAIN: DocumentCounts()} | ({HELD_OUT: DocumentCounts()} if held_out else {})
 
 
 def summarize(
-    source: str, inputs: list[dict[str, Any]], options: dict[str, Any], records: list[Record]
+    source: str, inputs: list[dict[str, Any]], options: dict[str, Any], records: list[ExtractRecord]
 ) -> DocumentsManifest:
     """Returns the manifest of all units together, in their order."""
-    counts = {TRAIN: DocumentCounts()} | ({HELD_OUT: DocumentCounts()} if options["held_out"] else {})
-    skipped: dict[str, dict[str, Any]] = {}
+    counts = _counts_of_splits(options["held_out"])
+    skipped: dict[str, SkippedCount] = {}
     for record in records:
-        for split, count in record["counts"].items():
-            counts.setdefault(split, DocumentCounts()).merge(DocumentCounts(**count))
-        for reason, entry in record["skipped"].items():
-            total = skipped.setdefault(reason, {"count": 0, "examples": []})
-            total["count"] += entry["count"]
-            total["examples"] = (total["examples"] + entry["examples"])[:_MAX_EXAMPLES]
-    files = [PartFile(**file) for record in records for file in record["files"]]
+        for split, count in record.counts.items():
+            counts.setdefault(split, DocumentCounts()).merge(count)
+        for reason, entry in record.skipped.items():
+            skipped.setdefault(reason, SkippedCount()).merge(entry)
+    files = [file for record in records for file in record.files]
     return DocumentsManifest(
         source=source,
         inputs=inputs,
         options=options,
         counts=counts,
-        raw_bytes=sum(record["raw_bytes"] for record in records),
+        raw_bytes=sum(record.raw_bytes for record in records),
         skipped=dict(sorted(skipped.items())),
         files=sorted(files, key=lambda file: not file.name.startswith(TRAIN)),  # stable: units stay in order
     )
@@ -337,4 +314,4 @@ def describe_skipped(manifest: DocumentsManifest) -> str:
     """Describes the input that gave no document: "skipped 99 redirect, 8 disambiguation page"."""
     if not manifest.skipped:
         return "nothing skipped"
-    return "skipped " + ", ".join(f"{entry['count']:,} {reason}" for reason, entry in manifest.skipped.items())
+    return "skipped " + ", ".join(f"{entry.count:,} {reason}" for reason, entry in manifest.skipped.items())

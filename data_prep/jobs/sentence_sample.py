@@ -10,12 +10,12 @@ import numpy as np
 from annotated_types import Len
 
 from common.files.atomic import replacing
-from common.files.checksums import file_checksum
+from common.files.checksums import FileEntry, describe_file
 from common.files.json_files import Count
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.corpus.work_units import Corpus, WorkUnit, read_texts_with_language
 from data_prep.mpi import executor
-from data_prep.mpi.ledger import FileEntry, Ledger, Record, UnitRecord
+from data_prep.mpi.ledger import Ledger, UnitRecord
 from data_prep.text.normalization import normalize
 from data_prep.text.sentences import iterate_sentences
 
@@ -75,41 +75,40 @@ def sample_sentences(
         ranks.on_root(lambda: counting.begin(options, discard_others=True))
         counted = ranks.run(
             corpus.units,
-            lambda _, unit: {
-                "documents": unit.documents,
-                "sentences": sum(1 for _ in sentences_of(unit, normalization)),
-            },
+            lambda _, unit: _CountRecord(
+                documents=unit.documents, files=[], sentences=sum(1 for _ in sentences_of(unit, normalization))
+            ),
             counting,
             sizes=sizes,
             description="vocab: counting sentences",
         )
-        wanted = ranks.on_root(lambda: quotas([r["sentences"] for r in counted], options["sentences"]))
+        wanted = ranks.on_root(lambda: quotas([record.sentences for record in counted], options["sentences"]))
 
-    def write_sample(index: int, unit: WorkUnit) -> Record:
+    def write_sample(index: int, unit: WorkUnit) -> _SampleRecord:
         sentences = list(sentences_of(unit, normalization))
         quota = len(sentences) if wanted is None else wanted[index]
         path = scratch / "sentences" / f"{index:06d}.txt"
         with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
             sampled = [sentences[chosen] for chosen in choose(len(sentences), quota, options["seed"], index).tolist()]
             file.writelines(f"{sentence}\n" for sentence in sampled)
-        return {
-            "files": [{"name": path.name, "bytes": path.stat().st_size, "xxh3_128": file_checksum(path)}],
-            "documents": unit.documents,
-            "sentences": len(sentences),
-            "sampled": quota,
-            "characters": sum(map(len, sampled)),
-        }
+        return _SampleRecord(
+            files=[describe_file(path)],
+            documents=unit.documents,
+            sentences=len(sentences),
+            sampled=quota,
+            characters=sum(map(len, sampled)),
+        )
 
     sampling = Ledger(scratch / "sentences", _SampleRecord, content=True)
     ranks.on_root(lambda: sampling.begin(options, discard_others=True))
     records = ranks.run(corpus.units, write_sample, sampling, sizes=sizes, description="vocab: sampling sentences")
-    total, sampled = sum(r["sentences"] for r in records), sum(r["sampled"] for r in records)
+    total, sampled = sum(record.sentences for record in records), sum(record.sampled for record in records)
     method = "all sentences"
     if sampled < total:
         method = (
             f"{sampled:,} of {total:,} sentences: of each of {len(records)} units of work the same share, "
             f"uniform without replacement, seed {options['seed']}"
         )
-    files = [scratch / "sentences" / file["name"] for record in records for file in record["files"]]
-    characters = sum(r["characters"] for r in records)
+    files = [scratch / "sentences" / file.name for record in records for file in record.files]
+    characters = sum(record.characters for record in records)
     return files, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}

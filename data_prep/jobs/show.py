@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     vocabulary = shards.read_vocabulary(args.directory, rows.manifest)
     for index in rows_wanted(args, len(rows)):
         print("\n".join(describe_row(index, rows.row(index), rows.manifest.max_seq_length, vocabulary)))
-    print("the swap and the masks are drawn in training: `python -m pipeline.show DIR` prints them")
+    print("the swap and the masks are sampled in training: `python -m pipeline.show DIR` prints them")
 
 
 def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:

@@ -3,7 +3,7 @@
 python -m data_prep stats DIR [--out DIR/stats]
 mpirun -n 8 python -m data_prep stats DIR       (the ranks share the shards)
 
-Masks are drawn in training. `python -m pipeline.show DIR --masks 1000` counts the lengths of masked n-grams.
+Masks are sampled in training. `python -m pipeline.show DIR --masks 1000` counts the lengths of masked n-grams.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from common.files import owned
-from data_prep.format import packing, row_checks, shards
+from data_prep.format import packing, shards
+from data_prep.format.manifest import ShardFile, ShardManifest
 from data_prep.format.pairs import Parts
 from data_prep.jobs import stats_plots
 from data_prep.mpi import executor
-from data_prep.mpi.ledger import Record
 from data_prep.text.vocabulary import UNK_ID, WORD_START, Vocabulary
 
 MAX_FREQUENT = 20
@@ -58,20 +58,20 @@ def run(args: argparse.Namespace) -> None:
         manifest = ranks.on_root(lambda: shards.open_shards(directory).manifest)
         ranks.on_root(lambda: owned.check_addable(args.out or directory / "stats", stats_plots.PLOTS))
         files = manifest.shards()
-        records = ranks.run(
+        statistics = ranks.run(
             files,
-            lambda _, file: _as_record(shard_statistics(directory, file, manifest)),
+            lambda _, file: shard_statistics(directory, file, manifest),
             None,
             sizes=[file.bytes for file in files],
             description="stats",
         )
-        ranks.on_root(lambda: _report(args.out or directory / "stats", directory, manifest, records))
+        ranks.on_root(lambda: _report(args.out or directory / "stats", directory, manifest, statistics))
 
 
-def shard_statistics(directory: Path, file: shards.ShardFile, manifest: shards.ShardManifest) -> Statistics:
+def shard_statistics(directory: Path, file: ShardFile, manifest: ShardManifest) -> Statistics:
     """Computes the statistics of one shard. UserError: a row of it cannot be."""
     try:
-        columns = row_checks.read_checked(directory / file.name, file.rows, manifest)
+        columns = shards.read_checked(directory / file.name, file.rows, manifest)
     except UserError as error:
         raise UserError(f"{error}; make the shards of {directory} again") from None
     parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
@@ -89,14 +89,12 @@ def shard_statistics(directory: Path, file: shards.ShardFile, manifest: shards.S
     )
 
 
-def _as_record(statistics: Statistics) -> Record:
-    return {name: values.tolist() for name, values in vars(statistics).items()}
-
-
-def _report(out: Path, directory: Path, manifest: shards.ShardManifest, records: list[Record]) -> None:
+def _report(out: Path, directory: Path, manifest: ShardManifest, statistics: list[Statistics]) -> None:
     """On rank 0: adds up the statistics of the shards, prints the tables, writes the plots."""
     vocabulary = shards.read_vocabulary(directory, manifest)
-    total = Statistics(**{name: np.sum([record[name] for record in records], axis=0) for name in records[0]})
+    total = Statistics(
+        *(np.sum(histograms, axis=0) for histograms in zip(*(vars(part).values() for part in statistics)))
+    )
     print(table(f"{directory}: {manifest.split} split", summary(manifest, total, vocabulary)))
     print(table("most frequent pieces", frequent_pieces(total, vocabulary)))
     try:
@@ -105,7 +103,9 @@ def _report(out: Path, directory: Path, manifest: shards.ShardManifest, records:
     except OSError as error:
         raise UserError(f"cannot write plots to {out}: {error.strerror}; name another directory by --out") from error
     print(f"stats: wrote {', '.join(path.name for path in written)} to {out}")
-    print("masks are drawn in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams")
+    print(
+        "masks are sampled in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams"
+    )
 
 
 def mean_of(histogram: NDArray[np.int64]) -> float:
@@ -119,7 +119,7 @@ def words_of(piece_counts: NDArray[np.int64], vocabulary: Vocabulary) -> int:
     return int(piece_counts[starts].sum())
 
 
-def summary(manifest: shards.ShardManifest, total: Statistics, vocabulary: Vocabulary) -> list[tuple[str, str]]:
+def summary(manifest: ShardManifest, total: Statistics, vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """Returns the rows of the main table."""
     counts = manifest.counts
     tokens = int(total.piece_counts.sum())

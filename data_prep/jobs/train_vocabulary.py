@@ -1,4 +1,4 @@
-"""Trains a vocabulary on documents.
+"""Trains a vocabulary on documents: a SentencePiece model by the unigram method (Kudo, arXiv 1804.10959).
 
     python -m data_prep vocab --documents DIR... --out FILE.model [--size 30000]
     mpirun -n 8 python -m data_prep vocab ...       (the ranks share the sampling; rank 0 trains)
@@ -8,33 +8,34 @@ It also writes FILE.vocab (pieces and scores as text) and FILE.json (how the voc
 
 import argparse
 import hashlib
+import io
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_proto
 
-from common import memory
+from common import environment
+from common.command_line import natural, positive
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import replacing, write_text
 from common.files.json_files import check_as, read_bytes, read_object
 from common.files.locks import beside
-from common.normalization import Normalization
+from common.normalization import ALBERT_NORMALIZATION, Normalization
 from common.progress import Progress
-from data_prep.corpus.dedup import discard
 from data_prep.corpus.documents import TRAIN
 from data_prep.corpus.work_units import Corpus, open_corpus
 from data_prep.jobs.sentence_sample import sample_sentences
-from data_prep.mpi import executor
-from data_prep.mpi.exclusive import Goal, reach
-from data_prep.mpi.ledger import describe_differences
+from data_prep.mpi.executor import Job, launch, run_job
+from data_prep.mpi.ledger import describe_differences, discard_work
 from data_prep.text.languages import ENGLISH
-from data_prep.text.unigram_training import USER_SYMBOLS, train
-from data_prep.text.vocabulary import SPECIAL_PIECES
+from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 MAX_SENTENCES = 4_000_000
 """Default of --sentences. At 180 characters a sentence, as in novels, training on them needs 13 GB."""
@@ -43,58 +44,56 @@ BYTES_PER_CHARACTER = 18
 million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
+USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+CHARACTER_COVERAGE = 0.99995
+MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
+# SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
+# fixed. The published vocabulary was trained with the same number.
+TRAINING_THREADS = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep vocab`."""
     parser.add_argument(
-        *("--documents",),
-        type=Path,
-        nargs="+",
-        required=True,
-        metavar="DIR",
-        help="directories that `extract` wrote; only their train split is read",
+        "--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote"
     )
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".model file to write")
     parser.add_argument("--size", type=int, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
     parser.add_argument(
-        *("--sentences",),
-        type=int,
-        default=MAX_SENTENCES,
-        metavar="N",
-        help="train on at most this many sentences, sampled evenly (default: %(default)s)",
+        "--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (default: %(default)s)"
     )
     parser.add_argument(
-        *("--language",),
-        metavar="CODE",
-        help="language of the documents, for splitting into sentences (default: what `extract` recorded)",
+        "--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)"
     )
     parser.add_argument("--keep-case", action="store_true", help="keep capitals; ALBERT's text is in lower case")
     parser.add_argument("--keep-accents", action="store_true", help="keep accents; ALBERT's text has none")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of that sample (default: %(default)s)")
+    parser.add_argument(
+        "--seed", type=natural, default=0, metavar="N", help="seed of the sample (default: %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
     """Trains the vocabulary `args.out`, or recognises a complete one."""
-    with executor.launch() as ranks:
+    with launch() as ranks:
         corpus, options = ranks.on_root(lambda: _plan(args))
         scratch = _scratch(args.out)
         normalization = _normalization(args)
-        goal = Goal(
-            output=args.out,
-            lock=beside(args.out),
-            scratch=scratch,
-            is_complete=lambda: _is_complete(args.out, options),
-            clear=lambda: discard(scratch),
-            found=f"vocab: {args.out} is complete; nothing to do",
-        )
 
         def work() -> None:
             ranks.on_root(lambda: _begin(args.out, options))
             sample, described = sample_sentences(ranks, corpus, options, scratch, normalization)
             ranks.on_root(lambda: _finish(args.out, sample, options, described, scratch, normalization))
 
-        reach(ranks, goal, work)
+        job = Job(
+            output=args.out,
+            lock=beside(args.out),
+            scratch=scratch,
+            is_complete=lambda: _is_complete(args.out, options),
+            work=work,
+            clear=lambda: discard_work(scratch),
+            complete_message=f"vocab: {args.out} is complete; nothing to do",
+        )
+        run_job(job, ranks)
 
 
 def _normalization(args: argparse.Namespace) -> Normalization:
@@ -114,8 +113,6 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
         raise UserError(f"--out {args.out} is a directory; give a file in it, such as {args.out / 'vocabulary.model'}")
     if args.out.suffix != ".model":
         raise UserError(f"--out is {args.out}; give it a name that ends in .model")
-    if args.sentences < 1 or not 0 <= args.seed < 2**63:
-        raise UserError("--sentences and --seed must be positive numbers; leave them out for the defaults")
     corpus = open_corpus(args.documents, TRAIN, args.language)
     normalization = _normalization(args)
     options = {
@@ -134,8 +131,10 @@ def _is_complete(out: Path, options: dict[str, Any]) -> bool:
     """Whether `out` is the vocabulary of these options. UserError: it is another one."""
     if not out.exists():
         return False
-    there = _record_of(out)
-    differences = describe_differences(there["options"], options) or _changed_since(out, there)
+    record = _record_of(out)
+    differences = describe_differences(record["options"], options)
+    if not differences and _sha256(out) != record["model_sha256"]:
+        differences = "its content is not what was recorded"
     if differences:
         raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
     return True
@@ -179,11 +178,6 @@ def _record_of(model: Path) -> dict[str, Any]:
     return record
 
 
-def _changed_since(model: Path, record: dict[str, Any]) -> str:
-    changed = _sha256(model) != record["model_sha256"]
-    return "its content is not what was recorded" if changed else ""
-
-
 def _finish(
     out: Path,
     sample: list[Path],
@@ -206,7 +200,7 @@ def _finish(
             language = options.get("language", ENGLISH)
             vocabulary = train(_counted(_lines(sample), shown), options["size"], normalization, language)
     except UserError:
-        discard(scratch)
+        discard_work(scratch)
         raise
     scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
     listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
@@ -220,13 +214,13 @@ def _finish(
     write_text(out.with_suffix(".vocab"), listing)
     with replacing(out) as temporary:
         temporary.write_bytes(vocabulary.serialized)
-    discard(scratch)
+    discard_work(scratch)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
 
 
 def _check_memory(needed: int, sentences: int) -> None:
     """Raises UserError if the training needs more memory than there is: the system would kill the process."""
-    available = memory.available_bytes()
+    available = environment.available_bytes()
     if available is None or needed <= available:
         return
     fitting = max(1, int(0.9 * sentences * available / needed))
@@ -248,3 +242,64 @@ def _counted(sentences: Iterator[str], progress: Progress) -> Iterator[str]:
     for sentence in sentences:
         yield sentence
         progress.update()
+
+
+def train(
+    sentences: Iterator[str],
+    size: int,
+    normalization: Normalization = ALBERT_NORMALIZATION,
+    language: str = ENGLISH,
+) -> Vocabulary:
+    """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
+
+    Args:
+        sentences: what to train on.
+        size: number of pieces.
+        normalization: how the sentences were normalised. The model records it.
+        language: codes of their languages, separated by commas. The model records them unless it is English.
+
+    Raises:
+        UserError: the text has too few different pieces for `size`, or too many characters.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences,
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            character_coverage=CHARACTER_COVERAGE,
+            normalization_rule_name="identity",  # the sentences are normalised already
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=SPECIAL_PIECES[0],
+            unk_piece=SPECIAL_PIECES[1],
+            control_symbols=list(SPECIAL_PIECES[2:]),
+            user_defined_symbols=list(USER_SYMBOLS),
+            byte_fallback=False,
+            max_sentence_length=MAX_SENTENCE_BYTES,
+            num_threads=TRAINING_THREADS,
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _explained(str(error), size) from error
+    if normalization == ALBERT_NORMALIZATION and language == ENGLISH:
+        return Vocabulary(model.getvalue())
+    proto = model_proto.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.name = normalization.name
+    if language != ENGLISH:
+        proto.trainer_spec.accept_language.extend(language.split(","))
+    return Vocabulary(proto.SerializeToString(deterministic=True))
+
+
+def _explained(message: str, size: int) -> Exception:
+    """Explains SentencePiece's error message in terms of this command's flags."""
+    if match := re.search(r"Vocabulary size too high .*?<= (\d+)", message):
+        return UserError(
+            f"--size {size} is more than this text has pieces for; use --size {match[1]} or less, or more text"
+        )
+    if match := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
+        return UserError(f"--size {size} is less than the characters of this text need; use --size {match[2]} or more")
+    return UserError(f"SentencePiece cannot train on this text ({message}); give it more text or a smaller --size")

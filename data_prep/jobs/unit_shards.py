@@ -1,7 +1,8 @@
 """The shard of one work unit: its documents, encoded, as pairs, in rows."""
 
+import itertools
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from common.files.json_files import Count
 from data_prep.corpus.fingerprints import Method
 from data_prep.corpus.work_units import WorkUnit, read_texts_with_language
 from data_prep.format import packing, pairs, shards
-from data_prep.mpi.ledger import Record, UnitRecord
+from data_prep.format.manifest import ShardCounts, ShardFile
+from data_prep.mpi.ledger import UnitRecord
 from data_prep.text.encoder import Encoder, without_cyclic_collection
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import UNK_ID
@@ -50,10 +52,9 @@ class ShardOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardRecord(UnitRecord):
-    """What `make_shard` returns, as far as no count of it may be missing."""
+    """The shard of one work unit: counts as in `ShardCounts`, and the positions that its rows fill."""
 
-    files: list[shards.ShardFile]  # type: ignore[assignment]
-    documents: Count
+    files: list[ShardFile]
     sentences: Count
     pairs: Count
     tokens: Count
@@ -71,8 +72,8 @@ class ShardRecord(UnitRecord):
 
 def make_shard(
     path: Path, unit: WorkUnit, encoder: Encoder, options: ShardOptions, removed: Collection[int] = ()
-) -> Record:
-    """Writes the shard of one work unit. Returns its record: "files", counts, and the positions that its rows fill.
+) -> ShardRecord:
+    """Writes the shard of one work unit. Returns its record.
 
     Args:
         path: the file to write.
@@ -112,23 +113,23 @@ def make_shard(
         made.documents[order],
         pairs_per_row,
     )
-    return {
-        "files": [asdict(file)],
-        "documents": unit.documents,
-        "sentences": len(sentence_lengths),
-        "pairs": len(made),
-        "tokens": len(kept),
-        "rows": len(pairs_per_row),
-        "positions": int(costs.sum()),
-        "max_pairs_in_row": int(pairs_per_row.max(initial=0)),
-        "pairs_without_b": int((made.parts.b == 0).sum()),
-        "documents_left_out": made.documents_left_out - len(removed),
-        "duplicates_left_out": len(removed),
-        "tokens_left_out": made.tokens_left_out,
-        "unknown_tokens": int((kept == UNK_ID).sum()),
-        "text_bytes": text_bytes,
-        "sentences_per_document": np.bincount(np.frexp(np.delete(sentences_per_document, list(removed)))[1]).tolist(),
-    }
+    return ShardRecord(
+        files=[file],
+        documents=unit.documents,
+        sentences=len(sentence_lengths),
+        pairs=len(made),
+        tokens=len(kept),
+        rows=len(pairs_per_row),
+        positions=int(costs.sum()),
+        max_pairs_in_row=int(pairs_per_row.max(initial=0)),
+        pairs_without_b=int((made.parts.b == 0).sum()),
+        documents_left_out=made.documents_left_out - len(removed),
+        duplicates_left_out=len(removed),
+        tokens_left_out=made.tokens_left_out,
+        unknown_tokens=int((kept == UNK_ID).sum()),
+        text_bytes=text_bytes,
+        sentences_per_document=np.bincount(np.frexp(np.delete(sentences_per_document, list(removed)))[1]).tolist(),
+    )
 
 
 @without_cyclic_collection()
@@ -175,19 +176,16 @@ def encode_documents(
     )
 
 
-def total_counts(records: list[Record], max_seq_length: int) -> shards.ShardCounts:
+def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts:
     """Adds up the counts of all units."""
-    counts = shards.ShardCounts()
-    histogram: list[int] = []
+    counts = ShardCounts()
     positions = 0
     for record in records:
-        for name in vars(counts).keys() & record.keys() - {"sentences_per_document", "max_pairs_in_row"}:
-            setattr(counts, name, getattr(counts, name) + record[name])
-        counts.max_pairs_in_row = max(counts.max_pairs_in_row, record["max_pairs_in_row"])
-        positions += record["positions"]
-        bins = record["sentences_per_document"]
-        histogram += [0] * (len(bins) - len(histogram))
-        histogram[: len(bins)] = [total + n for total, n in zip(histogram, bins)]
-    counts.sentences_per_document = histogram
+        for name in vars(counts).keys() - {"fill", "sentences_per_document", "max_pairs_in_row"}:
+            setattr(counts, name, getattr(counts, name) + getattr(record, name))
+        counts.max_pairs_in_row = max(counts.max_pairs_in_row, record.max_pairs_in_row)
+        positions += record.positions
+        bins = itertools.zip_longest(counts.sentences_per_document, record.sentences_per_document, fillvalue=0)
+        counts.sentences_per_document = [sum(pair) for pair in bins]
     counts.fill = positions / (counts.rows * max_seq_length) if counts.rows else 0.0
     return counts

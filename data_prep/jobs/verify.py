@@ -8,32 +8,20 @@ import argparse
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from common.errors import UserError
-from common.files.checksums import file_checksum
+from common.files.checksums import FileEntry, file_checksum
 from data_prep.corpus import documents
-from data_prep.format import row_checks, shards
+from data_prep.format import manifest as shard_manifest
+from data_prep.format.shards import read_checked
 from data_prep.mpi import executor
-from data_prep.mpi.ledger import Record
 from data_prep.text.vocabulary import Vocabulary
 
 # Files and directories that jobs leave in the directory, but that its manifest does not list.
-EXPECTED_BESIDE = {shards.MANIFEST, shards.CARD, documents.MANIFEST, "stats"}
+EXPECTED_BESIDE = {shard_manifest.MANIFEST, shard_manifest.CARD, documents.MANIFEST, "stats"}
 MAX_NAMED_PROBLEMS = 5
 
-AnyManifest = shards.ShardManifest | documents.DocumentsManifest
-
-
-class ListedFile(Protocol):
-    """A file as a manifest lists it: `shards.ShardFile` or `documents.PartFile`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def xxh3_128(self) -> str: ...
+AnyManifest = shard_manifest.ShardManifest | documents.DocumentsManifest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,22 +34,17 @@ def run(args: argparse.Namespace) -> None:
     directory: Path = args.directory
     with executor.launch() as ranks:
         manifest = ranks.on_root(lambda: read_manifest(directory))
-        files: Sequence[ListedFile] = manifest.files
+        files: Sequence[FileEntry] = manifest.files
         sizes = [file.bytes for file in files]
-        records = ranks.run(
-            files,
-            lambda _, file: _check_file(directory, file, manifest),
-            None,
-            sizes=sizes,
-            description="verify",
+        found_problems = ranks.run(
+            files, lambda _, file: problem_of(directory, file, manifest), None, sizes=sizes, description="verify"
         )
 
         def conclude() -> None:
-            problems = [record["problem"] for record in records if record["problem"]]
-            problems += unexpected_files(directory, manifest)
+            problems = [*filter(None, found_problems), *unexpected_files(directory, manifest)]
             if problems:
                 more = f"; and {len(problems) - MAX_NAMED_PROBLEMS} more" if len(problems) > MAX_NAMED_PROBLEMS else ""
-                job = "shards" if isinstance(manifest, shards.ShardManifest) else "extract"
+                job = "shards" if isinstance(manifest, shard_manifest.ShardManifest) else "extract"
                 raise UserError(
                     f"{directory} is damaged: {'; '.join(problems[:MAX_NAMED_PROBLEMS])}{more}. "
                     f"Copy it again from an undamaged copy, or delete it and run `{job}` again"
@@ -73,21 +56,17 @@ def run(args: argparse.Namespace) -> None:
 
 def read_manifest(directory: Path) -> AnyManifest:
     """Reads the manifest of a shard set or of documents. UserError: there is neither, or it is damaged."""
-    has_shards, has_documents = ((directory / name).is_file() for name in (shards.MANIFEST, documents.MANIFEST))
+    has_shards, has_documents = ((directory / name).is_file() for name in (shard_manifest.MANIFEST, documents.MANIFEST))
     if has_documents and not has_shards:
         return documents.read_manifest(directory)
     if directory.is_dir() and not has_shards:
         unfinished = (directory / ".units").exists()
         remedy = "run the same command again to finish it" if unfinished else "name what `shards` or `extract` wrote"
-        raise UserError(f"{directory} has neither {shards.MANIFEST} nor {documents.MANIFEST}; {remedy}")
-    return shards.read_manifest(directory)
+        raise UserError(f"{directory} has neither {shard_manifest.MANIFEST} nor {documents.MANIFEST}; {remedy}")
+    return shard_manifest.read_manifest(directory)
 
 
-def _check_file(directory: Path, file: ListedFile, manifest: AnyManifest) -> Record:
-    return {"problem": problem_of(directory, file, manifest)}
-
-
-def problem_of(directory: Path, file: ListedFile, manifest: AnyManifest) -> str:
+def problem_of(directory: Path, file: FileEntry, manifest: AnyManifest) -> str:
     """Describes what is wrong with one file of the manifest; "" if nothing is."""
     path = directory / file.name
     if not path.is_file():
@@ -96,7 +75,7 @@ def problem_of(directory: Path, file: ListedFile, manifest: AnyManifest) -> str:
         checksum = file_checksum(path)
     except OSError as error:  # usually a bad sector
         return f"{file.name} cannot be read ({error.strerror})"
-    files: Sequence[ListedFile] = manifest.files
+    files: Sequence[FileEntry] = manifest.files
     if checksum != file.xxh3_128:
         owner = next((other.name for other in files if other.xxh3_128 == checksum), None)
         if owner is not None:
@@ -104,20 +83,20 @@ def problem_of(directory: Path, file: ListedFile, manifest: AnyManifest) -> str:
         if (size := path.stat().st_size) != file.bytes:
             return f"{file.name} has {size} bytes instead of {file.bytes}"
         return f"the content of {file.name} has changed"
-    if isinstance(manifest, shards.ShardManifest) and file.name == shards.VOCABULARY:
+    if isinstance(manifest, shard_manifest.ShardManifest) and file.name == shard_manifest.VOCABULARY:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         if sha256 != manifest.vocabulary_sha256:
             return f"{file.name} is not the vocabulary that the shards were made with"
     return _problem_of_content(path, file, manifest)
 
 
-def _problem_of_content(path: Path, file: ListedFile, manifest: AnyManifest) -> str:
+def _problem_of_content(path: Path, file: FileEntry, manifest: AnyManifest) -> str:
     """Describes what `pretrain` or `shards` would stumble over in a file that has the right hash; "" if nothing."""
     try:
-        if isinstance(file, shards.ShardFile) and isinstance(manifest, shards.ShardManifest):
+        if isinstance(file, shard_manifest.ShardFile) and isinstance(manifest, shard_manifest.ShardManifest):
             if file.name.startswith("shard-"):
-                row_checks.read_checked(path, file.rows, manifest)
-            elif file.name == shards.VOCABULARY and len(Vocabulary.load(path)) != manifest.vocabulary_size:
+                read_checked(path, file.rows, manifest)
+            elif file.name == shard_manifest.VOCABULARY and len(Vocabulary.load(path)) != manifest.vocabulary_size:
                 return f"{file.name} has another number of pieces than {manifest.vocabulary_size}"
         elif isinstance(file, documents.PartFile):
             documents.check_part(path, file.documents)

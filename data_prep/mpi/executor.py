@@ -1,4 +1,4 @@
-"""Runs work units on MPI ranks: distributes them, skips finished ones, and ends the job on all ranks.
+"""Runs a job on MPI ranks: hands out its work units, skips finished ones, and ends the job on all ranks.
 
     mpirun -n 8 python -m data_prep JOB ...      (or: srun --mpi=pmix python -m data_prep JOB ...)
     python -m data_prep JOB ...                  (one process; needs no MPI library)
@@ -17,7 +17,6 @@ puts the results together, in the order of the units.
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 import time
@@ -32,9 +31,10 @@ from common.errors import UserError
 from common.files import locks
 from common.files.places import FULL, explain
 from common.progress import Progress
-from data_prep.mpi.ledger import Ledger, Record
+from data_prep.mpi.ledger import Ledger
 
 WorkUnit = TypeVar("WorkUnit")
+Record = TypeVar("Record")
 Result = TypeVar("Result")
 
 INTERRUPTED = "interrupted; give the same command to go on"
@@ -110,19 +110,11 @@ class Ranks:
             raise self._shared_error
         return result
 
-    @contextlib.contextmanager
-    def holding(self, lock: Path, output: Path) -> Iterator[None]:
-        """Rank 0 holds the lock of `output` in the block, see `common.files.locks`. On all ranks: UserError, if another
-        process holds it."""
-        with contextlib.ExitStack() as held:
-            self.on_root(lambda: held.enter_context(locks.holding(lock, output)))
-            yield
-
     def run(
         self,
         units: Sequence[WorkUnit],
         work: Callable[[int, WorkUnit], Record],
-        ledger: Ledger | None,
+        ledger: Ledger[Any] | None,
         *,
         sizes: Sequence[int],
         description: str,
@@ -132,7 +124,7 @@ class Ranks:
         Args:
             units: the same list on every rank.
             work: does unit `units[index]`, called as `work(index, units[index])`, and returns its record. If records
-                have an entry "documents", the progress line shows the sum.
+                have an attribute `documents`, the progress line shows the sum.
             ledger: begun by rank 0 already; None to remember nothing.
             sizes: bytes of input of each unit. The largest units are done first; the progress counts these bytes.
             description: for the progress line.
@@ -140,68 +132,74 @@ class Ranks:
         Returns:
             On rank 0 the records in the order of the units, on other ranks [].
         """
+
+        def do_unit(index: int) -> Record:
+            try:
+                record = work(index, units[index])
+                if ledger is not None:
+                    ledger.write(index, record)
+            except OSError as error:
+                raise explain_full_disk(error) or explain(error) or error from error
+            return record
+
+        records: list[Record] = []
         with Progress(description, sum(sizes), "B", enabled=self.is_root) as progress:
             if self.is_root:
                 queue = _WorkQueue(len(units), ledger, sizes, progress)
-                self._do_and_hand_out(units, work, ledger, queue)
-                self._wait_for_all()
-                return [queue.records[index] for index in range(len(units))]
-        self._work_through(units, work, ledger)
-        self._wait_for_all()
-        return []
+                try:
+                    self._do_and_hand_out(do_unit, queue)
+                except BaseException:
+                    if ledger is not None and self.communicator is None:  # else another rank may just finish a unit
+                        ledger.abandon()
+                    raise
+                records = [queue.records[index] for index in range(len(units))]
+            else:
+                self._do_as_told(do_unit)
+            self._wait_for_all()
+        return records
 
-    def _work_through(
-        self, units: Sequence[WorkUnit], work: Callable[[int, WorkUnit], Record], ledger: Ledger | None
-    ) -> None:
-        """Does units on a rank other than 0, until there are no more.
+    def _do_as_told(self, do_unit: Callable[[int], Any]) -> None:
+        """Does the units that rank 0 names, until there are no more.
 
-        It reports a finished unit, and requests the unit after the next, before it begins the next one. So it does not
-        wait if rank 0 answers late.
+        A rank reports a finished unit, and requests the unit after the next, before it begins the next one. So it does
+        not wait if rank 0 answers late.
         """
         request = self._request(None)
         index = self._answer()
-        report: tuple[int, Record] | None = None
+        report: tuple[int, Any] | None = None
         while index != _NO_MORE:
             request.wait()
             request = self._request(report)
-            report = (index, _do(index, units, work, ledger))
+            report = (index, do_unit(index))
             index = self._answer()
         request.wait()
         self._request(report).wait()
 
-    def _do_and_hand_out(
-        self,
-        units: Sequence[WorkUnit],
-        work: Callable[[int, WorkUnit], Record],
-        ledger: Ledger | None,
-        queue: "_WorkQueue",
-    ) -> None:
+    def _do_and_hand_out(self, do_unit: Callable[[int], Any], queue: "_WorkQueue") -> None:
         """Does units on rank 0, while a second thread hands units to the other ranks."""
         stop = threading.Event()
-        failure: list[BaseException] = []
+        failures: list[BaseException] = []
 
         def hand_out() -> None:
             try:
                 self._hand_out(queue, stop)
             except BaseException as error:
-                failure.append(error)
+                failures.append(error)
 
         server = threading.Thread(target=hand_out, name="hand-out", daemon=True)
         if self.communicator is not None:
             server.start()
         try:
-            while not failure and (index := queue.take()) != _NO_MORE:
-                queue.finish(index, _do(index, units, work, ledger))
+            while not failures and (index := queue.take()) != _NO_MORE:
+                queue.finish(index, do_unit(index))
         except BaseException:
             stop.set()  # only one thread may be inside MPI when the job is aborted
-            if ledger is not None and self.communicator is None:  # with several ranks, another may just finish a unit
-                ledger.abandon()
             raise
         finally:
             if server.is_alive():
                 server.join()
-        if failure:
-            raise failure[0]
+        if failures:
+            raise failures[0]
 
     def _hand_out(self, queue: "_WorkQueue", stop: threading.Event) -> None:
         """Answers requests until each other rank knows that there are no more units, and has reported its last."""
@@ -225,7 +223,7 @@ class Ranks:
             if index == _NO_MORE:
                 dismissed.add(source)
 
-    def _request(self, report: tuple[int, Record] | None) -> Any:
+    def _request(self, report: tuple[int, Any] | None) -> Any:
         """Reports a finished unit to rank 0 and requests another. Returns MPI's request object, to wait for."""
         return self.communicator.isend(report, dest=0, tag=_REQUEST)
 
@@ -242,46 +240,79 @@ class Ranks:
                 time.sleep(POLL_INTERVAL)
 
 
-def _do(
-    index: int, units: Sequence[WorkUnit], work: Callable[[int, WorkUnit], Record], ledger: Ledger | None
-) -> Record:
-    try:
-        record = work(index, units[index])
-        if ledger is not None:
-            ledger.write(index, record)
-    except OSError as error:
-        raise explain_full_disk(error) or explain(error) or error from error
-    return record
-
-
 class _WorkQueue:
     """The units that are left, and the records of the finished ones. The two threads of rank 0 share it."""
 
-    def __init__(self, count: int, ledger: Ledger | None, sizes: Sequence[int], progress: Progress) -> None:
-        self.records: dict[int, Record] = {}
+    def __init__(self, count: int, ledger: Ledger[Any] | None, sizes: Sequence[int], progress: Progress) -> None:
+        self.records: dict[int, Any] = {}
         self._sizes, self._progress = sizes, progress
-        self._documents = 0
         self._lock = threading.Lock()
         for index in range(count):
             if ledger is not None and (record := ledger.finished(index)) is not None:
                 self.records[index] = record
-                self._documents += record.get("documents", 0)
-        progress.resume(sum(sizes[index] for index in self.records), **self._counts())
-        self._left = sorted(set(range(count)) - self.records.keys(), key=lambda i: (-sizes[i], i))
-        self._left.reverse()
+        self._documents = sum(getattr(record, "documents", 0) for record in self.records.values())
+        progress.resume(sum(sizes[index] for index in self.records), **self._shown())
+        self._left = sorted(set(range(count)) - self.records.keys(), key=lambda index: (sizes[index], -index))
 
     def take(self) -> int:
+        """Returns the index of the largest unit that is left, or _NO_MORE."""
         with self._lock:
             return self._left.pop() if self._left else _NO_MORE
 
-    def finish(self, index: int, record: Record) -> None:
+    def finish(self, index: int, record: Any) -> None:
+        """Counts a unit as done."""
         with self._lock:
             self.records[index] = record
-            self._documents += record.get("documents", 0)
-            self._progress.update(self._sizes[index], **self._counts())
+            self._documents += getattr(record, "documents", 0)
+            self._progress.update(self._sizes[index], **self._shown())
 
-    def _counts(self) -> dict[str, str]:
+    def _shown(self) -> dict[str, str]:
         return {"documents": f"{self._documents:,}"} if self._documents else {}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has one result, and that an interrupted run can continue.
+
+    Attributes:
+        output: what the user named.
+        lock: the lock's file, see `common.files.locks`.
+        scratch: directory of intermediate results. It stays behind where a run was killed.
+        is_complete: whether the result is there. It raises UserError if another result is.
+        work: makes the result, on all ranks.
+        clear: removes the intermediate results.
+        complete_message: the line to print if the result is there.
+    """
+
+    output: Path
+    lock: Path
+    scratch: Path
+    is_complete: Callable[[], bool]
+    work: Callable[[], None]
+    clear: Callable[[], None]
+    complete_message: str
+
+
+def run_job(job: Job, ranks: Ranks) -> None:
+    """Does a job unless its result is there. Rank 0 holds the lock meanwhile. All ranks call it.
+
+    Raises:
+        UserError: another process works on the same output, another result is there, or the output is moved.
+    """
+    if ranks.on_root(lambda: job.is_complete() and not job.scratch.exists()):
+        if ranks.is_root:
+            print(job.complete_message)
+        return
+    with contextlib.ExitStack() as held:
+        ranks.on_root(lambda: held.enter_context(locks.holding(job.lock, job.output)))
+        if not ranks.is_root:
+            held.enter_context(locks.watching(job.lock))
+        # Another process may have finished meanwhile, or was killed between the last file and the clearing.
+        if not ranks.on_root(job.is_complete):
+            job.work()
+        elif ranks.is_root:
+            job.clear()
+            print(job.complete_message)
 
 
 @contextlib.contextmanager
@@ -290,7 +321,7 @@ def launch() -> Iterator[Ranks]:
 
     After an error that every rank knows (see `Ranks.on_root`), only rank 0 raises it. After an error on a single rank,
     that rank prints it and aborts the job. The exit status is 2 for a UserError, else 1. After SIGINT in a rank it is
-    130. Ctrl-C at mpirun ends the ranks by SIGTERM; then mpirun decides the status, and Open MPI's is 1.
+    130. Ctrl-C at mpirun ends the ranks by SIGTERM; then mpirun decides message and status, and Open MPI's is 1.
     """
     if launched_size() == 1:
         yield Ranks()
@@ -299,8 +330,6 @@ def launch() -> Iterator[Ranks]:
 
     communicator = MPI.COMM_WORLD
     ranks = Ranks(communicator.rank, communicator.size, communicator)
-    # After Ctrl-C, mpirun sends SIGTERM to the ranks and forwards nothing that they print from then on.
-    before = signal.signal(signal.SIGTERM, lambda number, _: _end_terminated(number, speaks=ranks.is_root))
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
         raise UserError("this MPI library was built without threads; use another one, or run without mpirun")
     try:
@@ -319,17 +348,3 @@ def launch() -> Iterator[Ranks]:
         else:
             print(f"rank {ranks.rank} ends the job:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
         communicator.Abort(2 if isinstance(error, UserError) else 1)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _end_terminated(number: int, speaks: bool) -> None:
-    """Ends this rank after a signal, as without a handler. One rank says so first, on its terminal if it has one."""
-    if speaks:
-        try:
-            descriptor = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY)
-        except OSError:
-            descriptor = sys.stderr.fileno()
-        with contextlib.suppress(OSError):
-            os.write(descriptor, f"{INTERRUPTED}\n".encode())
-    os._exit(128 + number)

@@ -2,40 +2,34 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import TEMPORARY, write_text
-from common.files.checksums import file_checksum
-from common.files.json_files import Count, check_as, read_object
+from common.files.checksums import FileEntry, file_checksum
+from common.files.json_files import Count, read_as, read_object
 from common.files.locks import LOCK
-from common.files.names import is_plain_name
-from common.files.places import FULL
-
-Record = dict[str, Any]
-"""The result of one work unit, as JSON. If it has "files", each {"name", "bytes", ...} must exist in the output."""
+from common.files.places import FULL, is_plain_name
 
 
-@dataclass(frozen=True)
-class FileEntry:
-    """A file of a record; a record may say more about it."""
-
-    name: str
-    bytes: Count
-    xxh3_128: str = ""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UnitRecord:
-    """The keys that records of all jobs share. The type of a job that adds up other keys of its records has these."""
+    """The result of one work unit. Each job has a subclass with what it adds up of its units.
+
+    Attributes:
+        documents: documents in the unit, for the progress line.
+        files: files that the unit wrote into the output.
+    """
 
     documents: Count = 0
-    files: list[FileEntry] = field(default_factory=list)
+    files: Sequence[FileEntry]
 
+
+Record = TypeVar("Record", bound=UnitRecord)
 
 RECORD_FILE = re.compile(r"options\.json|\d{6,}\.json")
 UNIT_FILE = re.compile(
@@ -48,6 +42,11 @@ LAST_FILE = re.compile(r"documents\.json|manifest\.json|README\.md|spiece\.model
 _TOOL = "data_prep"
 
 
+def discard_work(directory: Path) -> None:
+    """Deletes the records and intermediate results in `directory`, and no other files."""
+    owned.remove_workplace(directory, WORK_FILE)
+
+
 def describe_differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """Describes the options that differ: "seed is 0 there, 1 was asked for"."""
     return "; ".join(
@@ -57,7 +56,7 @@ def describe_differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any])
     )
 
 
-class Ledger:
+class Ledger(Generic[Record]):
     """The records of one job, in the hidden directory `output/.units` until the job is complete.
 
     A unit is finished if its record exists, and the files that the record names exist in `output` with the recorded
@@ -66,12 +65,12 @@ class Ledger:
 
     Args:
         output: of the job.
-        kind: dataclass that each record fits; a record may have other keys as well.
-        content: whether a file must also have the content that its record says, by its "xxh3_128". It is for files that
-            only this job reads; the others are in a manifest, and `verify` compares them.
+        kind: dataclass of the records.
+        content: whether a file must also have the content that its record says. It is for files that only this job
+            reads; the others are in a manifest, and `verify` compares them.
     """
 
-    def __init__(self, output: Path, kind: type[Any] = UnitRecord, content: bool = False) -> None:
+    def __init__(self, output: Path, kind: type[Record], content: bool = False) -> None:
         self.output, self._kind, self._content = output, kind, content
         self.directory = output / ".units"
         self._own_names = (".units", LOCK)
@@ -88,20 +87,20 @@ class Ledger:
         Raises:
             UserError: `output` cannot be written, holds something else, or an unfinished run with other options.
         """
-        recorded = self.directory / "options.json"
+        recorded_file = self.directory / "options.json"
         wanted = json.loads(json.dumps(options))
         try:
-            if recorded.exists():
-                there = self._read(recorded)
+            if recorded_file.exists():
+                recorded = _read_options(recorded_file)
                 if not owned.is_workplace(self.directory):
                     owned.take_workplace(self.directory, _TOOL)  # raises: it is not ours
-                if there != wanted and (discard_others or self._is_untouched()):
+                if recorded != wanted and (discard_others or self._is_untouched()):
                     owned.remove_own(self.directory, RECORD_FILE)
                     owned.remove_own(self.output, UNIT_FILE)
-                elif there != wanted:
+                elif recorded != wanted:
                     raise UserError(
                         f"{self.output} holds an unfinished run of other options "
-                        f"({describe_differences(there, wanted)}); "
+                        f"({describe_differences(recorded, wanted)}); "
                         f"use the same options to finish it, or another --out, or delete that directory"
                     )
             elif discard_others and self.output.is_dir():
@@ -112,39 +111,33 @@ class Ledger:
                 )
             owned.take_workplace(self.directory, _TOOL)
             for leftover in (*self.output.glob(".*.tmp"), *self.directory.glob(".*.tmp")):
-                if self._is_leftover(leftover):
+                if _is_leftover(leftover):
                     leftover.unlink()  # written by a process that was killed
-            if not recorded.exists():
-                write_text(recorded, json.dumps(options))
+            if not recorded_file.exists():
+                write_text(recorded_file, json.dumps(options))
         except OSError as error:
             if error.errno in FULL:
                 raise  # the job says that in its own words
             raise UserError(f"cannot write to {self.output}: {error.strerror}; choose another --out") from error
 
     def finished(self, index: int) -> Record | None:
-        """The record of unit `index`; None if the unit must be done, or done again.
-
-        What the ledger's `kind` describes has no other keys than those of `kind`.
-        """
+        """Returns the record of unit `index`; None if the unit must be done, or done again."""
         try:
-            record = read_object(self._path(index), "")
-            known = asdict(check_as(record, self._kind, "", "", extra="ignore"))
+            record = read_as(self._path(index), self._kind, "", extra="ignore")
         except UserError:
             return None
-        if not record or not all(self._is_there(file) for file in record.get("files", [])):
-            return None
-        return {key: known.get(key, value) for key, value in record.items()}
+        return record if all(map(self._is_there, record.files)) else None
 
-    def _is_there(self, file: Mapping[str, Any]) -> bool:
+    def _is_there(self, file: FileEntry) -> bool:
         """Whether a file of a record is in `output`. Links, and names that are paths, do not count."""
-        path = self.output / (file["name"] if is_plain_name(file["name"]) else ".")
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != file["bytes"]:
+        path = self.output / (file.name if is_plain_name(file.name) else ".")
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != file.bytes:
             return False
-        return not self._content or file_checksum(path) == file.get("xxh3_128")
+        return not self._content or file_checksum(path) == file.xxh3_128
 
     def write(self, index: int, record: Record) -> None:
         """Records unit `index` as done."""
-        write_text(self._path(index), json.dumps(record))
+        write_text(self._path(index), json.dumps(asdict(record)))
 
     def remove(self) -> None:
         """Forgets the records: the job is complete and its manifest written."""
@@ -161,30 +154,27 @@ class Ledger:
 
     def abandon(self) -> None:
         """Removes a run that failed before it did anything, and the directory that was made for it."""
-        if self._is_untouched():
-            self.remove()
-            if not any(self.output.iterdir()):
-                self.output.rmdir()
+        if owned.is_workplace(self.directory) and self._is_untouched():
+            self.discard_files(())
 
     def _is_untouched(self) -> bool:
         """Whether a run was begun here that has left no file and finished no unit."""
-        there = [path for path in self.output.iterdir() if path.name not in self._own_names]
-        others = [path for path in there if not self._is_leftover(path)]
-        return not others and not any(self.directory.glob("[0-9]*.json"))
-
-    @staticmethod
-    def _is_leftover(path: Path) -> bool:
-        """Whether it is the temporary file of a name that jobs write."""
-        is_ours = any(owned.is_own(path, names) for names in (UNIT_FILE, LAST_FILE, RECORD_FILE))
-        return is_ours and TEMPORARY.fullmatch(path.name) is not None
-
-    @staticmethod
-    def _read(path: Path) -> Record:
-        """The JSON object in a file; {} if there is none, as after a power failure on some file systems."""
-        try:
-            return read_object(path, "")
-        except UserError:
-            return {}
+        others = [path for path in self.output.iterdir() if path.name not in self._own_names]
+        return all(map(_is_leftover, others)) and not any(self.directory.glob("[0-9]*.json"))
 
     def _path(self, index: int) -> Path:
         return self.directory / f"{index:06d}.json"
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether it is the temporary file of a name that jobs write."""
+    is_ours = any(owned.is_own(path, names) for names in (UNIT_FILE, LAST_FILE, RECORD_FILE))
+    return is_ours and TEMPORARY.fullmatch(path.name) is not None
+
+
+def _read_options(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; {} if there is none, as after a power failure on some file systems."""
+    try:
+        return read_object(path, "")
+    except UserError:
+        return {}

@@ -4,20 +4,16 @@ A `Source` cuts its input into work units, which any rank can read alone and in 
 documents. Where it cuts depends on the input alone.
 
     wikipedia  MediaWiki XML exports
-    site_header  the header of an export: language and namespaces
     bzip2      random access to .bz2 files
     books      text files, one book each
-    book_text  the text file of a book -> its prose
     jsonl      records with a field of text: JSON lines and Parquet
     hub        datasets that `datasets.load_dataset` can stream
-    api_reference  the descriptions of web services in botocore -> prose
     sample     downloads the sample corpus (the job `sample`)
 """
 
 import abc
-import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,8 +63,7 @@ class Source(abc.ABC):
         self.consumed = 0
         self.language = ENGLISH
         self._names: set[str] = set()
-        self._places: set[str] = set()
-        self._directories: dict[str, str] = {}  # directory -> itself without links
+        self._places: set[tuple[int, int]] = set()  # device and inode of each file
 
     def add_file(self, path: str | Path, name: str) -> int:
         """Records a file among the inputs and returns its size in bytes.
@@ -78,40 +73,24 @@ class Source(abc.ABC):
         Raises:
             UserError: it is given twice, or another file has the same name and documents would share their ids.
         """
-        place, descriptor = self._open(os.fspath(path))
+        descriptor = os.open(path, os.O_RDONLY)
         try:
-            if place in self._places:
+            status = os.fstat(descriptor)
+            if (place := (status.st_dev, status.st_ino)) in self._places:
                 raise UserError(f"{path} is given twice, and its documents would count double; name it once in --input")
             if name in self._names:
                 raise UserError(f"two files are called {name}; give one directory above both as --input")
             self._places.add(place)
             self._names.add(name)
-            size, checksum = size_and_fingerprint(descriptor)
+            checksum = fingerprint(descriptor, status.st_size)
         finally:
             os.close(descriptor)
-        self.inputs.append({"name": name, "bytes": size, "fingerprint": checksum})
-        return size
-
-    def _open(self, path: str) -> tuple[str, int]:
-        """Opens a file. Returns its absolute path without links, and the descriptor, which the caller closes.
-
-        A directory is looked up once for all files in it. With 100,000 files, each system call counts.
-        """
-        directory, _, name = path.rpartition("/")
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            return os.path.realpath(path), os.open(path, os.O_RDONLY)  # a link
-        real = self._directories.get(directory)
-        if real is None:
-            real = self._directories[directory] = os.path.realpath(os.path.dirname(path))
-        return f"{real}/{name}", descriptor
+        self.inputs.append({"name": name, "bytes": status.st_size, "fingerprint": checksum})
+        return status.st_size
 
     def __getstate__(self) -> dict[str, object]:
         """Leaves out what only `add_file` needs: other ranks get a finished plan."""
-        return self.__dict__ | {"_names": set(), "_places": set(), "_directories": {}}
+        return self.__dict__ | {"_names": set(), "_places": set()}
 
     def add(self, unit: Any, size: int) -> None:
         """Appends a work unit of `size` bytes."""
@@ -137,7 +116,7 @@ def files_below(directory: Path, is_wanted: Callable[[str], object]) -> list[tup
         directory: where to look.
         is_wanted: tells from the last part of a file's path whether it is wanted.
     """
-    found = []
+    files = []
     folders = [""]
     while folders:
         folder = folders.pop()
@@ -149,29 +128,21 @@ def files_below(directory: Path, is_wanted: Callable[[str], object]) -> list[tup
             if entry.is_dir(follow_symlinks=False):
                 folders.append(f"{folder}{entry.name}/")
             elif is_wanted(entry.name) and entry.is_file():
-                found.append((entry.path, spelled(folder + entry.name)))
-    return sorted(found, key=lambda file: file[1])
+                files.append((entry.path, spelled(folder + entry.name)))
+    return sorted(files, key=lambda file: file[1])
 
 
-def size_and_fingerprint(descriptor: int) -> tuple[int, str]:
-    """Returns an open file's size in bytes and a fingerprint of its content: xxh3_128 in hexadecimal.
+def fingerprint(descriptor: int, size: int) -> str:
+    """Returns a fingerprint of the content of an open file of `size` bytes: xxh3_128 in hexadecimal.
 
     The fingerprint distinguishes files of equal name and size. It covers all of a file of up to 64 MB, else 64 blocks
     of 1 MB, including the first and the last.
     """
     block = _MAX_FINGERPRINTED_BYTES // _FINGERPRINTED_BLOCKS
-    size = os.lseek(descriptor, 0, os.SEEK_END)  # a quarter of the time of fstat
-    content = os.pread(descriptor, min(size, block), 0)
-    if len(content) == size:
-        return size, xxhash.xxh3_128_hexdigest(content)
+    starts: Sequence[int] = range(0, size, block)
+    if size > _MAX_FINGERPRINTED_BYTES:
+        starts = [(size - block) * index // (_FINGERPRINTED_BLOCKS - 1) for index in range(_FINGERPRINTED_BLOCKS)]
     checksum = xxhash.xxh3_128()
-    with open(descriptor, "rb", closefd=False) as file:
-        file.seek(0)
-        if size <= _MAX_FINGERPRINTED_BYTES:
-            while content := file.read(block):
-                checksum.update(content)
-        else:
-            for index in range(_FINGERPRINTED_BLOCKS):
-                file.seek((size - block) * index // (_FINGERPRINTED_BLOCKS - 1))
-                checksum.update(file.read(block))
-    return size, checksum.hexdigest()
+    for start in starts:
+        checksum.update(os.pread(descriptor, block, start))
+    return checksum.hexdigest()

@@ -1,5 +1,9 @@
-"""Plain text files, one book each -> documents: BookCorpus, Project Gutenberg and the like."""
+"""Plain text files, one book each -> documents of prose: BookCorpus, Project Gutenberg and the like.
 
+Headings, licences and tables of contents are left out.
+"""
+
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -7,12 +11,90 @@ from pathlib import Path
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
 from data_prep.sources import Skipped, Source, files_below, planning
-from data_prep.sources.book_text import book_to_prose
 
 _TEXT_FILE = re.compile(r".\.(?:txt|text)$", re.IGNORECASE)
 _MAX_BOOK_BYTES = 64 << 20  # a book is read into memory whole; War and Peace has 3 MB
 _STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with "surrogateescape"
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
+
+# Project Gutenberg's texts before and after a book, whose wording has changed since 1991.
+_GUTENBERG_START = re.compile(
+    r"^\s*\*{2,}\s*START OF (?:THE|THIS) PROJECT GUTENBERG(?:.{0,300}?\*{2,})?[^\n]*$"
+    r"|^[^\n]*\*END\*?\s*THE SMALL PRINT[^\n]*$|^[^\n]*END\*THE SMALL PRINT![^\n]*$",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
+_GUTENBERG_END = re.compile(
+    r"^\s*\*{2,}\s*END OF (?:THE|THIS) PROJECT GUTENBERG"
+    r"|^\s*\**\s*(?:This is the )?End of (?:the |this )?Project Gutenberg(?:'s|\(TM\))?"
+    r"|^\s*End of (?:the |this )?(?:Etext|E-text|EBook)\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_GUTENBERG_CREDIT = re.compile(
+    r"\A\s*(?:(?:This )?(?:e-?text|ebook) was (?:prepared|produced)|E-text prepared|Produced by|Transcribed from"
+    r"|Prepared by)\b[^\n]*(?:(?:\n[^\n]+){0,9}(?=\n[^\S\n]*\n))?",
+    re.IGNORECASE,
+)
+_ONES = "one|two|three|four|five|six|seven|eight|nine"
+_NUMERAL = (
+    r"(?:[ivxlcdm]+|\d+"
+    r"|(?:the )?(?:[a-z]+(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tieth|teenth)|first|second|third"
+    r"|fourth|fifth|sixth|seventh|eighth|ninth|tenth|eleventh|twelfth|last)|the [a-z]+-(?:first|second|third|[a-z]+th)"
+    rf"|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:[ -](?:{_ONES}))?|{_ONES}|ten|eleven|twelve"
+    r"|thirteen|fourteen|fifteen|sixteen|seventeen|eighteen|nineteen)"
+)
+_ROMAN = r"(?:C{0,3}(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})|x{0,3}(?:ix|iv|v?i{0,3}))"
+# "Chapter the First. In which ..." is a heading. Followed by lower case ("Letter 5, which I sent") it is prose.
+_NUMBERED = re.compile(
+    r"(?i:(?:the )?(?:chapter|chap\.|book|part|volume|vol\.|act|scene|canto|stave|letter|section)"
+    rf"\s+(?:[0-9]+\.)?{_NUMERAL})(?![\w'’])(?:[.,:;—–-]+\s*(?:[^a-z\s].*)?)?"
+    r"|(?:CHAPTER|BOOK|PART|VOLUME|LETTER)\s+[A-Z0-9]+\b[.,:;—–-].*"
+    r"|(?i:(?:first|second|third|fourth|fifth)\s(?:act|scene|part|book|volume))(?:[.:;—–-].*)?"
+)
+_NAMED = re.compile(
+    r"(?:prologue|epilogue|preface|introduction|foreword|afterword|contents|table of contents|appendix|the end|finis"
+    r"|dedication|prelude|finale)\.?",
+    re.IGNORECASE,
+)
+_NUMERAL_OR_RULE = re.compile(rf"(?=[^\s.]){_ROMAN}\.?|\d{{1,3}}\.?|[-*=_~ .·]+")
+# "MY DEAR SIR,": the first words of a letter.
+_SALUTATION = re.compile(
+    r"\b(?:DEARE?|DEAREST|SIR|MADAM|MONSIEUR|HONOURED|LORD|LADY|FATHER|MOTHER|BROTHER|SISTER|MRS?|MISS|FRIENDS?"
+    r"|GENTLEMEN|LADIES|GOODMAN|FARMER|CHILD|ESQUIRE)\b.*[,:;—–-]$"
+)
+_PERSONS = re.compile(
+    r"(?:dramatis person(?:ae|æ)|persons? represented|persons of the (?:play|drama)|characters of the play)\b", re.I
+)
+_FIRST_ACT = re.compile(
+    r"^\s*(?:act|scene)\s+(?:i|1|first|one)\b[^\n]*$|^\s*(?:the )?(?:prologue|induction)\b[^\n]*$|^\s*first act\b",
+    re.I | re.M,
+)
+_CONTENTS = re.compile(
+    r"^[^\S\n]*(?:(?:Table of )?Contents|(?:TABLE OF )?CONTENTS|Table Of Contents)[.:]?[^\S\n]*$", re.MULTILINE
+)
+_ILLUSTRATION = re.compile(r"\[(?:illustration|frontispiece|picture|image|map)\b[^\]]{0,600}\]", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!?:;—-][\"')\]”’_]*$")
+_ENDS_WELL = re.compile(r"[.!?][\"')\]”’_]*$")
+_EMPHASIS = re.compile(r"(?<!\w)_([^_\n]{1,300})_(?!\w)")
+_BYLINE = re.compile(r"[Bb][Yy]:? (?:[A-Z][\w.'-]*\s?){1,5}(?:\(\d{4}\))?")
+# "The Tenant of Wildfell Hall": all words but small ones begin with a capital, and there is no full stop.
+_SMALL_WORD = r"[a-z]{1,3}|from|with|upon|into"
+_TITLE = re.compile(rf"[\"'“‘(]?[A-Z][\w'’.-]*(?:[,:]? (?:[\"'“‘(]?[A-Z][\w'’-]*|{_SMALL_WORD}))*")
+_MAX_HEADING_CHARACTERS = 80
+_MAX_TITLE_CHARACTERS = 60
+_MAX_CONTENTS_CHARACTERS = 30_000
+_MAX_ENTRY_CHARACTERS = 400  # of one entry in a table of contents, with a summary of its chapter
+_ENTRY_END = re.compile(r"(?:[\s.·_-]*\s\d+|[\s.·_-]{2,}(?:\d+|[ivxl]+)?|\.)\s*$")  # dots and a page number
+_NUMBERED_ENTRY = re.compile(
+    rf"(?:{_NUMBERED.pattern})$|(?i:chapter|chap\.|book|part|volume|letter)\s+[\divxlcIVXLC]+\b"
+    rf"|(?=[^\s.]){_ROMAN}(?:[.):]|\s|\.?--)\s*[\"'“‘(A-Z]"
+    rf"|(?=[^\s.]){_ROMAN}\.?$|\d{{1,3}}\.?$|\d{{1,3}}(?:[.)]|\s)\s*[\"'“‘(A-Z]"
+)
+_NUMBER = re.compile(rf"(?:the )?[a-z.]+\s+(?:[0-9]+\.)?{_NUMERAL}(?![\w'’])|\S+\s+\w+")
+_PAGE_NUMBER = re.compile(r"(?:\s{2,}|[.·_]{2,}\s*|(?<=[.·_])\s+)(?:\d{1,4}|[ivxl]+)$")
+_WORD_AND_NUMBER = re.compile(r"(?:(?P<word>[A-Za-z.]+)\s+)?(?P<number>[ivxlcdmIVXLCDM]+|\d+)\b")
+_ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
+_LONG_LINE = 150  # characters; hard-wrapped lines are shorter
+_SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence also ends its paragraph
 
 
 class Books(Source):
@@ -62,9 +144,9 @@ def find_books(path: Path) -> list[tuple[str, str]]:
         return [(str(path), spelled(path.name))]
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a text file or a directory of .txt files")
-    if not (found := files_below(path, _TEXT_FILE.search)):
+    if not (books := files_below(path, _TEXT_FILE.search)):
         raise UserError(f"{path} holds no .txt file; give a text file or a directory of them")
-    return found
+    return books
 
 
 def _of_one_byte(content: bytes) -> str:
@@ -96,3 +178,188 @@ def decode(content: bytes) -> str | None:
     if len(re.findall(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]", text)) > len(text) // 100:
         return None
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def book_to_prose(text: str) -> str:
+    """Returns the paragraphs of a book, separated by one "\n"; hard-wrapped lines are joined.
+
+    Licence, credits, contents, list of persons, headings and rules are left out. Lines of `text` end with "\n".
+    """
+    text = drop_persons(drop_contents(drop_gutenberg(text)))
+    text = _ILLUSTRATION.sub("", text)
+    text = _EMPHASIS.sub(r"\1", text)
+    paragraphs: list[str] = []
+    after_heading = True
+    for lines in split_paragraphs(text):
+        after_heading = is_heading(lines, after_heading)
+        if not after_heading:
+            paragraphs.append(" ".join(" ".join(lines).split()))
+    return "\n".join(filter(None, paragraphs))
+
+
+def drop_gutenberg(text: str) -> str:
+    """Removes Project Gutenberg's header and footer, in the form of the 1990s ("small print") or later."""
+    starts = list(_GUTENBERG_START.finditer(text, 0, min(len(text), 60_000)))
+    if starts:
+        text = _GUTENBERG_CREDIT.sub("", text[starts[-1].end() :])
+    end = _GUTENBERG_END.search(text, len(text) // 2)
+    return text[: end.start()] if end else text
+
+
+def drop_contents(text: str) -> str:
+    """Removes a table of contents, with the line "Contents" above it.
+
+    The table ends where its first entry occurs again as a heading, if only entries are between. Else it ends with the
+    last entry. "Contents" above anything else, such as a link between two chapters, is an ordinary heading.
+    """
+    for match in _CONTENTS.finditer(text, 0, min(len(text), 20_000)):
+        end = _contents_end(text, match.end())
+        if end is not None:
+            return f"{text[: match.start()]}\n\n{text[end:]}"
+    return text
+
+
+def _contents_end(text: str, start: int) -> int | None:
+    """Returns the position behind the table of contents that begins at `start`; None if none does."""
+    matches = re.finditer(r"[^\n]*\S[^\n]*(?:\n|\Z)", text[start : start + _MAX_CONTENTS_CHARACTERS])
+    lines = [(start + line.start(), start + line.end(), line[0].strip()) for line in matches]
+    lines = list(itertools.takewhile(lambda line: not _CONTENTS.fullmatch(line[2]), lines))
+    if not lines:
+        return None
+    first = _entry(lines[0][2])
+    again = re.escape(first)
+    if _NUMBERED.match(first) and (key := _NUMBER.match(first)):  # the heading may lack the title
+        again = re.escape(key[0]) + r"(?:\W.*)?"
+    gap = 0
+    for begin, _, line in lines[1:]:
+        if re.fullmatch(again, _entry(line)):
+            return begin
+        gap = 0 if _is_entry(line) or _may_be_entry(line) else gap + len(line)
+        if gap > _MAX_ENTRY_CHARACTERS:
+            break
+    gap, table_end = 0, None
+    numbers: dict[str, int] = {}  # "chapter" -> the last number
+    for _, end, line in lines:
+        kind, number = _number_of(line)
+        if (_is_entry(line) and not gap) or (number and number in (1, numbers.get(kind, 0) + 1)):
+            gap, table_end = 0, end
+            numbers[kind] = number
+        else:  # an entry may continue on other lines; then the next number follows
+            gap += len(line)
+        if gap > _MAX_ENTRY_CHARACTERS:
+            break
+    return table_end
+
+
+def _entry(line: str) -> str:
+    """Returns a line of a table of contents without its page number, in lower case."""
+    line = line.strip()
+    if not _NUMERAL_OR_RULE.fullmatch(line):
+        entry = _ENTRY_END.sub("", line)
+        # The number of "Chapter 2" is no page number.
+        line = entry if _NUMBERED.fullmatch(entry) or not _NUMBERED.fullmatch(line) else line
+    return line.rstrip(".").lower()
+
+
+def _number_of(line: str) -> tuple[str, int]:
+    """Returns the word and the number that an entry begins with: ("chapter", 4), ("", 4); 0 without a number."""
+    if not _NUMBERED_ENTRY.match(line) or not (match := _WORD_AND_NUMBER.match(line)):
+        return "", 0
+    number = match["number"].lower()
+    if number.isdigit():
+        return (match["word"] or "").lower(), int(number)
+    values = [_ROMAN_DIGITS[digit] for digit in number]
+    return (match["word"] or "").lower(), sum(-v if v < max(values[i:]) else v for i, v in enumerate(values))
+
+
+def _is_entry(line: str) -> bool:
+    """Tells whether a line has the form of an entry: a number, dots before a page number, or the form of a title."""
+    if _NUMBERED_ENTRY.match(line) or _PAGE_NUMBER.search(line):
+        return True
+    if line[-1] in ",;:" or len(line) > _MAX_HEADING_CHARACTERS:
+        return False
+    line = re.sub(r"\s+\d{1,4}$", "", line)
+    return line.isupper() or _TITLE.fullmatch(line.strip("\"'“”‘’. ")) is not None
+
+
+def _may_be_entry(line: str) -> bool:
+    """Tells whether a line can be an entry in ordinary letters. Lines of speech and ends of paragraphs cannot."""
+    return len(line) <= _MAX_TITLE_CHARACTERS and line[0].isupper() and (line[-1].isalnum() or line[-1] == ")")
+
+
+def drop_persons(text: str) -> str:
+    """Removes a play's list of persons, up to the first act."""
+    head = text[:3000]
+    match = re.search(rf"^\s*{_PERSONS.pattern}", head, re.IGNORECASE | re.MULTILINE)
+    if not match:
+        return text
+    act = _FIRST_ACT.search(text, match.end(), match.end() + 8000)
+    return text[: match.start()] + text[act.start() :] if act else text
+
+
+def split_paragraphs(text: str) -> Iterator[list[str]]:
+    """Yields the paragraphs as lists of lines.
+
+    An empty line ends a paragraph. A file with hardly any empty lines is of one of two kinds. If its lines are long,
+    each is a paragraph. If they are wrapped, a short line that ends a sentence ends its paragraph, and a heading is a
+    paragraph of its own unless it begins inside a sentence.
+    """
+    lines = [line.strip() for line in text.split("\n")]
+    filled = sorted(len(line) for line in lines if line)
+    if not filled:
+        return
+    width = filled[int(len(filled) * 0.95)]
+    has_gaps = len(lines) - len(filled) > len(filled) / 50
+    is_wrapped = filled[len(filled) // 2] < _LONG_LINE
+    current: list[str] = []
+    before = ""  # the previous line of text; "" after a heading
+    for line in lines:
+        if not line:
+            if current:
+                yield current
+            current = []
+            continue
+        if not has_gaps and is_wrapped and _can_be_heading(line, before, width) and is_heading([line], not before):
+            if current:
+                yield current
+            yield [line]
+            current = []
+            before = ""
+            continue
+        before = line
+        current.append(line)
+        if not is_wrapped or (not has_gaps and len(line) < _SHORT_SHARE * width and _ENDS_WELL.search(line)):
+            yield current
+            current = []
+    if current:
+        yield current
+
+
+def _can_be_heading(line: str, before: str, width: int) -> bool:
+    """Tells whether `line` can be a heading in a file without empty lines: it does not begin inside a sentence."""
+    if before.isupper():  # inside an inscription, only a numbered line is a heading
+        return _NUMBERED.fullmatch(line) is not None
+    return not before or len(before) < width // 2 or _SENTENCE_END.search(before) is not None
+
+
+def is_heading(lines: list[str], after_heading: bool = False) -> bool:
+    """Tells whether a paragraph is a heading, a rule or a title.
+
+    after_heading: whether it follows a heading or begins the book. There, a line in capitals is a title even if it ends
+    like a sentence.
+    """
+    text = " ".join(lines)
+    if len(text) > _MAX_HEADING_CHARACTERS or len(lines) > 3:
+        return False
+    if _NUMERAL_OR_RULE.fullmatch(text) or (
+        not text[0].islower() and (_NUMBERED.fullmatch(text) or _NAMED.fullmatch(text))
+    ):
+        return True
+    if text[0] in "\"'“‘" or _SALUTATION.search(text):
+        return False
+    if text.isupper():
+        return after_heading or (len(lines) == 1 and not _ENDS_WELL.search(text) and text[-1] not in ",;:")
+    if not after_heading or len(lines) > 1:
+        return False
+    is_title = len(text) < _MAX_TITLE_CHARACTERS and text[-1] != "-" and _TITLE.fullmatch(text)
+    return bool(_BYLINE.fullmatch(text) or is_title)

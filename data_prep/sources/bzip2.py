@@ -88,23 +88,23 @@ class Bzip2File:
         # The first search is short, because most blocks are far smaller than the largest.
         begin, reach = first, 256 << 10
         while begin < self.size:
-            found = [mark for mark in self._marks(begin, begin + reach) if mark[0] >= bit]
-            if found:
-                return found[0]
+            marks = [mark for mark in self._marks(begin, begin + reach) if mark[0] >= bit]
+            if marks:
+                return marks[0]
             begin += reach - 8
         return None
 
     def _last_block_mark(self, bit: int) -> int | None:
         """Returns the bit of the last block mark before `bit`; None if there is none, or if its stream has ended."""
         begin = max(0, bit // 8 - _MAX_BLOCK_BYTES)
-        found = [mark for mark in self._marks(begin, bit // 8 + 8) if mark[0] < bit]
-        return found[-1][0] if found and found[-1][1] == _BLOCK_MARK else None
+        marks = [mark for mark in self._marks(begin, bit // 8 + 8) if mark[0] < bit]
+        return marks[-1][0] if marks and marks[-1][1] == _BLOCK_MARK else None
 
     def _marks(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Returns all marks that are entirely between two bytes, in order."""
         begin, end = max(begin, 0), min(end, self.size)
         window = self._data[begin:end]
-        found = []
+        marks = []
         for mark in (_BLOCK_MARK, _END_MARK):
             for shift in range(8):
                 pattern = (mark << (8 - shift)).to_bytes(7, "big")
@@ -113,6 +113,6 @@ class Bzip2File:
                 while at != -1:
                     tail = window[at + 5] if at + 5 < len(window) else (None if shift else 0)
                     if window[at - 1] & low == pattern[0] and tail is not None and tail & high == pattern[6]:
-                        found.append(((begin + at - 1) * 8 + shift, mark))
+                        marks.append(((begin + at - 1) * 8 + shift, mark))
                     at = window.find(pattern[1:6], at + 1)
-        return sorted(found)
+        return sorted(marks)

@@ -72,7 +72,7 @@ class Records(Source):
         """UserError: a path is missing or contains no such file, or a Parquet file lacks a column."""
         super().__init__()
         self.fields = fields
-        files = [found for path in paths for found in find_files(path)]
+        files = [file for path in paths for file in find_files(path)]
         with planning(len(files)) as progress:
             for file, name in files:
                 self._plan_file(file, name, unit_bytes)
@@ -155,10 +155,10 @@ def find_files(path: Path) -> list[tuple[Path, str]]:
         return [(path, spelled(path.name))]
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a .jsonl, .jsonl.gz, .jsonl.zst or .parquet file, or a directory")
-    found = files_below(path, lambda name: _JSON.search(name) or _PARQUET.search(name))
-    if not found:
+    files = files_below(path, lambda name: _JSON.search(name) or _PARQUET.search(name))
+    if not files:
         raise UserError(f"{path} holds no .jsonl, .jsonl.gz, .jsonl.zst or .parquet file; check --input")
-    return [(Path(file), name) for file, name in found]
+    return [(Path(file), name) for file, name in files]
 
 
 def check_first(path: Path, fields: Fields) -> None:

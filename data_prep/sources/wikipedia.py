@@ -16,8 +16,7 @@ from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
 from data_prep.sources import Skipped, Source, planning
 from data_prep.sources.bzip2 import Bzip2File
-from data_prep.sources.site_header import read_site
-from data_prep.wikitext import ENGLISH_SITE, Site, to_prose
+from data_prep.wikitext import ENGLISH_SITE, Site, read_site, to_prose
 
 _MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20
@@ -116,8 +115,8 @@ def export_files(path: Path) -> list[Path]:
         )
     if not path.is_dir():
         return [] if _INDEX_NAME.search(path.name) else [path]
-    found = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
-    files = [file for file in found if not _INDEX_NAME.search(file.name)]
+    candidates = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
+    files = [file for file in candidates if not _INDEX_NAME.search(file.name)]
     if not files:
         raise UserError(f"{path} holds no MediaWiki export; give a .xml or .xml.bz2 file, or a directory of them")
     return files
@@ -224,11 +223,11 @@ def parse_page(raw: bytes) -> Page:
     """Parses one `<page>` element, which cannot declare entities. expat.ExpatError: it is not well-formed."""
     page = Page()
     path: list[str] = []
-    pieces: list[str] = []
+    texts: list[str] = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
         path.append(name)
-        pieces.clear()
+        texts.clear()
         if name == "redirect":
             page.is_redirect = True
 
@@ -237,14 +236,14 @@ def parse_page(raw: bytes) -> Page:
         path.pop()
         field = _FIELDS.get(where)
         if field:
-            setattr(page, field, "".join(pieces))
-        pieces.clear()
+            setattr(page, field, "".join(texts))
+        texts.clear()
 
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text = True
     parser.buffer_size = 1 << 16
     parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = pieces.append
+    parser.CharacterDataHandler = texts.append
     parser.Parse(raw, True)
     return page
 

@@ -138,9 +138,9 @@ class Encoder:
         edges = [0, *bounds, len(ids)]
         between = [ids[start:stop] for start, stop in zip(edges[::2], edges[1::2])]
         new = np.split(new_ids, np.cumsum(new_counts)[:-1])
-        pieces = [piece for pair in itertools.zip_longest(between, new, fillvalue=ids[:0]) for piece in pair]
+        arrays = [array for pair in itertools.zip_longest(between, new, fillvalue=ids[:0]) for array in pair]
         counts[chosen] = new_counts
-        return np.concatenate(pieces), counts
+        return np.concatenate(arrays), counts
 
     def _learn(self) -> None:
         """Encodes the words that were numbered since the last call."""

@@ -107,7 +107,7 @@ def english_sentences(paragraph: str) -> Iterator[str]:
         first, after = match.span()
         if after == length:
             break
-        if first < _LONGEST_LABEL and (found := _LABEL.match(paragraph)) and first < found.end():
+        if first < _LONGEST_LABEL and (label := _LABEL.match(paragraph)) and first < label.end():
             continue
         clear = match.lastindex and paragraph[first - 4 : first] not in _TAILS
         if clear or _ends(paragraph, match, begin):

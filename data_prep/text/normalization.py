@@ -78,7 +78,7 @@ def normalize_word(word: str, kind: Normalization = ALBERT_NORMALIZATION) -> tup
     Returns:
         The normalised text, which may be empty or contain spaces, and one ascending index for each of its characters.
     """
-    pieces, sources = [], []
+    normalized, sources = [], []
     index = 0
     while index < len(word):
         width = 2 if word[index : index + 2] in ("``", "''") else 1
@@ -90,10 +90,10 @@ def normalize_word(word: str, kind: Normalization = ALBERT_NORMALIZATION) -> tup
             made = _decompose(word[index])
         if not kind.keep_case:
             made = made.replace("İ", "i\u0307")  # the only letter whose lower case is longer
-        pieces.append(made)
+        normalized.append(made)
         sources += [index] * len(made)
         index += width
-    characters = "".join(pieces)
+    characters = "".join(normalized)
     if not kind.keep_case:
         characters = characters.lower()
     kept = [

@@ -14,7 +14,7 @@ from data_prep.text.languages import ENGLISH
 _WIDE_SPACES = "\x85\xa0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
 _TO_SPACES = str.maketrans(dict.fromkeys(_WIDE_SPACES, " "))
 MAX_CHARACTERS = 1 << 17
-"""Characters of a paragraph that are split in one piece. It bounds the memory for books without line breaks."""
+"""Characters of a paragraph that are split at once. It bounds the memory for books without line breaks."""
 
 
 # What sentencex 1.0.32 takes for the end of a sentence: abbreviations before names, and "im 3. Stock".

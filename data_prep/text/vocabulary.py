@@ -5,10 +5,13 @@ The rule, from ALBERT's reference code (`encode_pieces`): a piece that ends in a
 best segmentation never contains one. Plain SentencePiece then gives the ids of the reference code.
 """
 
+import base64
 import hashlib
 import itertools
 import unicodedata
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -17,11 +20,11 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
-from common.normalization import Normalization
+from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.text.languages import ENGLISH
-from data_prep.text.tokenizer_json import sentencepiece_model
 
 PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID = range(5)
+_NO_ID = -1
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 WORD_START = "▁"
 MAX_MODEL_BYTES = 1 << 30
@@ -100,7 +103,7 @@ class Vocabulary:
         if path.suffix == ".json":
             contents = parse_object(serialized, path, remedy)
             try:
-                serialized = sentencepiece_model(contents, SPECIAL_PIECES)
+                serialized = restore_model(contents)
             except ValueError as error:
                 raise UserError(f"{path} is not a SentencePiece vocabulary: {error}; {remedy}") from None
         try:
@@ -136,14 +139,92 @@ class Vocabulary:
 
         A piece that is the word-start mark alone comes from none.
         """
-        found = self._processor.encode(sentence, return_type="offset_mapping")
+        encoded = self._processor.encode(sentence, return_type="offset_mapping")
         offsets = [
             # If one character becomes several pieces, SentencePiece gives all but the last an empty range.
             (begin, begin if piece == WORD_START else max(end, min(begin + 1, len(sentence))))
-            for piece, (begin, end) in zip(found["pieces"], found["offsets"])
+            for piece, (begin, end) in zip(encoded["pieces"], encoded["offsets"])
         ]
-        return found["ids"], offsets
+        return encoded["ids"], offsets
 
     def decode(self, ids: list[int]) -> str:
         """Returns the text of `ids`, without special pieces."""
         return self._processor.decode([int(i) for i in ids])
+
+
+def restore_model(contents: Mapping[str, Any]) -> bytes:
+    """Returns the SentencePiece model that a `tokenizer.json` was made from, as the bytes of a file.
+
+    `model.tokenizer` writes that file beside spiece.model. Programs that save a model again, such as `save_pretrained`,
+    keep tokenizer.json and drop spiece.model.
+
+    It has the same pieces, ids and normalisation, and gives every text the same ids. What SentencePiece records of its
+    training is lost, also the language, so the bytes differ from those of the first file.
+
+    Args:
+        contents: of tokenizer.json.
+    Raises:
+        ValueError: it holds no unigram vocabulary, or one that does not start with ALBERT's special pieces.
+    """
+    vocabulary = contents.get("model")
+    kind = vocabulary.get("type") if isinstance(vocabulary, Mapping) else None
+    if not isinstance(vocabulary, Mapping) or kind != "Unigram":
+        raise ValueError(f"it holds a vocabulary of the type {kind!r:.40}, not SentencePiece's 'Unigram'")
+    pieces = vocabulary.get("vocab")
+    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
+        raise ValueError("its vocabulary is not a list of pieces with scores")
+    first = tuple(piece for piece, _ in pieces[: len(SPECIAL_PIECES)])
+    if first != SPECIAL_PIECES:
+        raise ValueError(f"its pieces start with {' '.join(first)!r:.80} instead of {' '.join(SPECIAL_PIECES)}")
+    proto = model_proto.ModelProto()
+    kinds = model_proto.ModelProto.SentencePiece
+    for number, (piece, score) in enumerate(pieces):
+        if number == UNK_ID:
+            of_piece = kinds.UNKNOWN
+        elif number < len(SPECIAL_PIECES):
+            of_piece = kinds.CONTROL
+        else:  # the scores of trained pieces are logarithms of probabilities, which are below 0
+            of_piece = kinds.NORMAL if score < 0 else kinds.USER_DEFINED
+        proto.pieces.add(piece=piece, score=score, type=of_piece)
+    trained = proto.trainer_spec
+    trained.vocab_size = len(pieces)
+    trained.unk_id, trained.pad_id, trained.bos_id, trained.eos_id = UNK_ID, PAD_ID, _NO_ID, _NO_ID
+    trained.pad_piece, trained.unk_piece = SPECIAL_PIECES[PAD_ID], SPECIAL_PIECES[UNK_ID]
+    proto.normalizer_spec.precompiled_charsmap = _charsmap(contents.get("normalizer"))
+    if (normalization := _normalization(contents.get("normalizer"))) != ALBERT_NORMALIZATION:
+        proto.normalizer_spec.name = normalization.name
+    return proto.SerializeToString(deterministic=True)
+
+
+def _normalization(normalizer: Any) -> Normalization:
+    """What the normaliser of tokenizer.json keeps. One that decomposes nothing and composes nothing is not ours."""
+    kinds = set(_kinds(normalizer))
+    if not kinds & {"NFKD", "NFKC"}:
+        return ALBERT_NORMALIZATION
+    return Normalization(keep_case="Lowercase" not in kinds, keep_accents="NFKD" not in kinds)
+
+
+def _kinds(normalizer: Any) -> Iterator[str]:
+    """Yields the types of a normaliser's steps."""
+    if isinstance(normalizer, Mapping):
+        yield str(normalizer.get("type"))
+        parts = normalizer.get("normalizers")
+        for part in parts if isinstance(parts, list) else []:
+            yield from _kinds(part)
+
+
+def _is_piece(entry: Any) -> bool:
+    return isinstance(entry, list) and [type(part) for part in entry] in ([str, float], [str, int])
+
+
+def _charsmap(normalizer: Any) -> bytes:
+    """SentencePiece's own normalisation in a normaliser of tokenizer.json; empty without one."""
+    if not isinstance(normalizer, Mapping):
+        return b""
+    if normalizer.get("type") == "Precompiled":
+        try:
+            return base64.b64decode(normalizer["precompiled_charsmap"], validate=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError("its normalisation is no precompiled map of characters") from error
+    parts = normalizer.get("normalizers")
+    return next(filter(None, map(_charsmap, parts if isinstance(parts, list) else [])), b"")

@@ -77,7 +77,7 @@ class _Reader:
         self._column_end = " " if is_arrangement else "&"
 
     def sequence(self, end: str | None) -> str:
-        """Returns the text up to the token `end` ("}" or "]"; None: the end of the formula), which is passed over."""
+        """Returns the text up to the token `end` ("}" or "]"; None: the end of the formula), which is skipped."""
         self._depth += 1
         before_infix: tuple[str, str] | None = None  # the command, and what stands before it
         parts: list[str] = []
@@ -253,8 +253,8 @@ _WITH_ARGUMENTS: dict[str, Callable[[_Reader], str]] = {
 @cache
 def _library_symbol(name: str) -> str:
     """Returns the symbol that pylatexenc has for a command, or "" if it has none."""
-    found = getattr(_library().get_macro_spec(name), "simplify_repl", None)
-    return found.strip() if isinstance(found, str) and "%" not in found else ""
+    symbol = getattr(_library().get_macro_spec(name), "simplify_repl", None)
+    return symbol.strip() if isinstance(symbol, str) and "%" not in symbol else ""
 
 
 @cache

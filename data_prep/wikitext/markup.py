@@ -1,17 +1,46 @@
-"""Renders nested MediaWiki markup ({{templates}}, [[links]], {| tables |}) in one pass from left to right."""
+"""Turns the wikitext of a page into prose. It runs all stages in order, and renders nested markup and flat markup.
 
+Nested markup ({{templates}}, [[links]], {| tables |}) is rendered in one pass from left to right.
+"""
+
+import html
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 
-from data_prep.wikitext.markers import PIPE, REMOVED
-from data_prep.wikitext.site import ENGLISH_SITE, Site
+from data_prep.wikitext.markers import PIPE, REMOVED, strip_markers
+from data_prep.wikitext.paragraphs import paragraphs
+from data_prep.wikitext.site import ENGLISH_SITE, Site, heading
+from data_prep.wikitext.tags import choose_variants, render_scripts, render_tags
+from data_prep.wikitext.templates.arguments import names
 from data_prep.wikitext.templates.registry import render_template
 
+_HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
+_LINK = re.compile(
+    r"\[(?:(?:https?|ftp|ftps|irc|news|gopher|sftp):(?://)?|//|mailto:)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]", re.I
+)
+_ITALIC_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]+?\w)'''(?=s?\b|\s)(?!')")
+# A line in bold type that is no sentence: it stands in the place of a heading.
+_BOLD_HEADING = re.compile(r"^[ \t]*'''(?!')[^'\n]*[^'\n.!?…](?<!')'''[ \t]*:?[ \t]*$", re.MULTILINE)
+_QUOTES = re.compile(r"'{2,}")
+# The text after a tag's name must look like attributes: "x<small y and z>2" contains no tag.
+_TAG = re.compile(
+    r"</?(abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|data|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|includeonly|ins"
+    r"|kbd|li|mark|noinclude|nobr|nowiki|ol|onlyinclude|p|poem|pre|q|ref|references|rb|rp|rt|rtc|ruby|s|samp|section|small"
+    r"|source|span|strike|strong|sub|sup|table|tbody|td|templatestyles|th|tr|time|tt|u|ul|var|wbr)"
+    r"(?:\s*/?\s*|\s+(?:nowrap\s+)?[a-z-]+\s*=[^<>]*|\s+(?:clear|nowrap|compact|reversed|hidden)\s*/?\s*|(?<=<br)[^<>\w]{0,5})>",
+    re.IGNORECASE,
+)
+_BREAKING_TAGS = frozenset(names("blockquote|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|pre|td|th|tr|ul"))
+_SWITCH = re.compile(r"__[A-Z]{3,}__")
+_SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
+# Joiners (200c, 200d) decide how words of Indian and Arabic scripts are written.
+_MEANINGLESS = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
+_INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
 # A token is a link or template without anything nested, or the beginning or end of a construct.
-_TOKEN = re.compile(
+_NESTED = re.compile(
     r"""\[\[([^\[\]{}|\n<]+)(?:\|([^\[\]{}|\n]*))?\]\]   # 1, 2: simple link
     |\{\{(?!\{)([^\[\]{}]+)\}\}                          # 3: simple template
     |(\{\{|\}\}|\[\[|\]\]                                # 4: an end
@@ -23,12 +52,61 @@ _TOKEN = re.compile(
 _LANGUAGE_LINK = re.compile(r"\s*(?:[a-z]{2,3}|simple|zh-[a-z-]+|be-x-old|roa-[a-z]+|bat-smg|fiu-vro)\s*:\s*\S")
 
 
+def to_prose(wikitext: str, written: date | None = None, site: Site = ENGLISH_SITE) -> str:
+    """Returns the running text of a page: paragraphs separated by one "\n"; "" if there is none.
+
+    Tables, boxes, files, references, headings and the sections after the text are left out. So are list items that are
+    not sentences. BERT uses the same rule for Wikipedia (section 3.1 of its paper): text passages, no lists, tables or
+    headers.
+
+    Args:
+        wikitext: of the page.
+        written: when the page was saved, which {{CURRENTYEAR}} and {{age|...}} show.
+        site: the wiki that the page is from.
+    """
+    text = render_tags(strip_markers(wikitext))
+    if site.variants:
+        text = choose_variants(text, site.variants)
+    text = flatten(drop_sections(text, site), written, site)
+    text = _LINK.sub(lambda match: match[1] or REMOVED, text)
+    if "''" in text:
+        text = _BOLD_HEADING.sub("\n", text)
+        text = _QUOTES.sub("", _ITALIC_POSSESSIVE.sub(r"\1'", text))
+    text = _TAG.sub(_replace_tag, render_scripts(text))
+    if "&" in text:
+        text = html.unescape(text)
+    invisible = _INVISIBLE if site.is_english else _MEANINGLESS
+    text = invisible.sub("", _SPACES.sub(" ", _SWITCH.sub("", text)))
+    return "\n".join(paragraphs(text, site.language))
+
+
+def _replace_tag(match: re.Match[str]) -> str:
+    name = match[1].lower()
+    return "\n\n" if name in _BREAKING_TAGS else " " if name == "br" else ""
+
+
+def drop_sections(text: str, site: Site = ENGLISH_SITE) -> str:
+    """Removes headings, and sections of references, links and notes with their subsections."""
+    kept, position, dropping = [], 0, 0  # dropping: level of the section being dropped, 0 when none is
+    for match in _HEADING.finditer(text):
+        level = len(match[1])
+        if not dropping:
+            kept.append(text[position : match.start()])
+        position = match.end()
+        if not dropping or level <= dropping:
+            title = re.sub(r"['\[\]:]|\{\{[^{}]*\}\}|<[^<>]*>", "", match[2])
+            dropping = level if heading(title) in site.sections else 0
+    if not dropping:
+        kept.append(text[position:])
+    return "\n\n".join(kept)
+
+
 @dataclass
 class _Frame:
-    """An open construct. opener: "{{", "[[" or "{|". pieces: its content that is rendered already."""
+    """An open construct. opener: "{{", "[[" or "{|". parts: its content that is rendered already."""
 
     opener: str
-    pieces: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
 
 
 _RenderTemplate = Callable[[str, str], str]
@@ -47,18 +125,18 @@ def flatten(text: str, written: date | None = None, site: Site = ENGLISH_SITE) -
     """
     render = partial(render_template, written=written, site=site)
     stack = [_Frame("")]
-    pieces = stack[0].pieces
+    parts = stack[0].parts
     position = 0
-    for match in _TOKEN.finditer(text):
+    for match in _NESTED.finditer(text):
         start = match.start()
         if start > position:
-            pieces.append(text[position:start])
+            parts.append(text[position:start])
         position = match.end()
         target, label, template, token = match.groups()
         if target is not None:
-            pieces.append(render_link(target, label, site))
+            parts.append(render_link(target, label, site))
         elif template is not None:
-            pieces.append(_inner(render(template, pieces[-1] if pieces else "")))
+            parts.append(_inner(render(template, parts[-1] if parts else "")))
         elif token in ("{{", "[["):
             stack.append(_Frame(token))
         elif token in ("}}", "]]"):
@@ -67,11 +145,11 @@ def flatten(text: str, written: date | None = None, site: Site = ENGLISH_SITE) -
             stack.append(_Frame("{|"))
         else:
             _close(stack, "{|", render, site)
-        pieces = stack[-1].pieces
-    pieces.append(text[position:])
+        parts = stack[-1].parts
+    parts.append(text[position:])
     while len(stack) > 1:
         _unwrap(stack)
-    return "".join(stack[0].pieces)
+    return "".join(stack[0].parts)
 
 
 def _close(stack: list[_Frame], opener: str, render: _RenderTemplate, site: Site) -> None:
@@ -80,8 +158,8 @@ def _close(stack: list[_Frame], opener: str, render: _RenderTemplate, site: Site
         return
     while stack[-1].opener != opener:
         _unwrap(stack)
-    content = "".join(stack.pop().pieces)
-    outer = stack[-1].pieces
+    content = "".join(stack.pop().parts)
+    outer = stack[-1].parts
     if opener == "{{":
         outer.append(_inner(render(content, outer[-1] if outer else "")))
     elif opener == "[[":
@@ -94,7 +172,7 @@ def _close(stack: list[_Frame], opener: str, render: _RenderTemplate, site: Site
 def _unwrap(stack: list[_Frame]) -> None:
     inner = stack.pop()
     if inner.opener != "{|":  # a table without an end reaches to the end of the page
-        stack[-1].pieces += inner.pieces
+        stack[-1].parts += inner.parts
 
 
 def _inner(text: str) -> str:

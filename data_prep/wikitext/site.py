@@ -5,6 +5,7 @@ names are understood everywhere, as MediaWiki does.
 """
 
 import functools
+import html
 import re
 import tomllib
 import unicodedata
@@ -37,6 +38,10 @@ _SECTIONS = """
 """
 # A file whatever its namespace is called. English pages know their namespaces, and need no guess.
 _FILE_NAME = r"|[^\[\]{}|\n:]+:[^\[\]{}|\n]+\.(?:jpe?g|png|svg|gif|tiff?|webp|webm|og[agv]|mp[34]|wav|pdf|djvu)\s*$"
+
+_HEADER_LANGUAGE = re.compile(r"<mediawiki\b[^<>]*\sxml:lang=[\"']([A-Za-z][\w-]{1,30})[\"']")
+_HEADER_DATABASE = re.compile(r"<dbname>\s*([a-z][a-z_]*?)wik(?:i|tionary|ibooks|iquote|isource|inews|iversity)\b")
+_HEADER_NAMESPACE = re.compile(r"<namespace\s[^<>]*?\bkey=[\"'](-?\d+)[\"'][^<>]*>([^<>]*)</namespace\s*>")
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,28 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
 def _alternatives(names: Iterable[str]) -> str:
     """Returns a pattern for any of the names. A blank is also an underscore, as in the titles of pages."""
     return "|".join(re.escape(name).replace(r"\ ", r"[ _]+") for name in names)
+
+
+def read_site(head: bytes, language: str | None = None) -> Site:
+    """Returns the wiki that an export's header describes.
+
+    Args:
+        head: the export up to its first page.
+        language: code of its language, if the user gives one. By default it is that of the header: the attribute
+            xml:lang, or else the beginning of the database's name if that is a known language. Without both it is
+            English.
+    """
+    text = head.decode(errors="replace")
+    hidden = [html.unescape(name) for key, name in _HEADER_NAMESPACE.findall(text) if int(key) in HIDDEN_NAMESPACES]
+    return site_of(language or language_of(text), tuple(hidden))
+
+
+def language_of(header: str) -> str:
+    """Returns the code of the language that a header names."""
+    if match := _HEADER_LANGUAGE.search(header):
+        return match[1].lower().partition("-")[0]
+    match = _HEADER_DATABASE.search(header)
+    return match[1] if match and match[1] in known_languages() else ENGLISH
 
 
 ENGLISH_SITE = site_of(ENGLISH)

@@ -1,6 +1,8 @@
-"""Removes comments and extension tags (<ref>, <math>, <nowiki>, ...), whose content is not wikitext."""
+"""Renders tags: extension tags such as <ref> and <math>, <sup> and <sub>, and the variants of words, -{...}-."""
 
+import html
 import re
+from collections.abc import Sequence
 
 from data_prep.wikitext.latex import to_text
 from data_prep.wikitext.markers import REMOVED, escape_markup
@@ -24,6 +26,22 @@ _EXTENSION = re.compile(
 )
 
 _BLANK = r"(?:~|\\[ ,;])"  # in LaTeX
+
+_SCRIPT = re.compile(r"<(sup|sub)\b[^<>]*>([^<>]*)</\1\s*>", re.IGNORECASE)
+_MAX_SCRIPTS = 3  # of nested scripts; the tags of deeper ones are removed like other tags
+_BEFORE_SCRIPT = re.compile(r"(.)(?:</[a-z]+\s*>|&[a-z]+;)*\Z", re.IGNORECASE | re.DOTALL)
+# "1st", "3ème", "Mlle": letters that are raised by custom only.
+_BY_CUSTOM = re.compile(r"st|nd|rd|th|er|re|e|ème|eme|o|a|[ºª]|lle|me|gr|[™®©℠]|tm|r|d", re.IGNORECASE)
+# Symbols of units whose squares and cubes have signs of their own, which {{convert}} shows, too: "km²".
+# A metre or a second follows a number or a stroke: alone, these letters are also names of variables.
+_UNIT = re.compile(r"(?:(?<![^\W\d_])(?:[kcdmnµ]m|mi|ft|yd)|(?:\d|\d[ \u00a0]|\d&nbsp;|/)(?:m|in)|/s)\Z")
+_RAISED = {"2": "²", "3": "³"}
+_WHOLE_SCRIPT = re.compile(r"[-+−–±]?[\w.,]+|\d*[-+−–]|[*†‡§′″°]+|\([^()]*\)|\[[^\[\]]*\]")
+
+_INNERMOST_VARIANTS = re.compile(r"-\{((?:(?!-\{|\}-)[^\n])*)\}-")
+_MAX_VARIANTS = 3  # of nested ones
+_VARIANT = re.compile(r"\s*(?:[^;:|{}=]*=>)?\s*([a-z]{2,3}(?:-[a-z]+)?)\s*:(.*)", re.DOTALL)
+_HIDING_FLAGS = frozenset("HT-")  # flags of rules and titles, which show nothing
 
 
 def render_tags(text: str) -> str:
@@ -54,3 +72,69 @@ def _between_words(match: re.Match[str], formula: str) -> str:
     before = match.string[max(0, match.start() - 1) : match.start()].isalnum() and re.match(_BLANK, match["latex"])
     after = match.string[match.end() : match.end() + 1].isalnum() and re.search(rf"{_BLANK}\Z", match["latex"])
     return f"{' ' * bool(before)}{formula}{' ' * bool(after)}"
+
+
+def render_scripts(text: str) -> str:
+    """Replaces <sup> and <sub> by plain text: "10^6", "x^(n+1)", "a_n", but "CO2", "H2O(l)", "1st", "14C"."""
+    if "<su" not in text and "<SU" not in text:
+        return text
+    for _ in range(_MAX_SCRIPTS):  # from the innermost outwards
+        text = _SCRIPT.sub(_render_script, text)
+    return text
+
+
+def _render_script(match: re.Match[str]) -> str:
+    base = _BEFORE_SCRIPT.search(match.string[max(0, match.start() - 40) : match.start()])
+    after = match.string[match.end() : match.end() + 1]
+    raised = _RAISED.get(match[2].strip()) if match[1].lower() == "sup" else None
+    if raised is not None and _UNIT.search(match.string[max(0, match.start() - 10) : match.start()]):
+        return raised
+    return script(match[1].lower(), match[2], base[1] if base else "", after)
+
+
+def script(kind: str, content: str, before: str, after: str = "") -> str:
+    """Returns one script as text. kind: "sup" or "sub". before, after: the characters around it, "" for none."""
+    content = html.unescape(content).strip()
+    if not content or not (before.isalnum() or before in tuple(")]}|′'")):
+        return content
+    if kind == "sub":
+        # Digits after a letter and "(aq)" are formulas and stay as they are. Anything else would merge with its base.
+        is_of_formula = (content.isdecimal() and not before.isdecimal()) or (content[0] + content[-1] == "()")
+        return content if is_of_formula else f"_{_grouped(content, after)}"
+    is_by_custom = content.isalpha() and (before.isdecimal() or len(content) > 1) and _BY_CUSTOM.fullmatch(content)
+    return content if is_by_custom else f"^{_grouped(content, after)}"
+
+
+def _grouped(content: str, after: str) -> str:
+    runs_on = content[-1].isalnum() and after.isdecimal()  # 5d<sup>10</sup>6s
+    return content if _WHOLE_SCRIPT.fullmatch(content) and not runs_on else f"({content})"
+
+
+def choose_variants(text: str, preferred: Sequence[str]) -> str:
+    """Replaces each "-{...}-" by the words of the first variant in `preferred` that it has, or else of its first one.
+
+    "-{words}-" are words that are the same in all variants. Rules ("-{H|...}-") and titles ("-{T|...}-") show nothing.
+    """
+    if "-{" not in text:
+        return text
+    for _ in range(_MAX_VARIANTS):  # from the innermost outwards
+        text, count = _INNERMOST_VARIANTS.subn(lambda match: _chosen(match[1], preferred), text)
+        if not count:
+            break
+    return text
+
+
+def _chosen(content: str, preferred: Sequence[str]) -> str:
+    flags, bar, words = content.rpartition("|")
+    if not bar:
+        words = content
+    elif _HIDING_FLAGS & set(flags.replace(" ", "").split(";")):
+        return ""
+    options = [
+        _VARIANT.fullmatch(part) for part in re.split(r";(?=\s*(?:[^;:]*=>)?\s*[a-z]{2,3}(?:-[a-z]+)?\s*:|\s*$)", words)
+    ]
+    words_of_variant = {option[1]: option[2].strip() for option in reversed(options) if option}
+    if not words_of_variant:
+        return words
+    first = next(option[1] for option in options if option)
+    return words_of_variant[next((variant for variant in preferred if variant in words_of_variant), first)]

@@ -1,7 +1,7 @@
 """Says which kernel "auto" is, and which kernels may serve a training run on a GPU.
 
 On a CPU a rule decides. On a GPU, "auto" is the masked kernel, which always works. A training run measures the
-candidates first and names the fastest one (`pipeline/training/attention/`).
+candidates first and names the fastest one (`pipeline/run/attention_choice.py`).
 
 Legend of the shapes: B rows, S positions in a row, D head_dim.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.attention.self_attention import AttentionLayout, attend
+from model.attention.self_attention import AttentionPattern, attend
 from model.config import NOT_DETERMINISTIC, ExecutionOptions, flash_supports
 
 MAX_MASKED_LENGTH = 128
@@ -86,7 +86,7 @@ def seconds_of(case: AttentionCase, kernel: str, sequence_ids: Tensor, cu_seqlen
 
     Args:
         sequence_ids: int64 (B, S) on the device of `case`: a micro-batch of the size that will be trained on.
-        cu_seqlens: see `AttentionLayout.for_packed_rows`.
+        cu_seqlens: see `AttentionPattern.for_packed_rows`.
     Raises:
         WrongResult: the result or the gradients differ from those of the masked kernel.
         Exception: of torch, Triton or cuDNN, where the kernel is unavailable.
@@ -96,14 +96,14 @@ def seconds_of(case: AttentionCase, kernel: str, sequence_ids: Tensor, cu_seqlen
     projected = torch.randn(shape, device=case.device, dtype=case.dtype, requires_grad=True)  # (B, S, 3, heads, D)
     direction = torch.randn_like(projected[:, :, 0])  # (B, S, heads, D)
 
-    def run(layout: AttentionLayout, dropout: float) -> Outcome:
-        context = attend(projected, layout, dropout)  # (B, S, heads, D)
+    def run(pattern: AttentionPattern, dropout: float) -> Outcome:
+        context = attend(projected, pattern, dropout)  # (B, S, heads, D)
         (gradient,) = torch.autograd.grad(context, projected, direction)  # (B, S, 3, heads, D)
         return context.detach(), gradient
 
     # Made once for all layers of a model, so it is not timed.
-    made = AttentionLayout.for_packed_rows(sequence_ids, kernel, case.max_sequences, cu_seqlens)
-    if kernel != "masked" and not _agree(run(made, 0.0), run(AttentionLayout.for_packed_rows(sequence_ids), 0.0)):
+    made = AttentionPattern.for_packed_rows(sequence_ids, kernel, case.max_sequences, cu_seqlens)
+    if kernel != "masked" and not _agree(run(made, 0.0), run(AttentionPattern.for_packed_rows(sequence_ids), 0.0)):
         raise WrongResult("its results are wrong here")
     run(made, case.dropout)
     return _seconds(lambda: run(made, case.dropout), case.device) / REPEATS

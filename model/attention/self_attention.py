@@ -1,10 +1,11 @@
 """Multi-head self-attention that stays inside each sequence of a packed row.
 
-A row may hold several sequences one after the other. `AttentionLayout` says which token may attend to which, in the
+A row may hold several sequences one after the other. `AttentionPattern` says which token may attend to which, in the
 form that one kernel needs. It is made once for each forward pass and serves every layer. `model/attention/kernels.py`
 chooses the kernel.
 
-Legend of the shapes: B rows, S positions in a row, H hidden_size, D head_dim.
+Legend of the shapes: B rows, S positions in a row, T = B * S tokens, N tokens of one sequence, H hidden_size,
+D head_dim.
 """
 
 from functools import cache
@@ -13,17 +14,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from model.attention.per_sequence import attend_per_sequence
-from model.attention.variable_length import attend_variable_length, cumulative_lengths
 from model.config import AlbertConfig
 from model.layers.linear import Linear, linear
 
 
-class AttentionLayout(NamedTuple):
+class AttentionPattern(NamedTuple):
     """Which tokens may attend to which, for all layers of one forward pass.
 
     At most one of the first four fields is set. If none is, every token of a row attends to every other.
@@ -51,7 +51,7 @@ class AttentionLayout(NamedTuple):
         kernel: str = "masked",
         max_sequences: int | None = None,
         cu_seqlens: Tensor | None = None,
-    ) -> "AttentionLayout":
+    ) -> "AttentionPattern":
         """Returns block-diagonal attention: each token attends to the tokens with the same id.
 
         Args:
@@ -81,7 +81,7 @@ class AttentionLayout(NamedTuple):
         return cls(mask=same[:, None], cudnn=kernel == "cudnn")  # (B, 1, S, S)
 
     @classmethod
-    def for_padded_rows(cls, attention_mask: Tensor | None) -> "AttentionLayout":
+    def for_padded_rows(cls, attention_mask: Tensor | None) -> "AttentionPattern":
         """Returns attention over rows of one sequence each.
 
         `attention_mask` (B, S), int64 or bool, is not 0 on tokens and 0 on padding. None: no padding.
@@ -95,7 +95,7 @@ class AttentionLayout(NamedTuple):
 
 
 def _block_mask(sequence_ids: Tensor) -> BlockMask:
-    """FlexAttention's form of `AttentionLayout.for_packed_rows`, for int64 `sequence_ids` (B, S)."""
+    """FlexAttention's form of `AttentionPattern.for_packed_rows`, for int64 `sequence_ids` (B, S)."""
 
     def same(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return sequence_ids[row, query] == sequence_ids[row, key]
@@ -104,24 +104,24 @@ def _block_mask(sequence_ids: Tensor) -> BlockMask:
     return create_block_mask(same, rows, None, length, length, device=sequence_ids.device)
 
 
-def attend(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
-    """Computes softmax(query key^T / sqrt(D)) value within `layout`, with `dropout` on the weights.
+def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
+    """Computes softmax(query key^T / sqrt(D)) value within `pattern`, with `dropout` on the weights.
 
     `projected` (B, S, 3, heads, D) holds query, key and value. Returns (B, S, heads, D) in its dtype.
     """
     rows, length, _, heads, head_dim = projected.shape
-    if layout.lengths is not None:
-        context = attend_per_sequence(projected.flatten(0, 1), layout.lengths, dropout)  # (B * S, heads, D)
+    if pattern.lengths is not None:
+        context = attend_per_sequence(projected.flatten(0, 1), pattern.lengths, dropout)  # (B * S, heads, D)
         return context.view(rows, length, heads, head_dim)  # (B, S, heads, D)
-    if layout.cu_seqlens is not None:
+    if pattern.cu_seqlens is not None:
         flat = projected.flatten(0, 1)  # (B * S, 3, heads, D)
-        context = attend_variable_length(flat, layout.cu_seqlens, length, dropout)  # (B * S, heads, D)
+        context = attend_variable_length(flat, pattern.cu_seqlens, length, dropout)  # (B * S, heads, D)
         return context.view(rows, length, heads, head_dim)  # (B, S, heads, D)
     query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D)
-    if layout.block_mask is not None:
-        context = _flex(query.device)(query, key, value, block_mask=layout.block_mask)  # (B, heads, S, D)
+    if pattern.block_mask is not None:
+        context = _flex(query.device)(query, key, value, block_mask=pattern.block_mask)  # (B, heads, S, D)
     else:
-        context = _attend_under_mask(query, key, value, layout, dropout)  # (B, heads, S, D)
+        context = _attend_under_mask(query, key, value, pattern, dropout)  # (B, heads, S, D)
     return context.transpose(1, 2)  # (B, S, heads, D)
 
 
@@ -137,26 +137,140 @@ def _compiled_flex() -> Any:
     return torch.compile(flex_attention)
 
 
-def _attend_under_mask(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+def _attend_under_mask(query: Tensor, key: Tensor, value: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
     """`attend` on tensors (B, heads, S, D) by kernels that take a mask. Returns (B, heads, S, D)."""
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
-        return _attend_by_products(query, key, value, layout, dropout)
-    if layout.cudnn:
+        return _attend_by_products(query, key, value, pattern, dropout)
+    if pattern.cudnn:
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask, dropout_p=dropout)
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout.mask, dropout_p=dropout)
+            return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
 
 
-def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
+def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
     """`_attend_under_mask` as plain matrix products, for bf16 on a CPU.
 
     The backward pass of torch 2.13's fused kernel takes 1.3 times (S = 512) to 11 times (S = 64, D = 16) as long there.
     """
     scores = query @ (key * key.shape[-1] ** -0.5).transpose(-2, -1)  # (B, heads, S, S)
-    if layout.mask is not None:
-        scores = scores.masked_fill(~layout.mask, -torch.inf)  # (B, heads, S, S)
+    if pattern.mask is not None:
+        scores = scores.masked_fill(~pattern.mask, -torch.inf)  # (B, heads, S, S)
     weights = functional.dropout(torch.softmax(scores, dim=-1), dropout)  # (B, heads, S, S)
     return weights @ value  # (B, heads, S, D)
+
+
+def attend_per_sequence(projected: Tensor, lengths: list[int], dropout: float) -> Tensor:
+    """Computes softmax(query key^T / sqrt(D)) value inside each sequence, with `dropout` on the weights, on a CPU.
+
+    It computes nothing between two sequences. A CPU gains nothing from one large masked product: compared with the
+    masked kernels of torch 2.13, rows of six sequences of 85 tokens take a fifth of the time, and rows of one sequence
+    of 512 tokens in bf16 take two thirds.
+
+    `projected` (T, 3, heads, D) holds query, key and value, sequence after sequence; `lengths` are those of the
+    sequences and add up to T. Returns (T, heads, D). The backward pass recomputes the weights.
+    """
+    return _AttentionPerSequence.apply(projected, lengths, dropout)
+
+
+class _AttentionPerSequence(torch.autograd.Function):
+    """Saves `projected` for the backward pass and, with dropout, one byte for each weight."""
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, lengths: list[int], dropout: float) -> Tensor:
+        context = projected.new_empty(projected.shape[0], *projected.shape[2:])  # (T, heads, D)
+        kept = []
+        for part, result in zip(projected.split(lengths), context.split(lengths)):
+            query, key, value = _heads_first(part)  # (heads, N, D)
+            weights = _weights(query, key)  # (heads, N, N)
+            if dropout > 0.0:
+                kept.append(torch.rand_like(weights, dtype=torch.float32) >= dropout)  # (heads, N, N)
+                weights = weights * kept[-1] / (1.0 - dropout)  # (heads, N, N)
+            result.copy_(torch.bmm(weights, value).transpose(0, 1))  # (N, heads, D)
+        ctx.save_for_backward(projected, *kept)
+        ctx.lengths, ctx.dropout = lengths, dropout
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        projected, *kept = ctx.saved_tensors
+        gradients = torch.empty_like(projected)  # (T, 3, heads, D)
+        for number, (part, result, above) in enumerate(
+            zip(projected.split(ctx.lengths), gradients.split(ctx.lengths), gradient.split(ctx.lengths))
+        ):
+            query, key, value = _heads_first(part)  # (heads, N, D)
+            above = above.transpose(0, 1)  # (heads, N, D)
+            scale = query.shape[-1] ** -0.5
+            weights = dropped = _weights(query, key)  # (heads, N, N)
+            of_weights = torch.bmm(above, value.mT)  # (heads, N, N)
+            if kept:
+                factor = kept[number] / (1.0 - ctx.dropout)  # (heads, N, N)
+                dropped, of_weights = (weights * factor).to(part.dtype), (of_weights * factor).to(part.dtype)
+            # The gradient of a softmax: w * (g - sum(w * g)).
+            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, part.dtype)  # (heads, N, N)
+            result[:, 0] = (torch.bmm(of_scores, key) * scale).transpose(0, 1)  # (N, heads, D)
+            result[:, 1] = torch.bmm(of_scores.mT, query * scale).transpose(0, 1)  # (N, heads, D)
+            result[:, 2] = torch.bmm(dropped.mT, above).transpose(0, 1)  # (N, heads, D)
+        return gradients, None, None
+
+
+def _heads_first(part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value (heads, N, D) of one sequence (N, 3, heads, D)."""
+    query, key, value = part.permute(1, 2, 0, 3).unbind(0)  # (heads, N, D) each
+    return query, key, value
+
+
+def _weights(query: Tensor, key: Tensor) -> Tensor:
+    """Attention weights (heads, N, N) of query and key (heads, N, D)."""
+    return functional.softmax(torch.bmm(query * query.shape[-1] ** -0.5, key.mT), dim=-1)  # (heads, N, N)
+
+
+def cumulative_lengths(sequence_ids: Tensor, max_sequences: int) -> Tensor:
+    """Joins all rows end to end. Returns where each sequence begins, and where the last one ends.
+
+    Args:
+        sequence_ids: int64 (B, S), numbers the sequences of a row, -1 on padding. Padding counts as a sequence.
+        max_sequences: largest number of sequences in a row.
+
+    Returns:
+        int32 (B * max_sequences + 1,), ascending from 0, filled up with T.
+    """
+    tokens = sequence_ids.numel()
+    # No token has the id -2, so the first position of each row starts a sequence.
+    previous = functional.pad(sequence_ids, (1, 0), value=-2)[:, :-1]  # (B, S)
+    starts = (sequence_ids != previous).flatten()  # (T,)
+    places = torch.arange(tokens, device=starts.device)  # (T,)
+    # Positions that start no sequence all write T to the last element, which is T anyway.
+    size = len(sequence_ids) * max_sequences + 1
+    cu_seqlens = torch.full((size,), tokens, device=starts.device)  # (B * max_sequences + 1,)
+    targets = torch.where(starts, starts.cumsum(0) - 1, len(cu_seqlens) - 1)  # (T,)
+    return cu_seqlens.scatter(0, targets, torch.where(starts, places, tokens)).int()  # (B * max_sequences + 1,)
+
+
+def attend_variable_length(projected: Tensor, cu_seqlens: Tensor, max_length: int, dropout: float) -> Tensor:
+    """Computes softmax(query key^T / sqrt(D)) value inside each sequence, with `dropout`, by FlashAttention on a GPU.
+
+    The kernel takes the tokens of all rows as one long row, and the cumulative lengths of its sequences. The number of
+    sequences differs between batches, so empty sequences are appended and few shapes exist. In training the host makes
+    the offsets with the batch (`pipeline/data/packed_rows.py`): each empty sequence costs memory in the backward pass.
+
+    Args:
+        projected: fp16 or bf16 (T, 3, heads, D), query, key and value.
+        cu_seqlens: int32 (N + 1,), see `EncoderInputs`.
+        max_length: a bound on the length of a sequence.
+        dropout: probability of dropping a weight.
+
+    Returns:
+        (T, heads, D). Saved for the backward pass: the projections, the result, and one fp32 number for each token
+        and head.
+    """
+    query, key, value = projected.unbind(1)  # (T, heads, D) each
+    scale = query.shape[-1] ** -0.5
+    # torch.nn.attention.varlen calls the same operator, but without its dropout.
+    context, *_ = torch.ops.aten._flash_attention_forward(
+        query, key, value, cu_seqlens, cu_seqlens, max_length, max_length, dropout, False, False, scale=scale
+    )  # (T, heads, D)
+    return context
 
 
 class FusedProjection(NamedTuple):
@@ -207,7 +321,7 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, hidden: Tensor, layout: AttentionLayout, projection: FusedProjection | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, pattern: AttentionPattern, projection: FusedProjection | None = None) -> Tensor:
         """Maps (B, S, H) to (B, S, H).
 
         `projection` is the result of `self.query_key_value`; layers that share this block compute it once. None: it is
@@ -216,6 +330,6 @@ class SelfAttention(nn.Module):
         weight, bias = self.query_key_value() if projection is None else projection
         projected = linear(hidden, weight, bias)  # (B, S, 3H)
         projected = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # (B, S, 3, heads, D)
-        context = attend(projected, layout, self.probs_dropout if self.training else 0.0)  # (B, S, heads, D)
+        context = attend(projected, pattern, self.probs_dropout if self.training else 0.0)  # (B, S, heads, D)
         context = context.flatten(2)  # (B, S, H)
         return self.layer_norm(hidden + self.dropout(self.dense(context)))  # (B, S, H)

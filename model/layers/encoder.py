@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from model.attention.self_attention import AttentionLayout, FusedProjection, SelfAttention
+from model.attention.self_attention import AttentionPattern, FusedProjection, SelfAttention
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.linear import Linear
 
@@ -73,7 +73,7 @@ class SharedEncoder(nn.Module):
         self.indices = block_indices(config)
         self._run_block = _block_runner(execution)
 
-    def forward(self, hidden: Tensor, layout: AttentionLayout) -> list[Tensor]:
+    def forward(self, hidden: Tensor, pattern: AttentionPattern) -> list[Tensor]:
         """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H)."""
         states = [hidden]  # (B, S, H) each
         fused: dict[int, FusedProjection] = {}  # one for each block, because autograd would keep every copy
@@ -83,25 +83,25 @@ class SharedEncoder(nn.Module):
                 if attention not in fused:
                     fused[attention] = block.get_submodule("query_key_value")()
                 hidden = self._run_block(
-                    block, self.feed_forward[feed_forward], hidden, layout, fused[attention]
+                    block, self.feed_forward[feed_forward], hidden, pattern, fused[attention]
                 )  # (B, S, H)
             states.append(hidden)
         return states
 
 
-_BlockRunner = Callable[[nn.Module, nn.Module, Tensor, AttentionLayout, FusedProjection], Tensor]
+_BlockRunner = Callable[[nn.Module, nn.Module, Tensor, AttentionPattern, FusedProjection], Tensor]
 
 
 def _block(
-    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout, fused: FusedProjection
+    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, pattern: AttentionPattern, fused: FusedProjection
 ) -> Tensor:
-    return feed_forward(attention(hidden, layout, fused))  # (B, S, H)
+    return feed_forward(attention(hidden, pattern, fused))  # (B, S, H)
 
 
 def _block_with_checkpointed_ffn(
-    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, layout: AttentionLayout, fused: FusedProjection
+    attention: nn.Module, feed_forward: nn.Module, hidden: Tensor, pattern: AttentionPattern, fused: FusedProjection
 ) -> Tensor:
-    return checkpoint(feed_forward, attention(hidden, layout, fused), use_reentrant=False)  # (B, S, H)
+    return checkpoint(feed_forward, attention(hidden, pattern, fused), use_reentrant=False)  # (B, S, H)
 
 
 def _block_runner(execution: ExecutionOptions) -> _BlockRunner:

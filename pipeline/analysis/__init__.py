@@ -4,7 +4,6 @@ finished_runs     finds fine-tuning runs that have ended, reads them, and traces
 intervals         confidence intervals of metrics, and majority baselines
 comparison        compares runs with the majority class and with random weights
 ensemble          averages the predictions of several runs
-layer_similarity  Figure 1: how far each layer moves its input
 compared_runs     reads runs of both kinds, finished or not
 html_report       a page that compares runs
 svg_chart         curves as SVG

@@ -10,10 +10,10 @@ import numpy as np
 
 from common.errors import UserError
 from common.files.json_files import read_object
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline.checkpoint.run_records import SETTINGS, model_of, read_settings
 from pipeline.tracking.tracker import shown_flat
-from pipeline.training.reporting import metrics_log
+from pipeline.training import metrics_log
 
 Point = tuple[float, float]
 Records = Sequence[Mapping[str, Any]]

@@ -1,20 +1,18 @@
 """Finds and reads fine-tuning runs that have ended, and traces them back to their pre-training."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
 from common.files.json_files import read_bytes, read_object
-from common.files.names import plain_name, referenced_directory
+from common.files.places import plain_name, referenced_directory
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_results, read_settings
-from pipeline.tasks.own import task_of
-from pipeline.tasks.predictions import Predictions
-from pipeline.tasks.predictions import read_predictions as read_directory
+from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
-from pipeline.training.reporting import metrics_log
+from pipeline.training import metrics_log
 
 MAX_ORIGINS = 20
 """Runs in a chain of fine-tunings that start from each other."""
@@ -157,6 +155,7 @@ def member_directories(run: Path) -> list[Path]:
     return found
 
 
-def read_predictions(run: Path) -> Iterator[tuple[str, Predictions]]:
-    """Each split of one run with its predictions, by name."""
-    return read_directory(run / "logits")
+def read_predictions(run: Path, task: Task) -> dict[str, Any]:
+    """The predictions of each split of one run, by name. Raises UserError for a file that cannot be read."""
+    paths = sorted((run / "logits").glob(f"*{task.kind.ending}"))
+    return {path.stem: task.kind.load(path) for path in paths}

@@ -4,12 +4,11 @@ import html
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from common.progress import format_duration, quantity
+from common.text import format_duration, quantity
 from pipeline.analysis.compared_runs import ComparedRun, differing_settings, mean_over_time, sustained_speed
 from pipeline.analysis.finished_runs import TaskRun
 from pipeline.analysis.svg_chart import COLOURS, Series, chart
 
-MARK = "<!-- written by pipeline.report -->"
 """In the second line of each page, so that a page can be replaced by a new one, and no other file is."""
 SENTENCE_TASKS = ("sop", "nsp")
 MAX_VALUE = 48
@@ -40,7 +39,6 @@ def page(runs: Sequence[ComparedRun], results: Sequence[TaskRun], price: float |
     colours = {run.name: COLOURS[number % len(COLOURS)] for number, run in enumerate(runs)}
     parts = [
         "<!DOCTYPE html>",
-        MARK,
         '<html lang="en"><head><meta charset="utf-8"><title>Runs compared</title>',
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>{quantity(len(runs), 'run')} compared</h1>",

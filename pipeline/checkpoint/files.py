@@ -29,7 +29,7 @@ from pipeline.checkpoint.manifest import (
     read_content,
 )
 from pipeline.checkpoint.retention import find_latest
-from pipeline.engine.protocol import KINDS
+from pipeline.engine.optimizers import KINDS
 
 if TYPE_CHECKING:
     from pipeline.engine.state import TensorState

@@ -1,9 +1,9 @@
-"""Reads the weights and the vocabulary of a trained model: of an export, a published model, or a run."""
+"""Reads the weights and the vocabulary of an export, a published model or a run; loads the model of a run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import xxhash
@@ -12,12 +12,16 @@ from torch import Tensor, nn
 from common.errors import UserError
 from common.files.json_files import check_as, read_as
 from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertModel, checkpoint, huggingface
+from model import AlbertConfig, AlbertForPreTraining, AlbertModel, checkpoint, huggingface
 from model.checkpoint import check_tensors
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.model_export import HEAD_FILE
+from pipeline.checkpoint.retention import find_best, find_latest
 
+M = TypeVar("M", bound=nn.Module)
+
+HEAD_FILE = "head.json"
+"""Beside albert.json: the task of the head in albert.safetensors."""
 VOCABULARY_FILES = ("spiece.model", "tokenizer.json")
 """Where a vocabulary is looked for, in this order. `save_pretrained` of `transformers` writes only the second one."""
 
@@ -154,7 +158,7 @@ def refuse_training(source: Path, flag: str = "--init") -> None:
         )
 
 
-def fill(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bool]) -> list[str]:
+def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bool]) -> list[str]:
     """Copies the weights into `model`: those of the encoder, and those of the heads that suit it.
 
     If the model has more positions than the weights, the first positions are copied and the others stay random.
@@ -191,3 +195,37 @@ def fill(model: nn.Module, initial: InitialWeights, has_head: Callable[[str], bo
 
 def _is_longer(table: Tensor, given: Tensor) -> bool:
     return table.shape[1:] == given.shape[1:] and len(table) > len(given)
+
+
+def load_pretrained(run: Path, tag: Path | None = None) -> AlbertForPreTraining:
+    """The model of a pre-training run, fp32, in evaluation mode.
+
+    Args:
+        tag: the checkpoint; None takes the newest complete one.
+    Raises:
+        UserError: `run` holds no run, no checkpoint, or a checkpoint of another model than settings.json says.
+    """
+    model = checkpoint.empty_model(run_directory.read_model(run))
+    return load_into(model, load_weights(tag or run / "checkpoints"), run)
+
+
+def load_into(model: M, tensors: Mapping[str, Tensor], run: Path) -> M:
+    """Gives `tensors` to `model`, which may have no memory yet, and returns it in evaluation mode.
+
+    Raises:
+        UserError: they are not those of the model in `run`'s settings.json.
+    """
+    try:
+        checkpoint.check_tensors(run, model.state_dict(), tensors)
+    except ValueError as error:
+        raise UserError(f"{error}; restore settings.json and checkpoints of one run") from None
+    model.load_state_dict(tensors, assign=True)
+    return model.eval()
+
+
+def best_checkpoint(run: Path) -> Path:
+    """The checkpoint of a run with the best score; the newest one if none has a score. UserError: there is none."""
+    found = find_best(run / "checkpoints") or find_latest(run / "checkpoints")
+    if found is None:
+        raise UserError(f"{run / 'checkpoints'} holds no complete checkpoint; train first, or name another run")
+    return found

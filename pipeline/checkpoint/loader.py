@@ -13,7 +13,7 @@ from (seed, step, rank), and the data from the samples consumed.
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch.distributed as dist
 
@@ -21,13 +21,11 @@ from common.errors import UserError
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.files import VerifiedCheckpoint
 from pipeline.checkpoint.manifest import DamagedCheckpoint
+from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
-from pipeline.engine.protocol import Engine
-from pipeline.engine.state import EngineState
-from pipeline.engine.zero_layout import TensorSlice
-
-T = TypeVar("T")
+from pipeline.engine.slice_map import TensorSlice
+from pipeline.engine.state import Engine, EngineState
 
 
 def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
@@ -40,7 +38,7 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
         say: called on rank 0 with a line about each skipped checkpoint and each setting that differs from the saved
             one; by default the line is printed to stderr.
     Returns:
-        The caller's state as given to `Saver.begin`; None if there is no checkpoint.
+        The caller's state as given to `Saver.start`; None if there is no checkpoint.
     Raises:
         UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
@@ -68,7 +66,7 @@ def load(engine: Engine, tag: Path) -> dict[str, Any]:
     """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
 
     Returns:
-        The caller's state as given to `Saver.begin`.
+        The caller's state as given to `Saver.start`.
     Raises:
         UserError: the checkpoint is damaged, or of another model.
     """
@@ -98,41 +96,21 @@ def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:
     group = zero_layout.process_group(engine)
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     slices = zero_layout.slices(engine)
-    checkpoint = _read_together(group, lambda: files.verify_share(tag, rank, world_size))
+    damage = (DamagedCheckpoint,), DamagedCheckpoint
+    checkpoint = all_or_raise(group, lambda: files.verify_share(tag, rank, world_size), *damage)
     _check_model(checkpoint, slices)
     tensors = engine_state.tensor_states(engine, slices)
-    _read_together(group, lambda: files.read_into(checkpoint, tensors))
+    all_or_raise(group, lambda: files.read_into(checkpoint, tensors), *damage)
     return checkpoint
-
-
-def _read_together(group: dist.ProcessGroup, work: Callable[[], T]) -> T:
-    """Calls `work` on this rank. Raises DamagedCheckpoint on all ranks if it did on one. Collective."""
-    result, fault = None, ""
-    try:
-        result = work()
-    except DamagedCheckpoint as error:
-        fault = str(error)
-    faults = list(filter(None, _gather(group, fault)))
-    if faults:
-        raise DamagedCheckpoint(faults[0])
-    return result  # type: ignore[return-value]
-
-
-def _gather(group: dist.ProcessGroup, value: T) -> list[T]:
-    """The values of all ranks, by rank. Collective."""
-    gathered: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, value, group=group)
-    return gathered
 
 
 def _list_on_rank_0(group: dist.ProcessGroup, directory: Path) -> list[str]:
     """The names of the checkpoints as rank 0 sees them, newest first, after cleaning up. Collective."""
-    found: list[list[str]] = [[]]
+    names: list[str] = []
     if dist.get_rank(group) == 0 and directory.is_dir():
         retention.clean_up_interrupted(directory)
-        found = [[tag.name for tag in retention.tags(directory)]]
-    dist.broadcast_object_list(found, group=group, group_src=0)
-    return found[0]
+        names = [tag.name for tag in retention.tags(directory)]
+    return gather_all(group, names)[0]
 
 
 def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) -> None:

@@ -2,20 +2,22 @@
 
 A save that is killed at any moment leaves each checkpoint complete or absent. Directories whose name begins with a dot
 are parts of an interrupted save or deletion; `clean_up_interrupted` removes them. Only files that a save has written
-are ever deleted.
+are ever deleted, and never through a link: a checkpoint that a person moved away and linked here stays.
 """
 
 import contextlib
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import TEMPORARY, fsync_directory, fsync_file, write_text
 from common.files.json_files import read_text
+from common.files.places import open_directory
 from pipeline.checkpoint.manifest import LATEST, MANIFEST, OWN_FILES, CheckpointManifest, DamagedCheckpoint, check
 
 _NAME = re.compile(r"step-(\d{8,})")
@@ -75,10 +77,16 @@ def find_best(directory: Path) -> Path | None:
     return directory / max(scored)[1] if scored else None
 
 
-def begin(tag: Path) -> Path:
-    """Makes the temporary directory into which all ranks write the checkpoint `tag`, and returns it."""
+def make_temporary(tag: Path) -> Path:
+    """Makes the temporary directory into which all ranks write the checkpoint `tag`, and returns it.
+
+    Raises:
+        OSError: I/O error, or the directory of all checkpoints is a link.
+    """
     temporary = temporary_of(tag)
     tag.parent.mkdir(parents=True, exist_ok=True)
+    if tag.parent.is_symlink():
+        raise OSError(errno.ENOTDIR, "it is a link", str(tag.parent))
     clean_up_interrupted(tag.parent)
     temporary.mkdir()
     return temporary
@@ -89,28 +97,31 @@ def temporary_of(tag: Path) -> Path:
     return tag.with_name(f".{tag.name}.tmp")
 
 
-def publish(temporary: Path, tag: Path, manifest: CheckpointManifest) -> None:
+def publish(temporary: Path, tag: Path, manifest: CheckpointManifest) -> os.stat_result | None:
     """Turns `temporary` into the checkpoint `tag` and makes it the latest. Its files must be complete and synced.
 
     If the process is killed, the new checkpoint is complete or absent, and the others are unchanged.
 
+    Returns:
+        What tells its directory from others. None if the file system gives a directory that is renamed a new inode.
     Raises:
-        OSError: I/O error, or there is a checkpoint `tag` to which a person has added a file.
+        OSError: I/O error, or there is a `tag` that is no checkpoint of ours, see `remove`.
     """
-    (temporary / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-    fsync_file(temporary / MANIFEST)
-    fsync_directory(temporary)
-    aside = tag.with_name(f".{tag.name}.replaced")
-    if tag.exists() and (others := foreign_files(tag)):
-        raise OSError(errno.EEXIST, f"it holds a file that is none of a checkpoint's, {others[0]}", str(tag))
-    if tag.exists():  # the run went back to an older checkpoint, or saved this step before
-        os.replace(tag, aside)
+    with open_directory(temporary) as place:
+        identity = place.stat()
+        (place / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        fsync_file(place / MANIFEST)
+        fsync_directory(place)
+    # The run went back to an older checkpoint, or saved this step before.
+    replaced = _set_aside(tag, "replaced") if os.path.lexists(tag) else None
     os.replace(temporary, tag)
     fsync_directory(tag.parent)
     with contextlib.suppress(OSError):  # the checkpoint is valid without the pointer
         write_text(tag.parent / LATEST, tag.name + "\n")
-    with contextlib.suppress(OSError):  # otherwise `clean_up_interrupted` deletes it
-        discard(aside)
+    if replaced is not None:
+        with contextlib.suppress(OSError):  # otherwise `clean_up_interrupted` deletes it
+            discard(replaced)
+    return identity if os.path.samestat(identity, tag.lstat()) else None
 
 
 def name_in_latest(directory: Path) -> str:
@@ -121,67 +132,94 @@ def name_in_latest(directory: Path) -> str:
         return ""
 
 
-def go_back(directory: Path, step: int) -> bool:
+def go_back(directory: Path, step: int) -> int | None:
     """Makes the newest complete checkpoint of at most `step` steps the latest one, and deletes all later ones.
 
     They are deleted one by one, the newest first. If the process is killed, the others are still complete.
 
     Returns:
-        False if there is no such checkpoint; then nothing is deleted.
+        Its step. None if there is no such checkpoint; then nothing is deleted.
     Raises:
-        OSError: I/O error, or a person has added a file to a later checkpoint.
+        OSError: I/O error, or a later checkpoint is not ours, see `remove`.
     """
     tag = _first_whole(_up_to(directory, step))
     if tag is None:
-        return False
+        return None
     write_text(directory / LATEST, tag.name + "\n")
     for later in tags(directory):
         if step_of(later) > step_of(tag):
-            if others := foreign_files(later):
-                raise OSError(errno.EEXIST, f"it holds a file that is none of a checkpoint's, {others[0]}", str(later))
             remove(later)
     fsync_directory(directory)
-    return True
+    return step_of(tag)
 
 
-def prune(directory: Path, keep: int, newest: Path, undo_step: int | None = None) -> None:
+def prune(
+    directory: Path,
+    keep: int,
+    newest: Path,
+    undo_step: int | None = None,
+    published: Mapping[Path, os.stat_result | None] = MappingProxyType({}),
+) -> None:
     """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and one for a rollback.
 
     Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
-    one, so they must count neither as the newest nor as the best.
+    one, so they must count neither as the newest nor as the best. One that cannot be deleted remains.
 
     Args:
         undo_step: the newest checkpoint of at most this step remains as well, of those whose files all have their
             hashes if there are any.
+        published: what `publish` has returned for checkpoints of this process.
     """
+
+    def try_to_remove(tag: Path) -> None:
+        with contextlib.suppress(OSError):
+            remove(tag, published.get(tag))
+
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
-            remove(tag)
+            try_to_remove(tag)
     kept = [find_best(directory)]
     if undo_step is not None and (early := _up_to(directory, undo_step)):
         kept.append(_first_whole(early) or early[0])
     for tag in _up_to(directory, step_of(newest))[keep:]:
         if tag not in kept:
-            remove(tag)
+            try_to_remove(tag)
 
 
-def remove(tag: Path) -> None:
-    """Deletes a checkpoint, unless a person has added a file to it.
+def remove(tag: Path, identity: os.stat_result | None = None) -> None:
+    """Deletes a checkpoint.
 
     If the process is killed, it leaves a directory that `clean_up_interrupted` deletes.
+
+    Args:
+        identity: what `publish` has returned for it, if this process has written it.
+    Raises:
+        OSError: I/O error; or nothing is deleted, because a person has added a file to it, has put another directory in
+            its place, or as `open_directory`.
     """
-    if foreign_files(tag):
-        return
-    aside = tag.with_name(f".{tag.name}.removed")
+    discard(_set_aside(tag, "removed", identity))
+
+
+def _set_aside(tag: Path, ending: str, identity: os.stat_result | None = None) -> Path:
+    """Gives a checkpoint a name that `clean_up_interrupted` knows, and returns it. Raises OSError as `remove`."""
+    aside = tag.with_name(f".{tag.name}.{ending}")
+    with open_directory(tag, identity) as place:
+        if others := foreign_files(place):
+            raise OSError(errno.EEXIST, f"it holds a file that is none of a checkpoint's, {others[0]}", str(tag))
     os.replace(tag, aside)
-    discard(aside)
+    return aside
 
 
 def discard(place: Path) -> None:
-    """Deletes a checkpoint's files in `place`, and the directory unless it holds other files."""
-    for path in list(place.iterdir()):
-        if owned.is_own(path, OWN_FILES):
-            path.unlink()
+    """Deletes a checkpoint's files in `place`, and the directory unless it holds other files.
+
+    Raises:
+        OSError: I/O error; or nothing is deleted, as `open_directory`.
+    """
+    with open_directory(place) as opened:
+        for path in list(opened.iterdir()):
+            if owned.is_own(path, OWN_FILES):
+                path.unlink()
     with contextlib.suppress(OSError):  # it holds a person's file
         place.rmdir()
 
@@ -212,13 +250,15 @@ def check_ours(directory: Path) -> None:
 
 def clean_up_interrupted(directory: Path) -> None:
     """Cleans up an interrupted publish or removal; never during a save, and only in one process."""
+    if directory.is_symlink():
+        return
     for path in list(directory.iterdir()):
         match = _LEFTOVER.fullmatch(path.name)
         if match is None:
             if TEMPORARY.fullmatch(path.name) and owned.is_own(path, _OWN_LATEST):
                 path.unlink()
-        elif match[2] == "replaced" and not (directory / match[1]).exists():
+        elif match[2] == "replaced" and not os.path.lexists(directory / match[1]):
             os.replace(path, directory / match[1])
-        elif path.is_dir() and not path.is_symlink():
+        else:
             with contextlib.suppress(OSError):
                 discard(path)

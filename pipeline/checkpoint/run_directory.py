@@ -24,12 +24,12 @@ EXPORT_TOOL = "pipeline.export"
 """The writer that the marker of an export names."""
 
 OWN_NAMES = (
-    *("checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
+    *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
     *("results.json", "logits", "submission", "hangs", "rollbacks.json"),
     *("trackers.json", "csv", "wandb", "comet"),
 )
 """The names that a run writes into its directory after settings.json."""
-_FILES = ("settings.json", "metrics.jsonl", "spiece.model", "done", "results.json")
+_FILES = ("settings.json", "config.yaml", "metrics.jsonl", "spiece.model", "done", "results.json")
 _DIRECTORIES = ("checkpoints", "tensorboard")
 
 
@@ -117,10 +117,13 @@ def with_defaults(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> d
     return completed
 
 
-def write_settings_and_vocabulary(output: Path, settings: Mapping[str, Any], vocabulary: Vocabulary) -> None:
-    """Makes the run's directory and writes settings.json and spiece.model."""
+def write_settings_and_vocabulary(
+    output: Path, settings: Mapping[str, Any], vocabulary: Vocabulary, config: str = ""
+) -> None:
+    """Makes the run's directory and writes settings.json, spiece.model and, with the flags as YAML, config.yaml."""
     output.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(output / "settings.json", json.dumps(settings, indent=2) + "\n")
+    atomic.write_text(output / "settings.json", json.dumps(settings, indent=2) + "\n")  # first: it makes this a run
+    atomic.write_text(output / "config.yaml", config)
     with atomic.replacing(output / "spiece.model") as temporary:
         temporary.write_bytes(vocabulary.serialized)
 
@@ -142,6 +145,14 @@ def read_settings(run: Path) -> dict[str, Any]:
             f"{run} holds no run (no settings.json); name the --output of pipeline.pretrain or pipeline.finetune"
         )
     return run_records.read_settings(path)
+
+
+def read_command(run: Path) -> list[str]:
+    """The recorded command line of `run`, without --output; [] if an older version made it.
+
+    Raises UserError as `read_settings`.
+    """
+    return read_settings(run).get("command") or []
 
 
 def read_model(run: Path) -> AlbertConfig:
@@ -174,26 +185,25 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
     Raises:
         UserError: another process has the lock, or `check` raised it; on all ranks.
     """
-    lock, problem = None, ""
-    if control.rank == 0:
+    held: list[locks.Lock] = []
+
+    def take() -> None:
         try:
             output.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(output, seconds)
+            held.append(_take_lock(output, seconds))
             check()
         except locks.HeldError as error:
-            problem = (
+            raise UserError(
                 f"another process is training in {output} ({error.holder}); wait for it, or choose another --output"
-            )
-        except UserError as error:
-            problem = str(error)
+            ) from None
         except OSError as error:
-            problem = str(places.cannot_write(output, error, "--output"))
+            raise places.cannot_write(output, error, "--output") from None
+
     try:
-        if found := control.first_problem(problem):
-            raise UserError(found)
+        control.all_or_raise(take if control.rank == 0 else lambda: None)
         yield
     finally:
-        if lock is not None:
+        for lock in held:
             lock.release(remove=False)
 
 

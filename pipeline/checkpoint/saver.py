@@ -1,18 +1,19 @@
 """Saves the checkpoints of an engine while training goes on.
 
-    begin     all ranks agree and rank 0 makes a temporary directory; each rank copies the elements that it owns
+    start     all ranks agree and rank 0 makes a temporary directory; each rank copies the elements that it owns
               -> in a thread each rank writes, syncs and hashes its copy
     advance   the ranks exchange the records of their files -> in a thread rank 0 writes state and manifest, renames the
               directory, writes `latest` and deletes old checkpoints
     advance   all ranks learn whether that succeeded
 
-The threads make no collectives: those are in `begin`, `advance` and `finish`, which all ranks call together. So the
+The threads make no collectives: those are in `start`, `advance` and `finish`, which all ranks call together. So the
 collectives of a save never meet those of training, and no further process group is needed. There is one save at a time.
 """
 
 import contextlib
 import json
 import math
+import os
 import platform
 import threading
 import time
@@ -28,11 +29,12 @@ from torch import Tensor
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.files import WrittenFile
 from pipeline.checkpoint.manifest import STATE, CheckpointManifest, StoredTensor
+from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
-from pipeline.engine.protocol import KINDS, Engine
-from pipeline.engine.state import TensorState
-from pipeline.engine.zero_layout import TensorSlice
+from pipeline.engine.optimizers import KINDS
+from pipeline.engine.slice_map import TensorSlice
+from pipeline.engine.state import Engine, TensorState
 
 T = TypeVar("T")
 
@@ -69,7 +71,7 @@ class Saver:
     Args:
         directory: on storage that all nodes share; each checkpoint becomes a directory inside.
         keep: how many of the newest checkpoints remain, at least 1. Those of later steps than a new one are deleted.
-        in_background: False writes in the calls of `begin` and `advance`, without threads and without a copy. So does a
+        in_background: False writes in the calls of `start` and `advance`, without threads and without a copy. So does a
             rank whose host has no memory for the copy.
         sync_records: called on rank 0 before a checkpoint is published; makes what was recorded before it durable. It
             may be called in a thread. If it raises OSError, the save fails.
@@ -89,6 +91,7 @@ class Saver:
         self._engine, self._directory, self._keep = engine, directory, keep
         self.in_background = in_background
         self._copy = HostCopy()
+        self._published: dict[Path, os.stat_result | None] = {}
         self._save: _Save | None = None
 
     @property
@@ -110,12 +113,12 @@ class Saver:
         elements = len(KINDS) * sum(place.length for place in slices)
         return self._copy.allocate(elements, pinned=any(place.flat.is_cuda for place in slices))
 
-    def begin(
+    def start(
         self,
         client_state: dict[str, Any],
         score: float | None = None,
         undo_step: int | None = None,
-        at_once: bool = False,
+        without_copy: bool = False,
     ) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
 
@@ -123,7 +126,7 @@ class Saver:
             client_state: the caller's own JSON values; a load returns them.
             score: higher is better; the checkpoint with the best score remains as well.
             undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
-            at_once: True writes without a copy, for a caller that waits anyway.
+            without_copy: True writes at once, for a caller that waits anyway.
         Raises:
             SaveFailed: the directory cannot be made; on all ranks together.
         """
@@ -135,10 +138,10 @@ class Saver:
         tag = self._directory / retention.tag_name(step)
         state = asdict(engine_state.engine_state(engine)) | {"versions": _versions(), "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
-        making = Work(lambda: retention.begin(tag) if rank == 0 else None, in_thread=False)
+        making = Work(lambda: retention.make_temporary(tag) if rank == 0 else None, in_thread=False)
         self._agree(making, step, tag)
         tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
-        copies = self._copy.of(tensors) if self.in_background and not at_once else None
+        copies = self._copy.copy(tensors) if self.in_background and not without_copy else None
         values, temporary = tensors if copies is None else copies, retention.temporary_of(tag)
         work = Work(lambda: files.write_rank_file(temporary, rank, values), in_thread=copies is not None)
         if score is not None and math.isnan(score):
@@ -204,10 +207,10 @@ class Saver:
         def publish() -> None:
             manifest.files[STATE] = files.write_state(temporary, save.state_json)
             self._sync_records()
-            retention.publish(temporary, save.tag, manifest)
+            self._published[save.tag] = retention.publish(temporary, save.tag, manifest)
             # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
             with contextlib.suppress(OSError):
-                retention.prune(self._directory, self._keep, save.tag, save.undo_step)
+                retention.prune(self._directory, self._keep, save.tag, save.undo_step, self._published)
 
         return Work(publish if is_rank_0 else lambda: None, self.in_background and is_rank_0)
 
@@ -221,21 +224,22 @@ class Saver:
         Raises SaveFailed on all ranks, after removing the files, if the work failed on one.
         """
         group = zero_layout.process_group(self._engine)
-        result, fault = None, ""
+
+        def result() -> T:
+            try:
+                return work.result()
+            except files.WRITE_ERRORS as error:
+                raise SaveFailed(step, f"rank {self._rank}: {error}") from error
+
         try:
-            result = work.result()
-        except files.WRITE_ERRORS as error:
-            fault = f"rank {self._rank}: {error}"
-        gathered: list[Any] = [None] * dist.get_world_size(group)
-        dist.all_gather_object(gathered, (result, fault, work.seconds), group=group)
-        faults = [fault for _, fault, _ in gathered if fault]
-        if faults:
+            own = all_or_raise(group, result, (SaveFailed,), lambda fault: SaveFailed(step, fault))
+        except SaveFailed:
             if self._rank == 0:
                 with contextlib.suppress(OSError):
                     retention.discard(retention.temporary_of(tag))
-            others = f" (and {len(faults) - 1} more ranks)" if len(faults) > 1 else ""
-            raise SaveFailed(step, faults[0] + others)
-        return [result for result, _, _ in gathered], max(seconds for _, _, seconds in gathered)
+            raise
+        results, seconds = zip(*gather_all(group, (own, work.seconds)))
+        return list(results), max(seconds)
 
 
 @dataclass
@@ -327,7 +331,7 @@ class HostCopy:
         return self._memory
 
     @torch.no_grad()
-    def of(self, tensors: Sequence[TensorState]) -> list[TensorState] | None:
+    def copy(self, tensors: Sequence[TensorState]) -> list[TensorState] | None:
         """`tensors` with copies of their values, which the next call overwrites. Waits for the device.
 
         Returns None if the host refuses the memory.

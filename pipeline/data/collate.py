@@ -1,4 +1,4 @@
-"""Collator: turns rows of shards into the tensors of a batch. Sentence order and masks are drawn when a row is read.
+"""Collator: turns rows of shards into the tensors of a batch. Sentence order and masks are sampled when a row is read.
 
 Shapes: B rows, S positions per row, P pairs per row, M predictions per row. All four are the same for every batch of a
 run, so that one compiled graph serves them all.
@@ -16,14 +16,19 @@ from data_prep.text.vocabulary import MASK_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import masking, rng
 from pipeline.data.masking import MaskingSettings, Spans
-from pipeline.data.partners import DRAWS, Segment, draw_partners
-from pipeline.data.row_layout import Layout, blank_rows, lay_out
+from pipeline.data.packed_rows import PackedRows, PlacedSequences, blank_rows, place_sequences
 
 FIRST_ORDINARY_ID = MASK_ID + 1
 
+DRAWS = 15
+"""Random numbers for each pair: places to look for a negative B."""
+_ROWS_PER_DRAW = 4  # rows to look through at each place; they are neighbours on disk
 _DRAWS_PER_PAIR = 1 + DRAWS  # random numbers: the first decides the label, the others choose a partner
 
 Objective = Literal["sop", "nsp", "mlm"]
+
+Segment = NDArray[np.uint16]
+"""Tokens of one text segment, (n,)."""
 
 
 class Batch(NamedTuple):
@@ -55,7 +60,7 @@ class BatchShape:
         return cls(length, pairs, masking.max_predictions(length))
 
 
-class Drawn(NamedTuple):
+class SampledRows(NamedTuple):
     """The R rows of a batch that are not empty."""
 
     epochs: list[int]
@@ -86,7 +91,7 @@ class Collator:
     Attributes:
         continues_word: (V,) True for pieces that continue a word.
         objective: what the sentence head learns: order (sop), adjacency (nsp), or nothing (mlm).
-        seed: every draw is a function of (seed, epoch, row).
+        seed: every choice is a function of (seed, epoch, row).
         masking: which tokens are predicted, and what replaces them.
     """
 
@@ -98,28 +103,28 @@ class Collator:
     masking: MaskingSettings
 
     def read(self, epochs: Sequence[int], rows: Sequence[int]) -> Batch:
-        """The batch of the given rows, each with the draws of its epoch; a negative row number gives an empty row."""
-        return self._draw(epochs, rows)[0]
+        """The batch of the given rows, each with the choices of its epoch; a negative row number gives an empty row."""
+        return self._sample(epochs, rows)[0]
 
     def spans(self, epoch: int, row: int) -> Spans:
         """The n-grams of one row that are predicted, as places among its tokens."""
-        return self._draw([epoch], [row])[1]
+        return self._sample([epoch], [row])[1]
 
-    def _draw(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, Spans]:
-        """Draws rows. Returns their batch, and the n-grams to predict as places among its tokens."""
+    def _sample(self, epochs: Sequence[int], rows: Sequence[int]) -> tuple[Batch, Spans]:
+        """Samples rows. Returns their batch, and the n-grams to predict as places among its tokens."""
         batch = blank(len(rows), self.shape)
         places = [place for place, row in enumerate(rows) if row >= 0]
-        drawn = Drawn([epochs[place] for place in places], [rows[place] for place in places])
-        found = self.shards.rows(np.array(drawn.rows, dtype=np.int64))
-        arranged = self._arrange(found, drawn)
+        sampled = SampledRows([epochs[place] for place in places], [rows[place] for place in places])
+        found = self.shards.rows(np.array(sampled.rows, dtype=np.int64))
+        arranged = self._arrange(found, sampled)
         per_row = np.zeros(len(rows), dtype=np.int64)  # (B,)
         per_row[places] = found.pairs
-        layout = lay_out(batch, per_row, *arranged.texts())
-        batch.cls_positions[layout.row, layout.number] = layout.start
-        batch.sentence_labels[layout.row, layout.number] = arranged.labels
-        return batch, self._mask(batch, layout, np.array(places, dtype=np.int64), drawn)
+        placed = place_sequences(PackedRows(*batch[:4]), per_row, *arranged.texts())
+        batch.cls_positions[placed.row, placed.number] = placed.start
+        batch.sentence_labels[placed.row, placed.number] = arranged.labels
+        return batch, self._mask(batch, placed, np.array(places, dtype=np.int64), sampled)
 
-    def _arrange(self, found: ShardRows, drawn: Drawn) -> Arranged:
+    def _arrange(self, found: ShardRows, sampled: SampledRows) -> Arranged:
         """Orders the parts of every pair for the objective, and labels the pairs."""
         lengths = np.stack(found.parts, axis=1)  # (N, 4) lead, a, b, trail
         starts = np.cumsum(lengths).reshape(-1, 4) - lengths
@@ -127,7 +132,7 @@ class Collator:
         tokens = found.tokens
         if self.objective != "mlm" and len(lengths):
             most = _DRAWS_PER_PAIR * int(found.pairs.max())
-            numbers = rng.random_rows(self.seed, rng.Purpose.SENTENCE_ORDER, *drawn, most)
+            numbers = rng.random_rows(self.seed, rng.Purpose.SENTENCE_ORDER, *sampled, most)
             row = np.repeat(np.arange(len(found.pairs)), found.pairs)  # (N,)
             pair = np.arange(len(row)) - (np.cumsum(found.pairs) - found.pairs)[row]  # (N,) in its row
             uniforms = rng.as_uniforms(numbers).reshape(len(numbers), -1, _DRAWS_PER_PAIR)[row, pair]  # (N, draws)
@@ -141,11 +146,11 @@ class Collator:
             else:
                 whole, cut = lengths[change, 2], lengths[change, 3]
                 partners = self._partners(found.documents[change], whole, cut, uniforms[change, 1:])
-                drawn_for = change[[partner is not None for partner in partners]]
+                replaced = change[[partner is not None for partner in partners]]
                 segments = [partner for partner in partners if partner is not None]
-                labels[drawn_for] = 1
-                lengths[drawn_for, 2], lengths[drawn_for, 3] = [len(segment) for segment in segments], 0
-                starts[drawn_for, 2] = len(tokens) + np.cumsum(lengths[drawn_for, 2]) - lengths[drawn_for, 2]
+                labels[replaced] = 1
+                lengths[replaced, 2], lengths[replaced, 3] = [len(segment) for segment in segments], 0
+                starts[replaced, 2] = len(tokens) + np.cumsum(lengths[replaced, 2]) - lengths[replaced, 2]
                 tokens = np.concatenate([tokens, *segments])
         return Arranged(tokens, starts, lengths, labels)
 
@@ -156,23 +161,23 @@ class Collator:
         cut: NDArray[np.int64],
         uniforms: NDArray[np.float64],
     ) -> list[Segment | None]:
-        return draw_partners(self.shards, documents, whole, cut, uniforms, self.continues_word)
+        return sample_partners(self.shards, documents, whole, cut, uniforms, self.continues_word)
 
-    def _mask(self, batch: Batch, layout: Layout, places: NDArray[np.int64], drawn: Drawn) -> Spans:
-        """Draws the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.
+    def _mask(self, batch: Batch, placed: PlacedSequences, places: NDArray[np.int64], sampled: SampledRows) -> Spans:
+        """Samples the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.
 
         Args:
-            layout: the tokens of the batch.
+            placed: the tokens of the batch.
             places: (R,) the places of the rows that are not empty, in the batch.
         Returns:
-            The n-grams to predict, as places among the tokens of `layout`.
+            The n-grams to predict, as places among the tokens of `placed`.
         """
         length, predictions = self.shape.sequence_length, self.shape.predictions
         # Draws a fixed count regardless of content: at most two per word and two per prediction are used.
-        numbers = rng.random_rows(self.seed, rng.Purpose.MASK, *drawn, 2 * (length + predictions))  # (R, N)
-        ids = batch.input_ids.reshape(-1)[layout.places]  # (F,)
-        words = masking.find_words(ids, layout.segments, self.continues_word)
-        ends = np.searchsorted(layout.places, length * (places + 1))  # (R,) where rows end among F
+        numbers = rng.random_rows(self.seed, rng.Purpose.MASK, *sampled, 2 * (length + predictions))  # (R, N)
+        ids = batch.input_ids.reshape(-1)[placed.places]  # (F,)
+        words = masking.find_words(ids, placed.segments, self.continues_word)
+        ends = np.searchsorted(placed.places, length * (places + 1))  # (R,) where rows end among F
         budgets = [
             min(predictions, self.masking.max_predictions(tokens)) for tokens in np.diff(ends, prepend=0).tolist()
         ]
@@ -182,7 +187,7 @@ class Collator:
         row = np.repeat(spans.rows, spans.tokens)  # (K,)
         chosen = np.bincount(row, minlength=len(places))  # (R,)
         column = np.arange(len(at)) - (np.cumsum(chosen) - chosen)[row]  # (K,)
-        labels, written = ids[at], layout.places[at]
+        labels, written = ids[at], placed.places[at]
         batch.masked_positions[places[row], column] = written - length * places[row]
         batch.masked_labels[places[row], column] = labels
         first = 2 * length + column  # (K,) which of the row's numbers
@@ -195,6 +200,68 @@ class Collator:
             self.masking,
         )
         return spans
+
+
+def sample_partners(
+    shards: ShardSet,
+    documents: NDArray[np.int64],
+    whole: NDArray[np.int64],
+    cut: NDArray[np.int64],
+    uniforms: NDArray[np.float64],
+    continues_word: NDArray[np.bool_],
+) -> list[Segment | None]:
+    """Samples a negative B for each of Q pairs, the B of another document's pair. None if no draw finds one.
+
+    A negative B matches the true B's boundaries and length; otherwise they would leak the label:
+
+    - It is the second segment of another pair, so it begins as a true B does.
+    - If the true B ends inside a sentence, the negative B is cut to exactly its length. A true B is cut before a word.
+      So is the negative B, and inside its own last sentence, if a draw finds one that fits.
+    - If the true B ends with a sentence, as at the end of a document, so does the negative B. It is the longest one
+      drawn that is not longer than the true B.
+
+    The draws fail only in a set with very few documents or pairs. The pair then keeps its true B.
+
+    Args:
+        documents: (Q,) each pair's document.
+        whole: (Q,) tokens of the true B's whole sentences.
+        cut: (Q,) tokens of the sentence that is cut at the end of the true B; 0 if none is.
+        uniforms: (Q, DRAWS) random numbers.
+        continues_word: (V,) True for pieces that continue a word.
+    """
+    length = whole + cut
+    # How well a segment suits, and so which is taken: the first one of those that suit best.
+    perfect = np.where(cut > 0, 4, length)
+    best = np.zeros(len(length), dtype=np.int64)
+    partners: list[Segment | None] = [None] * len(length)
+    firsts = (uniforms * len(shards)).astype(np.int64)  # (Q, DRAWS)
+    # Later draws are only looked at if those before found no perfect segment.
+    for begin, end in ((0, 2), (2, 7), (7, DRAWS)):
+        asking = np.flatnonzero(best < perfect)
+        if not asking.size:
+            break
+        # (searches, draws, rows of a draw)
+        places = (firsts[asking, begin:end, None] + np.arange(_ROWS_PER_DRAW)) % len(shards)
+        found = shards.rows(places.reshape(-1))
+        pairs_of = found.pairs.reshape(len(asking), -1).sum(axis=1)  # of each search
+        search = np.repeat(asking, pairs_of)  # (P,)
+        ends = np.cumsum(np.stack(found.parts, axis=1)).reshape(-1, 4)  # (P, 4) where each part ends
+        start, middle, last = ends[:, 1], ends[:, 2], ends[:, 3]  # of b and trail
+        stop = start + length[search]  # of a negative B with exactly the length
+        behind = found.tokens[np.minimum(stop, len(found.tokens) - 1)]  # the token behind the cut, (P,)
+        before_word = (stop == last) | ~continues_word[behind]
+        by_cut = np.where(stop <= last, 1 + 2 * before_word + (middle < stop), 0)
+        by_length = np.where(middle <= stop, middle - start, 0)
+        score = np.where(cut[search] > 0, by_cut, by_length)
+        score[(found.documents == documents[search]) | (start == middle)] = 0
+        # The first of the largest scores of each search, as one number.
+        ranked = score * len(score) + np.arange(len(score))[::-1]  # (P,)
+        top = np.maximum.reduceat(ranked, np.cumsum(pairs_of) - pairs_of)  # (searches,) every row has a pair
+        for number, place in zip(asking.tolist(), (len(score) - 1 - top % len(score)).tolist()):
+            if score[place] > best[number]:
+                best[number] = score[place]
+                partners[number] = found.tokens[start[place] : (stop if cut[number] else middle)[place]].copy()
+    return partners
 
 
 def blank(rows: int, shape: BatchShape) -> Batch:

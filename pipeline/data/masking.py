@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.data.rng import as_uniforms
 
-_LIMIT_OF_NGRAM = 512  # words; the paper has 3, SpanBERT 10
+MAX_NGRAM = 512  # words; the paper has 3, SpanBERT 10
 _INDEX_BITS = 11  # of a random number, which its 53 bits leave free
 
 
@@ -41,8 +41,8 @@ class MaskingSettings:
     def __post_init__(self) -> None:
         if not 0 < self.mask_probability <= 1:
             raise ValueError(f"mask_probability is {self.mask_probability:g}; give a number above 0 and up to 1")
-        if not 1 <= self.max_ngram <= _LIMIT_OF_NGRAM:
-            raise ValueError(f"max_ngram is {self.max_ngram}; give a number of words from 1 to {_LIMIT_OF_NGRAM}")
+        if not 1 <= self.max_ngram <= MAX_NGRAM:
+            raise ValueError(f"max_ngram is {self.max_ngram}; give a number of words from 1 to {MAX_NGRAM}")
         for name in ("replace_with_mask", "replace_with_random"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name):g}; give a number from 0 to 1")
@@ -95,7 +95,7 @@ class Spans(NamedTuple):
     starts: NDArray[np.int64]  # (N,) position of each one's first token
     tokens: NDArray[np.int64]  # (N,) how many tokens it has
     words: NDArray[np.int64]  # (N,) how many words it has
-    drawn: NDArray[np.int64]  # (N,) how many words its length was drawn as; more than `words` if it was shortened
+    sampled: NDArray[np.int64]  # (N,) how many words its length was sampled as; more than `words` if it was shortened
     rows: NDArray[np.int64]  # (N,) its row
 
     def positions(self) -> NDArray[np.int64]:
@@ -114,7 +114,7 @@ def choose_spans(
 ) -> Spans:
     """Chooses the n-grams to predict of B rows.
 
-    Starts are tried in random order. A new n is drawn only after a span is placed: if a start does not suit, the next
+    Starts are tried in random order. A new n is sampled only after a span is placed: if a start does not suit, the next
     start is tried with the same n. The lengths of the spans therefore follow p(n). A span that exceeds the budget is
     shortened word by word; a word that exceeds the budget is skipped.
 
@@ -127,18 +127,18 @@ def choose_spans(
     """
     firsts = np.cumsum(counts) - counts  # (B,) each row's first word
     order = firsts[:, None] + _shuffled(counts, numbers)  # (B, W)
-    # At most every word is drawn, one by one; the budget is at least a token for each.
+    # At most every word is chosen, one by one; the budget is at least a token for each.
     most = int(np.minimum(counts, budgets).max(initial=0)) + 1
     places = np.minimum(counts[:, None] + np.arange(most), numbers.shape[1] - 1)  # (B, L)
     uniforms = as_uniforms(np.take_along_axis(numbers, places, axis=1))
     lengths = np.searchsorted(settings.ngram_cdf, uniforms, side="right") + 1  # (B, L)
     unplaced = _Unplaced(words, settings.max_ngram)
-    of_row, by_length = [], []  # how many spans each row has, and how many of these have a length that was drawn
+    of_row, by_length = [], []  # how many spans each row has, and how many of these have a length that was sampled
     for in_order, count, wanted, budget in zip(order, counts.tolist(), lengths.tolist(), budgets.tolist()):
         before = len(unplaced.begins)
         left = unplaced.place(in_order[:count].data, iter(wanted), budget)
         by_length.append(len(unplaced.begins) - before)
-        # The second pass adds single words. It only finds work in rows that are too short for the lengths drawn.
+        # The second pass adds single words. It only finds work in rows that are too short for the lengths sampled.
         if left:
             unplaced.place(in_order[:count].data, itertools.repeat(1), left)
         of_row.append(len(unplaced.begins) - before)
@@ -147,11 +147,11 @@ def choose_spans(
     rows = np.repeat(np.arange(len(per_row)), per_row)  # (N,)
     number = np.arange(len(begins)) - (np.cumsum(per_row) - per_row)[rows]  # (N,) as chosen in the row
     has_length = number < np.array(by_length, dtype=np.int64)[rows]
-    drawn = np.where(has_length, lengths[rows, np.where(has_length, number, 0)], 1)  # (N,)
-    realised = drawn.copy()
+    sampled = np.where(has_length, lengths[rows, np.where(has_length, number, 0)], 1)  # (N,)
+    realised = sampled.copy()
     realised[list(unplaced.shortened)] = list(unplaced.shortened.values())
     starts, last = words.starts[begins], begins + realised - 1
-    spans = Spans(starts, words.starts[last] + words.lengths[last] - starts, realised, drawn, rows)
+    spans = Spans(starts, words.starts[last] + words.lengths[last] - starts, realised, sampled, rows)
     # The words of a row follow those of the row before.
     ascending = np.argsort(begins)
     return Spans(*(column[ascending] for column in spans))
@@ -242,7 +242,7 @@ def corrupt(
 
     Args:
         uniforms: (2, K) numbers in [0, 1): which of the three, and which random token.
-        first_ordinary_id: special tokens have ids below it and are never drawn.
+        first_ordinary_id: special tokens have ids below it and are never sampled.
     """
     choice, which = uniforms
     ordinary = vocabulary_size - first_ordinary_id

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pipeline.data.row_layout import sequence_offsets
+from pipeline.data.packed_rows import sequence_offsets
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ def to_device(batch: Any, device: torch.device | str, with_offsets: bool = False
     out. Copies to a GPU go through pinned memory and do not block.
 
     Args:
-        with_offsets: adds `cu_seqlens`, for the attention kernel "flash": see `row_layout.sequence_offsets`.
+        with_offsets: adds `cu_seqlens`, for the attention kernel "flash": see `packed_rows.sequence_offsets`.
     """
     arrays = batch._asdict()
     if with_offsets:

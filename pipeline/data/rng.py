@@ -63,3 +63,8 @@ def random_rows(
 def as_uniforms(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Random 64-bit numbers as float64 in [0, 1), 53 bits each."""
     return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def dropout_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of a rank's dropout in a step. It depends on nothing else, so a resumed run draws the same values."""
+    return int(random_uint64(seed, Purpose.DROPOUT, step, rank, 1)[0] >> 1)

@@ -56,10 +56,10 @@ def rows_at(positions: NDArray[np.integer], rows: int, seed: int) -> tuple[NDArr
     return epochs, chosen
 
 
-def batch_of_step(step: int, passed_over: Ranges) -> int:
-    """The batch that step `step` trains on, both from 0: the batches in `passed_over` are left out."""
+def batch_of_step(step: int, skipped: Ranges) -> int:
+    """The batch that step `step` trains on, both from 0: the batches in `skipped` are left out."""
     batch = step
-    for first, end in passed_over:
+    for first, end in skipped:
         if batch < first:
             break
         batch += end - first

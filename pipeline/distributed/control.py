@@ -1,13 +1,50 @@
-"""A process group on the host, for small values that the ranks agree on between steps.
+"""How the ranks agree: they succeed or fail together, and exchange small values on the host between steps.
 
-It is a gloo group beside the accelerator's group. Its collectives never wait for the device, and they work without one.
+`ControlGroup` is a gloo group beside the accelerator's group. Its collectives never wait for the device, and they
+work without one.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+from common.errors import UserError
+
+T = TypeVar("T")
+
+
+def all_or_raise(
+    group: dist.ProcessGroup | None,
+    work: Callable[[], T],
+    errors: tuple[type[Exception], ...] = (UserError,),
+    failure: Callable[[str], Exception] = UserError,
+) -> T:
+    """Calls `work` on every rank and returns its result. If it fails on one rank, this fails on all. Collective.
+
+    Args:
+        group: of the ranks; None for a rank alone.
+        errors: what `work` may raise on one rank. Anything else is no agreement: it ends the job.
+        failure: makes the exception that all ranks raise, of the message of the lowest rank that failed.
+    """
+    result, problem = None, ""
+    try:
+        result = work()
+    except errors as error:
+        problem = str(error) or type(error).__name__
+    if first := next(filter(None, gather_all(group, problem)), ""):
+        raise failure(first)
+    return result  # type: ignore[return-value]
+
+
+def gather_all(group: dist.ProcessGroup | None, value: T) -> list[T]:
+    """The values of all ranks, by rank, on all ranks; pickled, for trusted ranks only. Collective."""
+    if group is None:
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 class ControlGroup:
@@ -47,13 +84,14 @@ class ControlGroup:
         dist.all_gather(everyone, mine, group=self._group)
         return [one.tolist() for one in everyone]
 
-    def first_problem(self, problem: str) -> str:
-        """The problem of the lowest rank that has one, on all ranks; "" if no rank has one."""
-        if self._group is None:
-            return problem
-        problems: list[str | None] = [None] * self.world_size
-        dist.all_gather_object(problems, problem, group=self._group)
-        return next((found for found in problems if found), "")
+    def all_or_raise(
+        self,
+        work: Callable[[], T],
+        errors: tuple[type[Exception], ...] = (UserError,),
+        failure: Callable[[str], Exception] = UserError,
+    ) -> T:
+        """See the function of this name."""
+        return all_or_raise(self._group, work, errors, failure)
 
     def gather(self, value: Any) -> list[Any] | None:
         """Gathers pickled values on rank 0, by rank; trusted ranks only. None on the other ranks."""

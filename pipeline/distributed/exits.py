@@ -1,41 +1,55 @@
-"""How a rank ends: stop signals, exit statuses, and the end of its process."""
+"""How a rank ends: stop signals and what answers them, exit statuses, and the end of its process."""
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
 from common import interrupts
-from pipeline.distributed import elastic, output, signal_answers
+from pipeline.distributed import elastic
+from pipeline.distributed.monitor.progress import Progress, get_progress
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2  # of the user
 EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, never came, or holds wrong weights
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal after saving; try again
+_QUIT_SECONDS = 3.0  # for the main thread to notice the second Ctrl-C by itself
 
 
 class StopSignals:
     """Records SIGTERM, SIGINT and SIGUSR1 (Slurm's warning), so that training can finish the step and save.
 
-    Creating one installs the handlers, and `pipeline.distributed.signal_answers`. A second SIGINT raises
-    KeyboardInterrupt: a person who presses Ctrl-C twice does not want to wait.
+    Creating one installs the handlers. A second SIGINT raises KeyboardInterrupt: a person who presses Ctrl-C twice does
+    not want to wait.
+
+    Python calls a handler only between two instructions of the main thread, which may compute in compiled code for
+    long. But it writes the number of each signal to a descriptor immediately. A thread reads it, prints what happens
+    next, and ends a process that does not react to a second Ctrl-C.
 
     Args:
         saves: whether the process saves before it ends; the answer says so.
     """
 
-    NUMBERS = signal_answers.STOP_SIGNALS
+    NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
     def __init__(self, saves: bool = True) -> None:
         self.received: int | None = None
+        self._saves = saves
         self._interrupted = False  # not `received`: after one Ctrl-C the launcher sends SIGTERM as well
+        self._quits = threading.Event()
         for number in self.NUMBERS:
             signal.signal(number, self._record)
-        signal_answers.of_this_process().install(saves)
+        self._reader, self._writer = socket.socketpair()  # never closed: the C handler writes to it
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._answer_signals, name="signals", daemon=True).start()
 
     def flags(self) -> list[float]:
         """For each of `NUMBERS`, 1 if that signal was the last one received, else 0. Summed over ranks."""
@@ -48,17 +62,71 @@ class StopSignals:
     def _record(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if self._interrupted:
-                signal_answers.of_this_process().main_thread_quits()
+                self._quits.set()
                 raise KeyboardInterrupt
             self._interrupted = True
         self.received = number
 
+    def _answer_signals(self) -> None:
+        """The thread."""
+        received: list[int] = []
+        while numbers := self._reader.recv(64):
+            for number in numbers:
+                if number not in self.NUMBERS:
+                    continue
+                received.append(number)
+                if received.count(signal.SIGINT) > 1:
+                    if not self._quits.wait(_QUIT_SECONDS):
+                        os._exit(128 + signal.SIGINT)
+                elif len(received) == 1:
+                    self._print_answer(number)
+
+    def _print_answer(self, number: int) -> None:
+        """Says on rank 0 what follows after the first signal."""
+        if os.environ.get("RANK", "0") == "0":
+            again = "; again to quit now" if number == signal.SIGINT else ""
+            keep_output_open()  # Ctrl-C has ended what reads it, such as tee
+            # The line break ends the line of a bar.
+            write_now(1, f"\n{describe_end(get_progress(), self._saves)}{again}\n")
+
+
+def describe_end(own: Progress, saves: bool) -> str:
+    """What a process does after a stop signal, by its progress and whether it saves."""
+    if not own.step:
+        return "ending before the first step"
+    if own.phase in ("evaluation", "scoring"):
+        return f"leaving the evaluation of step {own.step}, then saving"
+    if own.phase == "save":
+        return f"saving step {own.step}, then ending"
+    if own.phase == "end":
+        return "training has ended; finishing what follows it"
+    if not saves:
+        return f"finishing step {own.step}, then ending"
+    return f"finishing step {own.step}, then saving"
+
 
 def say_stopped(signal_number: int, step: int) -> None:
     """Prints which signal stopped the run and how to continue it."""
-    output.keep_open()
+    keep_output_open()
     name = signal.Signals(signal_number).name
     print(f"stopped by {name} and saved at step {step}; the same command continues from there", flush=True)
+
+
+def keep_output_open() -> None:
+    """Sends stdout and stderr to nowhere if nobody reads them any more. Otherwise the next line would end the rank."""
+    for descriptor in (1, 2):
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+
+
+def write_now(descriptor: int, text: str) -> None:
+    """Writes as far as that is possible. It is no print: the main thread may hold the lock of the stream."""
+    with contextlib.suppress(OSError):
+        os.write(descriptor, text.encode())
 
 
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
@@ -71,7 +139,6 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
     Training that has failed (status 1, returned) and a mistake (status 2) end torchrun's agent as well. After a lost
     rank, a stop or an exception, the agent starts the ranks again.
     """
-    output.survive_full_disk()
     is_final = False
     try:
         status = main()

@@ -13,31 +13,11 @@ import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from pipeline.distributed import output
+from pipeline.distributed.exits import keep_output_open, write_now
+from pipeline.distributed.monitor.stacks import Process, read_process
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env")
-
-
-class Process(NamedTuple):
-    """A process: its number, that of its parent, its name, and its command line."""
-
-    pid: int
-    parent: int
-    name: str
-    words: Sequence[str]
-
-
-def process(pid: int) -> Process | None:
-    """What /proc says of a process; None if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return None
-    name = status.partition("(")[2].rpartition(")")[0]
-    return Process(pid, int(status.rpartition(")")[2].split()[1]), name, line.split("\0"))
 
 
 def launchers(ancestors: Sequence[Process]) -> list[Process]:
@@ -68,7 +48,7 @@ def ancestors() -> list[Process]:
     """The ancestors of this process, its parent first."""
     found: list[Process] = []
     pid = os.getppid()
-    while pid > 1 and (ancestor := process(pid)) is not None:
+    while pid > 1 and (ancestor := read_process(pid)) is not None:
         found.append(ancestor)
         pid = ancestor.parent
     return found
@@ -89,8 +69,8 @@ def _wait(descriptors: dict[int, Process]) -> None:
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
     (descriptor, _), *_ = poll.poll()
-    output.keep_open()
+    keep_output_open()
     if os.environ.get("LOCAL_RANK") == "0":
         ended = descriptors[descriptor]
-        output.write(1, f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops\n")
+        write_now(1, f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops\n")
     os.kill(os.getpid(), signal.SIGTERM)

@@ -6,12 +6,13 @@ rank reports its host, its mistake if it found one, and the facts on which it mu
 all ranks.
 """
 
+import errno
 import json
 import os
+import resource
 import secrets
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -20,11 +21,12 @@ from typing import Any, TypeVar
 from common.environment import whole_number
 from common.errors import UserError, one_line
 from pipeline.distributed import elastic
-from pipeline.distributed.connections import listen
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 
 T = TypeVar("T")
 
+LOOPBACK = ("127.0.0.1", "localhost")
+"""Values of MASTER_ADDR with which all ranks are on this host."""
 JOIN_SECONDS = 300.0  # imports from a cold network disk take minutes
 RESOLVE_SECONDS = 30.0
 PORTS_ADVICE = "allow TCP connections between the hosts on all ports"
@@ -38,30 +40,21 @@ def check_address(address: str) -> None:
 
     It tries again until then: some clusters make the name only when rank 0's container is ready.
     """
-    reasons = ["no answer"]
-    ended = threading.Event()
-
-    def resolve() -> None:
-        while reasons[-1]:
-            try:
-                socket.getaddrinfo(address, None)
-                reasons.append("")
-            except OSError as error:
-                reasons.append(error.strerror or str(error))
-                time.sleep(_RETRY_SECONDS)
-            except ValueError:  # an empty label, one of more than 63 characters, or a NUL byte
-                reasons.append("it is no host name")
-                break
-        ended.set()
-
-    # A thread, because a name server that does not answer holds the call for minutes.
-    threading.Thread(target=resolve, name="resolver", daemon=True).start()
-    ended.wait(RESOLVE_SECONDS)
-    if reason := reasons[-1]:
-        raise UserError(
-            f"the environment variable MASTER_ADDR is {address[:80]!r}, and host {socket.gethostname()} cannot resolve "
-            f"it ({reason}); name rank 0's host, or give its IP address"
-        )
+    deadline = time.monotonic() + RESOLVE_SECONDS
+    while True:
+        try:
+            socket.getaddrinfo(address, None)
+            return
+        except OSError as error:
+            reason, is_final = error.strerror or str(error), time.monotonic() >= deadline
+        except ValueError:  # an empty label, one of more than 63 characters, or a NUL byte
+            reason, is_final = "it is no host name", True
+        if is_final:
+            raise UserError(
+                f"the environment variable MASTER_ADDR is {address[:80]!r}, and host {socket.gethostname()} cannot "
+                f"resolve it ({reason}); name rank 0's host, or give its IP address"
+            )
+        time.sleep(_RETRY_SECONDS)
 
 
 class Rendezvous:
@@ -122,22 +115,25 @@ class Rendezvous:
         assert self._store is not None
         return str(self._store.get(name).decode())
 
-    def serve(self, name: str) -> tuple[socket.socket, str]:
+    def serve(self) -> tuple[socket.socket, str]:
         """Opens a server that the other ranks `connect` to, and returns it with the token that they send.
 
         Called on rank 0. The token proves that a connection comes from a rank.
         """
-        on_one_host = os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost")
-        server, token = listen(on_one_host, backlog=self.world_size), secrets.token_hex(16)
-        self.tell(name, json.dumps([server.getsockname()[1], token]))
+        on_one_host = os.environ["MASTER_ADDR"] in LOOPBACK
+        dual = not on_one_host and socket.has_dualstack_ipv6()
+        address, family = ("127.0.0.1" if on_one_host else "", 0), socket.AF_INET6 if dual else socket.AF_INET
+        server = socket.create_server(address, family=family, dualstack_ipv6=dual, backlog=self.world_size)
+        token = secrets.token_hex(16)
+        self.tell("server", json.dumps([server.getsockname()[1], token]))
         return server, token
 
-    def connect(self, name: str) -> tuple[socket.socket, str]:
-        """Connects to rank 0's server of this name; returns the connection and the token to send.
+    def connect(self) -> tuple[socket.socket, str]:
+        """Connects to rank 0's server; returns the connection and the token to send.
 
         UserError: it cannot connect. Only this rank knows it.
         """
-        port, token = json.loads(self.ask(name))
+        port, token = json.loads(self.ask("server"))
         address = os.environ["MASTER_ADDR"]
         try:
             peer = socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
@@ -151,17 +147,20 @@ class Rendezvous:
         from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, TCPStore
 
         address, port = os.environ["MASTER_ADDR"], whole_number("MASTER_PORT", low=1, high=65535)
+        serves = self.rank == 0 and not elastic.shares_store()
         try:
+            listener = self._listen(port) if serves and address in LOOPBACK else None
             store = TCPStore(
                 address,
                 port,
-                is_master=self.rank == 0 and not elastic.shares_store(),
+                is_master=serves,
                 timeout=timedelta(seconds=self._seconds),
                 wait_for_workers=False,
                 multi_tenant=True,  # the process groups' store is the same one
+                master_listen_fd=listener,
             )
-        except (DistNetworkError, DistStoreError) as error:
-            if self.rank == 0 and not elastic.shares_store():
+        except (OSError, DistNetworkError, DistStoreError) as error:
+            if serves:
                 print(
                     f"error: cannot listen on port {port} ({one_line(error)}); another job may run on this host: "
                     "give another --master_port",
@@ -177,6 +176,19 @@ class Rendezvous:
             sys.exit(EXIT_LOST)
         # The same processes may meet again for another run. Each rendezvous has its own prefix.
         return PrefixStore(f"rendezvous/{store.add(f'rendezvous_count/{self.rank}', 1)}", store)
+
+    def _listen(self, port: int) -> int | None:
+        """A descriptor that listens on the loopback address; torch itself would listen on all addresses.
+
+        None if the port is taken: this process may serve a store on it already, which torch then finds. Otherwise torch
+        raises DistNetworkError.
+        """
+        try:
+            return socket.create_server(("127.0.0.1", port), backlog=self.world_size).detach()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return None
 
     def _decide(self, own: dict[str, Any]) -> tuple[int, str, list[str]]:
         """Rank 0's part: waits for the other ranks' reports and tells them the verdict: status, line and hosts."""
@@ -248,3 +260,23 @@ def _absence(missing: list[int], world_size: int, seconds: float, answers: list[
         f"(rank{'s' if len(missing) > 1 else ''} {ranks}; the others came from host{'s' if len(hosts) > 1 else ''} "
         f"{', '.join(hosts)}); `python -m pipeline.preflight` shows what is wrong on which host"
     )
+
+
+def raise_file_limit() -> None:
+    """Lets this process open as many files as the hard limit allows: rank 0 holds several for each rank."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def reserve_port() -> int:
+    """A free TCP port that the system gives to no other process as long as this one lives.
+
+    The socket is bound and does not listen. Linux then never chooses the port for another socket, but lets a socket
+    that names the port and sets SO_REUSEADDR, as torch's store does, listen on it.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = int(reserved.getsockname()[1])
+    reserved.detach()  # stays open until the process ends
+    return port

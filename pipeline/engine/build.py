@@ -8,8 +8,8 @@ from torch import nn
 
 from pipeline.engine import cuda_graphs, optimizers, zero_layout
 from pipeline.engine.config import EngineConfig
-from pipeline.engine.parameter_groups import describe, parameter_groups
-from pipeline.engine.protocol import Engine
+from pipeline.engine.optimizers import describe_groups, parameter_groups
+from pipeline.engine.state import Engine
 from pipeline.tracking.tracker import BLOCKS
 
 
@@ -31,10 +31,10 @@ def initialise(model: nn.Module, config: EngineConfig, graphs: bool = False) -> 
     settings["timers"] = {"throughput": {"enabled": False}} | settings.get("timers", {})
     block = config.json["optimizer"]
     groups = parameter_groups(model, block.get("params", {}).get("weight_decay", 0.01))
-    description = describe(groups, config.optimizer)
+    description = describe_groups(groups, config.optimizer)
     optimizer = optimizers.make_own(block, groups)
-    if optimizers.is_torch_s(config.json):
-        optimizer = optimizers.make_torch_s(config.json, groups)
+    if optimizers.uses_torch_adam(config.json):
+        optimizer = optimizers.make_torch_adam(config.json, groups)
         # DeepSpeed refuses torch's Adam with an offloaded state, unless it is told that this is meant.
         settings["zero_force_ds_cpu_optimizer"] = False
     if optimizer is None:
@@ -54,7 +54,7 @@ def release(engine: Engine) -> None:
 
     DeepSpeed 0.19.8 keeps some of them at ZeRO stage 3.
     """
-    engine.destroy()  # type: ignore[attr-defined]
+    engine.destroy()
 
 
 def _silence_expected_warnings() -> None:

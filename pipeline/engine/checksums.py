@@ -15,8 +15,8 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
 from pipeline.engine import state, zero_layout
-from pipeline.engine.protocol import KINDS
-from pipeline.engine.zero_layout import TensorSlice
+from pipeline.engine.optimizers import KINDS
+from pipeline.engine.slice_map import TensorSlice
 
 BLOCK = 1 << 16
 """Words that share a multiplier; their own multipliers repeat in each block."""
@@ -49,7 +49,9 @@ def _multipliers(stream: int, first: int, last: int, device: torch.device) -> Te
 
 
 @torch.no_grad()
-def of_tensor(values: Tensor, start: int = 0, dtype: torch.dtype | None = None, chunk: int | None = None) -> Tensor:
+def tensor_checksum(
+    values: Tensor, start: int = 0, dtype: torch.dtype | None = None, chunk: int | None = None
+) -> Tensor:
     """The checksum of a tensor, or of a part of one: int64 () on its device.
 
     Args:
@@ -81,7 +83,7 @@ def of_tensor(values: Tensor, start: int = 0, dtype: torch.dtype | None = None, 
 
 
 @torch.no_grad()
-def of_batch(tensors: dict[str, Tensor], is_real: Tensor) -> Tensor:
+def batch_checksum(tensors: dict[str, Tensor], is_real: Tensor) -> Tensor:
     """The checksum of a batch: int64 () on its device.
 
     It is a sum over the rows, so it does not depend on how the rows of a step are divided into micro-batches.
@@ -102,7 +104,7 @@ def combine(checksums: Sequence[int]) -> int:
     return sum(one * multiplier for one, multiplier in zip(checksums, multipliers)) % _MODULUS
 
 
-def add(*checksums: int) -> int:
+def sum_checksums(*checksums: int) -> int:
     """The checksum of a whole, from those of its parts."""
     return sum(checksums) % _MODULUS
 
@@ -129,7 +131,7 @@ class RankChecksums:
     unequal: tuple[str, ...]
 
 
-def of_rank(engine: DeepSpeedEngine) -> RankChecksums:
+def rank_checksums(engine: DeepSpeedEngine) -> RankChecksums:
     """The checksums of what this rank holds, after a step. Not collective. Waits for the device."""
     slices = zero_layout.slices(engine)
     parameters = [parameter for _, parameter in engine.module.named_parameters()]
@@ -137,17 +139,17 @@ def of_rank(engine: DeepSpeedEngine) -> RankChecksums:
     found: dict[str, list[Tensor]] = {kind: [] for kind in (*KINDS, "rounded", "model's", "weights")}
     for parameter, (place, values) in zip(parameters, state.tensor_states(engine, slices)):
         for kind in KINDS:
-            found[kind].append(of_tensor(values[kind], place.start))
+            found[kind].append(tensor_checksum(values[kind], place.start))
         if place.flat is parameter:  # stage 0 in fp32: the optimizer updates the model's own weights
             for kind in ("rounded", "model's", "weights"):
                 found[kind].append(found["weight"][-1])
             continue
-        found["rounded"].append(of_tensor(values["weight"], place.start, parameter.dtype))
+        found["rounded"].append(tensor_checksum(values["weight"], place.start, parameter.dtype))
         if stage < 3:
-            found["weights"].append(of_tensor(parameter))
+            found["weights"].append(tensor_checksum(parameter))
         is_whole = stage < 3 and place.length == parameter.numel()
         found["model's"].append(
-            found["weights"][-1] if is_whole else of_tensor(_part(parameter, place, stage), place.start)
+            found["weights"][-1] if is_whole else tensor_checksum(_part(parameter, place, stage), place.start)
         )
     sums = torch.stack([one.to(engine.device) for kind in found for one in found[kind]]).tolist()
     numbers = iter(one % _MODULUS for one in sums)

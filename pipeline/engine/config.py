@@ -12,15 +12,12 @@ from typing import Any, Literal
 
 from common.errors import UserError, one_line
 from common.files.json_files import parse_object, read_text
-from common.progress import quantity
+from common.text import quantity
 from pipeline.distributed import elastic
-from pipeline.engine import config_keys, config_values
-from pipeline.engine.machine.hardware import Hardware
+from pipeline.engine import config_schema
+from pipeline.engine.hardware import Hardware
 
 Precision = Literal["fp16", "bf16", "fp32"]
-PRECISION_CHOICES = ("auto", "config", "fp16", "bf16", "fp32")
-"""The values of --precision, see `fit`."""
-
 SHIPPED = Path(__file__).resolve().parents[2] / "ds_configs"
 """The presets, which are installed with the packages."""
 
@@ -117,8 +114,7 @@ def load(path: Path) -> dict[str, Any]:
         raise error if isinstance(error, UserError) else UserError(f"{path}: {one_line(error)}; {REMEDY}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path}: it must be a JSON object, {{...}}")
-    config_keys.check(config, path)
-    config_values.check(config, path)
+    config_schema.check(config, path)
     return config
 
 

@@ -67,7 +67,7 @@ class CudaRecorder:
 
 
 class EagerRecorder:
-    """Does the work again instead of repeating it."""
+    """Fallback without graphs: runs forward and backward eagerly again."""
 
     def warm_up(self) -> AbstractContextManager[Any]:
         """Nothing special."""

@@ -9,7 +9,7 @@ For each tensor w with gradient g:
     w = w - lr * r * u
 
 There is no bias correction, and r is not clamped. LayerNorm weights and all biases have weight_decay = 0 and r = 1
-(`pipeline.engine.parameter_groups`).
+(`pipeline.engine.optimizers`).
 
 The trust ratio belongs to a whole tensor. Under ZeRO a rank holds flat buffers with slices of many tensors. After
 `deepspeed.initialize`, `Lamb.attach` is told where each tensor's elements lie (`pipeline.engine.zero_layout.attach`
@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.slice_map import Location, SliceMap, Views
+from pipeline.engine.slice_map import SliceMap, TensorSlice, Views
 
 _BLOCK = 1 << 18  # elements whose squares stay in a processor's cache
 
@@ -84,7 +84,7 @@ class Lamb(torch.optim.Optimizer):
 
     def attach(
         self,
-        locations: Sequence[Location],
+        locations: Sequence[TensorSlice],
         process_group: dist.ProcessGroup | None,
         communication_device: torch.device | None = None,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The optimizers that a DeepSpeed JSON can name: the project's, torch's and DeepSpeed's.
+"""The optimizers that a DeepSpeed JSON can name, the project's, torch's and DeepSpeed's, and their parameter groups.
 
 Lamb                                the project's own
 AdamW without bias correction       the same class with every trust ratio 1, as in the paper's code
@@ -8,18 +8,50 @@ Adam, AdamW, "torch_adam": false    DeepSpeed's FusedAdam, which it compiles at 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Len
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
 
 from common.errors import UserError
 from pipeline.engine.lamb import Lamb
 
-_COMMON = frozenset({"lr", "betas", "eps", "weight_decay"})
-_ADAM = _COMMON | {"torch_adam", "adam_w_mode", "bias_correction"}
+KINDS = ("weight", "exp_avg", "exp_avg_sq")
+"""What is kept of each element in fp32: w, m and v. Adam and LAMB both use the last two names."""
 
-PARAMETERS: dict[str, frozenset[str]] = {"Lamb": _COMMON, "Adam": _ADAM, "AdamW": _ADAM}
-"""By `optimizer.type`, the keys that `optimizer.params` may have."""
+AboveZero = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+AtLeastZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Strict(BaseModel):
+    """A block of the JSON: no other keys, and no value of another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Parameters(Strict):
+    """`optimizer.params` of LAMB."""
+
+    lr: AboveZero
+    betas: Annotated[list[Beta], Len(2, 2)] = [0.9, 0.999]
+    eps: AboveZero = 1e-6
+    weight_decay: AtLeastZero = 0.01
+
+
+class AdamParameters(Parameters):
+    """`optimizer.params` of Adam and AdamW."""
+
+    torch_adam: bool = True
+    adam_w_mode: bool = True
+    bias_correction: bool = True
+
+
+PARAMETERS: dict[str, type[Parameters]] = {"Lamb": Parameters, "Adam": AdamParameters, "AdamW": AdamParameters}
+"""By `optimizer.type`, what `optimizer.params` may have."""
+_COMMON = frozenset(Parameters.model_fields)
 
 OWN: dict[str, Callable[..., torch.optim.Optimizer]] = {"Lamb": Lamb}
 """By `optimizer.type`, the class of each optimizer of the project. Its arguments: parameter groups, and `params`."""
@@ -55,7 +87,7 @@ def make_own(block: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torc
 
     Args:
         block: the type, and the parameters without the weight decay, which `groups` have.
-        groups: see `pipeline.engine.parameter_groups.parameter_groups`.
+        groups: see `parameter_groups`.
     """
     if not is_own(block):
         return None
@@ -66,7 +98,7 @@ def make_own(block: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torc
     return OWN[block["type"]](groups, **params)
 
 
-def is_torch_s(config: Mapping[str, Any]) -> bool:
+def uses_torch_adam(config: Mapping[str, Any]) -> bool:
     """Whether torch makes the optimizer of a DeepSpeed JSON, whose `optimizer` block `check` has accepted.
 
     DeepSpeed makes it if the JSON asks for that: by "torch_adam", by Adam without bias correction, or by offloading.
@@ -85,7 +117,7 @@ def _offloads(config: Mapping[str, Any]) -> bool:
     return bool(offload.get("device", "none") != "none")
 
 
-def make_torch_s(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
+def make_torch_adam(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
     """Makes torch's Adam or AdamW for a DeepSpeed JSON: fused into one kernel if the state is on a GPU."""
     from deepspeed.accelerator import get_accelerator  # slow to import, and this module also reads settings
 
@@ -98,3 +130,49 @@ def make_torch_s(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) ->
     decoupled = block["type"] == "AdamW" or block.get("params", {}).get("adam_w_mode", True)
     kind = torch.optim.AdamW if decoupled else torch.optim.Adam
     return kind(list(groups), fused=True if on_gpu else None, **params)  # None: torch decides
+
+
+def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
+    """The two groups of ALBERT's code: matrices, and LayerNorm weights with all biases.
+
+    The first group has weight decay and a trust ratio, the second has neither. A shared parameter appears once. A bias
+    is a parameter called "bias" or "..._bias". Empty groups are left out.
+
+    Returns:
+        Dictionaries with the keys "params", "weight_decay" and "trust_ratio".
+    """
+    norms = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, nn.LayerNorm)
+        for parameter in module.parameters(recurse=False)
+    }
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_bias = name.endswith((".bias", "_bias")) or name == "bias"
+        (plain if is_bias or id(parameter) in norms else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": weight_decay, "trust_ratio": True},
+        {"params": plain, "weight_decay": 0.0, "trust_ratio": False},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def describe_groups(groups: list[dict[str, Any]], optimizer: str) -> str:
+    """One line per group: how many tensors and parameters it has, and how `optimizer` updates them.
+
+    Only LAMB has trust ratios, so only its lines mention them.
+    """
+    lines = []
+    for group in groups:
+        tensors: list[Tensor] = group["params"]
+        count = sum(getattr(tensor, "ds_numel", tensor.numel()) for tensor in tensors)
+        line = f"{optimizer}: {len(tensors)} tensors, {count:,} parameters: "
+        line += f"weight decay {group['weight_decay']:g}" if group["weight_decay"] else "no weight decay"
+        if optimizer == "Lamb":
+            line += ", scaled by its trust ratio" if group["trust_ratio"] else ", trust ratio 1"
+        lines.append(line)
+    return "\n".join(lines)

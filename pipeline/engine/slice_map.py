@@ -5,28 +5,42 @@ padding that belongs to none.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-class Location(Protocol):
-    """Where one tensor's elements lie on this rank; `pipeline.engine.zero_layout.TensorSlice` is one.
+@dataclass(frozen=True, eq=False)
+class TensorSlice:
+    """The elements of one tensor that this rank updates, in fp32.
 
-    Elements [offset, offset + length) of the flattened `flat` belong to the tensor `name` of parameter group `group`.
+    Attributes:
+        name: of the parameter in the model.
+        shape: of the whole tensor.
+        group: index of its parameter group in the optimizer.
+        start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0.
+        flat: the optimizer's tensor that holds them (a key of `optimizer.state`).
+        offset: where they start in the flattened `flat`.
     """
 
+    name: str
+    shape: tuple[int, ...]
+    group: int
+    start: int
+    length: int
+    flat: Tensor
+    offset: int
+
     @property
-    def name(self) -> str: ...
-    @property
-    def group(self) -> int: ...
-    @property
-    def flat(self) -> Tensor: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def length(self) -> int: ...
+    def weight(self) -> Tensor:
+        """fp32 (length,): a view of the weights that the optimizer updates."""
+        return self.of(self.flat.detach())
+
+    def of(self, buffer: Tensor) -> Tensor:
+        """(length,): a view of the same elements of another buffer, which has the size of `flat`."""
+        return buffer.view(-1).narrow(0, self.offset, self.length)
 
 
 class _Slice(NamedTuple):
@@ -77,23 +91,23 @@ class SliceMap:
         """Whether `attach` has been called."""
         return self._attached
 
-    def attach(self, locations: Sequence[Location], is_scaled: Callable[[int], bool]) -> None:
+    def attach(self, slices: Sequence[TensorSlice], is_scaled: Callable[[int], bool]) -> None:
         """Stores where the tensors lie.
 
         Args:
-            locations: one for each tensor, in the same order on all ranks.
+            slices: one for each tensor, in the same order on all ranks.
             is_scaled: whether the parameter group of this index has a trust ratio.
         """
         self._attached = True
         self._views.clear()
         self._slices = {}
         self.tensor_names = []
-        for location in locations:
+        for place in slices:
             number = -1
-            if is_scaled(location.group):
+            if is_scaled(place.group):
                 number = len(self.tensor_names)
-                self.tensor_names.append(location.name)
-            self._slices.setdefault(location.flat, []).append(_Slice(number, location.offset, location.length))
+                self.tensor_names.append(place.name)
+            self._slices.setdefault(place.flat, []).append(_Slice(number, place.offset, place.length))
 
     def views(self, parameters: Sequence[Tensor], scaled: bool) -> Views:
         """The slices of `parameters`; computed at the first call with the same parameters, then reused.

@@ -12,8 +12,11 @@ from torch import Tensor
 
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import Lamb
-from pipeline.engine.protocol import KINDS
-from pipeline.engine.zero_layout import TensorSlice
+from pipeline.engine.optimizers import KINDS
+from pipeline.engine.slice_map import TensorSlice
+
+Engine = DeepSpeedEngine
+"""A model in training. Other packages use `backward`, `train`, `eval`, `module`, `device` and counts only."""
 
 _SCALER_STATE = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")
 

@@ -17,10 +17,9 @@ from deepspeed import DeepSpeedEngine
 from deepspeed.accelerator import get_accelerator
 
 from common.errors import UserError
-from pipeline.engine import optimizers
+from pipeline.engine import extensions, optimizers
 from pipeline.engine.lamb import squared_norms
-from pipeline.engine.machine import extensions
-from pipeline.engine.machine.shared_memory import DIRECTORY, buffer_prefix
+from pipeline.engine.ranks import SHARED_MEMORY, buffer_prefix
 
 DEEPSPEED = "0.19.8"
 
@@ -51,7 +50,7 @@ def init_distributed(backend: str | None = None) -> None:
 
 def shared_memory() -> Path:
     """The file of this rank's buffer for sums among the ranks of one host."""
-    return DIRECTORY / f"{buffer_prefix()}{os.environ['RANK']}"
+    return SHARED_MEMORY / f"{buffer_prefix()}{os.environ['RANK']}"
 
 
 def apply(engine: DeepSpeedEngine) -> None:
@@ -237,7 +236,7 @@ def _reject_wrong_optimizer(config: Mapping[str, Any], zero: Mapping[str, Any]) 
     optimizer = config.get("optimizer") or {"type": "Lamb"}
     optimizers.check(optimizer)
     is_ours = optimizers.is_own(optimizer)
-    is_fused = not is_ours and not optimizers.is_torch_s(config)
+    is_fused = not is_ours and not optimizers.uses_torch_adam(config)
     level = zero.get("stage", 0)
     if (config.get("bf16") or {}).get("enabled") and level == 0 and is_fused:
         raise UserError(

@@ -16,7 +16,7 @@ Paths below are inside the `deepspeed` package, of the version in `pipeline.engi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -27,37 +27,7 @@ from torch import Tensor
 from common.errors import UserError
 from pipeline.engine import workarounds
 from pipeline.engine.lamb import Lamb
-
-
-@dataclass(frozen=True, eq=False)
-class TensorSlice:
-    """The elements of one tensor that this rank updates, in fp32.
-
-    Attributes:
-        name: of the parameter in the model.
-        shape: of the whole tensor.
-        group: index of its parameter group in the optimizer.
-        start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0.
-        flat: the optimizer's tensor that holds them (a key of `optimizer.state`).
-        offset: where they start in the flattened `flat`.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    group: int
-    start: int
-    length: int
-    flat: Tensor
-    offset: int
-
-    @property
-    def weight(self) -> Tensor:
-        """fp32 (length,): a view of the weights that the optimizer updates."""
-        return self.of(self.flat.detach())
-
-    def of(self, buffer: Tensor) -> Tensor:
-        """(length,): a view of the same elements of another buffer, which has the size of `flat`."""
-        return buffer.view(-1).narrow(0, self.offset, self.length)
+from pipeline.engine.slice_map import TensorSlice
 
 
 def stage(engine: DeepSpeedEngine) -> int:

@@ -1,9 +1,10 @@
 """The work of `pipeline.finetune`: checks the command, trains each seed, predicts, and exports the models."""
 
-import argparse
+import functools
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import xxhash
 from torch import nn
@@ -11,8 +12,7 @@ from torch import nn
 from common.errors import UserError
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import fill
-from pipeline.checkpoint.model_export import best_checkpoint
+from pipeline.checkpoint.initial_weights import best_checkpoint, fill_weights
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_records import RESULTS, read_results
 from pipeline.distributed import elastic
@@ -20,102 +20,103 @@ from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
 from pipeline.engine.build import release
-from pipeline.engine.machine import determinism
-from pipeline.engine.machine.hardware import detect_hardware
-from pipeline.finetuning import own_flags, results
+from pipeline.engine.hardware import detect_hardware, make_deterministic
+from pipeline.finetuning import results
 from pipeline.finetuning.earlier_start import InitialModel, answers_alone, find_initial_model
-from pipeline.finetuning.export import finetuned
-from pipeline.finetuning.heads import has_head_of, make_model
-from pipeline.finetuning.settings import FinetuneSettings, directories, parser, resolve
-from pipeline.finetuning.task import FineTuning, make_features
+from pipeline.finetuning.fine_tuning import FineTuning, make_features
+from pipeline.finetuning.finetuned_model import finetuned, has_head_of
+from pipeline.finetuning.resolve import FinetuneSettings, resolve
+from pipeline.run import attention_choice, lifecycle
+from pipeline.run.launch import Prepared
+from pipeline.run.lifecycle import nothing_to_do, prepare_nothing
+from pipeline.settings.finetune import FinetuneFlags
 from pipeline.sharing.export import export_usual
-from pipeline.tasks import own
-from pipeline.tasks.examples import Splits
-from pipeline.tasks.features.base import Features
+from pipeline.tasks import own_tasks
 from pipeline.tasks.files import reading
-from pipeline.tasks.registry import OWN_TASKS, find_task
-from pipeline.tasks.task import Task
-from pipeline.training import lifecycle
-from pipeline.training.attention import choice
-from pipeline.training.lifecycle import Finished, OpenRun, nothing_to_do
-from pipeline.training.settings import EARLIER_DEFAULTS
+from pipeline.tasks.kind import Features
+from pipeline.tasks.registry import find_task
+from pipeline.tasks.task import Splits, Task
+from pipeline.training.state import TrainingRun
 
 
 @dataclass(frozen=True)
-class Prepared(lifecycle.Prepared[FinetuneSettings]):
-    """A checked command line.
+class _Work:
+    """What the runs of a command train on.
 
     Attributes:
+        runs: the settings of the run of each seed.
+        done: for each run, whether nothing is left to do.
         several_seeds: whether --seeds was given.
         initial: what the model starts from.
         splits: the examples.
         all_data: digest of all splits, those without labels included.
     """
 
+    output: Path
+    runs: Sequence[FinetuneSettings]
+    done: Sequence[bool]
     several_seeds: bool
     initial: InitialModel
     splits: Splits
     all_data: str
 
-    def facts(self) -> dict[str, str]:
-        """See `pipeline.training.lifecycle.Prepared.facts`; and the examples."""
-        return super().facts() | {"the examples of all splits": self.all_data}
 
-
-def prepare(args: argparse.Namespace, world_size: int) -> Prepared | Finished:
+def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     """Checks a parsed command line for `world_size` ranks and reads its files. Writes nothing.
 
     Raises:
         UserError: a mistake.
     """
-    places = directories(args)
-    if answers_alone(args, parser(), places) and (args.seeds is None or results.is_summed_up(args.output, places)):
-        return Finished(args.output, args.host_timeout, args.hang_timeout)
-    if args.deterministic:
-        determinism.switch_on()
-    if args.task in OWN_TASKS:
-        task, splits = own.read(own_flags.read(args))
+    places = flags.outputs()
+    if answers_alone(flags, places) and (flags.seeds is None or results.is_summed_up(flags.output, places)):
+        return prepare_nothing(flags.output, flags.host_timeout, flags.hang_timeout)
+    if flags.deterministic:
+        make_deterministic()
+    if flags.is_own_task:
+        task, splits = own_tasks.read(flags.own_data())
     else:
-        task = find_task(args.task)
-        splits = reading.read(task, args.data)
-    _check_splits(args, task, splits)
-    initial = find_initial_model(args.init, places)
+        task = find_task(flags.task_word)
+        splits = reading.read(task, flags.data or "")
+    _check_splits(flags, task, splits)
+    initial = find_initial_model(flags.init, places)
     trained_on = {split: examples for split, examples in splits.items() if split in ("train", *task.dev_splits)}
     all_data = digest(splits)
     hardware = detect_hardware()
-    runs = resolve(args, task, len(splits["train"]), world_size, hardware, initial, digest(trained_on))
+    runs = resolve(flags, task, len(splits["train"]), world_size, hardware, initial, digest(trained_on))
     for settings in runs:
-        lifecycle.check(settings, same={"data": all_data}, defaults=EARLIER_DEFAULTS)
-    _check_form(args)
+        lifecycle.check(settings, same={"data": all_data})
+    _check_form(flags)
     done = [_is_done(settings, all_data) for settings in runs]
     finished = all(done)
-    if args.seeds is not None:
-        run_directory.check_summary(args.output)
-        finished = finished and results.is_summed_up(args.output, places)
-    message = nothing_to_do(args.output) if finished else ""
-    return Prepared(args.output, runs, done, message, args.seeds is not None, initial, splits, all_data)
+    if flags.seeds is not None:
+        run_directory.check_summary(flags.output)
+        finished = finished and results.is_summed_up(flags.output, places)
+    message = nothing_to_do(flags.output) if finished else ""
+    work = _Work(flags.output, runs, done, flags.seeds is not None, initial, splits, all_data)
+    facts = {"the examples of all splits": all_data}
+    return lifecycle.prepare_runs(flags.output, runs, done, functools.partial(run, work), message, facts)
 
 
-def _check_splits(args: argparse.Namespace, task: Task, splits: Splits) -> None:
+def _check_splits(flags: FinetuneFlags, task: Task, splits: Splits) -> None:
     if "train" not in splits:
-        raise UserError(f"--data {args.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
-    if args.patience is not None and not set(task.dev_splits) & splits.keys():
-        raise UserError(f"--patience waits for a better evaluation, but {_source(args)} has no dev set; drop it")
+        raise UserError(f"--data {flags.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
+    if flags.evaluations_without_gain is not None and not set(task.dev_splits) & splits.keys():
+        raise UserError(f"--patience waits for a better evaluation, but {_source(flags)} has no dev set; drop it")
 
 
-def _source(args: argparse.Namespace) -> str:
+def _source(flags: FinetuneFlags) -> str:
     """Where the examples come from, as the command line says it."""
-    return f"--train-file {args.train_file}" if args.data is None else f"--data {args.data}"
+    return f"--train-file {flags.train_file}" if flags.data is None else f"--data {flags.data}"
 
 
-def _check_form(args: argparse.Namespace) -> None:
+def _check_form(flags: FinetuneFlags) -> None:
     """Raises UserError if --output holds a run of one seed and --seeds is given, or the other way round."""
-    single = (args.output / "settings.json").exists()
-    several = any(args.output.glob("seed-*/settings.json"))
-    if single and args.seeds is not None:
-        raise UserError(f"{args.output} holds a run of one seed; leave --seeds out, or choose another --output")
-    if several and args.seeds is None:
-        raise UserError(f"{args.output} holds runs of several seeds; give --seeds, or choose another --output")
+    single = (flags.output / "settings.json").exists()
+    several = any(flags.output.glob("seed-*/settings.json"))
+    if single and flags.seeds is not None:
+        raise UserError(f"{flags.output} holds a run of one seed; leave --seeds out, or choose another --output")
+    if several and flags.seeds is None:
+        raise UserError(f"{flags.output} holds runs of several seeds; give --seeds, or choose another --output")
 
 
 def _is_done(settings: FinetuneSettings, all_data: str) -> bool:
@@ -139,67 +140,69 @@ def digest(splits: Splits) -> str:
     return str(state.hexdigest())
 
 
-def run(prepared: Prepared) -> int:
+def run(work: _Work, check_unchanged: Callable[[], None]) -> int:
     """Trains each seed that is not done, and summarises several seeds. Collective.
 
+    Args:
+        check_unchanged: see `lifecycle.prepare_runs`.
     Returns:
-        The exit status, see `pipeline.training.lifecycle.train`.
+        The exit status, see `pipeline.run.lifecycle.train`.
     """
     workarounds.init_distributed()
     control = ControlGroup()
-    first = prepared.runs[0]
-    features = make_features(first.task, prepared.initial.vocabulary, prepared.splits, first.max_length, first.limits)
-    with run_directory.lock_run(prepared.output, control, prepared.check_unchanged, elastic.lock_seconds()):
+    first = work.runs[0]
+    features = make_features(first.task, work.initial.vocabulary, work.splits, first.max_length, first.limits)
+    with run_directory.lock_run(work.output, control, check_unchanged, elastic.lock_seconds()):
         signals = StopSignals()  # a signal between two seeds ends the second one
-        for settings, done in zip(prepared.runs, prepared.done):
-            if not done and (status := _run_seed(settings, prepared, features, control, signals)):
+        for settings, done in zip(work.runs, work.done):
+            if not done and (status := _run_seed(settings, work, features, control, signals)):
                 return status
             gc.collect()  # an engine refers to itself; it would keep its device memory while the next one is made
-        if prepared.several_seeds and control.rank == 0:
-            results.write_summary(prepared.output, [settings.output for settings in prepared.runs])
+        if work.several_seeds and control.rank == 0:
+            results.write_summary(work.output, [settings.output for settings in work.runs])
         control.barrier()
         return 0
 
 
 def _run_seed(
     settings: FinetuneSettings,
-    prepared: Prepared,
+    work: _Work,
     features: Mapping[str, Features],
     control: ControlGroup,
     signals: StopSignals,
 ) -> int:
     """Trains one seed to its end, predicts with its best step and exports it. Returns the exit status."""
-    initial = prepared.initial
+    initial = work.initial
     first_step = FineTuning(settings, features, control).steps([0])
-    outputs = [one.output for one in prepared.runs]
-    settings = choice.choose_for_run(settings, lambda: next(first_step)[0], control, outputs)
+    outputs = [one.output for one in work.runs]
+    settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control, outputs)
     new_tensors: list[str] = []
 
     def make_initial_model() -> nn.Module:
-        model = make_model(settings.task, settings.model, settings.execution)
+        model = settings.task.kind.make_model(settings.task, settings.model, settings.execution)
         if not settings.random_weights and (weights := initial.weights) is not None:
-            new_tensors.extend(fill(model, weights, lambda name: has_head_of(weights, settings.task)))
+            new_tensors.extend(fill_weights(model, weights, lambda name: has_head_of(weights, settings.task)))
         return model
 
     opened = lifecycle.open_run(settings, make_initial_model, initial.vocabulary, control)
-    _introduce(opened, settings, features, new_tensors)
+    _print_header(opened, settings, features, new_tensors)
     if status := lifecycle.train(opened, FineTuning(settings, features, control), signals):
         return status
 
     best = best_checkpoint(settings.output)
     best_step = step_of(best)
-    model = make_model(settings.task, settings.model)
+    model = settings.task.kind.make_model(settings.task, settings.model)
     model.load_state_dict(load_weights(best))
     model = model.to(opened.engine.device, next(opened.engine.module.parameters()).dtype)
-    counts = {split: len(examples) for split, examples in prepared.splits.items()}
-    results.write_results(settings, model, features, counts, control, opened.state.step, best_step, prepared.all_data)
+    counts = {split: len(examples) for split, examples in work.splits.items()}
+    results.write_results(settings, model, features, counts, control, opened.state.step, best_step, work.all_data)
     lifecycle.finish(opened, lambda run, out: export_usual(finetuned(run), out), f"the model of step {best_step}")
     release(opened.engine)
     return 0
 
 
-def _introduce(
-    opened: OpenRun, settings: FinetuneSettings, features: Mapping[str, Features], new_tensors: list[str]
+def _print_header(
+    opened: TrainingRun, settings: FinetuneSettings, features: Mapping[str, Features], new_tensors: list[str]
 ) -> None:
     examples = ", ".join(f"{split} {found.examples:,}" for split, found in features.items())
     weights = "random weights" if settings.random_weights else f"weights from {settings.init}"
@@ -207,11 +210,11 @@ def _introduce(
         weights += f"; new: {', '.join(new_tensors)}"
     task = settings.task
     subject = [f"task: {task.name}, seed {settings.seed}; examples: {examples}", f"model: {weights}"]
-    if task.columns is not None and task.kind != "regression":
+    if task.columns is not None and not task.kind.predicts_numbers:
         more = f" and {len(task.labels) - 20} more" if len(task.labels) > 20 else ""
         subject.append(f"labels: {', '.join(task.labels[:20])}{more}")
     details = [
         f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps; "
         f"longest sequence {settings.max_length}"
     ]
-    lifecycle.introduce(opened, subject, len(features["train"].lengths), "samples", details)
+    lifecycle.print_header(opened, subject, len(features["train"].lengths), "samples", details)

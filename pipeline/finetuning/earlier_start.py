@@ -1,6 +1,5 @@
 """What earlier starts recorded of a fine-tuning run, so that what they have read is not needed again."""
 
-import argparse
 import contextlib
 import dataclasses
 from collections.abc import Sequence
@@ -8,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.command_line import Parser
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
 from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, model_of, read_record
-from pipeline.training import recorded_command
-from pipeline.training.settings import EARLIER_DEFAULTS
+from pipeline.settings import declare
+from pipeline.settings.finetune import FinetuneFlags, parse
+from pipeline.training.run_settings import RunSettings
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
     recorded = next(iter(begun.values()), None)
     pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
     if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
-        settings = run_directory.with_defaults(recorded, EARLIER_DEFAULTS)
+        settings = run_directory.with_defaults(recorded, declare.earlier_values(RunSettings))
         vocabulary = Vocabulary.load(runs[0] / "spiece.model")
         config = model_of(settings, runs[0] / SETTINGS)
         return InitialModel(config, recorded["init_weights"], vocabulary, None, pretraining)
@@ -74,7 +73,7 @@ def _pretraining_of(init: Path) -> dict[str, Any] | None:
     return None
 
 
-def answers_alone(args: argparse.Namespace, parser: Parser, runs: Sequence[Path]) -> bool:
+def answers_alone(flags: FinetuneFlags, runs: Sequence[Path]) -> bool:
     """Whether the runs are done, the command line is the recorded one, and its data is gone or on the hub.
 
     Then there is nothing to read: files that are there may have changed, and a changed test file is predicted again.
@@ -86,12 +85,11 @@ def answers_alone(args: argparse.Namespace, parser: Parser, runs: Sequence[Path]
     if settings.get("data_on_hub"):
         is_gone = True
     else:
-        given = (args.train_file, args.dev_file, args.test_file, args.data)
+        given = (flags.train_file, flags.dev_file, flags.test_file, flags.data)
         is_gone = any(path is not None and not Path(path).exists() for path in given)
-    recorded = settings.get(recorded_command.KEY) or []
-    words = recorded_command.words_of(args, parser)
-    return (
-        is_gone
-        and len(words) == len(recorded)
-        and all(then in (now, str(Path(now).absolute())) for then, now in zip(recorded, words))
-    )
+    if not is_gone or not settings.get("command"):
+        return False
+    recorded = declare.command_line(parse([*settings["command"], "--output", str(flags.output)]))
+    words = declare.command_line(flags)
+    same = [then in (now, str(Path(now).absolute())) for then, now in zip(recorded, words)]
+    return len(words) == len(recorded) and all(same)

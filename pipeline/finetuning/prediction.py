@@ -2,17 +2,17 @@
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed.control import ControlGroup
-from pipeline.distributed.hangs import progress
-from pipeline.engine.protocol import Forward
-from pipeline.tasks.features.base import Features, SampleOutput
-from pipeline.tasks.predictions import Predictions
-from pipeline.training.evaluation_pace import Pace, at_once
+from pipeline.distributed.monitor import progress
+from pipeline.tasks.kind import Features, SampleOutput
+from pipeline.training.training_task import Pace, without_pauses
 
 TOKENS_IN_BATCH = 8192
 
@@ -37,8 +37,8 @@ def batches_of(features: Features, rank: int, world_size: int, tokens: int = TOK
 
 
 def predict(
-    model: Forward, features: Features, control: ControlGroup, device: torch.device, pace: Pace = at_once
-) -> Predictions | None:
+    model: nn.Module, features: Features, control: ControlGroup, device: torch.device, pace: Pace = without_pauses
+) -> Any | None:
     """Predicts each example with a model or an engine, and leaves it in evaluation mode. Collective.
 
     Returns:
@@ -47,17 +47,17 @@ def predict(
     gathered = control.gather(find(model, features, control, device, pace=pace))
     if gathered is None:
         return None
-    with progress.of_this_process().during("scoring"):
+    with progress.get_progress().during("scoring"):
         return features.predictions({sample: result for part in gathered for sample, result in part.items()})
 
 
 def find(
-    model: Forward,
+    model: nn.Module,
     features: Features,
     control: ControlGroup,
     device: torch.device,
     limit: int | None = None,
-    pace: Pace = at_once,
+    pace: Pace = without_pauses,
 ) -> dict[int, SampleOutput]:
     """The output of a model or an engine for each of this rank's samples, by number, in up to `limit` batches."""
     batches = itertools.islice(batches_of(features, control.rank, control.world_size), limit)
@@ -66,7 +66,11 @@ def find(
 
 @torch.no_grad()
 def outputs_of(
-    model: Forward, features: Features, device: torch.device, batches: Iterable[list[int]], pace: Pace = at_once
+    model: nn.Module,
+    features: Features,
+    device: torch.device,
+    batches: Iterable[list[int]],
+    pace: Pace = without_pauses,
 ) -> dict[int, SampleOutput]:
     """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
     model.eval()

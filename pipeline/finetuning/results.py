@@ -16,14 +16,12 @@ from pipeline.analysis.comparison import estimate_of
 from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, SummaryRecord, read_results
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.prediction import predict
-from pipeline.tasks.features.base import Features
-from pipeline.tasks.own import RECORD, record_of
-from pipeline.tasks.predictions import Predictions, save_predictions
-from pipeline.tasks.scoring import metrics_of
+from pipeline.tasks.kind import Features
+from pipeline.tasks.own_tasks import RECORD, record_of
 from pipeline.tasks.task import Task
 
 if TYPE_CHECKING:
-    from pipeline.finetuning.settings import FinetuneSettings
+    from pipeline.finetuning.resolve import FinetuneSettings
 
 
 def write_results(
@@ -48,7 +46,7 @@ def write_results(
     """
     device = next(model.parameters()).device
     metrics: dict[str, dict[str, float]] = {}
-    problem = ""
+    problems: list[str] = []
     for split in features:
         if split == "train":
             continue
@@ -58,16 +56,20 @@ def write_results(
         try:
             _write_split(settings.task, split, found, settings.output)
         except (OSError, UserError) as error:
-            problem = problem or str(error)
+            problems.append(str(error))
             continue
-        if of_split := metrics_of(settings.task, found):
+        if of_split := settings.task.kind.metrics(settings.task, found):
             metrics[split] = of_split
             _print_split(settings.task, split, of_split, found)
-    if problem := control.first_problem(problem):
-        raise UserError(
-            f"the predictions of {settings.output} were not written: {problem}; training is done and saved, and the "
-            "same command repeats only this"
-        )
+
+    def check_written() -> None:
+        if problems:
+            raise UserError(
+                f"the predictions of {settings.output} were not written: {problems[0]}; training is done and saved, "
+                "and the same command repeats only this"
+            )
+
+    control.all_or_raise(check_written)
     if control.rank == 0:
         results: dict[str, Any] = {
             "task": settings.task.name,
@@ -86,19 +88,20 @@ def write_results(
         atomic.write_text(settings.output / RESULTS, json.dumps(results, indent=1) + "\n")
 
 
-def _write_split(task: Task, split: str, found: Predictions, output: Path) -> None:
+def _write_split(task: Task, split: str, found: Any, output: Path) -> None:
     submission = output / "submission"
     submission.mkdir(exist_ok=True)
-    save_predictions(output / "logits", split, found)
+    (output / "logits").mkdir(exist_ok=True)
+    task.kind.save(output / "logits" / f"{split}{task.kind.ending}", found)
     if task.submission is not None:
         task.submission.write(task, split, found, submission)
 
 
-def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Predictions) -> None:
+def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Any) -> None:
     print(f"{split}: {', '.join(f'{name} {value:.4g}' for name, value in metrics.items())}")
     if (estimate := estimate_of(task, found)) is not None:
         low, high = estimate.interval
-        if task.kind == "regression":
+        if task.kind.predicts_numbers:
             print(f"  95 % interval of {task.metrics[0]}: {low / 100:.3f} to {high / 100:.3f}")
             return
         print(

@@ -1,7 +1,7 @@
 """Predicts with a finished run, in one process.
 
-command     the work of `pipeline.predict`: checks the command, predicts, and writes
-inputs      a file or standard input -> examples of the run's task
-outputs     rows with their predictions -> a file or standard output
-fill_mask   the most likely pieces in the place of [MASK], from a pre-training run
+predict_command  the work of `pipeline.predict`: checks the command, predicts, and writes
+inputs           a file or standard input -> examples of the run's task
+outputs          rows with their predictions -> a file or standard output
+fill_mask        the most likely pieces in the place of [MASK], from a pre-training run
 """

@@ -5,8 +5,7 @@ scales           the size of the experiments: the paper's, or tiny
 experiments      from a table to the commands that make it
 runner           runs these commands
 costs            what the commands will cost
-tables           the tables with measured values beside the printed ones
-plots            their plots
+tables           the tables with measured values beside the printed ones, and the curves of Figure 2
 claims           the claims in small: sides that are compared, with the same compute
 claim_runs       the commands that make them
 claims_page      their page

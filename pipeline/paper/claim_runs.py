@@ -2,25 +2,24 @@
 
 ROOT/claims.json               the text and the plan; another start with others is refused
 ROOT/corpus                    the documents of the sample, if none were given; the vocabulary; shards by length
-ROOT/runs/SIDE/RATE/seed-N     a run, and beside it its DeepSpeed JSON
+ROOT/runs/SIDE/seed-N          a run, and beside it its DeepSpeed JSON
 ROOT/claims                    the page
 """
 
 import dataclasses
 import json
-import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
 from common.files import atomic
-from pipeline.paper.claims import MASK_PROBABILITY, PRESET, RATE_SEED, SIDES, Claim, Plan, Side, best_rate, sides_of
+from pipeline.paper.claims import LEARNING_RATE, MASK_PROBABILITY, PRESET, SIDES, Claim, Plan, Side, sides_of
 from pipeline.paper.experiments import Command, Corpus, Stage
 from pipeline.paper.runner import is_done
-from pipeline.training.reporting.metrics_log import last_record
+from pipeline.training.metrics_log import last_record
 
 SAMPLE = ("wikipedia", "books", "api")
 WARMUP = 0.1
@@ -60,7 +59,6 @@ class Run:
     """One run of a side."""
 
     key: str
-    rate: float
     seed: int
 
     @property
@@ -70,56 +68,31 @@ class Run:
 
     def directory(self, root: Path) -> Path:
         """Its --output."""
-        return root / "runs" / self.key / f"{self.rate:g}" / f"seed-{self.seed}"
-
-    def config_file(self, root: Path) -> Path:
-        """Its DeepSpeed JSON."""
-        return self.directory(root).parent / "deepspeed.json"
+        return root / "runs" / self.key / f"seed-{self.seed}"
 
     def result(self, root: Path) -> dict[str, Any] | None:
         """Its held-out metrics at the end, with the "tokens" that it read. None: it has not ended."""
         directory = self.directory(root)
         if not (directory / "done").exists():
             return None
-        trained, found = last_record(directory, "train"), last_record(directory, "eval")
-        return None if trained is None or found is None else {**found, "tokens": trained["tokens"]}
+        trained, evaluated = last_record(directory, "train"), last_record(directory, "eval")
+        return None if trained is None or evaluated is None else {**evaluated, "tokens": trained["tokens"]}
 
 
-def candidates(key: str) -> list[Run]:
-    """The runs that choose the learning rate of a side; none if there is one rate."""
-    rates = SIDES[key].rates
-    return [Run(key, rate, RATE_SEED) for rate in rates] if len(rates) > 1 else []
+def config_file(key: str, root: Path) -> Path:
+    """The DeepSpeed JSON of a side."""
+    return root / "runs" / key / "deepspeed.json"
 
 
-def chosen_rate(key: str, root: Path) -> float | None:
-    """The learning rate of a side. None: its candidates have not all ended."""
-    losses = {}
-    for run in candidates(key):
-        result = run.result(root)
-        if result is None:
-            return None
-        losses[run.rate] = math.inf if result["mlm_loss"] is None else float(result["mlm_loss"])
-    return best_rate(losses) if losses else SIDES[key].rates[0]
+def planned_runs(claims: Sequence[Claim], setting: Setting) -> list[Run]:
+    """All sides once, then all again: an interrupted command has whole seeds."""
+    return [Run(key, seed) for seed in range(setting.seeds) for key in sides_of(claims)]
 
 
-def stages(claims: Sequence[Claim], setting: Setting) -> tuple[list[Stage], bool]:
-    """The commands that can be named now, and whether they are all.
-
-    The runs of a side with several candidates can be named when these have ended: call this again after running them.
-    """
-    keys, root = sides_of(claims), setting.root
-    rates = {key: chosen_rate(key, root) for key in keys}
-    runs = [
-        Run(key, rate, seed)  # all sides once, then all again: an interrupted command has whole seeds
-        for seed in range(setting.seeds)
-        for key, rate in rates.items()
-        if rate is not None
-    ]
-    choice = [run for key in keys for run in candidates(key)]
-    complete = None not in rates.values()
-    found = _corpus_stages(setting, {SIDES[key].length for key in keys})
-    found.append(tuple(_command(run, setting) for run in (*runs, *choice)))
-    return found, complete
+def stages(claims: Sequence[Claim], setting: Setting) -> list[Stage]:
+    """The commands of the claims; each stage waits for the stage before it."""
+    made = _corpus_stages(setting, {SIDES[key].length for key in sides_of(claims)})
+    return [*made, tuple(_command(run, setting) for run in planned_runs(claims, setting))]
 
 
 def _corpus_stages(setting: Setting, lengths: set[int]) -> list[Stage]:
@@ -144,35 +117,31 @@ def _command(run: Run, setting: Setting) -> Command:
     words += ["--objective", side.objective, "--mask-probability", f"{MASK_PROBABILITY:g}"]
     words += ["--max-ngram", str(side.max_ngram), "--data", str(shards["train"])]
     words += ["--eval-data", str(shards["held_out"]), "--eval-batches", str(plan.eval_batches(side))]
-    words += ["--deepspeed_config", str(run.config_file(setting.root)), "--output", str(out), "--seed", str(run.seed)]
+    words += ["--deepspeed_config", str(config_file(run.key, setting.root)), "--output", str(out)]
+    words += ["--seed", str(run.seed)]
     words += ["--steps", str(steps), "--warmup-steps", str(round(WARMUP * steps))]
     words += ["--eval-interval", str(steps), "--save-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
-    return Command(f"pre-train {run.key} {run.rate:g} seed {run.seed}", tuple(words), out / "done")
+    return Command(f"pre-train {run.key} seed {run.seed}", tuple(words), out / "done")
 
 
 def dry_run(claims: Sequence[Claim], setting: Setting) -> str:
-    """The commands that can be named now, for a shell, each below a comment with its name, and the time of all runs."""
-    planned, complete = stages(claims, setting)
+    """The commands for a shell, each below a comment with its name, and the time of all runs."""
     lines = []
-    for command in (command for stage in planned for command in stage):
-        done = ", done" if is_done(command) else ""
-        lines += ["", f"# {command.name}{done}", shlex.join(command.argv)]
+    for command in (command for stage in stages(claims, setting) for command in stage):
+        lines += [f"# {command.name}{', done' if is_done(command) else ''}", shlex.join(command.argv), ""]
+    plan = setting.plan
     left = [
-        setting.plan.steps(run.side) * run.side.rows * setting.plan.row_flops(run.side) / CORE_FLOPS + START_SECONDS
-        for key in sides_of(claims)
-        for run in (*candidates(key), *(Run(key, chosen_rate(key, setting.root) or 0, n) for n in range(setting.seeds)))
+        plan.steps(run.side) * run.side.rows * plan.row_flops(run.side) / CORE_FLOPS + START_SECONDS
+        for run in planned_runs(claims, setting)
         if run.result(setting.root) is None
     ]
-    if not complete:
-        lines += ["", "# more runs follow when these have chosen the learning rates"]
-    return "\n".join([*lines, "", f"# {len(left)} runs left, about {sum(left) / 60:,.0f} minutes of one core"]).lstrip()
+    return "\n".join([*lines, f"# {len(left)} runs left, about {sum(left) / 60:,.0f} minutes of one core"])
 
 
-def small_model_config(optimizer: str, rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
-    """The DeepSpeed JSON of a small model in bf16.
+def small_model_config(rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
+    """The DeepSpeed JSON of a small model in bf16, trained by AdamW.
 
     Args:
-        optimizer: "AdamW" or "Lamb".
         rate: peak learning rate.
         rows: of a batch.
         micro_batch: rows of a micro-batch on each rank.
@@ -181,7 +150,7 @@ def small_model_config(optimizer: str, rate: float, rows: int, micro_batch: int)
         "train_batch_size": rows,
         "train_micro_batch_size_per_gpu": micro_batch,
         "optimizer": {
-            "type": optimizer,
+            "type": "AdamW",
             "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
         },
         "gradient_clipping": 1.0,
@@ -205,12 +174,11 @@ def prepare(claims: Sequence[Claim], setting: Setting) -> None:
         raise UserError(f"{setting.root} has runs of other documents or of another plan; choose another --out")
     atomic.write_text(path, text)
     for key in sides_of(claims):
-        side = SIDES[key]
-        for rate in side.rates:
-            config = small_model_config(side.optimizer, rate, side.rows, min(side.rows, MAX_MICRO_BATCH))
-            path = Run(key, rate, RATE_SEED).config_file(setting.root)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(path, json.dumps(config, indent=1) + "\n")
+        rows = SIDES[key].rows
+        config = small_model_config(LEARNING_RATE, rows, min(rows, MAX_MICRO_BATCH))
+        path = config_file(key, setting.root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(path, json.dumps(config, indent=1) + "\n")
 
 
 def _settings_of(side: Side) -> dict[str, Any]:
@@ -218,13 +186,8 @@ def _settings_of(side: Side) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(side).items() if name != "title"}
 
 
-def results(key: str, root: Path) -> tuple[float | None, Mapping[int, dict[str, Any]]]:
-    """The learning rate of a side, and the results of its finished runs by seed. Without a rate there are none."""
-    rate = chosen_rate(key, root)
-    if rate is None:
-        return None, {}
-    home = Run(key, rate, 0).directory(root).parent
-    numbers = (path.name.removeprefix("seed-") for path in home.glob("seed-*"))
+def results(key: str, root: Path) -> dict[int, dict[str, Any]]:
+    """The results of the finished runs of a side, by seed."""
+    numbers = (path.name.removeprefix("seed-") for path in (root / "runs" / key).glob("seed-*"))
     seeds = sorted(int(number) for number in numbers if number.isdecimal())  # others are copies of a run
-    found = {seed: Run(key, rate, seed).result(root) for seed in seeds if seed != RATE_SEED}
-    return rate, {seed: result for seed, result in found.items() if result is not None}
+    return {seed: result for seed in seeds if (result := Run(key, seed).result(root)) is not None}

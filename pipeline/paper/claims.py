@@ -2,7 +2,6 @@
 
 A claim compares sides. A side is one way to pre-train the small model of a plan. Sides that several claims compare are
 run once. The compute of a side is its number of floating-point operations, so a larger model reads fewer tokens.
-Where the best learning rate differs, each side has the same number of candidates, and a seed of its own decides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 from common.errors import UserError
 from model import AlbertConfig
-from model.inspection.flops import model_flops
+from model.counts import model_flops
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper.printed_tables import TABLES
 
@@ -19,8 +18,8 @@ PRESET = "albert-tiny"
 MASK_PROBABILITY = 0.3
 ALL_CLAIMS = "claims"
 """The name on the command line that stands for all claims."""
-RATE_SEED = 100
-"""The seed of the runs that choose a learning rate; no claim is compared with it."""
+LEARNING_RATE = 0.002
+"""The peak, of AdamW, for all sides."""
 CHANCE = 0.5
 
 
@@ -33,8 +32,6 @@ class Side:
         fields: of `AlbertConfig`, which replace those of the plan's model.
         objective: "sop" or "nsp".
         max_ngram: words of the longest masked n-gram.
-        optimizer: "AdamW" or "Lamb".
-        rates: candidates for the peak learning rate; a single one needs no choice.
         rows: of a batch.
         length: tokens of a row.
         compute: operations of a run, as a multiple of those of `BASE`.
@@ -44,8 +41,6 @@ class Side:
     fields: Mapping[str, object] = field(default_factory=dict)
     objective: str = "sop"
     max_ngram: int = 3
-    optimizer: str = "AdamW"
-    rates: tuple[float, ...] = (0.002,)
     rows: int = 8
     length: int = 128
     compute: float = 1.0
@@ -69,7 +64,7 @@ class Claim:
     """One claim.
 
     Attributes:
-        name: on the command line: of the paper's table, or "masks" or "optimizers".
+        name: on the command line: of the paper's table, or "masks".
         caption: what is compared.
         paper: what the paper says.
         sides: keys of `SIDES`.
@@ -123,10 +118,6 @@ class Plan:
 SMALL = Plan(model={"num_hidden_layers": 4}, tokens=800_000, vocabulary_size=2000, evaluated_tokens=2**18)
 """For two cores: docs/study.md has the time that it takes."""
 
-_LAMB: dict[str, Any] = {"optimizer": "Lamb", "rates": (0.003, 0.01, 0.03)}
-_ADAMW: dict[str, Any] = {"optimizer": "AdamW", "rates": (0.001, 0.003, 0.01)}
-# Short rows, half the layers and more compute give 60 updates of 1,024 rows.
-_LONG: dict[str, Any] = {"fields": {"num_hidden_layers": 2}, "length": 32, "compute": 1.25}
 # NSP is learned only with some tens of pairs in a batch, and after several hundred updates.
 _PAIRS: dict[str, Any] = {"fields": {"num_hidden_layers": 2}, "rows": 32, "compute": 1.7}
 _DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
@@ -143,10 +134,6 @@ SIDES: dict[str, Side] = {
     "embedding-256": Side("E 256", {"embedding_size": 256}),
     "dropout": Side("dropout 0.1", _DROPOUT),
     "single-words": Side("single words masked", max_ngram=1),
-    "lamb-64": Side("LAMB, batch 64", rows=64, **_LAMB, **_LONG),
-    "adamw-64": Side("AdamW, batch 64", rows=64, **_ADAMW, **_LONG),
-    "lamb-1024": Side("LAMB, batch 1,024", rows=1024, **_LAMB, **_LONG),
-    "adamw-1024": Side("AdamW, batch 1,024", rows=1024, **_ADAMW, **_LONG),
 }
 
 MLM, SOP, NSP = "mlm_below_unigram", "sop_accuracy", "nsp_accuracy"
@@ -156,7 +143,7 @@ METRICS = {MLM: "MLM", SOP: "SOP", NSP: "NSP"}
 
 def _printed(table: str, row: str, column: str = "avg") -> float:
     """The first value of a cell of the paper."""
-    return next(one for one in TABLES[table].rows if one.name == row).cells[column][0]
+    return next(printed for printed in TABLES[table].rows if printed.name == row).cells[column][0]
 
 
 def _between(metrics: Sequence[str], *pairs: tuple[str, str]) -> tuple[Difference, ...]:
@@ -214,13 +201,6 @@ CLAIMS: dict[str, Claim] = {
             ("base", "single-words"),
             _between((MLM, SOP), ("base", "single-words")),
         ),
-        Claim(
-            "optimizers",
-            "LAMB against AdamW, batches of 64 and of 1,024 rows of 32 tokens",
-            "LAMB for batches of 4,096, without a comparison",
-            ("lamb-64", "adamw-64", "lamb-1024", "adamw-1024"),
-            _between((MLM, SOP), ("lamb-64", "adamw-64"), ("lamb-1024", "adamw-1024")),
-        ),
     )
 }
 
@@ -240,8 +220,3 @@ def find_claims(name: str) -> list[Claim]:
 def sides_of(claims: Sequence[Claim]) -> list[str]:
     """The keys of all sides that the claims compare, each once."""
     return list(dict.fromkeys(key for claim in claims for key in claim.sides))
-
-
-def best_rate(losses: Mapping[float, float]) -> float:
-    """The learning rate with the lowest held-out MLM loss. A run that has diverged has an infinite loss."""
-    return min(losses, key=lambda rate: losses[rate])

@@ -1,23 +1,18 @@
-"""Estimates what a table costs before it is run: GPU-hours by the plan, or minutes of processor cores."""
+"""Prints the commands of a table, and at the paper's scale the GPU-hours that the plan gives them."""
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from model import AlbertConfig
-from model.inspection.flops import executed_flops, forward_flops
-from pipeline.data.masking import MaskingSettings
-from pipeline.paper.experiments import CORPUS_LENGTH, Command
-from pipeline.paper.printed_tables import PreTraining
+from model.counts import forward_flops
+from pipeline.paper.experiments import Command, Stage
+from pipeline.paper.printed_tables import PreTraining, Table
+from pipeline.paper.runner import is_done
 from pipeline.paper.scales import Scale
 from pipeline.planning import request as plan_request
 from pipeline.planning.plan import RunPlan, make_plan
 from pipeline.tasks.registry import find_task
-
-CORE_FLOPS = 1.1e11
-"""Operations a second of one core: albert-tiny trained at 31,000 tokens/s on an AMD EPYC with avx512_bf16."""
-START_SECONDS = 20.0
-"""Seconds that a process takes on that core to start and to save at the end."""
-SAMPLE_VOCABULARY = 2000
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,7 @@ class Gpus:
     """The GPUs that the paper's scale is planned on.
 
     Attributes:
-        kind: a key of `pipeline.engine.machine.hardware.GPUS`.
+        kind: a key of `pipeline.engine.hardware.GPUS`.
         nodes: their number.
         per_node: GPUs on each node.
     """
@@ -35,13 +30,33 @@ class Gpus:
     per_node: int
 
 
+def dry_run(table: Table, scale: Scale, planned: Sequence[Stage], gpus: Gpus | None) -> str:
+    """The commands for a shell, each below a comment with its name and cost.
+
+    Args:
+        gpus: of the estimated cost; None for no estimate.
+    """
+    commands = [command for stage in planned for command in stage]
+    plans = {} if gpus is None else pretraining_plans(commands, scale, gpus)
+    lines, hours = [f"# {table.caption}, scale {scale.name}"], 0.0
+    for command in commands:
+        notes = [command.name]
+        if gpus is not None and (amount := gpu_hours(command, scale, plans)):
+            notes.append(f"{amount:,.1f} GPU-hours of {gpus.kind}")
+            hours += 0.0 if is_done(command) else amount
+        lines += ["", f"# {', '.join([*notes, *(['done'] if is_done(command) else [])])}", shlex.join(command.argv)]
+    left = sum(not is_done(command) for command in commands)
+    cost = "" if gpus is None else f", about {hours:,.0f} GPU-hours of {gpus.kind}"
+    return "\n".join([*lines, "", f"# {left} of {len(commands)} commands left to run{cost}"])
+
+
 def pretraining_plan(row: PreTraining, scale: Scale, gpus: Gpus) -> RunPlan:
     """The plan of a row's pre-training. Raises UserError if it cannot be planned."""
     fields = [f"{name}={value}" for name, value in scale.model_fields(row).items()]
     words = ["--model", row.model, *(["--model-args", *fields] if fields else [])]
     words += ["--deepspeed_config", str(scale.configs[row.model]), "--gpu", gpus.kind]
     words += ["--nodes", str(gpus.nodes), "--gpus-per-node", str(gpus.per_node), "--steps", str(scale.steps(row))]
-    return make_plan(plan_request.resolve(plan_request.parser().parse_all(words)))
+    return make_plan(plan_request.resolve(plan_request.parse(words)))
 
 
 def pretraining_plans(commands: Sequence[Command], scale: Scale, gpus: Gpus) -> dict[PreTraining, RunPlan]:
@@ -60,23 +75,6 @@ def gpu_hours(command: Command, scale: Scale, plans: Mapping[PreTraining, RunPla
     seeds = scale.seeds if "--seeds" in command.argv else 1
     work = seeds * finetuning_flops(scale.config(command.pretraining), command.task, scale)
     return work / (planned.request.speed.tflops * 1e12) / 3600
-
-
-def core_minutes(command: Command, scale: Scale) -> float:
-    """Minutes that a command takes on one core, without evaluations."""
-    if command.pretraining is None:
-        return START_SECONDS / 60
-    config = replace(
-        scale.config(command.pretraining), vocab_size=SAMPLE_VOCABULARY, max_position_embeddings=CORPUS_LENGTH
-    )
-    if command.task is not None:
-        work = finetuning_flops(config, command.task, scale)  # at this scale there is one seed
-    else:
-        predictions = MaskingSettings().max_predictions(CORPUS_LENGTH)
-        work = (
-            scale.steps(command.pretraining) * scale.batch * executed_flops(config, CORPUS_LENGTH, predictions, "none")
-        )
-    return (START_SECONDS + work / CORE_FLOPS) / 60
 
 
 def finetuning_flops(config: AlbertConfig, task: str, scale: Scale) -> float:

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from common.files import locks, owned, places
-from pipeline.distributed import output
-from pipeline.distributed.exits import EXIT_STOPPED
+from pipeline.distributed.exits import EXIT_STOPPED, keep_output_open
 from pipeline.paper.experiments import Command, Stage
 
 
@@ -74,7 +73,7 @@ class Runner:
                     number += len(stage)
                     statuses = [future.result() for future in started]
                     if self.signalled:
-                        output.keep_open()
+                        keep_output_open()
                         print("stopped; the same command resumes it", flush=True)
                         return EXIT_STOPPED
                     if failed := next(filter(None, statuses), 0):

@@ -3,21 +3,26 @@
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from common.files import atomic, owned
+from common.text import markdown_table
 from model import AlbertConfig
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline.analysis.finished_runs import Pretrained, TaskRun
 from pipeline.checkpoint.run_records import RESULTS
-from pipeline.paper import plots
-from pipeline.paper.printed_tables import FIGURE_2, GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
+from pipeline.paper.printed_tables import FIGURE_2, GLUE_SCORE, TABLES, Cell, Column, Panel, Table, TableRow
 from pipeline.paper.scales import SCALES, Scale
-from pipeline.training.reporting import metrics_log
+from pipeline.training import metrics_log
 
 NOT_RUN = "not run"
+PRINTED_DIGITS = {"parameters": 0, "steps": 0, "hours": 0}
+MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
+"""Decimals by column; other columns have one."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,26 @@ class MeasuredRow:
 
 def measure(table: Table, evidence: Evidence, scale: Scale) -> list[MeasuredRow]:
     """The rows of `table` with the values that `evidence` has at one scale, in the table's order."""
-    found = [_measure_row(table, row, evidence, scale) for row in table.rows]
-    if any(column.name == "speed" for column in table.columns):
-        found = _with_speed(found, evidence, scale)
-    return found
+    rows = [_measure_row(table, row, evidence, scale) for row in table.rows]
+    if not any(column.name == "speed" for column in table.columns):
+        return rows
+    speeds = {row.name: _speed(row, evidence, scale) for row in table.rows}
+    reference, ranks = speeds["BERT large"] or (0.0, 0)
+    return [
+        replace(measured, cells={**measured.cells, "speed": (speed[0] / reference,)})
+        if (speed := speeds[measured.row.name]) is not None and speed[1] == ranks
+        else measured
+        for measured in rows
+    ]
+
+
+def _speed(row: TableRow, evidence: Evidence, scale: Scale) -> tuple[float, int] | None:
+    """Tokens a second of the row's pre-training, and its ranks; speeds are compared on equal ranks only."""
+    for run in _pretrained_as(row, evidence, scale):
+        speed, ranks = run.last("train").get("tokens_per_second"), run.settings.get("world_size")
+        if speed and ranks:
+            return speed, ranks
+    return None
 
 
 def _pretrained_as(row: TableRow, evidence: Evidence, scale: Scale) -> list[Pretrained]:
@@ -156,58 +177,24 @@ def _of_pretraining(name: str, run: Pretrained) -> float | None:
     return None if value is None else 100 * value
 
 
-def _with_speed(rows: Sequence[MeasuredRow], evidence: Evidence, scale: Scale) -> list[MeasuredRow]:
-    """Adds the speed of each row's pre-training in tokens a second, as a multiple of BERT-large's."""
-    speeds: dict[str, tuple[float, int]] = {}
-    for measured in rows:
-        for run in _pretrained_as(measured.row, evidence, scale):
-            speed, ranks = run.last("train").get("tokens_per_second"), run.settings.get("world_size")
-            if speed and ranks:
-                speeds.setdefault(measured.row.name, (speed, ranks))
-    if "BERT large" not in speeds:
-        return list(rows)
-    reference, ranks = speeds["BERT large"]
-    return [
-        MeasuredRow(
-            measured.row,
-            {**measured.cells, "speed": (speeds[measured.row.name][0] / reference,)},
-            measured.runs,
-        )
-        if measured.row.name in speeds and speeds[measured.row.name][1] == ranks
-        else measured
-        for measured in rows
-    ]
-
-
-def _text(column: Column, cell: Cell | None) -> str:
+def _text(column: Column, cell: Cell | None, digits: Mapping[str, int], missing: str) -> str:
     if cell is None:
-        return NOT_RUN
-    digits = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}.get(column.name, 1)
-    return "/".join(f"{value:,.{digits}f}" for value in cell)
-
-
-def _paper_text(column: Column, cell: Cell | None) -> str:
-    if cell is None:
-        return ""
-    digits = 0 if column.name in ("parameters", "steps", "hours") else 1
-    return "/".join(f"{value:,.{digits}f}" for value in cell)
+        return missing
+    return "/".join(f"{value:,.{digits.get(column.name, 1)}f}" for value in cell)
 
 
 def markdown(table: Table, rows: Sequence[MeasuredRow], scale: Scale) -> str:
     """The table as Markdown, with two lines for each row: printed and measured."""
-    titles = ["", "", *(column.title for column in table.columns)]
-    lines = [f"## {table.caption}", "", _line(titles), _line(["---", "---", *("---:" for _ in table.columns)])]
+    lines = []
     for measured in rows:
-        row = measured.row
-        lines.append(_line([row.name, "paper", *(_paper_text(c, row.cells.get(c.name)) for c in table.columns)]))
+        row, columns = measured.row, table.columns
+        printed = [_text(column, row.cells.get(column.name), PRINTED_DIGITS, "") for column in columns]
+        lines.append([row.name, "paper", *printed])
         if row.pretraining is not None:
-            cells = [_text(column, measured.cells.get(column.name)) for column in table.columns]
-            lines.append(_line(["", f"measured ({scale.name})", *cells]))
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+            cells = [_text(column, measured.cells.get(column.name), MEASURED_DIGITS, NOT_RUN) for column in columns]
+            lines.append(["", f"measured ({scale.name})", *cells])
+    titles = ["", "", *(column.title for column in table.columns)]
+    return f"## {table.caption}\n\n{markdown_table(titles, lines, 'll' + 'r' * len(table.columns))}\n"
 
 
 def as_json(table: Table, rows: Sequence[MeasuredRow], scale: Scale) -> dict[str, Any]:
@@ -237,6 +224,23 @@ def curve(run: Pretrained) -> list[tuple[int, float]]:
     records = metrics_log.read_records(run.directory, "eval")
     found = [(record["step"], record.get("mlm_accuracy")) for record in records]
     return [(step, 100 * accuracy) for step, accuracy in found if accuracy is not None]
+
+
+def plot_curves(path: Path, panel: Panel, measured: Mapping[str, Sequence[tuple[int, float]]], scale: str) -> bool:
+    """Plots held-out MLM accuracy over the steps, a line for each row. Returns False if nothing was measured."""
+    if not any(measured.values()):
+        return False
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, points in measured.items():
+        if points:
+            axes.plot(*zip(*points), label=name)
+    axes.set(xlabel="step", ylabel="held-out MLM accuracy (%)", title=f"{panel.caption} (measured, {scale})")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with atomic.replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
+    return True
 
 
 _NOTES = {
@@ -283,10 +287,6 @@ def _write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None) ->
             rows = measure(table, evidence, scale)
             sections.append(markdown(table, rows, scale))
             values.append(as_json(table, rows, scale))
-            path = out / f"{scale.name}-table-{table.name}.png"
-            if plots.averages(path, table, {row.row.name: row.cells for row in rows}, scale.name):
-                written.append(path)
-                sections.append(f"![{table.caption}]({path.name})\n")
         for panel in FIGURE_2:
             if not any(panel.rows == table.rows for table in tables):
                 continue
@@ -298,7 +298,7 @@ def _write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None) ->
             sections.append(f"## {panel.caption}\n")
             if missing:
                 sections.append("".join(f"{name}: {NOT_RUN}\n" for name in missing))
-            if plots.curves(path, panel, curves, scale.name):
+            if plot_curves(path, panel, curves, scale.name):
                 written.append(path)
                 sections.append(f"![{panel.caption}]({path.name})\n")
             values.append({"figure": panel.name, "caption": panel.caption, "scale": scale.name, "curves": curves})

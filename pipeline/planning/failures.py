@@ -8,6 +8,8 @@ first term is Young's (CACM 17, 1974): the root of 2 x seconds of a save x mean 
 import math
 from dataclasses import dataclass
 
+from common.text import format_duration
+
 ASSUMED_BYTES_PER_SECOND = 1e9
 """Speed at which all ranks together write, sync and hash a checkpoint, if `--save-seconds` is not given."""
 ASSUMED_RESTART_SECONDS = 180.0
@@ -29,39 +31,6 @@ class Failures:
     restart_seconds: float = ASSUMED_RESTART_SECONDS
 
 
-@dataclass(frozen=True)
-class FailurePlan:
-    """The costs of lost nodes with the best interval between two saves.
-
-    Attributes:
-        job_hours: mean time between failures of any node of the job.
-        save_seconds: of one save.
-        interval_seconds: of training between two saves.
-        interval_steps: the same in steps, for `--save-interval`.
-        lost_seconds: of steps that a failure costs on average: half an interval.
-        restart_seconds: that it costs besides.
-        failures: expected number in the run.
-    """
-
-    job_hours: float
-    save_seconds: float
-    interval_seconds: float
-    interval_steps: int
-    lost_seconds: float
-    restart_seconds: float
-    failures: float
-
-    @property
-    def saving_share(self) -> float:
-        """The part of the time that saves take."""
-        return self.save_seconds / (self.interval_seconds + self.save_seconds)
-
-    @property
-    def lost_share(self) -> float:
-        """The part of the time that repeated steps and restarts take, to first order."""
-        return (self.lost_seconds + self.restart_seconds) / (3600.0 * self.job_hours)
-
-
 def best_interval(save_seconds: float, failure_seconds: float) -> float:
     """Seconds of training between two saves that cost the least time in all (Daly, equation 37).
 
@@ -75,40 +44,28 @@ def best_interval(save_seconds: float, failure_seconds: float) -> float:
     return math.sqrt(2 * save_seconds * failure_seconds) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_seconds
 
 
-def plan_failures(
+def describe_failures(
     failures: Failures, nodes: int, step_seconds: float, steps: int, checkpoint_bytes: float
-) -> FailurePlan:
-    """The plan of a run of `steps` steps on `nodes` nodes, whose checkpoints have `checkpoint_bytes` bytes each."""
-    job_hours = failures.node_hours / nodes
-    save_seconds = failures.save_seconds or checkpoint_bytes / ASSUMED_BYTES_PER_SECOND
-    wanted = best_interval(save_seconds, 3600.0 * job_hours)
-    interval_steps = max(1, round(min(steps, wanted / step_seconds)))
+) -> list[str]:
+    """What lost nodes cost with the best interval between two saves, for people, one fact a line.
+
+    Args:
+        nodes: of the job.
+        step_seconds: of one step.
+        steps: of the run.
+        checkpoint_bytes: of one checkpoint.
+    """
+    job_seconds = 3600.0 * failures.node_hours / nodes  # mean time between failures of any node
+    save = failures.save_seconds or checkpoint_bytes / ASSUMED_BYTES_PER_SECOND
+    interval_steps = max(1, round(min(steps, best_interval(save, job_seconds) / step_seconds)))
     interval = interval_steps * step_seconds
-    return FailurePlan(
-        job_hours=job_hours,
-        save_seconds=save_seconds,
-        interval_seconds=interval,
-        interval_steps=interval_steps,
-        lost_seconds=interval / 2,
-        restart_seconds=failures.restart_seconds,
-        failures=steps * step_seconds / (3600.0 * job_hours),
-    )
-
-
-def describe(plan: FailurePlan, failures: Failures, nodes: int) -> list[str]:
-    """The plan for people, one fact a line."""
+    lost, restart = interval / 2, failures.restart_seconds  # a failure costs half an interval on average
     how = "assumed: 1 GB/s" if failures.save_seconds is None else "given"
     return [
-        f"a node fails every {failures.node_hours:,.0f} hours: one of {nodes} every {plan.job_hours:,.1f} hours, "
-        f"{plan.failures:,.2f} times in this run",
-        f"save every {plan.interval_steps:,} steps, {_duration(plan.interval_seconds)} (Young/Daly): a save takes "
-        f"{plan.save_seconds:,.1f} s ({how}), all saves {100 * plan.saving_share:.2f} % of the time",
-        f"a lost node costs {_duration(plan.lost_seconds)} of steps on average and {plan.restart_seconds:,.0f} s of "
-        f"restart and warm-up, {100 * plan.lost_share:.2f} % of the time in all",
+        f"a node fails every {failures.node_hours:,.0f} hours: one of {nodes} every {job_seconds / 3600:,.1f} hours, "
+        f"{steps * step_seconds / job_seconds:,.2f} times in this run",
+        f"save every {interval_steps:,} steps, {format_duration(interval)} (Young/Daly): a save takes {save:,.1f} s "
+        f"({how}), all saves {100 * save / (interval + save):.2f} % of the time",
+        f"a lost node costs {format_duration(lost)} of steps on average and {format_duration(restart)} of restart and "
+        f"warm-up, {100 * (lost + restart) / job_seconds:.2f} % of the time in all",
     ]
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:,.0f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"

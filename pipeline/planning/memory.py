@@ -13,24 +13,26 @@ If gradients are accumulated in fp32 (data_types.grad_accum_dtype in the JSON), 
 stages 2 and 3 the gradients take 4 Psi / N in total.
 """
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from model import AlbertConfig
-from model.attention.variable_length import backward_bytes
 from model.checkpoint import empty_model
 from model.config import flash_supports
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data.collate import BatchShape
-from pipeline.data.row_layout import offset_count
-from pipeline.engine.parameter_groups import parameter_groups
+from pipeline.data.packed_rows import offset_count
+from pipeline.engine.optimizers import parameter_groups
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 """Bytes of one number, by precision."""
 
+MAX_ROWS = 2**30
+"""Rows of the largest micro-batch that is looked for."""
 DEFAULT_BUCKET = 500_000_000
 """Elements of `reduce_bucket_size` and `allgather_bucket_size` if the JSON has none (stages 1 to 3)."""
 
@@ -124,10 +126,10 @@ def elements_in_slice(groups: Sequence[Sequence[int]], world_size: int) -> int:
     """
     held = [0] * world_size
     for sizes in groups:
-        piece = -(-sum(sizes) // world_size)
+        slice_size = -(-sum(sizes) // world_size)
         start = 0
         for size in sizes:
-            for rank in range(start // piece, (start + size - 1) // piece + 1):
+            for rank in range(start // slice_size, (start + size - 1) // slice_size + 1):
                 held[rank] += size
             start += size
     return max(held)
@@ -139,8 +141,8 @@ def block_bytes(config: AlbertConfig, positions: int, width: int, checkpointing:
     Without recomputation it saves 8 H + 2 FFN numbers per token: input, query, key, value, context, both sums before a
     LayerNorm, the first LayerNorm's output; and the feed-forward layer before and after GELU. Each LayerNorm also saves
     two statistics. A dropout mask takes one byte per number, as on a GPU; a CPU saves it in the training precision. No
-    attention weights are counted: GPU kernels save none, and neither does `model/attention/per_sequence.py` on a CPU. A
-    CPU does save them for rows of up to 128 tokens, which it computes with a mask.
+    attention weights are counted: GPU kernels save none. A CPU does save them for rows of up to 128 tokens, which it
+    computes with a mask.
     """
     hidden, inner = config.hidden_size, config.intermediate_size
     dropout = config.hidden_dropout_prob > 0
@@ -179,19 +181,16 @@ def buffer_bytes(
 ) -> float:
     """Bytes of temporary memory: see `Memory.buffers`."""
     width = BYTES[settings.precision]
-    again = 0.0
-    if settings.checkpointing != "none":
-        positions = rows * shape.sequence_length
-        again = block_bytes(config, positions, width) - block_bytes(config, positions, width, settings.checkpointing)
+    positions = rows * shape.sequence_length
+    again = block_bytes(config, positions, width) - block_bytes(config, positions, width, settings.checkpointing)
     # The caller holds the logits. Their gradient in fp32 is gone when the backward pass comes to the blocks.
     numbers = rows * shape.predictions * config.vocab_size
     logits = numbers * width + max(4 * numbers, attention_bytes(config, rows, shape, settings.precision))
     buckets = bucket_bytes(settings)
     # A full bucket is copied for the reduction.
     copied = min(settings.bucket, parameters) * width if settings.zero_stage or settings.world_size > 1 else 0
-    update = (
-        parameters / (settings.world_size if settings.zero_stage else 1) * (0 if settings.precision == "fp32" else 4)
-    )
+    updated = parameters / (settings.world_size if settings.zero_stage else 1)
+    update = 0 if settings.precision == "fp32" else 4 * updated  # gradients in fp32
     if settings.zero_stage == 3:  # stage 3 never frees the bucket
         return max(again + logits, copied, update) + buckets
     return max(max(again + logits, copied) + buckets, update)
@@ -205,7 +204,18 @@ def attention_bytes(config: AlbertConfig, rows: int, shape: BatchShape, precisio
     if precision == "fp32" or not flash_supports(config.head_dim):
         return 0
     sequences = offset_count(rows * (shape.pairs + 1))  # the padding of a row is one
-    return backward_bytes(rows * shape.sequence_length, sequences, config.num_attention_heads, config.head_dim)
+    return flash_backward_bytes(rows * shape.sequence_length, sequences, config.num_attention_heads, config.head_dim)
+
+
+def flash_backward_bytes(tokens: int, sequences: int, heads: int, head_dim: int) -> int:
+    """Bytes that one backward pass of FlashAttention takes for the gradient of the queries, in fp32.
+
+    Each sequence, an empty one as well, has 128 more tokens (`mha_varlen_bwd` of FlashAttention 2). The kernel pads
+    heads to a multiple of 32. With deterministic algorithms it takes a multiple of this where there are fewer
+    sequences times heads than multiprocessors.
+    """
+    padded = -(-head_dim // 32) * 32 if head_dim <= 192 else 256
+    return (tokens + 128 * sequences) * heads * padded * 4
 
 
 def bucket_bytes(settings: MemorySettings) -> float:
@@ -213,11 +223,8 @@ def bucket_bytes(settings: MemorySettings) -> float:
 
     There is none at stage 0, and none at stage 1 in bf16 with gradients accumulated in fp32 (bf16_optimizer.py).
     """
-    if settings.zero_stage == 0 or (settings.zero_stage, settings.precision, settings.accumulates) == (
-        1,
-        "bf16",
-        "fp32",
-    ):
+    sums_in_fp32 = (settings.precision, settings.accumulates) == ("bf16", "fp32")
+    if settings.zero_stage == 0 or (settings.zero_stage == 1 and sums_in_fp32):
         return 0
     return settings.bucket * BYTES[settings.precision] * (2 if settings.overlap and settings.zero_stage < 3 else 1)
 
@@ -246,20 +253,5 @@ def copy_bytes(config: AlbertConfig, world_size: int) -> float:
 
 def largest_micro_batch(config: AlbertConfig, shape: BatchShape, settings: MemorySettings, available: float) -> int:
     """The most rows whose `memory` is at most `available` bytes; 0 if not even one row fits."""
-    one, two = (memory(config, rows, shape, settings).total for rows in (1, 2))
-    if one > available:
-        return 0
-
-    def fits(rows: int) -> bool:
-        return memory(config, rows, shape, settings).total <= available
-
-    # The estimate is linear; `memory` bends where the update needs more than the backward pass. So the answer is
-    # near it: the search starts there, in steps that double, and halves the rest.
-    guess = max(1, math.floor((available - one) / (two - one)))
-    low, high, step = (guess, guess + 1, 1) if fits(guess) else (1, guess, 0)
-    while step and fits(high):
-        low, high, step = high, high + 2 * step, 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    rows = range(1, MAX_ROWS + 1)
+    return bisect.bisect_right(rows, available, key=lambda count: memory(config, count, shape, settings).total)

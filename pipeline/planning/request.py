@@ -1,32 +1,31 @@
 """What to plan: the command line of `python -m pipeline.plan`, checked and made into one object."""
 
-import argparse
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.command_line import Parser
+from common.command_line import Parser, above_zero, positive, price
 from common.errors import UserError
 from data_prep.format.packing import max_pairs
 from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING, PRESETS
 from pipeline.data import sampler
-from pipeline.data.collate import BatchShape
+from pipeline.data.collate import BatchShape, Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.engine import config as engine_config
 from pipeline.engine import workarounds
-from pipeline.engine.config import PRECISION_CHOICES, EngineConfig, Hardware
-from pipeline.engine.machine.hardware import GPUS, Cluster, Gpu, find_gpu
+from pipeline.engine.config import EngineConfig, Hardware
+from pipeline.engine.hardware import GPUS, Cluster, Gpu, find_gpu
 from pipeline.planning import memory
 from pipeline.planning.failures import ASSUMED_RESTART_SECONDS, Failures
 from pipeline.planning.memory import MemorySettings
 from pipeline.planning.time import Speed, assumed_speed, load_benchmark, measured_speed, page_of
 from pipeline.pretraining.architecture import parse_fields
-from pipeline.pretraining.masking_flags import add_mask_probability
-from pipeline.pretraining.run_length import paper_steps
-from pipeline.training.flags import positive, price
+from pipeline.pretraining.earlier_start import paper_steps
+from pipeline.settings import declare
+from pipeline.settings.declare import flag
+from pipeline.settings.run import Precision
 
-PAPER_TEXT_GB = 16.0
 MAX_COMPARED = 256
 """Numbers of micro-steps, and small micro-batches, that are compared."""
 
@@ -99,134 +98,128 @@ class PlanRequest:
         return sampler.micro_step_count(self.cluster.world_size, micro_batch, self.engine.train_batch_size)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    """The command line of `pipeline.plan`."""
+
+    preset: str = flag(f"a preset: {', '.join(PRESETS)}", name="--model", metavar="NAME", group="run")
+    model_args: tuple[str, ...] = flag("fields of AlbertConfig to replace", (), metavar="FIELD=VALUE")
+    objective: Objective | None = flag("sentence loss (default: sop; BERT presets: nsp)", None)
+    mask_probability: float = flag("part of the tokens that is predicted", 0.15, metavar="P")
+    deepspeed_config: Path = flag("such as ds_configs/base.json", name="--deepspeed_config", metavar="JSON")
+    steps: int | None = flag("optimizer steps (default: the paper's 125,000 at a batch of 4096)", None, positive)
+    precision: Precision = flag("as for pipeline.pretrain", "auto")
+    activation_checkpointing: str = flag("as for pipeline.pretrain", "none", choices=ACTIVATION_CHECKPOINTING)
+    text_gb: float = flag("size of the corpus in GB", 16.0, above_zero, metavar="G")
+
+    nodes: int = flag("number of nodes", 1, positive, group="machines")
+    gpus_per_node: int = flag("GPUs of each node", 8, positive)
+    gpu: str = flag(f"one of {', '.join(GPUS)}", metavar="KIND")
+    network_gbit: float | None = flag(
+        "Gbit/s of a node in one direction (default: usual for the GPU)", None, above_zero, metavar="G"
+    )
+    benchmark: Path | None = flag(
+        "result of `make gpu` on that GPU (default: the one in benchmarks/results, if there is one)",
+        None,
+        metavar="FILE",
+    )
+    price_per_gpu_hour: float | None = flag("price of a GPU for an hour; adds the cost", None, price, metavar="P")
+
+    mtbf_hours: float | None = flag(
+        "mean hours between failures of one node; gives a save interval",
+        None,
+        above_zero,
+        metavar="H",
+        group="failures",
+    )
+    save_seconds: float | None = flag(
+        "seconds that a save stops training (blocked_seconds of a run; default: 1 GB/s)", None, above_zero, metavar="S"
+    )
+    restart_seconds: float | None = flag(
+        f"seconds from the loss of a node to the next new step (default: {ASSUMED_RESTART_SECONDS:.0f})",
+        None,
+        above_zero,
+        metavar="S",
+    )
+
+
+def parse(words: Sequence[str]) -> PlanFlags:
+    """Parses the command line. Raises UserError for a mistake."""
+    return declare.from_namespace(PlanFlags, parser().parse_all(words))
+
+
 def parser() -> Parser:
     """The command line of `pipeline.plan`."""
-    p = Parser(
+    made = Parser(
         prog="python -m pipeline.plan", description="Plans a run: memory, time and cost, before a GPU is rented."
     )
-    p.add_argument("--model", required=True, metavar="NAME", help=f"a preset: {', '.join(PRESETS)}")
-    p.add_argument(
-        "--model-args", nargs="+", default=[], metavar="FIELD=VALUE", help="fields of AlbertConfig to replace"
-    )
-    p.add_argument("--objective", choices=("sop", "nsp", "mlm"), help="sentence loss (sop; BERT presets: nsp)")
-    add_mask_probability(p)
-    p.add_argument("--deepspeed_config", required=True, type=Path, metavar="JSON", help="such as ds_configs/base.json")
-    p.add_argument("--nodes", type=positive, default=1, metavar="N", help="number of nodes (1)")
-    p.add_argument("--gpus-per-node", type=positive, default=8, metavar="N", help="GPUs of each node (8)")
-    p.add_argument("--gpu", required=True, metavar="KIND", help=f"one of {', '.join(GPUS)}")
-    p.add_argument(
-        "--network-gbit", type=float, metavar="G", help="Gbit/s of a node in one direction (default: usual for the GPU)"
-    )
-    p.add_argument(
-        "--steps", type=positive, metavar="N", help="optimizer steps (default: the paper's 125,000 at a batch of 4096)"
-    )
-    p.add_argument(
-        "--precision",
-        choices=PRECISION_CHOICES,
-        default="auto",
-        help="as for pipeline.pretrain",
-    )
-    p.add_argument(
-        "--activation-checkpointing", choices=ACTIVATION_CHECKPOINTING, default="none", help="as for pipeline.pretrain"
-    )
-    p.add_argument(
-        "--benchmark",
-        type=Path,
-        metavar="FILE",
-        help="result of `make gpu` on that GPU (default: the one in benchmarks/results, if there is one)",
-    )
-    p.add_argument("--text-gb", type=float, default=PAPER_TEXT_GB, metavar="G", help="size of the corpus in GB (16)")
-    p.add_argument(
-        "--mtbf-hours", type=float, metavar="H", help="mean hours between failures of one node; gives a save interval"
-    )
-    p.add_argument(
-        "--save-seconds",
-        type=float,
-        metavar="S",
-        help="seconds that a save stops training (blocked_seconds of a run; default: 1 GB/s)",
-    )
-    p.add_argument(
-        "--restart-seconds",
-        type=float,
-        metavar="S",
-        help=f"seconds from the loss of a node to the next new step ({ASSUMED_RESTART_SECONDS:.0f})",
-    )
-    p.add_argument("--price-per-gpu-hour", type=price, metavar="P", help="price of a GPU for an hour; adds the cost")
-    return p
+    declare.add_flags(made, PlanFlags)
+    return made
 
 
-def resolve(args: argparse.Namespace) -> PlanRequest:
+def resolve(flags: PlanFlags) -> PlanRequest:
     """Makes a request of a parsed command line. Raises UserError for what cannot be planned."""
-    gpu = find_gpu(args.gpu, args.network_gbit)
-    for flag, value in (
-        ("--network-gbit", args.network_gbit),
-        ("--text-gb", args.text_gb),
-        ("--mtbf-hours", args.mtbf_hours),
-        ("--save-seconds", args.save_seconds),
-        ("--restart-seconds", args.restart_seconds),
-    ):
-        if value is not None and not 0 < value < math.inf:
-            raise UserError(f"{flag} {value:g} is not above 0 and finite; give a number above 0")
-    cluster = Cluster(gpu, args.nodes, args.gpus_per_node)
+    gpu = find_gpu(flags.gpu, flags.network_gbit)
+    cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
     hardware = Hardware(gpu.name, fp16="fp16" in gpu.tflops, bf16="bf16" in gpu.tflops)
-    config = engine_config.load(args.deepspeed_config)
-    engine = engine_config.fit(config, cluster.world_size, hardware, args.precision)
+    config = engine_config.load(flags.deepspeed_config)
+    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision)
     if engine.precision not in gpu.tflops:
         raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
     workarounds.reject_unsafe_settings(engine.json)
-    model, masking = _model(args), _masking(args)
+    model, masking = _model(flags), _masking(flags)
     length = model.max_position_embeddings
     return PlanRequest(
-        name=args.model,
+        name=flags.preset,
         model=model,
         engine=engine,
         cluster=cluster,
         shape=BatchShape(length, max_pairs(length), masking.max_predictions(length)),
-        checkpointing=args.activation_checkpointing,
-        speed=_speed(args, model, engine, gpu),
-        steps=args.steps or paper_steps(engine.train_batch_size),
-        text_bytes=args.text_gb * 1e9,
-        failures=_failures(args),
-        price_per_gpu_hour=args.price_per_gpu_hour,
+        checkpointing=flags.activation_checkpointing,
+        speed=_speed(flags, model, engine, gpu),
+        steps=flags.steps or paper_steps(engine.train_batch_size),
+        text_bytes=flags.text_gb * 1e9,
+        failures=_failures(flags),
+        price_per_gpu_hour=flags.price_per_gpu_hour,
     )
 
 
-def _failures(args: argparse.Namespace) -> Failures | None:
+def _failures(flags: PlanFlags) -> Failures | None:
     """What the flags say about failures."""
-    if args.mtbf_hours is None:
-        for flag, value in (("--save-seconds", args.save_seconds), ("--restart-seconds", args.restart_seconds)):
+    if flags.mtbf_hours is None:
+        for flag, value in (("--save-seconds", flags.save_seconds), ("--restart-seconds", flags.restart_seconds)):
             if value is not None:
                 raise UserError(f"{flag} has no effect without --mtbf-hours; give both, or leave it out")
         return None
-    return Failures(args.mtbf_hours, args.save_seconds, args.restart_seconds or ASSUMED_RESTART_SECONDS)
+    return Failures(flags.mtbf_hours, flags.save_seconds, flags.restart_seconds or ASSUMED_RESTART_SECONDS)
 
 
-def _model(args: argparse.Namespace) -> AlbertConfig:
-    fields = parse_fields(args.model_args)
-    if args.objective is not None:
-        fields["sentence_head"] = None if args.objective == "mlm" else args.objective
+def _model(flags: PlanFlags) -> AlbertConfig:
+    fields = parse_fields(flags.model_args)
+    if flags.objective is not None:
+        fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
     try:
-        return AlbertConfig.preset(args.model, **fields)
+        return AlbertConfig.preset(flags.preset, **fields)
     except ValueError as error:
         raise UserError(str(error)) from None
 
 
-def _masking(args: argparse.Namespace) -> MaskingSettings:
+def _masking(flags: PlanFlags) -> MaskingSettings:
     try:
-        return MaskingSettings(mask_probability=args.mask_probability)
+        return MaskingSettings(mask_probability=flags.mask_probability)
     except ValueError as error:
         raise UserError(str(error)) from None
 
 
-def _speed(args: argparse.Namespace, model: AlbertConfig, engine: EngineConfig, gpu: Gpu) -> Speed:
+def _speed(flags: PlanFlags, model: AlbertConfig, engine: EngineConfig, gpu: Gpu) -> Speed:
     """The speed in --benchmark, or that on the page of this GPU, or an assumption."""
-    path = args.benchmark or page_of(gpu)
+    path = flags.benchmark or page_of(gpu)
     measured = None
     if path is not None:
-        measured = measured_speed(load_benchmark(path), args.model, engine.precision, model.max_position_embeddings)
-    if args.benchmark is not None and measured is None:
+        measured = measured_speed(load_benchmark(path), flags.preset, engine.precision, model.max_position_embeddings)
+    if flags.benchmark is not None and measured is None:
         raise UserError(
-            f"--benchmark {args.benchmark} has no measurement of {args.model} in {engine.precision} with rows of "
+            f"--benchmark {flags.benchmark} has no measurement of {flags.preset} in {engine.precision} with rows of "
             f"{model.max_position_embeddings} tokens; run `make gpu` for it, or leave --benchmark out"
         )
     return measured or assumed_speed(model, gpu.tflops[engine.precision])

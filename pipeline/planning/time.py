@@ -1,6 +1,5 @@
 """Seconds of a step: computation, and collectives over the ranks."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +9,8 @@ from annotated_types import Interval
 from common.errors import UserError
 from common.files.json_files import check_as, read_object
 from model import AlbertConfig
-from model.inspection.flops import executed_flops, model_flops
-from pipeline.data.collate import BatchShape
-from pipeline.engine.machine import gpu_pages
-from pipeline.engine.machine.hardware import Cluster, Gpu, find_by_device_name
+from pipeline.engine import gpu_pages
+from pipeline.engine.hardware import Cluster, Gpu, find_by_device_name
 from pipeline.planning.memory import BYTES
 
 BENCHMARK_FORMATS = ("train_step 1", gpu_pages.FORMAT)
@@ -110,7 +107,7 @@ def load_benchmark(path: Path) -> Benchmark:
 
 def page_of(gpu: Gpu) -> Path | None:
     """The result file of `make gpu` on a GPU of this kind; None if there is none."""
-    return gpu_pages.find(lambda name: (kind := find_by_device_name(name)) is not None and kind.name == gpu.name)
+    return gpu_pages.find(lambda name: is_same_kind(name, gpu))
 
 
 def measured_speed(result: Benchmark, model: str, precision: str, length: int) -> Speed | None:
@@ -124,16 +121,15 @@ def measured_speed(result: Benchmark, model: str, precision: str, length: int) -
     ]
     if not rows:
         return None
-    tflops, best = max(((row.tflops or 0.0, row) for row in rows), key=lambda found: found[0])
-    hardware = result.hardware.name
-    how = f"{best.system}, micro-batch {best.micro_batch}"
-    return Speed(tflops, f"measured: {hardware}, {result.date}, {how}", hardware)
+    best = max(rows, key=lambda row: row.tflops or 0.0)
+    hardware, how = result.hardware.name, f"{best.system}, micro-batch {best.micro_batch}"
+    return Speed(best.tflops or 0.0, f"measured: {hardware}, {result.date}, {how}", hardware)
 
 
 def is_same_kind(measured_on: str, gpu: Gpu) -> bool:
-    """Whether a CUDA device name ("NVIDIA H100 80GB HBM3") contains the first word of this kind's name."""
-    kind = gpu.name.split()[0].lower()
-    return kind in re.split(r"[^a-z0-9]+", measured_on.lower())
+    """Whether a CUDA device name, such as "NVIDIA H100 80GB HBM3", is that of a GPU of this kind."""
+    kind = find_by_device_name(measured_on)
+    return kind is not None and kind.name == gpu.name
 
 
 def collective_seconds(parameters: int, precision: str, zero_stage: int, accumulation: int, cluster: Cluster) -> float:
@@ -158,23 +154,3 @@ def passes(zero_stage: int, accumulation: int) -> int:
     gathers and scatters in every micro-step.
     """
     return {0: 2, 1: 3, 2: 2 * accumulation + 1, 3: 2 * accumulation}[zero_stage]
-
-
-def step_time(
-    config: AlbertConfig,
-    shape: BatchShape,
-    checkpointing: str,
-    rows_per_gpu: int,
-    tflops: float,
-    collectives: float,
-) -> StepTime:
-    """The time of a step in which each GPU computes `rows_per_gpu` rows in all micro-steps together."""
-    work = executed_flops(config, shape.sequence_length, shape.predictions, checkpointing)
-    return StepTime(rows_per_gpu * work / (tflops * 1e12), collectives)
-
-
-def model_flops_utilisation(
-    config: AlbertConfig, shape: BatchShape, rows_per_gpu: float, seconds: float, peak_tflops: float
-) -> float:
-    """MFU, from 0 to 1: the operations that the model needs, without recomputation, divided by peak x `seconds`."""
-    return rows_per_gpu * model_flops(config, shape.sequence_length, shape.predictions) / seconds / (peak_tflops * 1e12)

@@ -1,10 +1,9 @@
 """The work of `pipeline.pretrain`: checks the command, trains, and exports the model."""
 
-import argparse
 import dataclasses
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from torch import nn
@@ -12,7 +11,7 @@ from torch import nn
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import fill
+from pipeline.checkpoint.initial_weights import fill_weights
 from pipeline.data.collate import Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
@@ -20,68 +19,55 @@ from pipeline.distributed import elastic
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
-from pipeline.engine.machine import determinism
-from pipeline.engine.machine.hardware import detect_hardware
+from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.pretraining import host_data
 from pipeline.pretraining.host_data import Share
-from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
+from pipeline.pretraining.resolve import PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
+from pipeline.run import attention_choice, lifecycle
+from pipeline.run.launch import Prepared
+from pipeline.settings.pretrain import PretrainFlags
 from pipeline.sharing.export import export_usual, pretrained
-from pipeline.training import lifecycle
-from pipeline.training.attention import choice
-from pipeline.training.flags import check_writable
-from pipeline.training.lifecycle import OpenRun
-from pipeline.training.reporting.throughput import Throughput
+from pipeline.training.callbacks.step_metrics import Throughput
+from pipeline.training.state import TrainingRun
 
 
-@dataclass(frozen=True)
-class Prepared(lifecycle.Prepared[PretrainSettings]):
-    """A checked command line.
-
-    Attributes:
-        device_name: of the accelerator.
-    """
-
-    device_name: str
-
-    def facts(self) -> dict[str, str]:
-        """See `pipeline.training.lifecycle.Prepared.facts`; and the lengths."""
-        return super().facts() | {"the length": str(self.runs[0].lengths)}
-
-
-def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
+def prepare(flags: PretrainFlags, world_size: int) -> Prepared:
     """Checks a parsed command line for `world_size` ranks. Writes nothing. Raises UserError for a mistake."""
-    if args.deterministic:
-        determinism.switch_on()
+    if flags.deterministic:
+        make_deterministic()
     hardware = detect_hardware()
-    settings = resolve(args, world_size, hardware)
-    check_writable(args.output)
+    settings = resolve(flags, world_size, hardware)
     # A changed length is not another run: `lengths_of` has checked it.
     same = {"steps": settings.earlier_steps}
-    lifecycle.check(settings, same, EARLIER_DEFAULTS, reopens=settings.changes_length)
+    lifecycle.check(settings, same, reopens=settings.changes_length)
     done = lifecycle.is_done(settings) and not settings.changes_length
     finished = f"{settings.output} is finished ({settings.steps} steps): nothing to do" if done else ""
-    return Prepared(settings.output, [settings], [done], finished, hardware.name)
+    work = functools.partial(run, settings, hardware.name)
+    facts = {"the length": str(settings.lengths)}
+    return lifecycle.prepare_runs(settings.output, [settings], [done], work, finished, facts)
 
 
-def run(prepared: Prepared) -> int:
+def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[[], None]) -> int:
     """Trains to the end of the run and exports the model. Collective.
 
+    Args:
+        device_name: of the accelerator.
+        check_unchanged: see `lifecycle.prepare_runs`.
     Returns:
-        The exit status, see `pipeline.training.lifecycle.train`.
+        The exit status, see `lifecycle.train`.
     """
-    (settings,) = prepared.runs
     vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
     workarounds.init_distributed()
     control = ControlGroup()
     directories = (*settings.data, *settings.eval_data)
     places = host_data.prepare(directories, settings.stage, control, Share.of_this_process())
     training, held_out = open_data(settings, vocabulary, dict(zip(directories, places)))
-    with run_directory.lock_run(settings.output, control, prepared.check_unchanged, elastic.lock_seconds()):
+    with run_directory.lock_run(settings.output, control, check_unchanged, elastic.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
         first_step = PreTraining(settings, training, held_out, control, vocabulary.pieces).steps([0])
-        settings = choice.choose_for_run(settings, lambda: next(first_step)[0], control)
+        settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
         def make_model() -> nn.Module:
@@ -90,10 +76,10 @@ def run(prepared: Prepared) -> int:
             return model
 
         opened = lifecycle.open_run(settings, make_model, vocabulary, control)
-        _introduce(opened, settings, training, new_tensors)
+        _print_header(opened, settings, training, new_tensors)
         task = PreTraining(settings, training, held_out, control, vocabulary.pieces)
         shape, precision = training.collators[0].shape, settings.engine.precision
-        throughput = Throughput.of(settings.model, shape, control.world_size, prepared.device_name, precision)
+        throughput = Throughput.of(settings.model, shape, control.world_size, device_name, precision)
         if status := lifecycle.train(opened, task, StopSignals(), throughput):
             return status
         lifecycle.finish(opened, lambda run, out: export_usual(pretrained(run), out))
@@ -106,7 +92,9 @@ def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings) -> lis
     if initial is None or initial.weights is None:
         return []
     same_sentence_task = initial.config.sentence_head == settings.model.sentence_head
-    kept = fill(model, initial.weights, lambda name: same_sentence_task or not name.startswith("sentence_head."))
+    kept = fill_weights(
+        model, initial.weights, lambda name: same_sentence_task or not name.startswith("sentence_head.")
+    )
     initial.weights.tensors.clear()  # the settings live as long as the run
     return kept
 
@@ -132,7 +120,9 @@ def open_data(
     return dataclasses.replace(training, names=names_of(settings.data)), held_out
 
 
-def _introduce(opened: OpenRun, settings: PretrainSettings, training: Mixture, new_tensors: Sequence[str]) -> None:
+def _print_header(
+    opened: TrainingRun, settings: PretrainSettings, training: Mixture, new_tensors: Sequence[str]
+) -> None:
     model, samples = settings.model, settings.steps * settings.engine.train_batch_size
     subject = [
         f"model: {model.num_hidden_layers} layers, hidden size {model.hidden_size}, vocabulary {model.vocab_size:,}"
@@ -152,4 +142,4 @@ def _introduce(opened: OpenRun, settings: PretrainSettings, training: Mixture, n
         details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
     if settings.stage is None and (note := host_data.does_not_fit((*settings.data, *settings.eval_data))):
         details.append(note)
-    lifecycle.introduce(opened, subject, training.rows, "rows", details)
+    lifecycle.print_header(opened, subject, training.rows, "rows", details)

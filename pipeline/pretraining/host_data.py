@@ -5,6 +5,8 @@ set, and each host reads all of them. A set that fits in memory is then read fro
 host also finds damage in a copy of its own.
 """
 
+import contextlib
+import re
 import shutil
 import socket
 import time
@@ -12,16 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from common.environment import whole_number
+from common.environment import available_bytes, whole_number
 from common.errors import UserError
 from common.files import atomic, owned
 from common.files.checksums import file_checksum
-from common.files.places import cannot_write
-from common.memory import available_bytes
-from data_prep.format.shards import MANIFEST, ShardFile, ShardManifest, read_manifest
+from common.files.places import cannot_write, open_directory
+from data_prep.format.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
 from data_prep.jobs.verify import problem_of
 from pipeline.distributed.control import ControlGroup
-from pipeline.engine.machine.shared_memory import ranks_on_host
+from pipeline.engine.ranks import ranks_on_host
 
 _LEFT_SECONDS = 3600.0
 """A partial copy that has not grown for so long was left by a copy that was killed."""
@@ -52,15 +53,23 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
     sets = [(directory, read_manifest(directory)) for directory in directories]
     stage = stage and stage.resolve()  # a link may lead to each host's own disk
     places = list(directories) if stage is None else [stage / _name(directory) for directory in directories]
-    if stage is not None:
-        _agree(control, _problem_of_stage(stage, places, sets, say=control.rank == 0) if share.rank == 0 else "")
-    for (directory, manifest), place in zip(sets, places):
-        mine = manifest.files[share.rank :: share.ranks]
-        # Up to the first problem; each rank then asks the others.
-        _agree(control, next(filter(None, (_problem_of(file, manifest, directory, place) for file in mine)), ""))
-        if stage is not None:
-            _agree(control, _copied(directory / MANIFEST, place) if share.rank == 0 else "")
-    control.barrier()
+
+    def prepare_copies() -> None:
+        if stage is not None and share.rank == 0:
+            _prepare_stage(stage, places, sets, say=control.rank == 0)
+
+    def prepare_share() -> None:
+        for (directory, manifest), place in zip(sets, places):
+            for file in manifest.files[share.rank :: share.ranks]:
+                _check_or_copy(file, manifest, directory, place)
+
+    def finish_copies() -> None:
+        if stage is not None and share.rank == 0:
+            for directory, place in zip(directories, places):
+                _copy(directory / MANIFEST, place / MANIFEST)
+
+    for work in (prepare_copies, prepare_share, finish_copies):
+        control.all_or_raise(work)
     return places
 
 
@@ -81,15 +90,14 @@ def _name(directory: Path) -> str:
     return f"{directory.resolve().name}-{file_checksum(directory / MANIFEST)[:12]}"
 
 
-def _problem_of_stage(
-    stage: Path, places: Sequence[Path], sets: Sequence[tuple[Path, ShardManifest]], say: bool
-) -> str:
-    """Makes the directories of the copies. Says why they cannot hold the sets; "" if they can."""
+def _prepare_stage(stage: Path, places: Sequence[Path], sets: Sequence[tuple[Path, ShardManifest]], say: bool) -> None:
+    """Makes the directories of the copies. Raises UserError if they cannot hold the sets."""
     try:
         owned.take_workplace(stage, "pretrain --stage")
-        for place in places:
-            place.mkdir(exist_ok=True)
-            _remove_leftovers(place)
+        for place, (_, manifest) in zip(places, sets):
+            with contextlib.suppress(FileExistsError):
+                place.mkdir()
+            _remove_leftovers(place, manifest)
         missing = sum(
             file.bytes
             for place, (_, manifest) in zip(places, sets)
@@ -97,53 +105,52 @@ def _problem_of_stage(
             if not (place / file.name).is_file() or (place / file.name).stat().st_size != file.bytes
         )
         free = shutil.disk_usage(stage).free
-    except UserError as error:
-        return str(error)
     except OSError as error:
-        return str(cannot_write(stage, error, "--stage"))
+        raise cannot_write(Path(error.filename or stage), error, "--stage") from None
     if missing > free:
-        return (
+        raise UserError(
             f"--stage {stage} has {free / 1e9:.2f} GB free on host {socket.gethostname()}, and the copy needs "
             f"{missing / 1e9:.2f} GB more; free some space, or leave out --stage"
         )
     if missing and say:
         print(f"copying {missing / 1e9:.2f} GB of shards to {stage} on each host", flush=True)
-    return ""
 
 
-def _remove_leftovers(place: Path) -> None:
-    """Removes what copies that were killed have left. Another run may be copying: what has grown lately stays."""
-    for path in place.iterdir():
-        if atomic.TEMPORARY.fullmatch(path.name) and time.time() - path.stat().st_mtime > _LEFT_SECONDS:
-            path.unlink(missing_ok=True)
+def _remove_leftovers(place: Path, manifest: ShardManifest) -> None:
+    """Removes what killed copies of the set have left. Another run may be copying: what has grown lately stays.
+
+    Raises:
+        OSError: `place` is a link, or another user's.
+    """
+    names = re.compile("|".join(re.escape(name) for name in [MANIFEST, *(file.name for file in manifest.files)]))
+    with open_directory(place) as opened:
+        for path in opened.iterdir():
+            is_temporary = atomic.TEMPORARY.fullmatch(path.name) and owned.is_own(path, names)
+            if is_temporary and time.time() - path.stat().st_mtime > _LEFT_SECONDS:
+                path.unlink(missing_ok=True)
 
 
-def _problem_of(file: ShardFile, manifest: ShardManifest, directory: Path, place: Path) -> str:
-    """Checks one file where this host reads it, and copies it there before if it is not there; "" without a problem."""
+def _check_or_copy(file: ShardFile, manifest: ShardManifest, directory: Path, place: Path) -> None:
+    """Checks one file where this host reads it, and copies it there before if it is not there.
+
+    Raises:
+        UserError: the file is damaged or cannot be copied.
+    """
     problem = problem_of(place, file, manifest)
     if problem and place != directory:
-        if failed := _copied(directory / file.name, place):
-            return failed
+        _copy(directory / file.name, place / file.name)
         problem = problem_of(place, file, manifest)
-    if not problem:
-        return ""
-    return f"{directory} is damaged: {problem}; run `python -m data_prep verify {directory}` for the whole list"
-
-
-def _copied(source: Path, place: Path) -> str:
-    """Copies a file into the directory `place`. Says why it cannot; "" if it has."""
-    try:
-        _copy(source, place / source.name)
-    except OSError as error:
-        return f"{source} cannot be copied to {place} on host {socket.gethostname()}: {error.strerror}"
-    return ""
+    if problem:
+        raise UserError(
+            f"{directory} is damaged: {problem}; run `python -m data_prep verify {directory}` for the whole list"
+        )
 
 
 def _copy(source: Path, target: Path) -> None:
-    with atomic.replacing(target) as temporary:
-        shutil.copyfile(source, temporary)
-
-
-def _agree(control: ControlGroup, problem: str) -> None:
-    if found := control.first_problem(problem):
-        raise UserError(found)
+    """Copies a file. Raises UserError if it cannot."""
+    try:
+        with open_directory(target.parent) as place, atomic.replacing(place / target.name) as temporary:
+            shutil.copyfile(source, temporary)
+    except OSError as error:
+        host, reason = socket.gethostname(), error.strerror
+        raise UserError(f"{source} cannot be copied to {target.parent} on host {host}: {reason}") from None

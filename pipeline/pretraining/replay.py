@@ -2,11 +2,11 @@
 
 import argparse
 import dataclasses
-import itertools
+import functools
 import math
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,31 +15,35 @@ import torch
 
 from common.errors import UserError
 from common.files.json_files import check_as
-from common.progress import Progress
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from model.config import GPU_KERNELS
 from pipeline.checkpoint import loader, manifest, retention, run_directory
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
-from pipeline.distributed.hangs import progress
+from pipeline.distributed.monitor import progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
-from pipeline.engine.machine import determinism
-from pipeline.engine.machine.hardware import detect_hardware
-from pipeline.pretraining import settings as pretrain_settings
+from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.pretraining.command import fill_initial, open_data
-from pipeline.pretraining.settings import EARLIER_DEFAULTS, PretrainSettings, resolve
+from pipeline.pretraining.resolve import PretrainSettings, resolve
 from pipeline.pretraining.task import PreTraining
-from pipeline.training.attention import choice
-from pipeline.training.divergence import rollback
-from pipeline.training.divergence.non_finite import TrainingFailed
-from pipeline.training.recorded_command import read_recorded
-from pipeline.training.reporting.console import Console
-from pipeline.training.reporting.metrics_log import METRICS, MetricsLog, read_records
-from pipeline.training.silent_errors import CHECKSUMS, LAYOUT, layout_of
-from pipeline.training.state import TrainState
-from pipeline.training.trainer import Trainer
+from pipeline.run import attention_choice
+from pipeline.run.launch import Prepared
+from pipeline.settings import declare, pretrain
+from pipeline.training import rollback
+from pipeline.training.agreement import Agreements
+from pipeline.training.callback import Callback
+from pipeline.training.callbacks.console import Console
+from pipeline.training.callbacks.hang_progress import HangProgress
+from pipeline.training.callbacks.step_metrics import StepMetrics
+from pipeline.training.callbacks.weight_checksums import CHECKSUMS, LAYOUT, WeightChecksums, layout_of
+from pipeline.training.clock import Clock
+from pipeline.training.failures import TrainingFailed
+from pipeline.training.metrics_log import METRICS, read_records
+from pipeline.training.saves import Saves
+from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.trainer import Due, Trainer
 
 ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 """By precision, the largest relative difference of losses and norms between divisions of a step into ranks."""
@@ -57,8 +61,8 @@ Records = dict[int, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A checked command line. It is a `pipeline.training.launch.Checked`.
+class Replay:
+    """What is made again.
 
     Attributes:
         settings: of the run.
@@ -71,23 +75,6 @@ class Prepared:
     tag: Path | None
     records: Records
     note: str
-
-    finished = ""
-    hang_timeout = 0.0  # its stacks would be written into the run
-
-    @property
-    def output(self) -> Path:
-        """The directory of the run."""
-        return self.settings.output
-
-    @property
-    def host_timeout(self) -> float:
-        """Seconds without an answer after which a host counts as lost."""
-        return self.settings.host_timeout
-
-    def facts(self) -> dict[str, str]:
-        """What all ranks must agree on."""
-        return {"the run": str(self.settings.identity()), "the checkpoint": str(self.tag), "the step": str(self.last)}
 
     @property
     def first(self) -> int:
@@ -118,31 +105,36 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     if tag is None and settings.initial is not None and settings.initial.weights is None:
         raise UserError(f"{args.run} has no checkpoint before step {last:,}, and did not begin with random weights")
     first = 0 if tag is None else retention.step_of(tag)
-    return Prepared(settings, tag, {step: one for step, one in records.items() if first < step <= last}, note)
+    replay = Replay(settings, tag, {step: one for step, one in records.items() if first < step <= last}, note)
+    facts = {"the run": str(settings.identity()), "the checkpoint": str(tag), "the step": str(last)}
+    work = functools.partial(run, replay)
+    # No rank is watched for hangs: the stacks would be written into the run.
+    return Prepared(settings.output, facts, work, settings.host_timeout, hang_timeout=0.0)
 
 
 def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> tuple[PretrainSettings, str]:
     """The settings of the run, and a note if a processor has to replace what needs a GPU."""
-    words = read_recorded(args.run)
+    words = run_directory.read_command(args.run)
     if not words:
         raise UserError(f"{args.run} was made by an older version, which did not record its command")
     words += ["--precision", recorded.get("precision") or "auto", "--output", str(args.run)]
     words += ["--data", *args.data] if args.data else []
     words += ["--deepspeed_config", str(args.deepspeed_config)] if args.deepspeed_config else []
-    given = pretrain_settings.parse(words)
-    given.eval_data = []  # a replay does not evaluate, and the held-out rows may be gone
+    # A replay does not evaluate, and the held-out rows may be gone.
+    given = dataclasses.replace(pretrain.parse(words), eval_data=())
     hardware, note = detect_hardware(), ""
     if hardware.name == "CPU" and given.cuda_graphs == "on":
-        given.cuda_graphs = "off"
+        given = dataclasses.replace(given, cuda_graphs="off")
         note = "--cuda-graphs of the run needs a GPU, so figures may differ by rounding"
     if given.attention in GPU_KERNELS and hardware.name == "CPU":
         note = f"--attention {given.attention} of the run needs a GPU, so figures may differ by rounding"
-        given.attention = "auto"
+        given = dataclasses.replace(given, attention="auto")
     if given.deterministic:
-        determinism.switch_on()
+        make_deterministic()
     settings = resolve(given, world_size, hardware)
     workarounds.reject_unsafe_settings(settings.engine.json)
-    run_directory.check_same_settings(args.run, settings.identity(), defaults=EARLIER_DEFAULTS)
+    earlier = declare.earlier_values(PretrainSettings)
+    run_directory.check_same_settings(args.run, settings.identity(), defaults=earlier)
     return settings, note
 
 
@@ -160,39 +152,36 @@ class ReplayTrainer(Trainer):
 
     records: Records = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        last, first = max(self.records), self.state.step
-        self.console = Console(last, first, on_gpu=self.engine.device.type != "cpu")
-        self.bar = Progress("replay", last - first, "steps", enabled=self.control.rank == 0, plain_lines=False)
+    def _due(self, step: int) -> Due:
+        return Due(log=step in self.records, evaluate=False, save=False, last=step == max(self.records))
 
-    def _batches(self) -> Iterator[int]:
-        return itertools.islice(super()._batches(), max(self.records) - self.state.step)
-
-    def _is_logged(self, step: int) -> bool:
-        return step in self.records
-
-    def _is_checked(self, step: int) -> bool:
-        return self.records.get(step, {}).get(_BATCH) is not None
-
-    def _after_step(self, last: bool, evaluate: bool, save: bool) -> int | None:
-        return None
-
-    def _save(self, must_succeed: bool) -> None:
+    def _save(self, required: bool) -> None:
         pass
 
 
-class _NewRecords(MetricsLog):
-    """Keeps the records instead of writing them."""
+@dataclass
+class _Recorder(Callback):
+    """Keeps the records."""
 
-    def __init__(self) -> None:
-        self.found: Records = {}
+    run: TrainingRun
+    found: Records = field(default_factory=dict)
 
-    def log(self, step: int, metrics: Mapping[str, Any], split: str = "train", recorded: bool = True) -> None:
-        self.found[step] = dict(metrics)
+    def log(self, record: dict[str, Any]) -> None:
+        self.found[self.run.state.step] = dict(record)
 
 
-def run(prepared: Prepared) -> int:
+class _ReplayChecksums(WeightChecksums):
+    """Compares the ranks at the steps whose record has checksums."""
+
+    def __init__(self, run: TrainingRun, records: Records) -> None:
+        super().__init__(run)
+        self._records = records
+
+    def is_due(self, step: int) -> bool:
+        return self._records[step].get(_BATCH) is not None
+
+
+def run(prepared: Replay) -> int:
     """Makes the steps again and prints the comparison. Collective. Returns the exit status of `pipeline.replay`."""
     settings = dataclasses.replace(prepared.settings, on_divergence=None, save_mode="foreground")
     rollbacks = rollback.read(settings.output)
@@ -200,9 +189,9 @@ def run(prepared: Prepared) -> int:
     training, _ = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
-    progress.of_this_process().begin()
+    progress.get_progress().start_run()
     first_step = PreTraining(settings, training, {}, control, vocabulary.pieces).steps([0])
-    settings = choice.choose_for_run(settings, lambda: next(first_step)[0], control)
+    settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
     prepared = dataclasses.replace(prepared, settings=settings)
     torch.manual_seed(settings.seed)
     model = AlbertForPreTraining(settings.model, settings.execution)
@@ -223,14 +212,18 @@ def run(prepared: Prepared) -> int:
             flush=True,
         )
     task = PreTraining(settings, training, {}, control, vocabulary.pieces)  # no held-out rows: it never evaluates
-    log = _NewRecords()
     hosts = control.gather(socket.gethostname()) or ()
-    trainer = ReplayTrainer(
-        *(settings, engine, task, control, log, state, StopSignals(saves=False)),
-        hosts=hosts,
-        rollbacks=rollbacks,
-        records=prepared.records,
-    )
+    opened = TrainingRun(settings, control, engine, state, rollbacks=rollbacks, hosts=hosts, clock=Clock(state.seconds))
+    recorder = _Recorder(opened)
+    callbacks: list[Callback] = [
+        HangProgress(opened),
+        StepMetrics(opened, task),
+        _ReplayChecksums(opened, prepared.records),
+        recorder,
+        Console(opened, "replay", prepared.last),
+    ]
+    agreements = Agreements(control, StopSignals(saves=False), callbacks)
+    trainer = ReplayTrainer(opened, task, agreements, callbacks, Saves(opened, []), records=prepared.records)
     try:
         stop_signal = trainer.train()
     except TrainingFailed as error:
@@ -242,7 +235,7 @@ def run(prepared: Prepared) -> int:
             name = signal.Signals(stop_signal).name
             print(f"stopped by {name} after step {state.step:,}: nothing is compared", flush=True)
         return EXIT_STOPPED
-    status = _tell(prepared, log.found) if control.rank == 0 else 0
+    status = print_comparison(prepared, recorder.found) if control.rank == 0 else 0
     return int(control.sum([float(status)])[0])
 
 
@@ -262,9 +255,9 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any], same: bool, s
     """The values of a record beside those of the same step made again.
 
     Args:
-        same: whether all steps up to the record had the layout of the replay. Otherwise it is equal up to rounding at
-            best, and only its batches are equal bit for bit. With dropout, whose draws belong to the ranks, nothing
-            else is comparable.
+        same: whether all steps up to the record were divided into ranks as the replay is. Otherwise it is equal up to
+            rounding at best, and only its batches are equal bit for bit. With dropout, whose masks belong to the
+            ranks, nothing else is comparable.
     """
     dropout = settings.model.hidden_dropout_prob > 0 or settings.model.attention_probs_dropout_prob > 0
     rows = []
@@ -283,7 +276,7 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any], same: bool, s
     return rows
 
 
-def _tell(prepared: Prepared, again: Records) -> int:
+def print_comparison(prepared: Replay, again: Records) -> int:
     """Prints the comparison of the first record that differs, or of the last one, and returns the exit status."""
     settings, layout = prepared.settings, layout_of(prepared.settings)
     other: str | None = None

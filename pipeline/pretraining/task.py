@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
@@ -11,13 +11,14 @@ from model.pretraining import PreTrainingOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.data.mixture import Mixture, training_step
 from pipeline.distributed.control import ControlGroup
-from pipeline.engine.protocol import Engine
-from pipeline.pretraining import metrics, sample_predictions
-from pipeline.pretraining.evaluation import evaluate
+from pipeline.pretraining import metrics
+from pipeline.pretraining.evaluation import evaluate, show_predictions
 from pipeline.pretraining.metrics import PretrainingSums
-from pipeline.pretraining.settings import PretrainSettings
-from pipeline.training.evaluation_pace import Pace, at_once
-from pipeline.training.training_task import Evaluation
+from pipeline.pretraining.resolve import PretrainSettings
+from pipeline.training.training_task import Evaluation, Pace, without_pauses
+
+if TYPE_CHECKING:
+    from pipeline.engine.state import Engine
 
 SANITY_BATCHES = 2
 """Micro-batches of each rank in the evaluation before the first step."""
@@ -91,14 +92,14 @@ class PreTraining:
         """The epochs of all rows together, and the samples and epochs of each corpus of a mixture."""
         return {"epochs": samples / self.training.rows, **self.training.progress(samples)}
 
-    def try_evaluation(self, engine: Engine) -> tuple[Evaluation, float]:
+    def try_evaluation(self, engine: "Engine") -> tuple[Evaluation, float]:
         """Evaluates on two batches of each rank from each held-out directory. See `TrainingTask.try_evaluation`."""
         limit = SANITY_BATCHES * self.settings.engine.micro_batch_size * self.control.world_size
         whole = self._rows(self._limit)
-        evaluation = self._evaluate(engine, min(limit, self._limit or limit), at_once)
+        evaluation = self._evaluate(engine, min(limit, self._limit or limit), without_pauses)
         return evaluation, min(1.0, self._rows(limit) / whole)
 
-    def evaluate(self, engine: Engine, pace: Pace) -> Evaluation:
+    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
         """Evaluates on the same rows every time: all, or those of `eval_batches`. The score is the MLM accuracy."""
         return self._evaluate(engine, self._limit, pace)
 
@@ -113,12 +114,12 @@ class PreTraining:
         counts = [len(collator.shards) for collator in self.held_out.values()]
         return sum(counts if limit is None else [min(limit, count) for count in counts])
 
-    def _evaluate(self, engine: Engine, limit: int | None, pace: Pace) -> Evaluation:
+    def _evaluate(self, engine: "Engine", limit: int | None, pace: Pace) -> Evaluation:
         """Evaluates on up to `limit` rows of each held-out directory."""
         found: dict[str, Any] = {}
         for number, (name, collator) in enumerate(self.held_out.items()):
             scores = evaluate(engine, collator, self.control, self.settings.engine.micro_batch_size, limit, pace)
-            sentences = sample_predictions.show(scores.batch, scores.predicted_tokens, self.pieces)
+            sentences = show_predictions(scores.batch, scores.predicted_tokens, self.pieces)
             named = scores.metrics | {"guesses": sentences}
             found |= {f"{name}/{key}": value for key, value in named.items()} if number else named
         objective = self.settings.objective

@@ -4,13 +4,12 @@ It is written from the run's own records. What they lack is not in it.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from common.errors import UserError
 from common.normalization import Normalization
+from common.text import markdown_table
 from common.version import __version__
 from model import AlbertConfig
 from pipeline.checkpoint import run_records
@@ -21,8 +20,8 @@ from pipeline.checkpoint.run_records import (
     PretrainRecord,
     read_results,
 )
-from pipeline.sharing import figures, records, usage
-from pipeline.sharing.markdown import front_matter, plain, table
+from pipeline.sharing import card_tables
+from pipeline.sharing.card_tables import plain
 from pipeline.tasks.task import Task
 
 CARD = "README.md"
@@ -30,6 +29,30 @@ SETTINGS_HEADER = ("setting", "value")
 UNKNOWN_LICENSE = "other"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
+_FILL_MASK = """
+from transformers import pipeline
+
+fill_mask = pipeline("fill-mask", model={model})
+for guess in fill_mask("This is the [MASK] of the text."):
+    print(guess["token_str"], round(guess["score"], 3))
+"""
+_OWN_PRETRAINED = """
+from pathlib import Path
+
+import torch
+
+from data_prep.text.normalization import normalize
+from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from model import checkpoint
+
+directory = Path({model})
+model = checkpoint.load(directory).eval()
+vocabulary = Vocabulary.load(directory / "spiece.model")
+(ids,) = vocabulary.encode([normalize("This is a text.", vocabulary.normalization)])
+with torch.no_grad():
+    hidden = model.albert(torch.tensor([[CLS_ID, *ids, SEP_ID]])).last_hidden_state
+print(hidden.shape)
+"""
 
 
 @dataclass(frozen=True)
@@ -67,8 +90,7 @@ class Exported:
         name: of the export, for the title.
         config, parameters: the model's architecture, and its number of parameters.
         normalization: what its vocabulary keeps of a text.
-        head: the fields of config.json for a fine-tuning head; None after pre-training.
-        task: of a fine-tuned model.
+        task: of a fine-tuned model; None after pre-training.
         in_layout: whether it is in the layout of `transformers`.
         has_onnx: whether model.onnx is beside it.
         repository: OWNER/NAME on the hub; None if it is not pushed.
@@ -81,7 +103,6 @@ class Exported:
     config: AlbertConfig
     parameters: int
     normalization: Normalization
-    head: Mapping[str, Any] | None
     task: Task | None
     in_layout: bool
     has_onnx: bool = False
@@ -92,50 +113,49 @@ class Exported:
 def model_card(export: Exported, options: CardOptions) -> str:
     """The content of README.md. Raises UserError if a record of the run cannot be read."""
     record = run_records.read_record(export.run / SETTINGS)
+    architecture = card_tables.describe_model(export.config, export.parameters, export.normalization)
     parts = [
-        front_matter(_header(export, options, record)),
+        _header(export, options, record),
         f"# {plain(export.name)}",
         _opening(export, record),
         _how_to_use(export),
         _section(
-            "Model", table(records.of_model(export.config, export.parameters, export.normalization), ("part", "value"))
+            "Model",
+            markdown_table(("part", "value"), architecture),
         ),
     ]
     if isinstance(record, PretrainRecord):
         parts += _pretraining(record, export.run)
-        measured = figures.of_pretraining(export.run, export.step)
+        measured = card_tables.describe_evaluation(export.run, export.step)
         header = ("held-out set", "figure", "value")
     else:
         assert export.task is not None
         parts += _finetuning(record, export.run)
-        # Its metrics import scikit-learn, which takes seconds. Pre-training does not wait for that.
-        from pipeline.sharing import task_figures
-
-        measured = task_figures.of_task(export.run, export.step, export.task)
+        measured = card_tables.describe_task_evaluation(export.run, export.step, export.task)
         header = ("split", "metric", "value")
     parts.append(_evaluation(measured, header, export.step))
-    if cost := records.of_cost(export.run, export.step, record):
-        parts.append(_section("Cost", table(cost, ("cost", "value"))))
+    if cost := card_tables.describe_cost(export.run, export.step, record):
+        parts.append(_section("Cost", markdown_table(("cost", "value"), cost)))
     parts.append(_license(options))
     return "\n\n".join(parts) + "\n"
 
 
-def _header(
-    export: Exported, options: CardOptions, record: PretrainRecord | FinetuneRecord
-) -> dict[str, str | list[str]]:
-    """The fields of the YAML header; an empty one is left out."""
-    is_unknown = options.license == UNKNOWN_LICENSE
-    kind = usage.class_of(export.head)
+def _header(export: Exported, options: CardOptions, record: PretrainRecord | FinetuneRecord) -> str:
+    """The YAML at the top of the card, which the hub reads."""
+    from huggingface_hub import ModelCardData  # takes a third of a second
+
+    pipeline_tag = "fill-mask" if export.task is None else export.task.kind.pipeline_tag
     data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
-    return {
-        "license": options.license,
-        "license_name": "unknown" if is_unknown else "",
-        "language": list(options.languages),
-        "library_name": "transformers" if export.in_layout else "",
-        "pipeline_tag": usage.PIPELINE_TAGS.get(kind or "", "") if export.in_layout else "",
-        "tags": ["albert", *(["onnx"] if export.has_onnx else []), *([export.task.name] if export.task else [])],
-        "datasets": [data] if data is not None else [],
-    }
+    fields = ModelCardData(
+        license=options.license,
+        license_name="unknown" if options.license == UNKNOWN_LICENSE else None,
+        language=list(options.languages) or None,
+        library_name="transformers" if export.in_layout else None,
+        pipeline_tag=pipeline_tag if export.in_layout else None,
+        tags=["albert", *(["onnx"] if export.has_onnx else []), *([export.task.name] if export.task else [])],
+        datasets=None if data is None else [data],
+    )
+    return f"---\n{fields.to_yaml()}\n---"
 
 
 def _opening(export: Exported, record: PretrainRecord | FinetuneRecord) -> str:
@@ -158,7 +178,7 @@ def _section(title: str, *parts: str) -> str:
 
 
 def _how_to_use(export: Exported) -> str:
-    code = usage.example(export.head, export.task, export.in_layout, export.repository or ".")
+    code = _usage(export.task, export.in_layout, export.repository or ".")
     parts = []
     if code is not None:
         if export.repository is None:
@@ -175,20 +195,37 @@ def _how_to_use(export: Exported) -> str:
         )
     if export.has_onnx:
         parts.append("`model.onnx` is the same model for ONNX Runtime. Its inputs are those of the tokenizer.")
-    if prepared := records.of_normalization(export.normalization):
+    if prepared := card_tables.describe_normalization(export.normalization):
         parts.append(f"Text {prepared} before it is cut into pieces.")
     return _section("How to use", *parts)
+
+
+def _usage(task: Task | None, in_layout: bool, model: str) -> str | None:
+    """Python that opens the model and uses it once; None for a kind of model without an example.
+
+    Args:
+        task: of a fine-tuned model; None after pre-training.
+        in_layout: whether the export is in the layout of `transformers`.
+        model: name of a directory or of a repository of the hub.
+    """
+    if task is None:
+        template = _FILL_MASK if in_layout else _OWN_PRETRAINED
+    elif in_layout or task.kind.architecture is None:
+        template = task.kind.usage(task)
+    else:
+        return None  # it has a class in `transformers`, but its layers share in a way that `transformers` lacks
+    return template.strip().format(model=f'"{model}"')
 
 
 def _pretraining(
     record: PretrainRecord, run: Path | None, data_title: str = "Training data", recipe_title: str = "Recipe"
 ) -> list[str]:
     """The sections on the data and the recipe of a pre-training run."""
-    rows = records.of_pretraining_data(record)
+    rows = card_tables.describe_corpora(record)
     header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
-    data = table(rows, header) if rows else "The run did not record what its training data was made from."
-    rollbacks = [] if run is None else records.of_rollbacks(run)
-    recipe = table(records.of_pretraining(record) + rollbacks, SETTINGS_HEADER)
+    data = markdown_table(header, rows) if rows else "The run did not record what its training data was made from."
+    rollbacks = [] if run is None else card_tables.describe_rollbacks(run)
+    recipe = markdown_table(SETTINGS_HEADER, card_tables.describe_pretraining(record) + rollbacks)
     return [_section(data_title, data), _section(recipe_title, recipe)]
 
 
@@ -197,7 +234,7 @@ def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
     results = run / RESULTS
     counts = read_results(results).get("examples") if results.exists() else None
     examples = counts if isinstance(counts, dict) else {}
-    found = [_section("Recipe", table(records.of_finetuning(record, examples), SETTINGS_HEADER))]
+    found = [_section("Recipe", markdown_table(SETTINGS_HEADER, card_tables.describe_finetuning(record, examples)))]
     if record.random_weights:
         return [*found, _section("Pre-training", "None: the run started from random weights.")]
     if record.pretraining is None:
@@ -212,7 +249,7 @@ def _evaluation(measured: list[tuple[str, ...]], header: tuple[str, ...], step: 
         "Intervals cover the sampling of the evaluated examples. They take the examples as independent, and do not "
         "cover other seeds."
     )
-    return _section("Evaluation", table(measured, header), note)
+    return _section("Evaluation", markdown_table(header, measured), note)
 
 
 def _license(options: CardOptions) -> str:

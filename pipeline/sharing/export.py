@@ -2,11 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
@@ -17,7 +16,7 @@ from model.albert import ModelWithHead
 from model.onnx_export import missing_packages, output_names, save_onnx
 from model.tokenizer import read_normalization, read_vocabulary
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.model_export import HEAD_FILE, load_pretrained
+from pipeline.checkpoint.initial_weights import HEAD_FILE, load_pretrained
 from pipeline.checkpoint.retention import step_of
 from pipeline.sharing import selection
 from pipeline.sharing.card import CARD, CardOptions, Exported, model_card
@@ -41,16 +40,13 @@ class Source:
         load: loads the model of a checkpoint, in fp32 on the CPU and in evaluation mode.
         usual: the checkpoint that is exported unless another one is asked for.
         best: the one with the best evaluation; raises UserError if there is none.
-        head: the fields of config.json for a fine-tuning head; None after pre-training. Without "architectures",
-            `transformers` has no such head.
-        task: of a fine-tuning run.
+        task: of a fine-tuning run; None after pre-training.
     """
 
     run: Path
     load: Callable[[Path], ModelWithHead]
     usual: Callable[[], Path]
     best: Callable[[], Path]
-    head: Mapping[str, Any] | None = None
     task: Task | None = None
 
 
@@ -143,11 +139,12 @@ def _write(
     source: Source, tag: Path, directory: Path, name: str, options: ExportOptions, revision: str | None = None
 ) -> str:
     """Writes the files of one export into `directory`. Returns the format, for people."""
-    model, head, vocabulary = source.load(tag), source.head, source.run / "spiece.model"
+    model, task, vocabulary = source.load(tag), source.task, source.run / "spiece.model"
+    head = None if task is None else task.kind.head_fields(task)
     if options.onnx:
         output_names(model)  # raises before anything is written
     shares_alike = model.config.num_attention_blocks == model.config.num_ffn_blocks
-    in_layout = shares_alike and (head is None or "architectures" in head)
+    in_layout = shares_alike and (task is None or task.kind.architecture is not None)
     if in_layout:
         huggingface.save(model, directory, vocabulary, head)
         form = "in the Hugging Face layout"
@@ -167,7 +164,6 @@ def _write(
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         normalization=read_normalization(read_vocabulary(vocabulary)),
-        head=head,
         task=source.task,
         in_layout=in_layout,
         has_onnx=options.onnx,

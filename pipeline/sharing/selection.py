@@ -5,7 +5,7 @@ from pathlib import Path
 from common.errors import UserError
 from pipeline.checkpoint.manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
-from pipeline.training.reporting import metrics_log
+from pipeline.training import metrics_log
 
 MAX_STEPS_NAMED = 12
 

@@ -1,17 +1,71 @@
-"""The metrics of classes and numbers: pure functions of predictions and labels.
+"""The metrics of classes and numbers, and their 95 % intervals.
 
-Their values are shares and correlations, from -1 or 0 to 1; `rmse` has the unit of the labels. `tagging_metrics` has
-the metrics of tags, and `squad_metrics` those of SQuAD.
+Values are shares and correlations, from -1 or 0 to 1; `rmse` has the unit of the labels. A metric is one function of
+predictions and labels. The bootstrap calls the same function on resampled examples. `pipeline.tasks.kinds.tags` has the
+metrics of tags, and `pipeline.tasks.squad_metrics` those of SQuAD.
 """
 
+import math
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline.tasks.task import Metric
+# scipy is imported inside the functions: it takes half a second, and every rank imports this module.
 
-# scipy and scikit-learn are imported inside the functions: they take a second, and every rank imports this module.
+Interval = tuple[float, float]
+Z = 1.959964
+"""The 97.5 % quantile of the normal distribution: 95 % of it lie within Z standard deviations of the mean."""
+RESAMPLES = 2000
+
+
+def bootstrap_interval(statistic: Callable[[NDArray[np.int64]], float], examples: int, seed: int = 0) -> Interval:
+    """Percentiles of a metric over samples of the examples, drawn with replacement.
+
+    Args:
+        statistic: the metric of some examples, given their numbers (N,).
+        examples: N.
+    """
+    rng = np.random.default_rng(seed)
+    values = [statistic(rng.integers(0, examples, examples)) for _ in range(RESAMPLES)]
+    low, high = np.percentile(values, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def wilson_interval(successes: float, trials: float) -> Interval:
+    """The 95 % interval of a proportion (Wilson, JASA 22, 1927), valid near 0 and 1 and for few trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    p = successes / trials
+    centre = (p + Z * Z / (2 * trials)) / (1 + Z * Z / trials)
+    half = Z / (1 + Z * Z / trials) * math.sqrt(p * (1 - p) / trials + Z * Z / (4 * trials * trials))
+    return max(0.0, centre - half), min(1.0, centre + half)  # rounding must not print "-0.0"
+
+
+def correlation_interval(value: float, examples: int, *, ranks: bool = False) -> Interval:
+    """Fisher's interval of a correlation of `examples` pairs; -1 to 1 for fewer than four pairs.
+
+    The variance of a rank correlation is that of Bonett and Wright (Psychometrika 65, 2000).
+    """
+    if examples < 4:
+        return -1.0, 1.0
+    if abs(value) >= 1.0:
+        return value, value
+    half = Z * math.sqrt((1 + value**2 / 2 if ranks else 1.0) / (examples - 3))
+    return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
+
+
+def seeds_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The mean over the seeds, and half of its 95 % interval (Student's t); NaN for one value."""
+    from scipy import stats
+
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, math.nan
+    quantile = float(stats.t.ppf(0.975, len(values) - 1))
+    return mean, quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def accuracy(predictions: NDArray, labels: NDArray) -> float:
@@ -21,32 +75,37 @@ def accuracy(predictions: NDArray, labels: NDArray) -> float:
 
 def f1(predictions: NDArray, labels: NDArray) -> float:
     """F1 of class 1 for predictions (N,) and labels (N,) of 0 and 1; 0 if neither has the class."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, pos_label=1, average="binary", zero_division=0.0))
+    both = int(((predictions == 1) & (labels == 1)).sum())
+    return 2 * both / max(1, int((predictions == 1).sum() + (labels == 1).sum()))
 
 
 def f1_macro(predictions: NDArray, labels: NDArray) -> float:
     """The mean F1 of the classes that occur in predictions (N,) or labels (N,)."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(labels, predictions, average="macro", zero_division=0.0))
+    hits, predicted, true = _class_counts(predictions, labels)  # (C,) each
+    occurs = predicted + true > 0
+    return float((2 * hits[occurs] / (predicted + true)[occurs]).mean())
 
 
 def matthews(predictions: NDArray, labels: NDArray) -> float:
     """Matthews correlation of predictions (N,) and labels (N,), both classes; 0 if either has one class only."""
-    from sklearn.metrics import matthews_corrcoef
+    hits, predicted, true = _class_counts(predictions, labels)  # (C,) each
+    count = len(labels)
+    variances = (count**2 - predicted @ predicted) * (count**2 - true @ true)
+    return float((count * hits.sum() - predicted @ true) / math.sqrt(variances)) if variances > 0 else 0.0
 
-    if _constant(predictions) or _constant(labels):
-        return 0.0
-    return float(matthews_corrcoef(labels, predictions))
+
+def _class_counts(predictions: NDArray, labels: NDArray) -> tuple[NDArray[np.float64], ...]:
+    """How often each of C classes is right, predicted and true, (C,) each."""
+    classes = 1 + int(max(predictions.max(), labels.max()))
+    chosen = (labels[predictions == labels], predictions, labels)
+    return tuple(np.bincount(of.astype(np.int64), minlength=classes).astype(np.float64) for of in chosen)
 
 
 def pearson(predictions: NDArray, labels: NDArray) -> float:
     """Pearson correlation of predictions (N,) and labels (N,); 0 if either is constant, or N is 1."""
     from scipy import stats
 
-    if _constant(predictions) or _constant(labels):
+    if _is_constant(predictions) or _is_constant(labels):
         return 0.0
     return float(stats.pearsonr(predictions, labels).statistic)
 
@@ -63,43 +122,72 @@ def rmse(predictions: NDArray, labels: NDArray) -> float:
     return float(np.sqrt(np.square(predictions - labels).mean()))
 
 
-def _constant(values: NDArray) -> bool:
+def _is_constant(values: NDArray) -> bool:
     return bool(np.ptp(values) <= 1e-12 * np.abs(values).max(initial=0.0))
 
 
-FUNCTIONS: dict[Metric, Callable[[NDArray, NDArray], float]] = {
-    "accuracy": accuracy,
-    "f1": f1,
-    "f1_macro": f1_macro,
-    "matthews": matthews,
-    "pearson": pearson,
-    "spearman": spearman,
-    "rmse": rmse,
+@dataclass(frozen=True)
+class Metric:
+    """A metric of labels.
+
+    Attributes:
+        function: of predictions (N,) and labels (N,).
+        interval: the 95 % interval by the value and N; None for a bootstrap over the examples.
+        is_share: whether people read it in percent.
+    """
+
+    function: Callable[[NDArray, NDArray], float]
+    interval: Callable[[float, int], Interval] | None = None
+    is_share: bool = True
+
+
+METRICS = {
+    "accuracy": Metric(accuracy, lambda value, examples: wilson_interval(value * examples, examples)),
+    "f1": Metric(f1),
+    "f1_macro": Metric(f1_macro),
+    "matthews": Metric(matthews, is_share=False),
+    "pearson": Metric(pearson, correlation_interval, is_share=False),
+    "spearman": Metric(
+        spearman, lambda value, examples: correlation_interval(value, examples, ranks=True), is_share=False
+    ),
+    "rmse": Metric(rmse, is_share=False),
 }
-"""The metrics by name; each takes predictions (N,) and labels (N,)."""
+"""By name."""
 
 
-def find_function(name: str) -> Callable[[NDArray, NDArray], float]:
+def find_metric(name: str) -> Metric:
     """The metric called `name`. Raises ValueError for an unknown name."""
-    for known, function in FUNCTIONS.items():
-        if known == name:
-            return function
-    raise ValueError(f"there is no metric {name!r}; choose from {', '.join(FUNCTIONS)}")
+    if name not in METRICS:
+        raise ValueError(f"there is no metric {name!r}; choose from {', '.join(METRICS)}")
+    return METRICS[name]
+
+
+def is_share(name: str) -> bool:
+    """Whether people read a metric in percent. Metrics that are not in `METRICS` are shares."""
+    return name not in METRICS or METRICS[name].is_share
 
 
 def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Several metrics of the same predictions.
 
     Args:
-        names: of the metrics, from `FUNCTIONS`.
+        names: of the metrics.
         predictions: (N,) classes, or the numbers of a regression.
         labels: (N,) of the same kind.
 
     Raises:
-        ValueError: an unknown metric, no examples, more or fewer predictions than labels, or numbers that are NaN or
-            infinite.
+        ValueError: see `find_metric` and `check_values`.
     """
-    functions = {name: find_function(name) for name in names}
+    functions = {name: find_metric(name).function for name in names}
+    predicted, true = check_values(predictions, labels)
+    return {name: function(predicted, true) for name, function in functions.items()}
+
+
+def check_values(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
+    """Predictions and labels as arrays (N,), numbers as float64.
+
+    Raises ValueError for no examples, more or fewer predictions than labels, or numbers that are NaN or infinite.
+    """
     predicted, true = np.asarray(predictions), np.asarray(labels)
     if predicted.shape != true.shape or predicted.ndim != 1 or predicted.size == 0:
         raise ValueError(f"predictions {predicted.shape} and labels {true.shape} are not lists of one length above 0")
@@ -107,16 +195,10 @@ def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> 
         predicted, true = predicted.astype(np.float64), true.astype(np.float64)
         if not (np.isfinite(predicted).all() and np.isfinite(true).all()):
             raise ValueError("predictions or labels hold NaN or infinity; the training has diverged")
-    return {name: function(predicted, true) for name, function in functions.items()}
+    return predicted, true
 
 
-def accuracy_by_level(predictions: ArrayLike, labels: ArrayLike, levels: Sequence[str]) -> dict[str, float]:
-    """Accuracies of RACE's questions of level "middle" and of level "high"; a level without questions is left out.
-
-    Args:
-        predictions, labels: (N,) numbers of options.
-        levels: (N,) "middle", "high", or "" where the level is not known.
-    """
-    right = np.asarray(predictions) == np.asarray(labels)  # (N,)
-    of_level = {level: np.array([given == level for given in levels], dtype=bool) for level in ("middle", "high")}
-    return {level: float(right[chosen].mean()) for level, chosen in of_level.items() if chosen.any()}
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The softmax of logits (N, C), (N, C)."""
+    powers = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))  # (N, C)
+    return powers / powers.sum(axis=1, keepdims=True)

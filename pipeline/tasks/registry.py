@@ -1,12 +1,27 @@
-"""All tasks by name: the paper's (sections 4.2 and A.4), each with the hyperparameters of Table 14."""
+"""All kinds and tasks by name. The paper's tasks (sections 4.2 and A.4) have the hyperparameters of Table 14."""
+
+from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
-from pipeline.tasks.files.hub import HubChoices, HubQuestions, HubTexts
-from pipeline.tasks.files.race import RaceFiles
-from pipeline.tasks.files.squad import SquadFiles
-from pipeline.tasks.submissions import GlueSubmission, RaceSubmission, SquadSubmission
+from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles, GlueSubmission, HubTexts
+from pipeline.tasks.files.race import HubChoices, RaceFiles, RaceSubmission
+from pipeline.tasks.files.squad import HubQuestions, SquadFiles, SquadSubmission
+from pipeline.tasks.kind import Kind
+from pipeline.tasks.kinds.choices import Choice
+from pipeline.tasks.kinds.spans import ConditionedSpans, Spans
+from pipeline.tasks.kinds.tags import Tagging
+from pipeline.tasks.kinds.texts import Classification, Regression
 from pipeline.tasks.task import Hyperparameters, Task
+
+CLASSIFICATION, REGRESSION, CHOICE = Classification(), Regression(), Choice()
+SPANS, CONDITIONED_SPANS = Spans(), ConditionedSpans()
+
+KINDS: dict[str, Kind[Any, Any]] = {
+    kind.name: kind for kind in (CLASSIFICATION, REGRESSION, CHOICE, Tagging(), SPANS, CONDITIONED_SPANS)
+}
+"""All kinds by name."""
+OWN_TASKS = {name: kind for kind in KINDS.values() for name in kind.own_tasks}
+"""What --task calls tasks on files of the user (`pipeline.tasks.own_tasks`), and their kinds."""
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -16,7 +31,7 @@ _QUESTIONS = ("question1", "question2")
 PAPER_TASKS = (
     Task(
         "cola",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(1e-5, 16, 0.0, 5336, 320),
         labels=_BINARY,
         metrics=("matthews", "accuracy"),
@@ -26,7 +41,7 @@ PAPER_TASKS = (
     ),
     Task(
         "stsb",
-        "regression",
+        REGRESSION,
         Hyperparameters(2e-5, 16, 0.0, 3598, 214),
         labels=("similarity",),
         metrics=("pearson", "spearman"),
@@ -38,7 +53,7 @@ PAPER_TASKS = (
     ),
     Task(
         "sst2",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(1e-5, 32, 0.0, 20935, 1256),
         labels=_BINARY,
         files=GlueFiles("SST-2", ("sentence",)),
@@ -47,7 +62,7 @@ PAPER_TASKS = (
     ),
     Task(
         "mnli",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(3e-5, 128, 0.0, 10000, 1000),
         labels=("contradiction", "entailment", "neutral"),
         dev_splits=("dev_matched", "dev_mismatched"),
@@ -63,7 +78,7 @@ PAPER_TASKS = (
     ),
     Task(
         "qnli",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(1e-5, 32, 0.0, 33112, 1986),
         labels=_ENTAILMENT,
         files=GlueFiles("QNLI", ("question", "sentence")),
@@ -72,7 +87,7 @@ PAPER_TASKS = (
     ),
     Task(
         "qqp",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(5e-5, 128, 0.1, 14000, 1000),
         labels=_BINARY,
         metrics=("accuracy", "f1"),
@@ -82,7 +97,7 @@ PAPER_TASKS = (
     ),
     Task(
         "rte",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(3e-5, 32, 0.1, 800, 200),
         labels=_ENTAILMENT,
         files=GlueFiles("RTE", _PAIR),
@@ -92,7 +107,7 @@ PAPER_TASKS = (
     ),
     Task(
         "mrpc",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(2e-5, 32, 0.0, 800, 200),
         labels=_BINARY,
         metrics=("accuracy", "f1"),
@@ -103,7 +118,7 @@ PAPER_TASKS = (
     ),
     Task(
         "wnli",
-        "classification",
+        CLASSIFICATION,
         Hyperparameters(2e-5, 16, 0.1, 2000, 250),
         labels=_BINARY,
         files=GlueFiles("WNLI", _PAIR),
@@ -112,7 +127,7 @@ PAPER_TASKS = (
     ),
     Task(
         "squad1",
-        "spans",
+        SPANS,
         Hyperparameters(5e-5, 48, 0.0, 3649, 365, max_length=384),
         metrics=("f1", "exact"),
         files=SquadFiles("v1.1"),
@@ -121,7 +136,7 @@ PAPER_TASKS = (
     ),
     Task(
         "squad2",
-        "conditioned_spans",
+        CONDITIONED_SPANS,
         Hyperparameters(3e-5, 48, 0.0, 8144, 814),
         metrics=("f1", "exact"),
         best_by="best_f1",  # with the best threshold, as the paper's code reports it
@@ -131,7 +146,7 @@ PAPER_TASKS = (
     ),
     Task(
         "race",
-        "choice",
+        CHOICE,
         Hyperparameters(2e-5, 32, 0.1, 12000, 1000),
         labels=("A", "B", "C", "D"),
         files=RaceFiles(),
@@ -140,9 +155,6 @@ PAPER_TASKS = (
     ),
 )
 """The tasks of Table 14, in its order."""
-
-OWN_TASKS = ("classification", "regression", "pairs", "tagging", "multiple-choice")
-"""What --task calls tasks on files of the user (`pipeline.tasks.own`)."""
 
 TASKS: dict[str, Task] = {task.name: task for task in PAPER_TASKS}
 """All tasks by name."""

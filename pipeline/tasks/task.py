@@ -4,20 +4,20 @@ A `Task` is made of small parts. The paper's tasks are made in `registry`; any o
 """
 
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from pipeline.tasks.examples import Examples
-    from pipeline.tasks.predictions import Predictions
+from pipeline.tasks.files import tables
+from pipeline.tasks.kind import Kind
 
-Kind = Literal["classification", "regression", "choice", "tagging", "spans", "conditioned_spans"]
-Metric = Literal["accuracy", "f1", "f1_macro", "matthews", "pearson", "spearman", "rmse"]
-"""The metrics of labels. Those of answers to questions have the names that `squad_metrics.squad` gives them."""
-EntityMetric = Literal["entity_f1", "entity_precision", "entity_recall"]
-"""Further metrics of tagging, see `tagging_metrics`."""
+Examples = Sequence[Any]
+"""The examples of one split; each kind of task has its own type."""
+Splits = dict[str, Sequence[Any]]
+"""Examples by split: train, dev and test. MNLI has dev_matched, dev_mismatched, test_matched, test_mismatched and
+diagnostic instead of dev and test."""
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,51 @@ class Columns:
     choices: tuple[str, ...] = ()
 
 
-class OfficialFiles(Protocol):
+@dataclass(frozen=True)
+class SpanLimits:
+    """The limits of windows and answers (SQuAD), with the paper's values as defaults.
+
+    Attributes:
+        doc_stride: tokens from the start of one window to the start of the next one.
+        max_query_length: the largest number of tokens of the question; only the first ones are kept.
+        max_answer_length: tokens of the longest answer.
+        nbest: the number of answers that are kept for each question.
+    """
+
+    doc_stride: int = 128
+    max_query_length: int = 64
+    max_answer_length: int = 30
+    nbest: int = 20
+
+
+class OfficialFiles(ABC):
     """The layout of the files that a task is published as."""
 
     @property
+    @abstractmethod
     def archives(self) -> tuple[str, ...]:
         """Directories, below a root with the data of many tasks, that may hold this task's files."""
-        ...
 
     @property
+    @abstractmethod
     def table_columns(self) -> Columns:
         """The columns of a table with such examples."""
-        ...
 
+    @abstractmethod
     def find(self, task: "Task", directory: Path) -> dict[str, list[Path]]:
         """The files in `directory`, by split; empty if there are none."""
-        ...
 
-    def read(self, task: "Task", split: str, files: list[Path]) -> "Examples":
+    @abstractmethod
+    def read(self, task: "Task", split: str, files: list[Path]) -> Examples:
         """The examples of one split. Raises UserError, with file and line, for broken content."""
-        ...
+
+    def is_official(self, path: Path) -> bool:
+        """Whether a single file, such as the input of `pipeline.predict`, is read by `read` and not as a table."""
+        return False
+
+    def read_table(self, path: Path) -> "tables.Table":
+        """A single file that is a table. Raises UserError for broken content."""
+        return tables.read_table(path)
 
 
 class HubColumns(Protocol):
@@ -103,7 +128,7 @@ class HubColumns(Protocol):
         """Further subsets of the data set: the test split of subset KEY is the task's split VALUE."""
         ...
 
-    def read(self, task: "Task", split: str, rows: Any, place: str) -> "Examples":
+    def read(self, task: "Task", split: str, rows: Any, place: str) -> Examples:
         """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
         ...
 
@@ -111,7 +136,7 @@ class HubColumns(Protocol):
 class SubmissionFormat(Protocol):
     """The format in which a leaderboard takes a task's predictions."""
 
-    def write(self, task: "Task", split: str, predictions: "Predictions", directory: Path) -> list[Path]:
+    def write(self, task: "Task", split: str, predictions: Any, directory: Path) -> list[Path]:
         """Writes the submission of one split; returns the files, none for a split that is not submitted."""
         ...
 
@@ -122,9 +147,7 @@ class Task:
 
     Attributes:
         name: on the command line and in the files of a run.
-        kind: which head it has: "classification", "regression" (one number), "choice" (one of several options),
-            "tagging" (a class for each token), "spans" (an answer in a passage) or "conditioned_spans" (an answer, or
-            the verdict that there is none).
+        kind: head, features, predictions and metrics.
         hyperparameters: the defaults of its fine-tuning.
         labels: names of the head's outputs, in the order of the logits: the classes, the options, or the one number.
             Empty for spans.
@@ -143,7 +166,7 @@ class Task:
     """
 
     name: str
-    kind: Kind
+    kind: Kind[Any, Any]
     hyperparameters: Hyperparameters
     labels: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("accuracy",)
@@ -159,18 +182,7 @@ class Task:
     def __post_init__(self) -> None:
         if not self.metrics or not self.dev_splits:
             raise ValueError(f"task {self.name} has no metrics, or no dev splits")
-        if self.is_extractive:
-            if self.labels:
-                raise ValueError(f"task {self.name} answers with spans; it has no labels")
-            return
-        known = set(get_args(Metric)) | (set(get_args(EntityMetric)) if self.kind == "tagging" else set())
-        if unknown := set(self.metrics) - known:
-            raise ValueError(f"task {self.name} has an unknown metric: {', '.join(sorted(unknown))}")
-        if self.score not in self.metrics:
-            raise ValueError(f"task {self.name} has no metric {self.score!r} to choose the best step by")
-        wanted = "one label" if self.kind == "regression" else "at least two labels"
-        if (len(self.labels) == 1) != (self.kind == "regression") or not self.labels:
-            raise ValueError(f"task {self.name} is a {self.kind} and needs {wanted}; it has {len(self.labels)}")
+        self.kind.check(self)
         if len(set(self.labels)) != len(self.labels):
             raise ValueError(f"task {self.name} has a label twice: {', '.join(self.labels)}")
 
@@ -180,15 +192,15 @@ class Task:
         return self.best_by or self.metrics[0]
 
     @property
-    def is_extractive(self) -> bool:
-        """Whether the answer is a span of a passage (SQuAD)."""
-        return self.kind in ("spans", "conditioned_spans")
+    def input_columns(self) -> Columns | None:
+        """The columns of a table with examples; None if they are not known."""
+        return self.columns or (None if self.files is None else self.files.table_columns)
 
     @property
     def sequences_per_sample(self) -> int:
-        """How many sequences the model reads for one sample: one for each option, else one."""
-        return len(self.labels) if self.kind == "choice" else 1
+        """How many sequences the model reads for one sample."""
+        return self.kind.sequences_per_sample(self)
 
     def in_percent(self, value: float) -> float:
         """The value of a metric in percent. Metrics of SQuAD are percentages already."""
-        return value if self.is_extractive else 100 * value
+        return value if self.kind.in_percent else 100 * value

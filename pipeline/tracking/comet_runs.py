@@ -1,21 +1,19 @@
 """Comet, also its offline mode (`"online": false`). COMET_API_KEY has the key."""
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tracking.tracker import PROJECT, Figures, TrackedRun, shown_flat
+from pipeline.tracking.tracker import PROJECT, JsonBlock, Scalars, Service, TrackedRun, shown_flat
 
 
-class CometRun:
-    """Logs to one Comet experiment, which a resumed run continues. A `Tracker`.
+class CometRun(Service):
+    """Logs to one Comet experiment, which a resumed run continues."""
 
-    Args:
-        block: the `comet` block of the DeepSpeed JSON.
-    """
+    block = "comet"
+    package = "comet_ml"
 
-    def __init__(self, run: TrackedRun, block: Mapping[str, Any]) -> None:
-        # Figures and settings only: without this, Comet would also change other packages so as to log their work.
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
+        # Scalars and settings only: without this, Comet would also change other packages so as to log their work.
         os.environ.setdefault("COMET_DISABLE_AUTO_LOGGING", "1")
         import comet_ml
 
@@ -45,10 +43,10 @@ class CometRun:
             run.remember("comet", self._experiment.get_key())
         self._experiment.log_parameters(shown_flat(run.settings))
 
-    def log(self, figures: Figures) -> None:
-        """Logs the figures of one record."""
-        epoch = None if figures.epochs is None else int(figures.epochs)
-        self._experiment.log_metrics(dict(figures.values), step=figures.step, epoch=epoch)
+    def log(self, scalars: Scalars) -> None:
+        """Logs the scalars of one record."""
+        epoch = int(scalars.consumed["epochs"]) if "epochs" in scalars.consumed else None
+        self._experiment.log_metrics(scalars.values, step=scalars.step, epoch=epoch)
 
     def close(self, finished: bool) -> None:
         """Ends the experiment."""

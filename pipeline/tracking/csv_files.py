@@ -1,4 +1,4 @@
-"""One CSV file for each figure: `step` and the figure's name, as DeepSpeed's csv_monitor writes them."""
+"""One CSV file for each curve: `step` and the curve's name, as DeepSpeed's csv_monitor writes them."""
 
 import errno
 import os
@@ -6,21 +6,26 @@ import re
 from pathlib import Path
 
 from common.files import atomic
-from pipeline.tracking.tracker import Figures, TrackedRun
+from pipeline.tracking.tracker import JsonBlock, Scalars, Service, TrackedRun
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 
 
-class CsvFiles:
-    """Appends figures to `directory/train_loss.csv` and so on. A `Tracker`.
+class CsvFiles(Service):
+    """Appends scalars to `train_loss.csv` and so on, in the run's csv/ or in output_path/job_name of the block.
 
-    Args:
-        run: rows of later steps than its are dropped.
+    Rows of later steps than the run's are dropped.
+
     Raises:
-        FileExistsError: the directory holds the figures of another run.
+        FileExistsError: the directory holds the scalars of another run.
     """
 
-    def __init__(self, directory: Path, run: TrackedRun) -> None:
+    block = "csv_monitor"
+    keeps_records = False
+
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
+        given = block.get("output_path")
+        directory = Path(given) / run.job_name(block) if given else run.directory / "csv"
         place = os.path.abspath(directory)
         if directory.is_relative_to(run.directory):  # a run may be moved or copied
             place = str(directory.relative_to(run.directory))
@@ -34,14 +39,14 @@ class CsvFiles:
             _keep_until(path, run.step or -1)  # a start from step 0 writes the points of step 0 again
         self._directory = directory
 
-    def log(self, figures: Figures) -> None:
-        """Appends a row to the file of each figure."""
-        for tag, value in figures.values.items():
+    def log(self, scalars: Scalars) -> None:
+        """Appends a row to the file of each curve."""
+        for tag, value in scalars.values.items():
             path = self._directory / f"{_UNSAFE.sub('_', tag)}.csv"
             with path.open("ab", buffering=0) as file:
                 size = file.tell()
                 header = "" if size else f"step,{_UNSAFE.sub('_', tag.rpartition('/')[2])}\n"
-                row = f"{header}{figures.step},{value!r}\n".encode()
+                row = f"{header}{scalars.step},{value!r}\n".encode()
                 if file.write(row) < len(row):  # the next row would be joined to the half of this one
                     file.truncate(size)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))

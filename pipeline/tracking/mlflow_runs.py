@@ -5,17 +5,19 @@ import re
 import time
 from typing import Any
 
-from pipeline.tracking.tracker import PROJECT, Figures, TrackedRun, shown_flat
+from pipeline.tracking.tracker import PROJECT, JsonBlock, Scalars, Service, TrackedRun, shown_flat
 
 MAX_PARAMETERS = 100
 """MLflow's bound for one call."""
 _UNSAFE = re.compile(r"[^\w\-. :/]")
 
 
-class MlflowRun:
-    """Logs to one MLflow run, which a resumed run continues. A `Tracker`."""
+class MlflowRun(Service):
+    """Logs to one MLflow run, which a resumed run continues."""
 
-    def __init__(self, run: TrackedRun) -> None:
+    package = "mlflow"
+
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
         uri = os.environ.get("MLFLOW_TRACKING_URI", "")
         if uri.startswith("file:") or (uri and "://" not in uri):
             # MLflow 3 refuses its own file store without this variable.
@@ -28,17 +30,13 @@ class MlflowRun:
         if known is not None:
             self._client.update_run(self._id, status="RUNNING")
 
-    def log(self, figures: Figures) -> None:
-        """Logs the figures of one record in one call."""
+    def log(self, scalars: Scalars) -> None:
+        """Logs the scalars of one record in one call."""
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        values = dict(figures.values)
-        if figures.tokens is not None:
-            values["tokens"] = figures.tokens
-        if figures.epochs is not None:
-            values["epochs"] = figures.epochs
-        metrics = [Metric(_UNSAFE.sub("_", tag), value, now, figures.step) for tag, value in values.items()]
+        values = scalars.values | scalars.consumed
+        metrics = [Metric(_UNSAFE.sub("_", tag), value, now, scalars.step) for tag, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
     def close(self, finished: bool) -> None:

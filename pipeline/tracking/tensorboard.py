@@ -1,53 +1,53 @@
-"""TensorBoard: event files with descriptions, the settings of the run, hparams and a layout."""
+"""TensorBoard: event files with descriptions, the settings of the run, and the pages of Custom Scalars.
 
-import threading
-from collections.abc import Mapping, Sequence
+The pages answer three questions: does it learn, is it healthy, is it fast?
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.tracking import layout
-from pipeline.tracking.tracker import Figures, Plain, TrackedRun, shown_flat
+from common.text import markdown_table
+from pipeline.tracking.tracker import JsonBlock, Plain, Scalars, Service, TrackedRun, Tracker, shown_flat
 
-THOUSANDTHS = 1000
-_COMPARED = (
-    *("eval/mlm_loss", "eval/mlm_accuracy", "eval/sop_accuracy", "eval/nsp_accuracy", "eval/accuracy"),
-    "train/tokens_per_second",
-)
-"""Metrics of the HPARAMS page; of those a run has only some."""
-_HPARAMS = {
-    "objective": "objective",
-    "task": "task",
-    "seed": "seed",
-    "precision": "precision",
-    "world_size": "ranks",
-    "steps": "steps",
-    "hyperparameters.steps": "steps",
-    "train_batch_size": "batch",
-    "hyperparameters.train_batch_size": "batch",
-    "optimizer.params.lr": "lr",
-    "hyperparameters.learning_rate": "lr",
-    "optimizer.type": "optimizer",
-    "hyperparameters.dropout": "dropout",
-    "masking.mask_probability": "mask_probability",
-    "model.num_hidden_layers": "layers",
-    "model.hidden_size": "hidden_size",
-    "model.embedding_size": "embedding_size",
-    "model.parameter_sharing": "sharing",
+DESCRIPTIONS = {
+    "loss": "What is minimised, in nats: the MLM loss plus the sentence loss; in fine-tuning the task's loss.",
+    "mlm_loss": "Mean cross-entropy of the masked tokens, in nats.",
+    "mlm_accuracy": "Fraction of the masked tokens that are predicted right.",
+    "mlm_accuracy_low": "Lower end of the 95 % interval (Wilson) of the held-out MLM accuracy.",
+    "mlm_accuracy_high": "Upper end of the 95 % interval (Wilson) of the held-out MLM accuracy.",
+    "accuracy": "Fraction of right answers.",
+    "learning_rate": "Of the last step.",
+    "grad_norm": "Norm of the gradient of the last step, before clipping. A jump is a first sign of divergence.",
+    "loss_scale": "The fp16 loss scale. It should settle; one that only falls means that gradients overflow.",
+    "overflow_steps": "Steps so far whose update was skipped.",
+    "batches_passed_over": "Batches that the run has skipped so far, because of spikes of the loss.",
+    "trust_ratio_min": "The smallest of LAMB's trust ratios of the last step, over all tensors.",
+    "trust_ratio_max": "The largest of LAMB's trust ratios of the last step, over all tensors.",
+    "tokens_per_second": "Tokens of all ranks, without padding, evaluations and saves.",
+    "peak_share": "MFU: the operations that the model needs, as a fraction of the GPU's data sheet.",
+    "tflops_per_gpu": "1e12 operations a second that the model needs, for each GPU.",
+    "data_wait_share": "Fraction of the time in which rank 0 waited for a batch. It should be near 0.",
+    "peak_memory_gb": "Rank 0, GB: of the GPU since the last point; without a GPU, of the process since its start.",
 }
-"""Settings of the HPARAMS page, and their names there."""
-_TEXTS = frozenset({"objective", "task", "precision", "optimizer", "sharing"})
-"""Those of them that are no numbers."""
+"""Of the tags, by their last part."""
+for _task, _name in (("sop", "sentence order"), ("nsp", "next sentence")):
+    DESCRIPTIONS |= {
+        f"{_task}_loss": f"Mean cross-entropy of the {_name} prediction, in nats. Guessing has 0.693.",
+        f"{_task}_accuracy": f"Fraction of segment pairs whose {_name} is predicted right. Guessing has 0.5.",
+        f"{_task}_accuracy_low": f"Lower end of the 95 % interval (Wilson) of the held-out {_task.upper()} accuracy.",
+        f"{_task}_accuracy_high": f"Upper end of the 95 % interval (Wilson) of the held-out {_task.upper()} accuracy.",
+    }
 
 
-class TensorBoardFiles:
-    """Writes the event files of a run. A `Tracker`.
+class TensorBoardFiles(Tracker):
+    """Writes the event files of a run.
 
     The files are in `directory/NAME`, so that TensorBoard shows the name of the run.
 
     Args:
         directory: for `tensorboard --logdir`.
-        run: the points of later steps than its are dropped. So are all points against tokens and epochs, because
-            TensorBoard takes their x for a step; these are written again.
+        run: the points of later steps than its are dropped.
         name: NAME; None for the run's.
         purge: False drops nothing.
     """
@@ -55,30 +55,16 @@ class TensorBoardFiles:
     def __init__(self, directory: Path, run: TrackedRun, name: str | None = None, purge: bool = True) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        _leave_io_errors_to_the_caller()
         self._run = run
         self._described: set[str] = set()
         first = (run.step + 1 if run.step else 0) if purge else None
         self._writer: Any = SummaryWriter(str(directory / (name or run.name)), purge_step=first, flush_secs=10)
-        self._introduce()
-        for figures in run.earlier if purge else ():
-            self._against_tokens_and_epochs(figures)
+        self._write_settings()
 
-    def log(self, figures: Figures) -> None:
-        """Writes the figures of one record."""
-        for tag, value in figures.values.items():
-            self._scalar(tag, value, figures.step)
-        self._against_tokens_and_epochs(figures)
-
-    def _against_tokens_and_epochs(self, figures: Figures) -> None:
-        tag = f"{figures.split}/{layout.headline(self._run)}"
-        if tag not in figures.values:
-            return
-        value = figures.values[tag]
-        if figures.tokens is not None:
-            self._scalar(layout.axis_tag("vs_tokens", tag), value, figures.tokens)
-        if figures.epochs is not None and (figures.split == "eval" or self._run.objective is None):
-            self._scalar(layout.axis_tag("vs_epochs", tag), value, round(THOUSANDTHS * figures.epochs))
+    def log(self, scalars: Scalars) -> None:
+        """Writes the scalars of one record."""
+        for tag, value in scalars.values.items():
+            self._scalar(tag, value, scalars.step)
 
     def histogram(self, tag: str, values: Sequence[float], step: int) -> None:
         """Writes the distribution of `values`."""
@@ -91,12 +77,8 @@ class TensorBoardFiles:
         self._writer.add_text(tag, markdown, step)
 
     def close(self, finished: bool) -> None:
-        """Writes what waits, and for a finished run the end of its hparams session."""
-        try:
-            if finished:
-                self._writer.file_writer.add_summary(_session_end(), self._run.step)
-        finally:
-            self._writer.close()
+        """Writes what waits."""
+        self._writer.close()
 
     def _scalar(self, tag: str, value: float, step: int) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -104,39 +86,27 @@ class TensorBoardFiles:
         entry = Summary.Value(tag=tag, simple_value=value)
         if tag not in self._described:  # TensorBoard keeps the first one
             self._described.add(tag)
-            entry.metadata.CopyFrom(_scalar_metadata(layout.describe(tag)))
+            entry.metadata.CopyFrom(_scalar_metadata(describe(tag)))
         self._writer.file_writer.add_summary(Summary(value=[entry]), step)
 
-    def _introduce(self) -> None:
-        """Writes layout, settings and hparams; the settings of each start, because some may change."""
+    def _write_settings(self) -> None:
+        """Writes the pages of charts and the settings; the settings of each start, because some may change."""
         if not self._run.settings:
             return
         settings = shown_flat(self._run.settings)
-        self._writer.file_writer.add_summary(_layout_summary(self._run), 0)
-        self.text("settings", _table(settings), self._run.step)
-        for part in _session_start({_HPARAMS[name]: value for name, value in settings.items() if name in _HPARAMS}):
-            self._writer.file_writer.add_summary(part, self._run.step)
+        self._writer.file_writer.add_summary(_charts_summary(self._run), 0)
+        rows = ((_cell(name), _cell(value)) for name, value in settings.items())
+        self.text("settings", markdown_table(["setting", "value"], rows), self._run.step)
 
 
-def _leave_io_errors_to_the_caller() -> None:
-    """Lets Python print no traceback of an I/O error in TensorBoard's thread. The next call of the writer raises it."""
-    from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
+class FurtherTensorBoardFiles(TensorBoardFiles, Service):
+    """The same files at output_path/job_name of the JSON's block, beside those in the run."""
 
-    previous = threading.excepthook
-    if getattr(previous, "__module__", "") == __name__:
-        return
+    block = "tensorboard"
+    keeps_records = False
 
-    def report(error: threading.ExceptHookArgs) -> None:
-        if not (isinstance(error.thread, _AsyncWriterThread) and issubclass(error.exc_type, OSError)):
-            previous(error)
-
-    threading.excepthook = report
-
-
-def _table(settings: Mapping[str, Plain]) -> str:
-    """Settings as a Markdown table."""
-    rows = (f"| {_cell(name)} | {_cell(value)} |" for name, value in settings.items())
-    return "\n".join(["| setting | value |", "|---|---|", *rows])
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
+        super().__init__(Path(block["output_path"]), run, run.job_name(block))
 
 
 def _cell(value: Plain) -> str:
@@ -153,28 +123,90 @@ def _scalar_metadata(description: str) -> Any:
     return SummaryMetadata(plugin_data=plugin, summary_description=description, data_class=DATA_CLASS_SCALAR)
 
 
-def _layout_summary(run: TrackedRun) -> Any:
-    """The layout as a summary. TensorBoard's own function for it needs TensorFlow."""
+def _charts_summary(run: TrackedRun) -> Any:
+    """The pages of charts as a summary. TensorBoard's own function for it needs TensorFlow."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.compat.proto.tensor_pb2 import TensorProto
     from tensorboard.compat.proto.types_pb2 import DT_STRING
     from tensorboard.plugins.custom_scalar import metadata
 
     plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME)
-    content = TensorProto(dtype=DT_STRING, string_val=[layout.layout(run).SerializeToString()])
+    content = TensorProto(dtype=DT_STRING, string_val=[chart_pages(run).SerializeToString()])
     entry = Summary.Value(tag=metadata.CONFIG_SUMMARY_TAG, metadata=SummaryMetadata(plugin_data=plugin), tensor=content)
     return Summary(value=[entry])
 
 
-def _session_start(hparams: Mapping[str, Plain]) -> tuple[Any, Any]:
-    from torch.utils.tensorboard.summary import hparams as summaries
-
-    # TensorBoard takes the columns of one run for all, and the runs of a directory differ in what they have.
-    columns = {name: "" if name in _TEXTS else 0.0 for name in _HPARAMS.values()}
-    return summaries(columns, dict.fromkeys(_COMPARED, 0.0))[0], summaries(dict(hparams), {})[1]
+def describe(tag: str) -> str:
+    """What a curve shows, for people; "" if its name says it."""
+    split = "Held-out rows. " if tag.startswith("eval/") else ""
+    return (split + DESCRIPTIONS.get(tag.rpartition("/")[2], "")).strip()
 
 
-def _session_end() -> Any:
-    from torch.utils.tensorboard.summary import hparams as summaries
+def chart_pages(run: TrackedRun) -> Any:
+    """The pages of Custom Scalars for a run, a `tensorboard.plugins.custom_scalar.layout_pb2.Layout`."""
+    from tensorboard.plugins.custom_scalar import layout_pb2
 
-    return summaries({}, {})[2]
+    pages = (
+        ("1  Does it learn?", _learning(run)),
+        ("2  Is it healthy?", _health(run)),
+        ("3  Is it fast?", _speed(run)),
+    )
+    categories = [layout_pb2.Category(title=title, chart=charts) for title, charts in pages]
+    return layout_pb2.Layout(category=categories)
+
+
+def _learning(run: TrackedRun) -> list[Any]:
+    if run.objective is None:
+        return [_lines("training loss", ["train/loss"]), _lines("accuracy and metrics", ["train/accuracy", "eval/.*"])]
+    tasks = ["mlm"] if run.objective == "mlm" else ["mlm", run.objective]
+    charts = [_with_interval(f"{task.upper()} accuracy: held-out with 95 % interval, training", task) for task in tasks]
+    # TensorBoard draws charts with a band behind those without, and the last of them first.
+    return [_lines("MLM loss (nats): held-out and training", ["eval/mlm_loss", "train/mlm_loss"]), *reversed(charts)]
+
+
+def _health(run: TrackedRun) -> list[Any]:
+    charts = [
+        _lines("norm of the gradient, before clipping", ["train/grad_norm"]),
+        _lines("learning rate", ["train/learning_rate"]),
+    ]
+    if run.settings.get("optimizer", {}).get("type") == "Lamb":
+        ratios = ["train/trust_ratio_min", "train/trust_ratio_max"]
+        charts.append(_lines("LAMB's trust ratios: smallest and largest", ratios))
+    if run.settings.get("precision") == "fp16":
+        charts.append(_lines("fp16 loss scale", ["train/loss_scale"]))
+        charts.append(_lines("steps whose update was skipped", ["train/overflow_steps"]))
+    return charts
+
+
+def _speed(run: TrackedRun) -> list[Any]:
+    charts = [_lines("tokens a second, all ranks", ["train/tokens_per_second"])]
+    if run.on_gpu:
+        charts.append(_lines("MFU, or TFLOP/s of an unknown GPU", ["train/peak_share", "train/tflops_per_gpu"]))
+    return [
+        *charts,
+        _lines("part of the time spent waiting for data", ["train/data_wait_share"]),
+        _lines("peak memory of rank 0 (GB)", ["train/peak_memory_gb"]),
+    ]
+
+
+def _lines(title: str, tags: Sequence[str]) -> Any:
+    """A chart with a line for each tag; tags are regular expressions."""
+    from tensorboard.plugins.custom_scalar import layout_pb2
+
+    patterns = [f"^{tag}$" for tag in tags]
+    return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=patterns))
+
+
+def _with_interval(title: str, task: str) -> Any:
+    """A chart of the held-out accuracy in its interval, and of the accuracy in training."""
+    from tensorboard.plugins.custom_scalar import layout_pb2
+
+    series = layout_pb2.MarginChartContent.Series
+    held_out, training = f"eval/{task}_accuracy", f"train/{task}_accuracy"
+    content = layout_pb2.MarginChartContent(
+        series=[
+            series(value=held_out, lower=f"{held_out}_low", upper=f"{held_out}_high"),
+            series(value=training, lower=training, upper=training),
+        ]
+    )
+    return layout_pb2.Chart(title=title, margin=content)

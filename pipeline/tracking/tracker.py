@@ -2,58 +2,82 @@
 
 import json
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from common.files import atomic
 from common.files.json_files import check_as, read_object
 
 PROJECT = "albert-pretraining"
 """The project or experiment in which services keep runs, if none is named."""
+DEFAULT_JOB_NAME = "DeepSpeedJobName"
+"""DeepSpeed's own default. The name of the run says more."""
 TRACKERS = "trackers.json"
 """In the run's directory: for each tracker the id under which it knows the run."""
+BLOCKS = ("tensorboard", "wandb", "csv_monitor", "comet")
+"""The keys of a DeepSpeed JSON that turn on a tracker. DeepSpeed itself does not get them."""
 
 _lock = threading.Lock()
 """The trackers of a run open in threads of their own, and keep their ids in one file."""
 
 _REMEDY = "restore it, or move it away: the trackers then begin anew"
 
+JsonBlock = Mapping[str, Any]
+Plain = int | float | str | bool
+
 
 @dataclass(frozen=True)
-class Figures:
-    """The figures of one record, for curves.
+class Scalars:
+    """The scalars of one record, for curves.
 
     Attributes:
         step: of the run.
         split: "train" or "eval".
-        tokens: consumed so far, without padding; None if unknown.
-        epochs: consumed so far; None if unknown.
         values: finite numbers by tag, such as "train/loss".
+        consumed: "tokens", without padding, and "epochs" so far, if they are known.
     """
 
     step: int
     split: str
-    tokens: int | None
-    epochs: float | None
-    values: Mapping[str, float]
+    values: dict[str, float]
+    consumed: dict[str, float] = field(default_factory=dict)
 
 
-class Tracker(Protocol):
-    """Sends the figures of a run to a service or a file. An exception is printed; training goes on."""
+class Tracker(ABC):
+    """Sends the scalars of a run to a service or a file. An exception is printed; training goes on."""
 
-    def log(self, figures: Figures) -> None:
-        """Takes the figures of one record."""
-        ...
+    @abstractmethod
+    def log(self, scalars: Scalars) -> None:
+        """Takes the scalars of one record."""
 
+    @abstractmethod
     def close(self, finished: bool) -> None:
         """Sends what still waits. Nothing comes after this call.
 
         Args:
             finished: whether the run has ended. Otherwise it may be resumed.
         """
-        ...
+
+
+class Service(Tracker):
+    """A tracker that can be turned on.
+
+    Attributes:
+        block: the key of the DeepSpeed JSON that turns it on, one of `BLOCKS`; "" if only --track does.
+        package: the package that it imports, inside its methods only; "" for none.
+        keeps_records: whether it still has the records that an earlier start sent; these are not sent again.
+    """
+
+    block: ClassVar[str] = ""
+    package: ClassVar[str] = ""
+    keeps_records: ClassVar[bool] = True
+
+    @abstractmethod
+    def __init__(self, run: "TrackedRun", block: JsonBlock) -> None:
+        """Opens it for a run, with the content of the JSON's block, which may be empty."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +91,6 @@ class TrackedRun:
         on_gpu: whether it trains on a GPU.
         sent: step and split of the records after `step` that an earlier start logged before it was killed, and that
             this start will log again as they were.
-        earlier: the figures of the records up to `step`.
     """
 
     directory: Path
@@ -75,7 +98,6 @@ class TrackedRun:
     settings: Mapping[str, Any] = field(default_factory=dict)
     on_gpu: bool = False
     sent: frozenset[tuple[int, str]] = frozenset()
-    earlier: tuple[Figures, ...] = ()
 
     @property
     def name(self) -> str:
@@ -86,8 +108,13 @@ class TrackedRun:
     @property
     def objective(self) -> str | None:
         """The objective "sop", "nsp" or "mlm" of a pre-training run; None for fine-tuning."""
-        found: str | None = self.settings.get("objective")
-        return found
+        objective: str | None = self.settings.get("objective")
+        return objective
+
+    def job_name(self, block: JsonBlock) -> str:
+        """The `job_name` of a JSON's block, or the run's name in place of DeepSpeed's default."""
+        given = block.get("job_name", DEFAULT_JOB_NAME)
+        return self.name if given == DEFAULT_JOB_NAME else str(given)
 
     def id_of(self, tracker: str) -> str | None:
         """The id under which `tracker` knows the run from an earlier start; None if it does not.
@@ -107,9 +134,6 @@ class TrackedRun:
         if not path.exists():
             return {}
         return check_as(read_object(path, _REMEDY), dict[str, str], path, _REMEDY)
-
-
-Plain = int | float | str | bool
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Plain]]:
@@ -139,7 +163,3 @@ def shown(settings: Mapping[str, Any]) -> dict[str, Any]:
 def shown_flat(settings: Mapping[str, Any]) -> dict[str, Plain]:
     """`shown` as pairs of a dotted name and a plain value."""
     return dict(flat(shown(settings)))
-
-
-BLOCKS = ("tensorboard", "wandb", "csv_monitor", "comet")
-"""The keys of a DeepSpeed JSON that turn on a tracker. DeepSpeed itself does not get them."""

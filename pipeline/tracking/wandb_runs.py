@@ -2,25 +2,25 @@
 
 import os
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
-from pipeline.tracking.tracker import PROJECT, Figures, TrackedRun, shown
+from pipeline.tracking.tracker import PROJECT, JsonBlock, Scalars, Service, TrackedRun, shown
 
 LOGIN_SECONDS = 10
 """How long a person at a terminal is asked for an API key. A run must not wait for an answer that never comes."""
 
 
-class WandbRun:
-    """Logs to one W&B run, which a resumed run continues. A `Tracker`.
+class WandbRun(Service):
+    """Logs to one W&B run, which a resumed run continues.
 
-    The x axis is the figure `step`, because W&B's own step cannot go back after a resume.
+    The x axis is the number `step`, because W&B's own step cannot go back after a resume.
 
-    Args:
-        block: the `wandb` block of the DeepSpeed JSON: project, group and team.
+    The `wandb` block of the DeepSpeed JSON has project, group and team.
     """
 
-    def __init__(self, run: TrackedRun, block: Mapping[str, Any]) -> None:
+    block = package = "wandb"
+
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
         import wandb
 
         identifier = run.id_of("wandb") or secrets.token_hex(8)
@@ -43,11 +43,9 @@ class WandbRun:
             self._run.define_metric(axis, hidden=True)
         self._run.define_metric("*", step_metric="step")
 
-    def log(self, figures: Figures) -> None:
-        """Logs the figures of one record."""
-        consumed = {"tokens": figures.tokens, "epochs": figures.epochs}
-        given = {name: value for name, value in consumed.items() if value is not None}
-        self._run.log({**figures.values, **given, "step": figures.step})
+    def log(self, scalars: Scalars) -> None:
+        """Logs the scalars of one record."""
+        self._run.log({**scalars.values, **scalars.consumed, "step": scalars.step})
 
     def close(self, finished: bool) -> None:
         """Ends the W&B run; one that may be resumed is marked as failed until then."""

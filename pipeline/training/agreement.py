@@ -1,23 +1,27 @@
-"""What all ranks agree on before a step, in one sum over the ranks on the host.
+"""What all ranks agree on: before a step, in one sum over the ranks on the host, and during an evaluation.
 
 The sum of the next step is started before the update of the present one. Its time grows with the number of ranks
 (docs/cluster.md), and passes while the device computes. A stop signal that arrives after the start ends training one
 step later.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from pipeline.distributed import collective_times
+from common.progress import Progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
-from pipeline.training.deadline import Deadline
-from pipeline.training.reporting.clock import Clock
-from pipeline.training.reporting.metrics import begin_sums
-from pipeline.training.reporting.stragglers import Stragglers
-from pipeline.training.saves import RunSaves
-from pipeline.training.training_task import TrainingTask
+from pipeline.training.callback import Callback
+from pipeline.training.failures import EvaluationLeft
+from pipeline.training.meter import begin_sums
+
+T = TypeVar("T")
+
+QUIET_SECONDS = 10.0
+"""An evaluation that takes less time shows no progress."""
+_AGREE_SECONDS = 1.0
+_MAX_BATCHES = 64  # between two agreements: a GPU computes long after the host has prepared a batch
 
 
 class Agreement(NamedTuple):
@@ -25,55 +29,78 @@ class Agreement(NamedTuple):
 
     Attributes:
         stop_signal: the signal that ends training; None to continue.
-        progress: of the run, 0 to 1, by the clock of rank 0; at 1 the next step is the last.
         label_counts: of the global batch, see `TrainingTask.label_counts`.
-        busy_ranks: how many ranks write a checkpoint in the background.
     """
 
     stop_signal: int | None
-    progress: float
     label_counts: Any
-    busy_ranks: float
 
 
-@dataclass
 class Agreements:
-    """Makes the agreement of one step after the other.
+    """Makes the agreement of each step, with the numbers that the callbacks add to it (`Callback.vote`)."""
 
-    Attributes:
-        stragglers: learns how long each rank's own work took.
-    """
+    def __init__(self, control: ControlGroup, signals: StopSignals, callbacks: Sequence[Callback]) -> None:
+        self._control, self._signals, self._callbacks = control, signals, callbacks
+        self._finish: Callable[[], list[Any]] | None = None
 
-    control: ControlGroup
-    signals: StopSignals
-    deadline: Deadline
-    clock: Clock
-    saves: RunSaves
-    stragglers: Stragglers
-    task: TrainingTask
-    _finish: Callable[[], Agreement] | None = field(default=None, init=False)
-
-    def start(self, step: int, micro_batches: Sequence[Any]) -> None:
-        """Starts the agreement on the step after `step` steps, with this rank's micro-batches of it. Collective."""
-        times = collective_times.of_this_process().end_step()
-        progress = self.deadline.progress(step, self.clock.seconds())
-        sums = begin_sums(
-            self.control,
-            self.signals.flags(),
-            [progress if self.control.rank == 0 else 0.0, self.saves.is_busy],  # the ranks' clocks differ
-            self.stragglers.own_work(times),
-            self.task.label_counts(micro_batches),
-        )
-
-        def finish() -> Agreement:
-            stops, (progress, busy_ranks), work, label_counts = sums()
-            self.stragglers.add(work, times)
-            return Agreement(self.signals.first(stops), progress, label_counts, busy_ranks)
-
-        self._finish = finish
+    def start(self, step: int, label_counts: Any) -> None:
+        """Starts the agreement on the step after `step` steps, with this rank's label counts of it. Collective."""
+        votes = [callback.vote(step) for callback in self._callbacks]
+        self._finish = begin_sums(self._control, self._signals.flags(), label_counts, *votes)
 
     def finish(self) -> Agreement:
-        """The agreement that was started, once all ranks have started it. Collective."""
+        """The agreement that was started, once all ranks have started it. Tells the callbacks. Collective."""
         assert self._finish is not None, "no agreement was started"
         finish, self._finish = self._finish, None
-        return finish()
+        stops, label_counts, *sums = finish()
+        for callback, own in zip(self._callbacks, sums, strict=True):
+            callback.agreed(own)
+        return Agreement(self._signals.first(stops), label_counts)
+
+    def pace(self, beat: Callable[[], None]) -> "EvaluationPace":
+        """Makes the `Pace` of an evaluation, so that a stop signal ends the evaluation on all ranks."""
+        return EvaluationPace(self._control, self._signals, beat)
+
+
+class EvaluationPace:
+    """The `Pace` of a run: progress on rank 0, and an end on all ranks as soon as one has received a stop signal.
+
+    Args:
+        beat: called before each batch.
+        clock: seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        control: ControlGroup,
+        signals: StopSignals,
+        beat: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._control, self._signals, self._beat, self._clock = control, signals, beat, clock
+
+    def __call__(self, batches: Iterable[T], count: int) -> Iterator[T]:
+        """Yields the batches. The ranks agree about once a second whether to go on. Collective.
+
+        Raises:
+            EvaluationLeft: a rank has received a stop signal.
+        """
+        is_rank_0 = self._control.rank == 0
+        began, due = self._clock(), 0
+        with Progress("evaluation", count, "batches", enabled=is_rank_0, quiet_seconds=QUIET_SECONDS) as bar:
+            for number, batch in enumerate(batches):
+                if number == due:
+                    due += self._agree((self._clock() - began) / number if number else None)
+                self._beat()
+                yield batch
+                bar.update()
+
+    def _agree(self, seconds_a_batch: float | None) -> int:
+        """Ends the evaluation after a stop signal. Returns the batches until the next agreement, by rank 0's clock."""
+        ahead = 1.0
+        if seconds_a_batch is not None:
+            ahead = min(max(1.0, _AGREE_SECONDS // max(seconds_a_batch, 1e-9)), _MAX_BATCHES)
+        *stops, ahead = self._control.sum([*self._signals.flags(), ahead if self._control.rank == 0 else 0.0])
+        if (stop_signal := self._signals.first(stops)) is not None:
+            raise EvaluationLeft(stop_signal)
+        return int(ahead)

@@ -1,90 +1,77 @@
-"""The saves of a run: what a save costs is measured and recorded, and one that fails is said."""
+"""Saves the checkpoints of a run, tells the callbacks when one is complete, and prints why one failed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
-from pipeline.distributed import collective_times
-from pipeline.distributed.hangs import progress
-from pipeline.engine.protocol import Engine
-from pipeline.training.deadline import Deadline
-from pipeline.training.divergence.non_finite import TrainingFailed
-from pipeline.training.divergence.rollback import SpikeFound
-from pipeline.training.reporting.clock import Clock
-from pipeline.training.reporting.metrics_log import MetricsLog
-from pipeline.training.settings import RunSettings
-from pipeline.training.state import TrainState
+from pipeline.training.callback import Callback, tell
+from pipeline.training.failures import SpikeFound, TrainingFailed
+from pipeline.training.state import TrainingRun
 
 
-class RunSaves:
+class Saves(Callback):
     """Saves the checkpoints of a run, in the background or in the foreground. A context manager around training.
 
     Attributes:
         saved_step: step of the newest checkpoint; None without one.
 
     Args:
-        clock, deadline: of the run; both learn how long saves take.
-        say: prints a line on rank 0.
-        saved_step: at which the run resumes; None for a new one.
+        others: the other callbacks; their `saved` is called for each complete checkpoint.
+        sync_records: see `Saver`.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        settings: RunSettings,
-        clock: Clock,
-        deadline: Deadline,
-        metrics_log: MetricsLog,
-        say: Callable[[str], None],
-        saved_step: int | None,
+        self, run: TrainingRun, others: Sequence[Callback], sync_records: Callable[[], None] = lambda: None
     ) -> None:
-        directory, keep = settings.output / "checkpoints", settings.kept_checkpoints
-        self._saver = Saver(engine, directory, keep, settings.save_mode == "background", metrics_log.sync)
-        self._clock, self._deadline, self._metrics_log, self._say = clock, deadline, metrics_log, say
-        self._progress = progress.of_this_process()
-        self.saved_step = saved_step
+        settings = run.settings
+        self._saver = Saver(
+            run.engine,
+            settings.output / "checkpoints",
+            settings.kept_checkpoints,
+            settings.save_mode == "background",
+            sync_records,
+        )
+        self._run, self._others = run, others
+        self.saved_step = run.state.step or None  # a resumed run starts at a checkpoint
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether this rank writes in the background."""
-        return self._saver.is_busy
-
-    def prepare(self) -> None:
+    def start(self) -> None:
         """Allocates the memory that saves in the background need, while training goes on."""
-        if self._saver.in_background:
+        run = self._run
+        if self._saver.in_background and run.settings.save_interval < run.settings.steps and not run.state.finished:
             self._saver.prepare()
 
-    def begin(self, state: TrainState, score: float | None, undo_step: int | None, must_succeed: bool) -> None:
-        """Begins a save, after the end of the one before. In the foreground, waits for its end. Collective.
+    def vote(self, step: int) -> list[float]:
+        """1 if this rank is writing in the background, else 0."""
+        return [float(self._saver.is_busy)]
+
+    def agreed(self, sums: list[float]) -> None:
+        """Begins the next stage of a save once no rank is busy with the present one. Collective."""
+        (busy_ranks,) = sums
+        if self._saver.is_saving and not busy_ranks:
+            self._run_stage(self._saver.advance)
+
+    def save(self, required: bool) -> None:
+        """Begins a save of the state, after the end of the one before. In the foreground, waits for it. Collective.
 
         Args:
-            score, undo_step: see `Saver.begin`.
-            must_succeed: True waits for the end as well.
+            required: waits for the end of the save in the background too.
         Raises:
-            TrainingFailed: a save that must succeed has failed. Training goes on after any other one.
+            TrainingFailed: a required save failed. If another save fails, training goes on.
         """
         self.finish()
+        run = self._run
 
-        def work() -> Saved | None:
-            waits = must_succeed or not self._saver.in_background
-            self._saver.begin(asdict(state), score, undo_step, at_once=waits)
+        def start_save() -> Saved | None:
+            waits = required or not self._saver.in_background
+            self._saver.start(asdict(run.state), run.score, run.undo_step, without_copy=waits)
             return self._saver.finish() if waits else None
 
-        self._record(work, must_succeed)
-
-    def go_on(self, busy_ranks: float) -> None:
-        """Begins the next stage of a save once no rank is busy with the present one. Collective.
-
-        Args:
-            busy_ranks: how many of the ranks are, as all of them know.
-        """
-        if self._saver.is_saving and not busy_ranks:
-            self._record(self._saver.advance)
+        self._run_stage(start_save, required)
 
     def finish(self) -> None:
         """Waits for the end of a save in progress. Collective."""
         if self._saver.is_saving:
-            self._record(self._saver.finish)
+            self._run_stage(self._saver.finish)
 
     def __enter__(self) -> None:
         pass
@@ -100,21 +87,17 @@ class RunSaves:
         if not isinstance(error, KeyboardInterrupt):
             self._saver.abandon()
 
-    def _record(self, work: Callable[[], Saved | None], must_succeed: bool = False) -> None:
-        """Calls a part of a save, and records a checkpoint that is then complete."""
-        collective_times.of_this_process().leave_out()
-        with self._clock.paused(), self._progress.during("save"):
+    def _run_stage(self, stage: Callable[[], Saved | None], required: bool = False) -> None:
+        """Runs one stage of a save, and tells the callbacks about a checkpoint that is then complete."""
+        tell(self._others, Callback.enter, "save")
+        with self._run.clock.paused():
             try:
-                saved = work()
+                checkpoint = stage()
             except SaveFailed as error:
-                if must_succeed:
+                if required:
                     raise TrainingFailed(f"the checkpoint of step {error.step} failed: {error}") from None
-                self._say(f"checkpoint of step {error.step} failed, training goes on: {error}")
+                self._run.say(f"checkpoint of step {error.step} failed, training goes on: {error}")
                 return
-        if saved is None:
-            return
-        self.saved_step = saved.step
-        self._deadline.took("save", saved.seconds)
-        self._progress.took_save(saved.seconds)
-        seconds = {"checkpoint_seconds": saved.seconds, "blocked_seconds": saved.blocked_seconds}
-        self._metrics_log.log(saved.step, seconds, "save")
+        if checkpoint is not None:
+            self.saved_step = checkpoint.step
+            tell(self._others, Callback.saved, checkpoint)

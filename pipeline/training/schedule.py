@@ -149,3 +149,12 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     if params:
         raise UserError(f"scheduler.params.{min(params)} is not a parameter of {kind}; remove it")
     return schedule
+
+
+def step_of_progress(progress: float, step: int, steps: int) -> int:
+    """The step of the schedule to use at `step`: a later one if a time limit will end the run early.
+
+    Args:
+        progress: how far the run is by its time limit, 0 to 1; 0 without one.
+    """
+    return min(max(step, int(progress * steps)), steps - 1)

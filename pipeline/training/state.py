@@ -1,12 +1,18 @@
-"""How far a run has come."""
+"""How far a run has come, and what its trainer and its callbacks share."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from common.files.json_files import Count, Finite
-from pipeline.training.divergence.spikes import SpikeState
+from pipeline.distributed.control import ControlGroup
+from pipeline.engine.state import Engine
+from pipeline.training.clock import Clock
+from pipeline.training.rollback import Rollback
+from pipeline.training.run_settings import RunSettings
+from pipeline.training.spikes import SpikeState
 
 
 @dataclass
@@ -25,6 +31,9 @@ class TrainState:
         finished: True once the final step completed.
         evaluation_due: a stop signal ended the evaluation after this step early: an evaluation after the "last" step or
             after an "earlier" one; None if none is due.
+        spikes: what the detector of spikes remembers.
+        rollbacks: number of rollbacks that the run has made.
+        batches: checksum of the batches since the last logged line.
     """
 
     step: Count = 0
@@ -38,3 +47,40 @@ class TrainState:
     spikes: SpikeState = field(default_factory=SpikeState)
     rollbacks: Count = 0
     batches: Annotated[int, Interval(ge=-(2**63), lt=2**63)] = 0
+
+
+@dataclass
+class TrainingRun:
+    """A run whose engine is ready to train. The trainer and its callbacks share it.
+
+    Attributes:
+        state: restored from the newest checkpoint, or that of a new run.
+        description: of the optimizer's parameter groups, one line each.
+        rollbacks: the rollbacks that the run has made, in their order.
+        hosts: host name of each rank, on rank 0; empty on the others.
+        clock: wall-clock time of the run.
+        say: prints a line on rank 0, above the bar; `print` until `Console` is made.
+        schedule_progress: a lower bound of the progress of the learning-rate schedule, 0 to 1; a callback may set it.
+        ends: whether the step in progress is the last one; a callback may set it. All ranks have the same.
+        score: of the evaluation after the present step; None without one. A callback sets it.
+        undo_step: the newest checkpoint up to this step must be kept; None if none must. A callback sets it.
+    """
+
+    settings: RunSettings
+    control: ControlGroup
+    engine: Engine
+    state: TrainState
+    description: str = ""
+    rollbacks: list[Rollback] = field(default_factory=list)
+    hosts: Sequence[str] = ()
+    clock: Clock = field(default_factory=Clock)
+    say: Callable[[str], None] = print
+    schedule_progress: float = 0.0
+    ends: bool = False
+    score: float | None = None
+    undo_step: int | None = None
+
+    @property
+    def is_rank_0(self) -> bool:
+        """Whether this process prints and writes for all ranks."""
+        return self.control.rank == 0

@@ -1,12 +1,27 @@
 """What a `Trainer` trains on. Pre-training and fine-tuning are each a `TrainingTask`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
-from pipeline.engine.protocol import Engine
-from pipeline.training.evaluation_pace import Pace
+if TYPE_CHECKING:
+    from pipeline.engine.state import Engine
+
+T = TypeVar("T")
+
+
+class Pace(Protocol):
+    """What an evaluation passes its batches through."""
+
+    def __call__(self, batches: Iterable[T], count: int) -> Iterator[T]:
+        """The `batches`, `count` of them. All ranks must have the same number."""
+        ...
+
+
+def without_pauses(batches: Iterable[T], count: int) -> Iterator[T]:
+    """A `Pace` that only yields the batches."""
+    return iter(batches)
 
 
 class Evaluation(NamedTuple):
@@ -83,7 +98,7 @@ class TrainingTask(Protocol):
         """Metrics of how much of the data a run has consumed when `samples` samples are behind it; {} without any."""
         ...
 
-    def try_evaluation(self, engine: Engine) -> tuple[Evaluation | None, float]:
+    def try_evaluation(self, engine: "Engine") -> tuple[Evaluation | None, float]:
         """Evaluates on a few batches before the first step, so that a broken evaluation shows at once. Collective.
 
         Returns:
@@ -91,7 +106,7 @@ class TrainingTask(Protocol):
         """
         ...
 
-    def evaluate(self, engine: Engine, pace: Pace) -> Evaluation:
+    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
         """Evaluates, on the same data every time. Leaves the engine in training mode. Collective.
 
         Args:

@@ -2,17 +2,16 @@
 
 import json
 import os
-import signal
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.chaos import __main__ as chaos
-from benchmarks.chaos import page, training
+from benchmarks.chaos import page
 from benchmarks.chaos.faults import KINDS, plan
 from benchmarks.chaos.training import HOSTS
+from benchmarks.shared import texts
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
 from tests.pipeline.workers import forked
 
@@ -49,27 +48,21 @@ def test_without_namespaces_it_is_one_line(
     assert capsys.readouterr().err == "error: three hosts cannot be made here: network namespaces need root\n"
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Iterator[Path]:
-    """A directory of the benchmark. Its disk goes, also after a failure."""
-    if reason := what_is_missing():
-        pytest.skip(reason)
-    yield tmp_path / "chaos"
-    state = tmp_path / "chaos" / "state.json"
-    if state.exists() and chaos.is_alive(disk := json.loads(state.read_text(encoding="utf-8"))["disk"]):
-        os.kill(int(disk[0]), signal.SIGKILL)
-
-
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(python: str, flag: str, module: str, *words: object) -> None:
+def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := what_is_missing():
+        pytest.skip(reason)
+    out = tmp_path / "chaos"
+
+    def call(module: str, *words: object) -> None:
         variables = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
         ended = forked.run_module(module, list(map(str, words)), REPOSITORY, variables, timeout=300)
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
-    monkeypatch.setattr(training, "call", call)  # what makes the data, without new interpreters
-    kinds = ["a full disk", "a host lost", "a flipped bit in a rank's weights", "a spike of the loss"]
+    monkeypatch.setattr(texts, "call", call)  # what makes the data, without new interpreters
+    # tests/cluster/test_elastic.py loses hosts.
+    kinds = ["a full disk", "a flipped bit in a rank's weights", "a spike of the loss"]
     status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
     assert status == 0, capfd.readouterr()
     result = json.loads((out / "chaos.json").read_text(encoding="utf-8"))
@@ -78,11 +71,10 @@ def test_a_few_faults(out: Path, capfd: pytest.CaptureFixture[str], monkeypatch:
     assert end["differences"] == []
     assert end["rollbacks"] == 1
     assert end["weights_apart"] < end["weights_moved"] / 100
-    full, lost, flipped, spike = result["costs"]
+    full, flipped, spike = result["costs"]
     assert full["steps_again"] == 0
     assert "No space left" in full["line"]
-    assert f"on host {lost['host']}" in lost["line"]
     assert "holds wrong weights" in flipped["line"]
     assert spike["steps_again"] > 0
     assert capfd.readouterr().out.count("noticed after") == len(kinds)
-    assert chaos.main(["--faults", "4", "--kinds", *kinds, "--out", str(out)]) == 2, "it is finished"
+    assert chaos.main(["--faults", "3", "--kinds", *kinds, "--out", str(out)]) == 2, "it has files"

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu import demo, page, several, speed
-from benchmarks.gpu.checks import FILES, TESTS
-from benchmarks.gpu.parts import parts
+from benchmarks.gpu import page, speed
+from benchmarks.gpu import parts as gpu_parts
+from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
 from common.errors import UserError
-from pipeline.engine.machine import gpu_pages
+from pipeline.engine import gpu_pages
 from pipeline.planning import time as plan_time
-from pipeline.planning.request import parser, resolve
+from pipeline.planning.request import parse, resolve
 from tests.pipeline.test_pretrain import Job as ForkedJob
 
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -37,7 +37,7 @@ def test_without_a_gpu_it_says_so_in_a_line(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_every_file_of_tests_has_its_part() -> None:
-    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} == set(FILES)
+    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} == set(TEST_FILES)
     assert len({part.name for part in parts()}) == len(parts())
 
 
@@ -45,8 +45,7 @@ def test_every_file_of_tests_has_its_part() -> None:
 def test_parts_are_measured_once_and_failed_ones_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (several, demo):
-        monkeypatch.setattr(module, "Job", ForkedJob)
+    monkeypatch.setattr(gpu_parts, "Job", ForkedJob)
     fork = partial(torch.multiprocessing.start_processes, start_method="forkserver")
     monkeypatch.setattr(torch.multiprocessing, "spawn", fork)
     out, pages = tmp_path / "out", tmp_path / "pages"
@@ -110,13 +109,13 @@ def test_the_defaults_and_the_plan_follow_the_page(
     monkeypatch.setattr(gpu_pages, "RESULTS", tmp_path)
     assert not gpu_pages.is_shown_faster("compile", "NVIDIA H200")
     words = ["--model", "albert-xxlarge", "--deepspeed_config", "ds_configs/xxlarge.json"]
-    assert "assumed" in resolve(parser().parse_all([*words, "--gpu", "h200"])).speed.source
+    assert "assumed" in resolve(parse([*words, "--gpu", "h200"])).speed.source
     (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(gain, outcome)))
     assert gpu_pages.is_shown_faster("compile", "NVIDIA H200") is on
     assert not gpu_pages.is_shown_faster("compile", "NVIDIA H100 80GB HBM3")
     assert not gpu_pages.is_shown_faster("cuda_graphs", "NVIDIA H200")
-    assert resolve(parser().parse_all([*words, "--gpu", "h200"])).speed.tflops == 432.1
-    assert "assumed" in resolve(parser().parse_all([*words, "--gpu", "h100"])).speed.source
+    assert resolve(parse([*words, "--gpu", "h200"])).speed.tflops == 432.1
+    assert "assumed" in resolve(parse([*words, "--gpu", "h100"])).speed.source
     result = plan_time.load_benchmark(tmp_path / "gpu-x.json")
     assert plan_time.measured_speed(result, "albert-xxlarge", "fp16", 128) is None
 

@@ -101,17 +101,13 @@ def test_what_is_left_goes_on_and_who_comes_back_is_taken_in(cluster, hosts, cor
     agents.wait_for("16 rows = 3 x 2 accumulated x 3 ranks - 2 empty", first)
     wait_for_newer_checkpoint(agents, output)
 
-    since = time.monotonic()
     first.inside.end()
     agents.wait_for("accumulated x 2 ranks", second, third)
-    print(f"host dead: two hosts train again after {time.monotonic() - since:.1f} s")
     wait_for_newer_checkpoint(agents, output)
 
     agents.mark()
-    since = time.monotonic()
     cluster.unplug(second)
     agents.wait_for("accumulated x 1 rank;", third)
-    print(f"link cut, --host-timeout 6: one host trains again after {time.monotonic() - since:.1f} s")
     wait_for_newer_checkpoint(agents, output)
     rank = agents.rank(third)
     rank.suspend()  # or it would reach the last step before the other host is back

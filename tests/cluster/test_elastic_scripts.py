@@ -10,7 +10,7 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 from pipeline.distributed import elastic
-from pipeline.pretraining import settings
+from pipeline.settings import pretrain
 from tests.cluster.hosts import REPOSITORY
 from tests.cluster.slurm import environment
 
@@ -126,8 +126,8 @@ def test_the_manifest_is_valid_and_its_parts_agree():
     assert "POD_IP" in variables
     assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}
     assert found.training_script == "pipeline.pretrain"
-    pretrain = settings.parse(found.training_script_args)
-    assert (REPOSITORY / pretrain.deepspeed_config).exists()
+    flags = pretrain.parse(found.training_script_args)
+    assert (REPOSITORY / flags.deepspeed_config).exists()
 
 
 def test_a_manifest_with_a_misspelt_field_is_invalid():

@@ -53,18 +53,10 @@ def assert_same(output, reference):
             torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
 
 
-def assert_goes_on_alone(corpus, config, output, reference):
-    """One rank resumes the run, whose end is that of the reference."""
-    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
-    assert "resuming from step" in run(sys.executable, "-m", *of_module(words)).stdout
-    assert_same(output, reference)
-
-
-def seconds_until_gone(ranks, since):
-    """How long after `since` the last of these processes ended."""
+def wait_until_gone(ranks):
+    """Waits until the last of these processes has ended."""
     _gone, alive = psutil.wait_procs(ranks, timeout=300)
     assert not alive
-    return time.monotonic() - since
 
 
 def test_two_hosts_train_as_one_process_does(cluster, corpus, config, alone, tmp_path):
@@ -80,40 +72,34 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
     process = start(cluster, corpus, config, output, "10.64.0.1", victim.address)
     await_step(process, output, 10)
     survivor = cluster.hosts["node1"].processes("pipeline.pretrain")
-    since = time.monotonic()
     victim.inside.end()
-    ranks = seconds_until_gone(survivor, since)
+    wait_until_gone(survivor)
     said, _ = process.communicate(timeout=300)
-    job = time.monotonic() - since
-    print(f"host dead: the other host's rank ends after {ranks:.1f} s, the job after {job:.1f} s")
     assert process.returncode not in (0, None)
     assert "error: lost rank 1 on host victim: its process ended without notice" in said
     assert not (output / "done").exists()
 
-    assert_goes_on_alone(corpus, config, output, alone)
+    words = command(corpus, config, output, "--precision", "fp32", "--steps", STEPS, "--log-interval", "1", ranks=1)
+    assert "resuming from step" in run(sys.executable, "-m", *of_module(words)).stdout
+    assert_same(output, alone)
 
 
-def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, config, alone, tmp_path):
+def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, config, tmp_path):
     output = tmp_path / "unplugged"
     nodes = [cluster.hosts[name] for name in ("node1", "node2")]
     process = start(cluster, corpus, config, output, *(node.address for node in nodes))
     await_step(process, output, 10)
     ranks = [node.processes("pipeline.pretrain") for node in nodes]
     assert all(ranks)
-    since = time.monotonic()
     cluster.unplug(nodes[1])
     try:
-        times = [seconds_until_gone(processes, since) for processes in ranks]
+        for processes in ranks:
+            wait_until_gone(processes)
         said, _ = process.communicate(timeout=300)
     finally:
         cluster.plug_in(nodes[1])
-    job = time.monotonic() - since
-    print(
-        f"link down, --host-timeout 6: ranks end after {times[0]:.1f} and {times[1]:.1f} s, the job after {job:.1f} s"
-    )
     assert process.returncode not in (0, None)
     assert "error: lost rank 1 on host node2: its host did not answer for 6 s" in said
-    assert_goes_on_alone(corpus, config, output, alone)
 
 
 ENDLESS = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000", "--save-interval", "100000")
@@ -160,6 +146,6 @@ def test_a_kill_of_the_launcher_ends_the_ranks_of_both_hosts(cluster, corpus, co
         if any(Path(word).name == "deepspeed" for word in found.cmdline()[:2])
     )
     launcher.send_signal(signal.SIGTERM)
-    seconds_until_gone(ranks, time.monotonic())
+    wait_until_gone(ranks)
     process.communicate(timeout=300)
     assert not any(rank.is_running() for rank in ranks)

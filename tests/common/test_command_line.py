@@ -1,15 +1,30 @@
 """Mistakes on a command line, and errors of files, are one line and status 2."""
 
+import argparse
+import contextlib
 import errno
+import importlib
+import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from common.command_line import Parser, in_one_line
+from common.command_line import (
+    Parser,
+    above_zero,
+    below_one,
+    hours,
+    in_one_line,
+    natural,
+    positive,
+    price,
+)
 from common.errors import UserError
+from pipeline.settings import finetune, pretrain
 
 
 def parser() -> Parser:
@@ -34,6 +49,73 @@ def test_an_empty_path_is_not_the_current_directory(words: list[str], where: str
     for parse in (parser().parse_all, parser().parse_args):
         with pytest.raises(UserError, match=f"the argument {where} is empty, as from an unset variable of the shell"):
             parse(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--out", "s3://bucket/shards"],
+        ["--out=gs://bucket/runs"],
+        ["--data", "here", "hf://datasets/a/b:3"],
+        ["simplecache::s3://bucket/file"],
+        ["FILE:///etc/hosts"],
+    ],
+)
+def test_a_url_is_no_directory_of_that_name(words: list[str]) -> None:
+    for parse in (parser().parse_all, parser().parse_args):
+        with pytest.raises(UserError, match=r"://.*: URLs are not supported, only local files"):
+            parse(words)
+
+
+def test_a_text_may_be_a_url() -> None:
+    assert parser().parse_all(["--name", "https://a", "--out", "a:b"]).name == "https://a"
+
+
+COMMANDS_WITH_PATHS = {
+    "data_prep sample": "--out",
+    "data_prep extract": "--input --out",
+    "data_prep vocab": "--documents --out",
+    "data_prep shards": "--documents --vocab --out",
+    "data_prep verify": "",
+    "data_prep stats": "",
+    "data_prep show": "",
+    "pipeline.predict": "--run --input --out",
+    "pipeline.export": "--run --out",
+    "pipeline.evaluate summary": "--run --export",
+    "pipeline.evaluate compare": "--runs",
+    "pipeline.plan": "--deepspeed_config",
+    "pipeline.preflight": "--hostfile --data --eval-data --output",
+    "pipeline.report": "--runs --out",
+    "pipeline.reproduce 2": "--data --eval-data --data-root --out",
+    "pipeline.show": "",
+    "pipeline.similarity": "--model --text --out",
+}
+"""The flags that take paths, by command; "" for a command whose argument is a path."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS_WITH_PATHS)
+def test_every_command_refuses_urls(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module, *words = command.split()
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    main = importlib.import_module(f"{module}.__main__" if module == "data_prep" else module).main
+    for flag in COMMANDS_WITH_PATHS[command].split() or [""]:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            status = in_one_line(lambda flag=flag: main([*words, *filter(None, [flag]), "s3://bucket/a"]))
+            assert status == 2, flag
+        assert "URLs are not supported" in said.getvalue(), flag
+        assert said.getvalue().count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("flag", ["--data", "--eval-data", "--stage", "--init", "--output", "--deepspeed_config"])
+def test_a_run_refuses_urls(flag: str) -> None:
+    for parse in (pretrain.parse, finetune.parse):
+        if flag in ("--eval-data", "--stage") and parse is finetune.parse:
+            continue
+        with pytest.raises(UserError, match="URLs are not supported"):
+            parse([flag, "s3://bucket/a"])
 
 
 def test_another_value_may_be_empty() -> None:
@@ -89,3 +171,23 @@ def test_a_place_to_write_to_is_utf_8_and_an_input_need_not_be() -> None:
         ):
             parser.parse_all(words)
     assert parser.parse_all(["--input", name, "--out", "/tmp/Ä\n"]).input == name
+
+
+@pytest.mark.parametrize(
+    ("read", "at_bounds", "outside"),
+    [
+        (positive, ["1", "1000000000"], ["0", "1000000001"]),
+        (natural, ["0", str(2**63 - 1)], ["-1", str(2**63)]),
+        (below_one, ["0", "0.999"], ["1", "-0.1", "nan"]),
+        (above_zero, ["1e-9", "1e9"], ["0", "1e10", "nan"]),
+        (hours, ["0.5"], ["0", "nan", "inf"]),
+        (price, ["0", "3"], ["-1", "nan", "inf"]),
+    ],
+)
+def test_numbers_are_read_within_their_bounds(
+    read: Callable[[str], float], at_bounds: list[str], outside: list[str]
+) -> None:
+    assert [read(text) for text in at_bounds] == [type(read(text))(text) for text in at_bounds]
+    for text in outside:
+        with pytest.raises(argparse.ArgumentTypeError, match=f"{text} is not "):
+            read(text)

@@ -43,7 +43,7 @@ def interrupted_at(line_part: str, module: str) -> tuple[int, str]:
     ("module", "line_part"),
     [
         ("pipeline.pretrain", "import 'common.packages'"),
-        ("pipeline.pretrain", "import 'pipeline.pretraining.settings'"),
+        ("pipeline.pretrain", "import 'pipeline.settings.pretrain'"),
         ("pipeline.export", "import 'common.packages'"),
         ("pipeline.export", "import 'numpy'"),
         ("data_prep", "import 'common.packages'"),

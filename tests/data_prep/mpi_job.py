@@ -1,8 +1,9 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; slow (unit 0 takes as long as all others together); error, mistake, disk (unit 7 fails); root (rank 0
-finds a mistake before the first unit).
+KIND: plain; slow (unit 0 takes as long as all others together); together (all three ranks begin a unit before any
+ends one, and unit 0 ends last); error, mistake, disk (unit 7 fails); root (rank 0 finds a mistake before the first
+unit).
 """
 
 import errno
@@ -10,16 +11,34 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common.errors import UserError
 from data_prep.mpi import executor
-from data_prep.mpi.ledger import Ledger
+from data_prep.mpi.ledger import Ledger, UnitRecord
 
 UNITS = 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class Squared(UnitRecord):
+    square: int
+    rank: int
+    pid: int
+
+
+def wait_for(directory: Path, pattern: str, count: int) -> None:
+    """Waits until `directory` has so many files of this pattern."""
+    deadline = time.monotonic() + 200
+    while len(list(directory.glob(pattern))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def job(directory: Path, kind: str) -> None:
+    """Squares the numbers, as a job of this kind."""
+
     def plan() -> list[int]:
         if kind == "root":
             raise UserError("nothing to work on; bring something")
@@ -27,22 +46,28 @@ def job(directory: Path, kind: str) -> None:
 
     with executor.launch() as ranks:
         units = ranks.on_root(plan)
-        ledger = Ledger(directory)
+        ledger = Ledger(directory, Squared)
         ranks.on_root(lambda: ledger.begin({"kind": kind}))
 
-        def work(index: int, unit: int) -> dict[str, int]:
+        def work(index: int, unit: int) -> Squared:
             if kind == "error" and unit == 7:
                 raise RuntimeError("the seventh seal")
             if kind == "mistake" and unit == 7:
                 raise UserError("unit seven is no good; leave it out")
             if kind == "disk" and unit == 7:
                 raise OSError(errno.ENOSPC, "No space left on device", "/data/shard")
-            time.sleep(1.5 if kind == "slow" and unit == 0 else 0.03)
-            return {"square": unit * unit, "rank": ranks.rank, "pid": os.getpid()}
+            if kind == "together":
+                (directory / f"began-{ranks.rank}").touch()
+                wait_for(directory, "began-*", 3)
+                if unit == 0:
+                    wait_for(directory, ".units/[0-9]*.json", UNITS - 1)
+            else:
+                time.sleep(1.5 if kind == "slow" and unit == 0 else 0.03)
+            return Squared(files=[], square=unit * unit, rank=ranks.rank, pid=os.getpid())
 
         records = ranks.run(units, work, ledger, sizes=[UNITS - n for n in units], description="job")
         if ranks.is_root:
-            print(json.dumps(records))
+            print(json.dumps([asdict(record) for record in records]))
 
 
 if __name__ == "__main__":

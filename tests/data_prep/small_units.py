@@ -1,12 +1,10 @@
 """`python -m data_prep` with small work units: `python -m tests.data_prep.small_units JOB ...`.
 
 SECONDS_A_UNIT in the environment slows each unit down, so that a test can interrupt the job in the middle; to the file
-UNIT_LOG each process adds a line with its pid for every unit that it begins. No file can grow beyond MAX_FILE_BYTES:
-writes then fail as on a full disk, with EFBIG.
+UNIT_LOG each process adds a line with its pid for every unit that it begins.
 """
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,12 +18,10 @@ from data_prep.sources import wikipedia
 
 
 def begin_unit() -> None:
-    """Logs and delays a work unit, and limits the size of files, after MPI has created its own."""
+    """Logs and delays a work unit."""
     if log := os.environ.get("UNIT_LOG"):
         with open(log, "a") as file:
             file.write(f"{os.getpid()}\n")
-    if limit := os.environ.get("MAX_FILE_BYTES"):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     time.sleep(float(os.environ.get("SECONDS_A_UNIT", "0")))
 
 

@@ -1,4 +1,4 @@
-"""Reads the Markdown pages of the repository: blocks, sentences, commands."""
+"""Reads the Markdown pages of the repository: blocks and commands."""
 
 import re
 import shlex
@@ -81,22 +81,6 @@ def _kind_of(line: str, code_may_begin: bool) -> tuple[Kind | None, str]:
     if line.startswith("|"):
         return "table", line
     return "prose", line
-
-
-def texts_of(block: Block) -> list[str]:
-    """What a person reads in a block: a paragraph or an item as one text, a table cell by cell. None of code."""
-    if block.kind == "table":
-        return [cell.strip() for line in block.lines for cell in re.split(r"(?<!\\)\|", line.strip("| "))]
-    if block.kind in ("prose", "heading"):
-        return [re.sub(r"^\s*([-*]|\d+\.|#+) ", "", " ".join(line.strip() for line in block.lines))]
-    return []
-
-
-def sentences_of(text: str) -> list[str]:
-    """The sentences of a text. A code span counts as one word, a link as its label."""
-    text = re.sub(r"`[^`]*`", "CODE", text)
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return re.split(r"(?<=[.!?])[)*\"]*\s+(?=[\"(*]*[A-Z0-9])", text)
 
 
 def commands_of(page: Path) -> Iterator[tuple[int, str]]:

@@ -10,19 +10,19 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
 from pipeline import evaluate, plan, predict, replay, report, reproduce, show
-from pipeline.finetuning import settings as finetuning_settings
-from pipeline.pretraining import settings as pretraining_settings
-from pipeline.sharing import command as export_command
+from pipeline.planning import request
+from pipeline.settings import finetune, pretrain
+from pipeline.sharing import export_command
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
 
 PARSERS: dict[str, Callable[[list[str]], object]] = {
     "data_prep": parse_job,
     "pipeline.export": lambda words: export_command.parser("").parse_all(words),
     "pipeline.evaluate": lambda words: evaluate.parser().parse_args(words),
-    "pipeline.finetune": lambda words: finetuning_settings.parser().parse_all(words),
+    "pipeline.finetune": lambda words: finetune.parser().parse_all(words),
     "pipeline.predict": lambda words: predict.parser().parse_all(words),
-    "pipeline.plan": lambda words: plan.parser().parse_all(words),
-    "pipeline.pretrain": pretraining_settings.parse,
+    "pipeline.plan": request.parse,
+    "pipeline.pretrain": pretrain.parse,
     "pipeline.replay": lambda words: replay.parser().parse_all(words),
     "pipeline.report": lambda words: report.parser().parse_all(words),
     "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
@@ -72,7 +72,7 @@ def test_a_flag_that_does_not_exist_is_seen():
 
 def test_the_page_of_the_plan_has_every_flag():
     page = (REPOSITORY / "docs" / "plan.md").read_text(encoding="utf-8")
-    flags = {flag for action in plan.parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    flags = {flag for action in request.parser()._actions for flag in action.option_strings if flag.startswith("--")}
     assert not {flag for flag in flags - {"--help", "--version"} if f"{flag}`" not in page and f"{flag} " not in page}
 
 
@@ -87,7 +87,7 @@ def test_the_plan_prints_what_its_page_shows(capsys):
 
 
 def test_the_parameter_counts_are_those_that_model_prints():
-    from model.inspection.parameter_counts import table
+    from model.counts import table
 
     page = (REPOSITORY / "docs" / "model.md").read_text(encoding="utf-8")
     for line in table().splitlines():

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.planning.request import PlanFlags
+from pipeline.settings.declare import flags_of
+from pipeline.settings.finetune import FinetuneFlags
+from pipeline.settings.pretrain import PretrainFlags
 from tests.docs.pages import PAGES, REPOSITORY, blocks_of
 
 FOLDERS = "benchmarks|common|data_prep|docs|ds_configs|examples|model|pipeline|tests"
@@ -122,12 +126,13 @@ def test_identifiers_of_the_architecture_are_in_the_sources():
 
 @cache
 def flags_of_the_project() -> frozenset[str]:
-    """Every flag that is a string in the sources, by argparse or otherwise."""
+    """Every flag that is a string in the sources, or declared as a field."""
     sources = [path for folder in FOLDERS.split("|") for path in (REPOSITORY / folder).rglob("*.py")]
     text = "\n".join(
         Path(path).read_text(encoding="utf-8") for path in sources if "tests" not in path.parts or "fuzz" in path.parts
     )
-    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*\b", text))
+    declared = {one.name for command in (PretrainFlags, FinetuneFlags, PlanFlags) for one in flags_of(command)}
+    return declared | frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*\b", text))
 
 
 @pages

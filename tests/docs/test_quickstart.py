@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.distributed.ports import reserve_port
+from pipeline.distributed.rendezvous import reserve_port
 from tests.docs.pages import REPOSITORY, blocks_of, commands_of, module_command
 from tests.pipeline.conftest import sentences
 from tests.pipeline.workers import forked

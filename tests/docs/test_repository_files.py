@@ -1,4 +1,4 @@
-"""The files that a repository is taken over with: licence, citation, hooks before a commit."""
+"""The citation file, and the hooks before a commit."""
 
 import re
 
@@ -7,14 +7,6 @@ import yaml
 
 from common.version import __version__
 from tests.docs.pages import REPOSITORY
-
-
-def test_the_licence_is_whole():
-    text = (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
-    assert re.search(r"Apache License\s+Version 2.0, January 2004", text)
-    assert [f"{number}." in text for number in range(1, 10)] == [True] * 9
-    assert "END OF TERMS AND CONDITIONS" in text
-    assert "limitations under the License." in text
 
 
 def test_the_citation_is_of_this_version():

@@ -18,7 +18,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="other cases (0)")
     parser.add_argument("--command", action="append", default=[], metavar="NAME", help="only this command (all)")
     parser.add_argument("--change", default="", metavar="NAME", help="only this change, such as fifo (any)")
-    parser.add_argument("--tree", type=Path, metavar="DIR", help="run the code of this checkout, as processes")
     args = parser.parse_args()
     began, faults, slowest, largest = time.monotonic(), 0, 0.0, 0
     statuses = {0: 0, 2: 0}
@@ -28,11 +27,11 @@ def main() -> int:
         scratch.mkdir()
         inputs.make_in_child(valid)
         for command in commands:
-            if fault := try_valid(command, valid, scratch, args.tree).fault:
+            if fault := try_valid(command, valid, scratch).fault:
                 print(f"FAULT {command.name} on valid inputs\n{fault}\n", flush=True)
             warm_up(scratch)
         numbers = range(args.first, args.first + args.cases)
-        for case, verdict in try_many(commands, valid, scratch, numbers, args.seed, args.change, args.tree):
+        for case, verdict in try_many(commands, valid, scratch, numbers, args.seed, args.change):
             slowest, largest = max(slowest, verdict.seconds), max(largest, verdict.memory)
             statuses[verdict.status] = statuses.get(verdict.status, 0) + 1
             if verdict.fault:

@@ -6,8 +6,7 @@ import importlib
 import os
 import random
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,33 +67,30 @@ def change(command: Command, root: Path, rng: random.Random, wanted: str = "") -
     return Change(f"{done} of {path.relative_to(root)}")
 
 
-def try_case(
-    command: Command, valid: Path, scratch: Path, seed: int, wanted: str = "", tree: Path | None = None
-) -> Result:
+def try_case(command: Command, valid: Path, scratch: Path, seed: int, wanted: str = "") -> Result:
     """Runs `command` on a copy of the inputs `valid` in `scratch`, after one change.
 
     Args:
         wanted: see `change`.
-        tree: another checkout of the project, whose code is run.
     """
     rng = random.Random(f"{command.name} {seed}")
     root = _copied(command, valid, scratch)
     done = change(command, root, rng, wanted)
-    work = _work(command, root, tree)
 
     def run() -> int | None:
         if done.read_only:
             surroundings.make_read_only(root)
-        return work()
+        return command.run(command.arguments(root))
 
     place = Place(root, root / command.output, scratch, done.persons)
     return Result(f"{command.name} {seed}: {done.name}", judge(run, place, done.variables))
 
 
-def try_valid(command: Command, valid: Path, scratch: Path, tree: Path | None = None) -> Verdict:
+def try_valid(command: Command, valid: Path, scratch: Path) -> Verdict:
     """Runs `command` on an unchanged copy of the inputs."""
     root = _copied(command, valid, scratch)
-    return judge(_work(command, root, tree), Place(root, root / command.output, scratch), refusal=command.refuses)
+    place = Place(root, root / command.output, scratch)
+    return judge(lambda: command.run(command.arguments(root)), place, refusal=command.refuses)
 
 
 def _copied(command: Command, valid: Path, scratch: Path) -> Path:
@@ -108,34 +104,15 @@ def _copied(command: Command, valid: Path, scratch: Path) -> Path:
     return root
 
 
-def _work(command: Command, root: Path, tree: Path | None) -> Callable[[], int | None]:
-    if tree is None:
-        return lambda: command.run(command.arguments(root))
-
-    def start() -> int:
-        os.chdir(tree)
-        words = [sys.executable, "-m", command.module, *command.arguments(root)]
-        os.execve(sys.executable, words, {**os.environ, "PYTHONPATH": str(tree)})
-        return 1
-
-    return start
-
-
 def try_many(
-    commands: Sequence[Command],
-    valid: Path,
-    scratch: Path,
-    cases: range,
-    seed: int,
-    wanted: str = "",
-    tree: Path | None = None,
+    commands: Sequence[Command], valid: Path, scratch: Path, cases: range, seed: int, wanted: str = ""
 ) -> Iterator[Result]:
     """Runs the cases of these numbers: round after round of all commands. Slow ones are in some rounds only."""
     quick = [command for command in commands if not command.slow]
     turns = [command for number in range(ROUNDS) for command in (quick if number and quick else commands)]
     for number in cases:
         command = turns[number % len(turns)]
-        yield try_case(command, valid, scratch, seed * 1_000_000 + number, wanted, tree)
+        yield try_case(command, valid, scratch, seed * 1_000_000 + number, wanted)
 
 
 def warm_up(scratch: Path) -> None:

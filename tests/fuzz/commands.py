@@ -13,53 +13,19 @@ from data_prep import __main__ as data_prep
 from pipeline import evaluate, export, finetune, plan, predict, pretrain, replay, report, reproduce, show, similarity
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.manifest import DamagedCheckpoint
-from pipeline.distributed.hosts.hostfile import read_hostfile
+from pipeline.distributed.hosts.query import read_hostfile
 from pipeline.finetuning import command as finetuning
-from pipeline.finetuning import settings as finetuning_settings
 from pipeline.paper.experiments import Stage
 from pipeline.pretraining import command as pretraining
 from pipeline.pretraining import replay as replaying
-from pipeline.pretraining import settings as pretraining_settings
+from pipeline.settings import finetune as finetune_flags
+from pipeline.settings import pretrain as pretrain_flags
 from tests.fuzz.inputs import TINY_MODEL
 from tests.pipeline.tasks.own_files import DIRECTORIES
 
 OUT = "out"
 """Where most commands write, below the root of the inputs."""
 Run = Callable[[Sequence[str]], int | None]
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command line.
-
-    Attributes:
-        name: for messages.
-        module: what `python -m` starts.
-        run: the same in this process; or the part of it that reads files.
-        words: the arguments; "@" stands for the root of the inputs.
-        reads: patterns of the files that it reads, below that root.
-        output: where it writes, below that root.
-        refuses: whether it refuses valid inputs: those of a run with other settings.
-        slow: whether it takes seconds, because it makes an engine or plots.
-    """
-
-    name: str
-    module: str
-    run: Run
-    words: str
-    reads: tuple[str, ...]
-    output: str = OUT
-    refuses: bool = False
-    slow: bool = False
-
-    def inputs(self) -> set[str]:
-        """The directories below the root that hold its inputs."""
-        named = (word.partition("@/")[2] for word in self.words.split())
-        return {Path(name).parts[0] for name in (*named, *self.reads) if name}
-
-    def arguments(self, root: Path) -> list[str]:
-        """The arguments with the root in its places."""
-        return [word.replace("@", str(root)) for word in self.words.split()]
 
 
 def _data_prep(words: Sequence[str]) -> int:
@@ -88,7 +54,7 @@ def _read_hosts(words: Sequence[str]) -> None:
 
 def _prepare_pretraining(words: Sequence[str]) -> None:
     """What `pipeline.pretrain` does on each rank before training."""
-    pretraining.prepare(pretraining_settings.parse(words), 1)
+    pretraining.prepare(pretrain_flags.parse(words), 1)
 
 
 def _prepare_replay(words: Sequence[str]) -> None:
@@ -98,10 +64,10 @@ def _prepare_replay(words: Sequence[str]) -> None:
 
 def _prepare_finetuning(words: Sequence[str]) -> None:
     """What `pipeline.finetune` does on each rank before training."""
-    finetuning.prepare(finetuning_settings.parse(words), 1)
+    finetuning.prepare(finetune_flags.parse(words), 1)
 
 
-def _reproduce(words: Sequence[str]) -> int:
+def _reproduce(words: Sequence[str]) -> int | None:
     """`pipeline.reproduce`, whose commands do nothing: they are commands of this list, or take hours."""
     stages = reproduce.stages
 
@@ -112,146 +78,140 @@ def _reproduce(words: Sequence[str]) -> int:
         return reproduce.main(words)
 
 
-def _in_one_line(work: Callable[[Sequence[str]], None]) -> Run:
-    return lambda words: in_one_line(lambda: work(words))
+MAINS: dict[str, Run] = {
+    "data_prep": _data_prep,
+    "pipeline.evaluate": evaluate.main,
+    "pipeline.export": export.main,
+    "pipeline.finetune": finetune.main,
+    "pipeline.plan": plan.main,
+    "pipeline.predict": predict.main,
+    "pipeline.pretrain": pretrain.main,
+    "pipeline.report": report.main,
+    "pipeline.reproduce": reproduce.main,
+    "pipeline.show": show.main,
+    "pipeline.similarity": similarity.main,
+}
+"""What `python -m` of a module does, in this process."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line.
+
+    Attributes:
+        name: for messages.
+        module: what `python -m` starts.
+        words: the arguments; "@" stands for the root of the inputs.
+        reads: patterns of the files that it reads, below that root.
+        output: where it writes, below that root.
+        part: run instead of the module: the part of it that reads files, in which a mistake is one line.
+        refuses: whether it refuses valid inputs: those of a run with other settings.
+        slow: whether it takes seconds, because it makes an engine or plots.
+    """
+
+    name: str
+    module: str
+    words: str
+    reads: tuple[str, ...]
+    output: str = OUT
+    part: Run | None = None
+    refuses: bool = False
+    slow: bool = False
+
+    def run(self, words: Sequence[str]) -> int | None:
+        """Runs it in this process with these arguments, and returns the exit status."""
+        part = self.part
+        return MAINS[self.module](words) if part is None else in_one_line(lambda: part(words))
+
+    def inputs(self) -> set[str]:
+        """The directories below the root that hold its inputs."""
+        named = (word.partition("@/")[2] for word in self.words.split())
+        return {Path(name).parts[0] for name in (*named, *self.reads) if name}
+
+    def arguments(self, root: Path) -> list[str]:
+        """The arguments with the root in its places."""
+        return [word.replace("@", str(root)) for word in self.words.split()]
 
 
 _DOCUMENTS = ("documents/documents.json", "documents/*.parquet")
 _SHARDS = ("shards/manifest.json", "shards/*.arrow", "shards/spiece.model")
 _CONFIG = "configs/deepspeed.json"
+_TO_SHARDS = "shards --documents @/documents --vocab @/vocabulary/small.model --max-seq-length 64"
+_TINY = f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-data @/held_out"
+_TINY += f" --deepspeed_config @/{_CONFIG} --steps 2"
+_PLAIN = f"--model albert-tiny --data @/shards --deepspeed_config @/{_CONFIG} --steps 2"
+_RTE = "--task rte --data @/tasks/glue/RTE --steps 2 --output @/out"
+_TABLE_7 = "7 --scale tiny --data @/shards --eval-data @/held_out --additional-data @/shards"
 _RUN = (
     *("run/settings.json", "run/spiece.model", "run/checkpoints/*/manifest.json", "run/checkpoints/*/state.json"),
     *("run/checkpoints/*/*.safetensors", "run/checkpoints/latest"),
 )
 _FINETUNED = ("finetuned/*.json", "finetuned/logits/*", "finetuned/checkpoints/*/*", "run/settings.json")
+_METRICS = (*_RUN, "run/metrics.jsonl")
 _TUNED = ("tuned/*/results.json", "tuned/*/logits/*", "run/settings.json", "run/metrics.jsonl")
 
-_OF_DATA = (
-    Command(
-        "extract",
-        "data_prep",
-        _data_prep,
-        "extract --source jsonl --input @/records --out @/out",
-        ("records/*",),
-    ),
+COMMANDS = (
+    Command("extract", "data_prep", "extract --source jsonl --input @/records --out @/out", ("records/*",)),
     Command(
         "extract goes on",
         "data_prep",
-        _data_prep,
         "extract --source jsonl --input @/records --out @/unfinished/documents",
         ("unfinished/documents/.units/*", "unfinished/documents/*"),
-        output="unfinished/documents",
+        "unfinished/documents",
     ),
-    Command(
-        "vocab",
-        "data_prep",
-        _data_prep,
-        "vocab --documents @/documents --out @/out/v.model --size 300",
-        _DOCUMENTS,
-    ),
+    Command("vocab", "data_prep", "vocab --documents @/documents --out @/out/v.model --size 300", _DOCUMENTS),
     Command(
         "vocab again",
         "data_prep",
-        _data_prep,
         "vocab --documents @/documents --out @/vocabulary/small.model --size 300",
         ("vocabulary/*",),
-        output="vocabulary",
+        "vocabulary",
     ),
     Command(
         "vocab goes on",
         "data_prep",
-        _data_prep,
         "vocab --documents @/documents --out @/unfinished/vocabulary/v.model --size 300",
         ("unfinished/vocabulary/.v.model.sample/**/*",),
-        output="unfinished/vocabulary",
+        "unfinished/vocabulary",
     ),
-    Command(
-        "shards",
-        "data_prep",
-        _data_prep,
-        "shards --documents @/documents --vocab @/vocabulary/small.model --max-seq-length 64 --out @/out",
-        (*_DOCUMENTS, "vocabulary/small.model"),
-    ),
+    Command("shards", "data_prep", f"{_TO_SHARDS} --out @/out", (*_DOCUMENTS, "vocabulary/small.model")),
     Command(
         "shards go on",
         "data_prep",
-        _data_prep,
-        "shards --documents @/documents --vocab @/vocabulary/small.model --max-seq-length 64 --dedup near "
-        "--out @/unfinished/shards",
+        f"{_TO_SHARDS} --dedup near --out @/unfinished/shards",
         ("unfinished/shards/.units/*", "unfinished/shards/.dedup/**/*", "unfinished/shards/*"),
-        output="unfinished/shards",
+        "unfinished/shards",
     ),
-    Command("verify shards", "data_prep", _data_prep, "verify @/shards", _SHARDS),
-    Command("verify documents", "data_prep", _data_prep, "verify @/documents", _DOCUMENTS),
-    Command("show rows", "data_prep", _data_prep, "show @/shards", _SHARDS),
-    Command("stats", "data_prep", _data_prep, "stats @/shards --out @/out", _SHARDS, slow=True),
-)
-_OF_RUNS = (
-    Command("show", "pipeline.show", show.main, "@/shards -n 5", _SHARDS),
-    Command("show masks", "pipeline.show", show.main, "@/shards --masks 20 --out @/out", _SHARDS),
-    Command(
-        "export",
-        "pipeline.export",
-        export.main,
-        "--run @/run --out @/out --license mit --language en",
-        (*_RUN, "run/metrics.jsonl"),
-    ),
-    Command(
-        "export all",
-        "pipeline.export",
-        export.main,
-        "--run @/run --out @/out --all",
-        (*_RUN, "run/metrics.jsonl"),
-    ),
-    Command(
-        "export best",
-        "pipeline.export",
-        export.main,
-        "--run @/run --out @/out --best",
-        (*_RUN, "run/metrics.jsonl"),
-    ),
-    Command("export step", "pipeline.export", export.main, "--run @/run --out @/out --step 1", _RUN),
-    Command("export a task", "pipeline.export", export.main, "--run @/finetuned --out @/out", _FINETUNED),
-    Command(
-        "checkpoint",
-        "pipeline.export",
-        _in_one_line(_load_checkpoint),
-        "@/run/checkpoints/step-00000001",
-        _RUN[2:],
-    ),
+    Command("verify shards", "data_prep", "verify @/shards", _SHARDS),
+    Command("verify documents", "data_prep", "verify @/documents", _DOCUMENTS),
+    Command("show rows", "data_prep", "show @/shards", _SHARDS),
+    Command("stats", "data_prep", "stats @/shards --out @/out", _SHARDS, slow=True),
+    Command("show", "pipeline.show", "@/shards -n 5", _SHARDS),
+    Command("show masks", "pipeline.show", "@/shards --masks 20 --out @/out", _SHARDS),
+    Command("export", "pipeline.export", "--run @/run --out @/out --license mit --language en", _METRICS),
+    Command("export all", "pipeline.export", "--run @/run --out @/out --all", _METRICS),
+    Command("export best", "pipeline.export", "--run @/run --out @/out --best", _METRICS),
+    Command("export step", "pipeline.export", "--run @/run --out @/out --step 1", _RUN),
+    Command("export a task", "pipeline.export", "--run @/finetuned --out @/out", _FINETUNED),
+    Command("checkpoint", "pipeline.export", "@/run/checkpoints/step-00000001", _RUN[2:], part=_load_checkpoint),
     Command(
         "summary",
         "pipeline.evaluate",
-        evaluate.main,
         "summary --run @/run",
         ("run/settings.json", "run/metrics.jsonl", "run/rollbacks.json"),
     ),
     Command(
         "report",
         "pipeline.report",
-        report.main,
         "--runs @/run @/tuned --out @/out/report.html",
         ("tuned/*/results.json", "run/settings.json", "run/metrics.jsonl"),
     ),
-    Command(
-        "tables",
-        "pipeline.evaluate",
-        evaluate.main,
-        "tables --runs @/tuned --out @/out --tables 2",
-        _TUNED,
-    ),
-    Command("ensemble", "pipeline.evaluate", evaluate.main, "ensemble --runs @/tuned --out @/out", _TUNED),
-    Command(
-        "compare",
-        "pipeline.evaluate",
-        evaluate.main,
-        "compare --runs @/tuned --random @/tuned --out @/out",
-        _TUNED,
-    ),
+    Command("tables", "pipeline.evaluate", "tables --runs @/tuned --out @/out --tables 2", _TUNED),
+    Command("ensemble", "pipeline.evaluate", "ensemble --runs @/tuned --out @/out", _TUNED),
+    Command("compare", "pipeline.evaluate", "compare --runs @/tuned --random @/tuned --out @/out", _TUNED),
     Command(
         "plan",
         "pipeline.plan",
-        plan.main,
         f"--model albert-tiny --deepspeed_config @/{_CONFIG} --gpu h100 --gpus-per-node 1 "
         "--benchmark @/configs/benchmark.json",
         (_CONFIG, "configs/benchmark.json"),
@@ -259,7 +219,6 @@ _OF_RUNS = (
     Command(
         "similarity",
         "pipeline.similarity",
-        similarity.main,
         "--model @/export --text @/configs/text.txt --out @/out",
         ("export/*", "configs/text.txt"),
         slow=True,
@@ -267,99 +226,77 @@ _OF_RUNS = (
     Command(
         "similarity of our form",
         "pipeline.similarity",
-        similarity.main,
         "--model @/own --text @/configs/text.txt --out @/out",
         ("own/*",),
     ),
     Command(
         "hostfile",
         "pipeline.preflight",
-        _in_one_line(_read_hosts),
         "--hostfile @/configs/hostfile",
         ("configs/hostfile",),
+        part=_read_hosts,
     ),
     Command(
         "reproduce",
         "pipeline.reproduce",
-        reproduce.main,
-        "7 --scale tiny --dry-run --data @/shards --eval-data @/held_out --additional-data @/shards "
-        "--data-root @/tasks --out @/out",
+        f"{_TABLE_7} --dry-run --data-root @/tasks --out @/out",
         ("shards/manifest.json", "tasks/**/*"),
     ),
     Command(
         "reproduce goes on",
         "pipeline.reproduce",
-        _reproduce,
-        "7 --scale tiny --data @/shards --eval-data @/held_out --additional-data @/shards --data-root @/no-tasks "
-        "--out @/reproduction",
+        f"{_TABLE_7} --data-root @/no-tasks --out @/reproduction",
         ("reproduction/tiny/logs/*", "reproduction/tiny/*/pretrain/done"),
-        output="reproduction",
+        "reproduction",
+        part=_reproduce,
     ),
-)
-_OF_TRAINING = (
     Command(
         "pretrain prepares",
         "pipeline.pretrain",
-        _in_one_line(_prepare_pretraining),
-        f"--model albert-tiny --data @/shards --eval-data @/held_out --deepspeed_config @/{_CONFIG} "
-        "--steps 2 --output @/out",
+        f"{_PLAIN} --eval-data @/held_out --output @/out",
         (*_SHARDS, "held_out/manifest.json", "held_out/*.arrow", _CONFIG),
+        part=_prepare_pretraining,
     ),
     Command(
         "pretrain with other settings",
         "pipeline.pretrain",
-        _in_one_line(_prepare_pretraining),
-        f"--model albert-tiny --data @/shards --deepspeed_config @/{_CONFIG} --steps 2 --output @/run",
+        f"{_PLAIN} --output @/run",
         ("run/settings.json", "run/metrics.jsonl"),
-        output="run",
+        "run",
+        part=_prepare_pretraining,
         refuses=True,
     ),
     Command(
-        "pretrain",
-        "pipeline.pretrain",
-        pretrain.main,
-        f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-data @/held_out "
-        f"--deepspeed_config @/{_CONFIG} --steps 2 --eval-interval 2 --output @/out",
-        (*_SHARDS, _CONFIG),
-        slow=True,
+        "pretrain", "pipeline.pretrain", f"{_TINY} --eval-interval 2 --output @/out", (*_SHARDS, _CONFIG), slow=True
     ),
     Command(
         "pretrain goes on",
         "pipeline.pretrain",
-        pretrain.main,
-        f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-data @/held_out "
-        f"--deepspeed_config @/{_CONFIG} --steps 2 --log-interval 1 --output @/trained",
+        f"{_TINY} --log-interval 1 --output @/trained",
         ("trained/*", "trained/.lock", "trained/checkpoints/**/*", "trained/checkpoints/*/*", "trained/settings.json"),
-        output="trained",
+        "trained",
         slow=True,
     ),
     Command(
         "replay prepares",
         "pipeline.replay",
-        _in_one_line(_prepare_replay),
         f"--run @/trained --step 1 --data @/shards --deepspeed_config @/{_CONFIG}",
         (*_SHARDS, _CONFIG, "trained/settings.json", "trained/metrics.jsonl"),
-        output="trained",
+        "trained",
+        part=_prepare_replay,
     ),
     Command(
         "finetune prepares",
         "pipeline.finetune",
-        _in_one_line(_prepare_finetuning),
-        "--task rte --init @/export --data @/tasks/glue/RTE --steps 2 --output @/out",
+        f"{_RTE} --init @/export",
         ("tasks/glue/RTE/*", "export/config.json", "export/model.safetensors", "export/spiece.model"),
+        part=_prepare_finetuning,
     ),
-    Command(
-        "finetune from a run",
-        "pipeline.finetune",
-        _in_one_line(_prepare_finetuning),
-        "--task rte --init @/run --data @/tasks/glue/RTE --steps 2 --output @/out",
-        _RUN,
-    ),
+    Command("finetune from a run", "pipeline.finetune", f"{_RTE} --init @/run", _RUN, part=_prepare_finetuning),
     Command(
         "finetune",
         "pipeline.finetune",
-        finetune.main,
-        "--task rte --init @/export --data @/tasks/glue/RTE --steps 2 --batch-size 4 --output @/out",
+        f"{_RTE} --init @/export --batch-size 4",
         ("tasks/glue/RTE/*", "export/*"),
         slow=True,
     ),
@@ -367,9 +304,9 @@ _OF_TRAINING = (
         Command(
             f"finetune on own {task}",
             "pipeline.finetune",
-            _in_one_line(_prepare_finetuning),
             f"--task {task} --init @/export --data @/users/{DIRECTORIES[task]} --steps 2 --output @/out {columns}",
             (f"users/{DIRECTORIES[task]}/*",),
+            part=_prepare_finetuning,
         )
         for task, columns in (
             ("classification", ""),
@@ -381,7 +318,6 @@ _OF_TRAINING = (
         Command(
             f"predict {name}",
             "pipeline.predict",
-            predict.main,
             f"--run @/reviews --input @/users/new.{name} --out @/out.jsonl",
             reads,
             "out.jsonl",
@@ -392,6 +328,5 @@ _OF_TRAINING = (
             ("parquet", ("users/new.parquet",)),
         )
     ),
-    Command("predict masks", "pipeline.predict", predict.main, "--run @/run --mask [MASK].", _RUN),
+    Command("predict masks", "pipeline.predict", "--run @/run --mask [MASK].", _RUN),
 )
-COMMANDS = (*_OF_DATA, *_OF_RUNS, *_OF_TRAINING)

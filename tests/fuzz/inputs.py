@@ -13,8 +13,7 @@ from data_prep.__main__ import main as data_prep
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
 from pipeline.checkpoint import run_directory
-from pipeline.finetuning.heads import make_model
-from pipeline.tasks.own import OwnRecord, make_task, record_of
+from pipeline.tasks.own_tasks import OwnRecord, make_task, record_of
 from pipeline.tasks.task import Columns
 from tests.data_prep import corpora
 from tests.fuzz import unfinished
@@ -190,4 +189,4 @@ def _reviews(directory: Path, config: AlbertConfig, vocabulary: Path) -> None:
         directory, settings | {"precision": "fp32"}, Vocabulary.load(vocabulary)
     )
     torch.manual_seed(0)
-    runs.checkpoint(directory, 1, make_model(task, config).state_dict(), state=STATE)
+    runs.checkpoint(directory, 1, task.kind.make_model(task, config).state_dict(), state=STATE)

@@ -30,7 +30,7 @@ def make(root: Path) -> None:
     )
     vocabulary = ("--vocab", str(root / "vocabulary" / "small.model"), "--max-seq-length", "64", "--dedup", "near")
     _end_in(
-        "data_prep.format.shards.write_manifest",
+        "data_prep.format.manifest.write_manifest",
         ("shards", *documents, *vocabulary, "--out", str(place / "shards")),
     )
     _train(root)
@@ -56,13 +56,13 @@ def _train(root: Path) -> None:
     from tests.fuzz.commands import COMMANDS
 
     (command,) = (command for command in COMMANDS if command.name == "pretrain goes on")
-    begin = Saver.begin
+    start = Saver.start
 
     def save_and_stop(*arguments: Any, **settings: Any) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
-        begin(*arguments, **settings)
+        start(*arguments, **settings)
 
-    with mock.patch.object(Saver, "begin", save_and_stop):
+    with mock.patch.object(Saver, "start", save_and_stop):
         status = pretrain.main([*command.arguments(root), "--save-interval", "1"])
     assert status == 75, status
 

@@ -41,7 +41,7 @@ def assert_same_model(actual: AlbertForPreTraining, expected: AlbertForPreTraini
 
 
 @pytest.mark.parametrize("kind", EXPRESSIBLE)
-def test_transformers_opens_what_save_writes(kind: str, tmp_path: Path) -> None:
+def test_transformers_and_load_open_what_save_writes(kind: str, tmp_path: Path) -> None:
     model = make_model(**EXPRESSIBLE[kind])
     huggingface.save(model, tmp_path)
     ids, mask = random_ids(0, 2, 12), torch.ones(2, 12, dtype=torch.int64)
@@ -60,12 +60,6 @@ def test_transformers_opens_what_save_writes(kind: str, tmp_path: Path) -> None:
     torch.testing.assert_close(logits, output.mlm_logits, rtol=1e-4, atol=1e-4)
     if not headless:
         torch.testing.assert_close(theirs.sop_logits, output.sentence_logits, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("kind", EXPRESSIBLE)
-def test_load_reads_what_save_wrote(kind: str, tmp_path: Path) -> None:
-    model = make_model(**EXPRESSIBLE[kind])
-    huggingface.save(model, tmp_path)
     assert_same_model(huggingface.load(tmp_path), model)
 
 

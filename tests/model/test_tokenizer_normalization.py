@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from common.normalization import ALBERT_NORMALIZATION, Normalization
+from data_prep.jobs.train_vocabulary import train
 from data_prep.text.encoder import Encoder
 from data_prep.text.normalization import normalize
 from data_prep.text.offsets import OffsetEncoder
-from data_prep.text.unigram_training import train
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
 from pipeline.inference import fill_mask

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-SECONDS = 40
+SECONDS = 200
 """How long a test waits for an answer, or for something to appear."""
 
 # What a person sees: the text of all elements that are drawn, those in shadow roots included.

@@ -94,7 +94,7 @@ def test_each_run_has_its_figures(page):
     assert page.row("other", "pre-training, sop")[2:4] == ["not finished", "40 of 200"]
     assert page.row("base", "60")[2:] == ["6.5000", "-10.0 %", "10.0 % (8.0 to 12.0)", "60.0 % (50.0 to 70.0)"]
     # 60 s on 4 ranks are 1/15 of an hour, which costs 2.
-    assert page.row("base", "50") == ["base", "50", "40.0 %", "1.0 %", "3.50", "1:00", "0.07", "2.00"]
+    assert page.row("base", "50") == ["base", "50", "40.0 %", "1.0 %", "3.50", "1 min 0 s", "0.07", "2.00"]
 
 
 def test_only_settings_that_differ_are_listed(page):
@@ -124,12 +124,16 @@ def test_a_page_is_replaced_and_another_file_is_not(runs, tmp_path, capsys):
     out = tmp_path / "deep" / "report.html"
     for _ in range(2):
         assert report.main(["--runs", str(runs / "base"), "--out", str(out)]) == 0
-    out.write_text("<!DOCTYPE html>\nmine")
-    assert report.main(["--runs", str(runs / "base"), "--out", str(out)]) == 2
+    edited = out.read_text(encoding="utf-8").replace("</body>", "<p>Our conclusion</p></body>")
+    for mine in (edited, "mine"):
+        out.write_text(mine, encoding="utf-8")
+        assert report.main(["--runs", str(runs / "base"), "--out", str(out)]) == 2
+        assert out.read_text(encoding="utf-8") == mine
     printed, errors = capsys.readouterr()
     assert "report.html compares 1 run: base\n" in printed
-    assert "exists and pipeline.report did not write it" in errors
-    assert out.read_text() == "<!DOCTYPE html>\nmine"
+    assert errors.count("did not write them, or they have changed since: report.html; move them away") == 2
+    assert report.main(["--runs", str(runs / "base"), "--out", str(tmp_path)]) == 2
+    assert "is a directory; name a file in it" in capsys.readouterr().err
 
 
 def test_directories_without_runs_are_refused(tmp_path, capsys):
@@ -140,6 +144,12 @@ def test_directories_without_runs_are_refused(tmp_path, capsys):
     errors = capsys.readouterr().err.splitlines()
     assert errors[0].startswith("error: --runs: no run in ")
     assert errors[1].endswith("is no directory; name --output directories of runs")
+
+
+def test_the_runs_must_be_named(tmp_path, capsys):
+    assert report.main(["--out", str(tmp_path / "report.html")]) == 2
+    assert "--runs" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():

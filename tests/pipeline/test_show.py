@@ -9,8 +9,7 @@ import pytest
 from data_prep.text.vocabulary import MASK_ID
 from model.layers.heads import IGNORED_LABEL
 from pipeline import show
-from pipeline.data import describe, masking
-from pipeline.data.mask_statistics import count_masks
+from pipeline.data import masking
 from pipeline.data.masking import MaskingSettings, Spans
 from pipeline.data.mixture import open_mixture
 from tests.pipeline.conftest import run
@@ -35,14 +34,14 @@ def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
     labels = set()
     for index in range(0, len(collator.shards), 7):
         batch = collator.read([2], [index])
-        pieces = describe.shown_pieces(batch, 0, vocabulary.pieces)
+        pieces = show.shown_pieces(batch, 0, vocabulary.pieces)
         at = {int(p): int(t) for p, t in zip(batch.masked_positions[0], batch.masked_labels[0]) if t != IGNORED_LABEL}
         for position, piece in enumerate(pieces):
             original, predicted, seen = marked(piece)
             assert predicted == (position in at)
             assert seen == vocabulary.pieces[batch.input_ids[0, position]]
             assert original == vocabulary.pieces[at.get(position, batch.input_ids[0, position])]
-        text = "\n".join(describe.describe_row(collator, index, 2, vocabulary))
+        text = "\n".join(show.describe_row(collator, index, 2, vocabulary))
         used = int((batch.sequence_ids[0] >= 0).sum())
         assert text.startswith(f"row {index} in epoch 2: ")
         assert f"{used} of 64 positions, {len(at)} predictions" in text
@@ -58,21 +57,23 @@ def test_what_is_printed_is_what_training_reads(corpus, vocabulary, objective):
 def test_masks_are_counted(corpus, vocabulary):
     collator = collator_of(corpus, vocabulary)
     rows = range(len(collator.shards))
-    drawn, realised, figures = count_masks(collator, 0, rows)
+    sampled, realised, figures = show.count_masks(collator, 0, rows)
     batch = collator.read([0] * len(rows), list(rows))
     spans = [collator.spans(0, row) for row in rows]
-    words_drawn, words = (np.concatenate([getattr(of_row, name) for of_row in spans]) for name in ("drawn", "words"))
+    words_sampled, words = (
+        np.concatenate([getattr(of_row, name) for of_row in spans]) for name in ("sampled", "words")
+    )
     used = batch.masked_labels != IGNORED_LABEL
     assert sum(of_row.tokens.sum() for of_row in spans) == used.sum()
-    assert drawn[0] == realised[0] == 0
-    assert sum(drawn) == sum(realised) == len(words)
-    assert [sum(n * count for n, count in enumerate(counts)) for counts in (drawn, realised)] == [
-        words_drawn.sum(),
+    assert sampled[0] == realised[0] == 0
+    assert sum(sampled) == sum(realised) == len(words)
+    assert [sum(n * count for n, count in enumerate(counts)) for counts in (sampled, realised)] == [
+        words_sampled.sum(),
         words.sum(),
     ]
     # p(n) is proportional to 1 / n: a chi-squared with two degrees of freedom is below 13.8 in 99.9 % of draws.
     expected = np.array([6, 3, 2]) / 11 * len(words)
-    assert ((np.array(drawn[1:]) - expected) ** 2 / expected).sum() < 13.8
+    assert ((np.array(sampled[1:]) - expected) ** 2 / expected).sum() < 13.8
     seen = np.take_along_axis(batch.input_ids, batch.masked_positions, axis=1)[used]
     assert dict(figures)["shown as [MASK]"] == f"{(seen == MASK_ID).mean():.2%}"
 
@@ -81,9 +82,9 @@ def test_spans_may_be_longer_than_the_longest_ngram(corpus, vocabulary, monkeypa
     collator = collator_of(corpus, vocabulary)
     longer = lambda words, *_: Spans(words.starts[:1], *(np.array([value]) for value in (1, 1, 7, 0)))  # noqa: E731
     monkeypatch.setattr(masking, "choose_spans", longer)
-    drawn, realised, figures = count_masks(collator, 0, range(4))
-    assert (drawn, realised) == ([0, 0, 0, 0, 0, 0, 0, 4], [0, 4, 0, 0, 0, 0, 0, 0])
-    assert dict(figures)["n-grams of 7"] == "100.00% drawn, 0.00% realised"
+    sampled, realised, figures = show.count_masks(collator, 0, range(4))
+    assert (sampled, realised) == ([0, 0, 0, 0, 0, 0, 0, 4], [0, 4, 0, 0, 0, 0, 0, 0])
+    assert dict(figures)["n-grams of 7"] == "100.00% sampled, 0.00% realised"
 
 
 def test_the_command(corpus, tmp_path, capsys):

@@ -1,22 +1,22 @@
-"""The command of Figure 1, on an export and its vocabulary."""
+"""Figure 1: its measures by hand and from hooks, and the command on an export and its vocabulary."""
 
 import json
+import math
 from itertools import chain, pairwise
 
 import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import Tensor
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
-from model.inspection.similarity import LayerSimilarity
+from model import AlbertConfig, AlbertForPreTraining, AlbertModel, checkpoint, huggingface
 from pipeline import similarity
-from pipeline.analysis.layer_similarity import draw, rows_of
-from pipeline.finetuning.export import head_fields
-from pipeline.finetuning.heads import make_model
+from pipeline.similarity import ROWS_PER_BATCH, LayerSimilarity, draw, measure, rows_of, similarity_sums
 from pipeline.tasks.registry import find_task
+from tests.model.examples import random_ids, randomise, tiny_config
 
 TEXT = "Badofi gukela. Monipu resadolon vitobamist!\n\nFigu kelamo, nipure sado.\n"
 
@@ -39,9 +39,9 @@ def test_the_command_writes_table_png_and_tensorboard(small, corpus, tmp_path, c
         (export / "spiece.model").write_bytes(corpus.vocabulary.read_bytes())
     elif form == "fine-tuned":
         task = find_task("squad1")
-        tuned = make_model(task, small.config)
+        tuned = task.kind.make_model(task, small.config)
         tuned.albert.load_state_dict(small.albert.state_dict(), strict=False)  # without the pooler
-        huggingface.save(tuned, export, corpus.vocabulary, head_fields(task))
+        huggingface.save(tuned, export, corpus.vocabulary, task.kind.head_fields(task))
     else:
         huggingface.save(small, export, corpus.vocabulary)
     assert similarity.main(["--model", str(export), "--text", str(text), "--out", str(out)]) == 0
@@ -105,3 +105,43 @@ def test_mistakes_are_one_line(small, corpus, tmp_path, capsys, model, text, mes
     with pytest.raises(UserError, match=message):
         raise UserError(error)
     assert not (tmp_path / "out").exists()
+
+
+def test_distances_and_angles_by_hand() -> None:
+    # Token 1: (3, 4) -> (3, -4): distance 8, cosine (9 - 16) / 25. Token 2: (1, 0) -> (0, 2): sqrt(5), 0.
+    before = torch.tensor([[[3.0, 4.0], [1.0, 0.0], [9.0, 9.0]]])
+    after = torch.tensor([[[3.0, -4.0], [0.0, 2.0], [1.0, 1.0]]])
+    found = similarity_sums([before, after], torch.tensor([[True, True, False]]))
+    assert found.tolist() == [[pytest.approx(8 + math.sqrt(5))], [pytest.approx(-7 / 25)]]
+    degrees = LayerSimilarity((1.0, 1.0), (-0.14, 1.0000001), 2).degrees
+    assert degrees == pytest.approx((math.degrees(math.acos(-0.14)), 0.0))
+
+
+@pytest.mark.parametrize("fields", [{}, {"inner_group_num": 2}, {"parameter_sharing": "none"}])
+def test_it_is_what_hooks_on_the_blocks_see(fields: dict[str, int]) -> None:
+    config = tiny_config(num_hidden_layers=4, **fields)
+    model = AlbertModel(config).eval()
+    randomise(model, seed=1)
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    for module in model.encoder.attention:
+        module.register_forward_hook(lambda _, arguments, __: inputs.append(arguments[0]))
+    for module in model.encoder.feed_forward:
+        module.register_forward_hook(lambda _, __, output: outputs.append(output))
+    wanted = [[0.0, 0.0] for _ in range(4)]
+    lengths = [9, 5, 12, 1, 3, 4, 8, 2, 11]  # more than one batch
+    mask = torch.arange(12) < torch.tensor(lengths)[:, None]
+    found = measure(model, random_ids(0, len(lengths), 12) * mask)
+    depth = config.inner_group_num
+    blocks = 4 * depth
+    for row, length in enumerate(lengths):
+        batch, place = divmod(row, ROWS_PER_BATCH)
+        for layer, sums in enumerate(wanted):
+            for position in range(length):
+                x = inputs[batch * blocks + layer * depth][place, position].tolist()
+                y = outputs[batch * blocks + (layer + 1) * depth - 1][place, position].tolist()
+                sums[0] += math.dist(x, y)
+                sums[1] += sum(a * b for a, b in zip(x, y)) / math.hypot(*x) / math.hypot(*y)
+    assert found.tokens == sum(lengths)
+    assert found.l2_distances == pytest.approx([sums[0] / sum(lengths) for sums in wanted], rel=1e-6)
+    assert found.cosines == pytest.approx([sums[1] / sum(lengths) for sums in wanted], rel=1e-6)

@@ -1,18 +1,11 @@
-"""What {{templates}} become: one module for each family, with its `RENDERERS` (template name -> function).
+"""What {{templates}} become. A function renders a family of templates, which `shows` names.
 
-registry   finds the renderer of a template
-arguments  the arguments of a template
-inline     words and signs: formatting, quotations, links, names
-signs      templates that show one sign or a blank
-convert    {{convert}}: quantities with a unit of measurement
-units      names and symbols of units of measurement
-measures   fractions, values, coordinates, money
-numbers    numbers as a sentence shows them
-dates      dates and times
-ages       ages, eras, and dates relative to the page's own
-languages  foreign words and pronunciations
-ships      names of ships
-codes      codes of stocks, airports, roads
-local      templates in languages other than English
-dropped    templates that are not part of a sentence
+registry     finds the function of a template
+arguments    the arguments of a template, and `shows`
+words        words and signs: formatting, quotations, links, names
+quantities   {{convert}}, fractions, values, coordinates, money
+numbers      numbers and units as a sentence shows them
+dates        dates, times, ages, eras
+identifiers  ships, stocks, airports, roads
+languages    foreign words and pronunciations; pages in other languages
 """

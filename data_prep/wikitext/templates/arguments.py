@@ -1,8 +1,13 @@
-"""The arguments of a template."""
+"""The arguments of a template, and `shows`, by which a function says which templates it renders."""
 
+import functools
 import re
+import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from data_prep.wikitext.site import ENGLISH_SITE, Site
 
@@ -58,7 +63,47 @@ class Arguments:
             return self.named.get(key) or default
         return (self.positional[key] if key < len(self.positional) else "") or default
 
+    def join(self, separator: str, count: int | None = None) -> str:
+        """Joins the first `count` positional arguments that are not empty; None: all of them."""
+        return separator.join(filter(None, self.positional[:count]))
+
+
+Renderer = Callable[[Arguments], str]
+"""Returns what a reader sees of a template. LookupError, ValueError, ArithmeticError: the arguments are wrong."""
+Kind = Literal["any", "english", "convert", "number"]
+"""What a template shows: words of any language; English words; a quantity with its unit; a number."""
+
+
+class Family(NamedTuple):
+    """The templates that one function renders."""
+
+    render: Renderer
+    kind: Kind
+
+
+FAMILIES: dict[str, Family] = {}
+"""The families by the names of their templates, in lower case."""
+
 
 def names(text: str) -> list[str]:
     """Splits a list of template names, separated by "|" or line breaks."""
     return [name for name in (part.strip() for part in text.replace("\n", "|").split("|")) if name]
+
+
+def shows(templates: str, kind: Kind = "any") -> Callable[[Renderer], Renderer]:
+    """Registers a function for `templates`, names separated by "|" or line breaks."""
+
+    def register(render: Renderer) -> Renderer:
+        for name in names(templates):
+            if FAMILIES.setdefault(name, Family(render, kind)).render is not render:
+                raise ValueError(f"two functions render the template {name}")
+        return render
+
+    return register
+
+
+@functools.cache
+def english_words() -> dict[str, Any]:
+    """Returns the content of `english.toml`."""
+    path = Path(__file__).parent.with_name("english.toml")
+    return tomllib.loads(path.read_text(encoding="utf-8"))

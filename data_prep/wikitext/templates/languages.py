@@ -1,43 +1,22 @@
-"""Templates of foreign words and of pronunciation."""
+"""Templates of foreign words and of pronunciation, and what templates show on pages in other languages."""
+
+import re
 
 from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED
-from data_prep.wikitext.templates.arguments import Arguments, names
+from data_prep.wikitext.templates.arguments import FAMILIES, Arguments, Renderer, english_words, names, shows
+from data_prep.wikitext.templates.numbers import grouped_in_style
+from data_prep.wikitext.templates.words import first, joined, second
 
-_NAMES = dict(
-    line.strip().split(" ", 1)
-    for line in """
-    af Afrikaans, aln Gheg, am Amharic, ang Old English, ar Arabic, arc Aramaic, arz Egyptian Arabic, az Azerbaijani
-    be Belarusian, ber Berber, bg Bulgarian, bn Bengali, bo Tibetan, br Breton, bs Bosnian, ca Catalan, cop Coptic
-    cs Czech
-    cu Church Slavonic, cy Welsh, da Danish, de German, dv Dhivehi, el Greek, en English, eo Esperanto, es Spanish
-    et Estonian
-    eu Basque, fa Persian, fi Finnish, fil Filipino, fo Faroese, fr French, frm Middle French, fro Old French, ga Irish
-    gd Scottish Gaelic, gl Galician, gmh Middle High German, goh Old High German, got Gothic, grc Ancient Greek
-    grc-gre Greek
-    gsw Swiss German, gu Gujarati, gv Manx, ha Hausa, haw Hawaiian, he Hebrew, hi Hindi, hr Croatian, hu Hungarian
-    hy Armenian
-    id Indonesian, ig Igbo, is Icelandic, it Italian, ja Japanese, jv Javanese, ka Georgian, kk Kazakh, km Khmer
-    kn Kannada
-    ko Korean, ku Kurdish, kw Cornish, ky Kyrgyz, la Latin, lb Luxembourgish, lo Lao, lt Lithuanian, lv Latvian
-    mg Malagasy
-    mi Māori, mk Macedonian, ml Malayalam, mn Mongolian, mr Marathi, ms Malay, mt Maltese, my Burmese, nah Nahuatl
-    nb Norwegian
-    nds Low German, ne Nepali, nl Dutch, no Norwegian, non Old Norse, oc Occitan, ota Ottoman Turkish, pa Punjabi
-    peo Old Persian, pi Pali, pl Polish, ps Pashto, pt Portuguese, qu Quechua, rm Romansh, ro Romanian, ru Russian
-    rus Russian
-    sa Sanskrit, sc Sardinian, scn Sicilian, sco Scots, sd Sindhi, sh Serbo-Croatian, si Sinhala, sk Slovak, sl Slovene
-    so Somali, sq Albanian, sr Serbian, sv Swedish, sw Swahili, syr Syriac, ta Tamil, te Telugu, tg Tajik, th Thai
-    tk Turkmen
-    tl Tagalog, tr Turkish, tt Tatar, ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, vec Venetian, vi Vietnamese, xh Xhosa
-    yi Yiddish, yo Yoruba, zh Chinese, zu Zulu
-    """.strip()
-    .replace("\n", ",")
-    .split(",")
-)
+_NAMES = dict(entry.split(maxsplit=1) for entry in english_words()["languages"]["names"].split(","))
 # Settings among the arguments of {{IPA-xx}} and {{IPAc-xx}}; the others are sounds.
 _NOT_SOUNDS = frozenset(names("lang|local|pron|also|audio|help|icon|small|us|uk|en|or|label|all"))
+_CHINESE = {"c": "Chinese", "s": "simplified Chinese", "t": "traditional Chinese", "p": "pinyin", "hp": "pinyin"}
+_CHINESE |= {"w": "Wade–Giles", "j": "Jyutping", "l": "lit."}
+_ENGLISH_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.\d+")
+_EXPONENTS = {"2": "²", "3": "³"}
 
 
+@shows("langx")
 def language(arguments: Arguments) -> str:
     """{{lang-ru|Москва|Moskva|Moscow}} and {{langx|ru|...}}: "Russian: Москва, Moskva, lit. 'Moscow'"."""
     is_general = arguments.template == "langx"
@@ -55,6 +34,7 @@ def language(arguments: Arguments) -> str:
     return f"{name}: {text}" if name and arguments.get("label") != "none" else text
 
 
+@shows("ipa|ipalink|ipaslink|ipablink|ipa link|pron-en|ipavlink")
 def pronunciation(arguments: Arguments) -> str:
     """{{IPA-fr|mo|lang}} "[mo]", {{IPAc-en|m|oʊ}} "/moʊ/", {{IPA|/mo/}} "/mo/"; `repair` decides whether they stay."""
     sounds = arguments.positional
@@ -76,30 +56,32 @@ def pronunciation(arguments: Arguments) -> str:
     return f"{PRONUNCIATION}{text}{PRONUNCIATION_END}"
 
 
+@shows("respell|pronunciation respelling|usdict", kind="english")
 def respelling(arguments: Arguments) -> str:
     """{{respell|al|BEE|doh}}: "al-BEE-doh"."""
-    return f"{PRONUNCIATION}{'-'.join(filter(None, arguments.positional))}{PRONUNCIATION_END}"
+    return f"{PRONUNCIATION}{arguments.join('-')}{PRONUNCIATION_END}"
 
 
+@shows("zh|lang-zh")
 def chinese(arguments: Arguments) -> str:
     """{{zh|c=北京|p=Běijīng}}: "Chinese: 北京; pinyin: Běijīng"."""
-    labels = {"c": "Chinese", "s": "simplified Chinese", "t": "traditional Chinese", "p": "pinyin", "hp": "pinyin"}
-    labels |= {"w": "Wade–Giles", "j": "Jyutping", "l": "lit."}
     is_labelled = arguments.get("labels") != "no"
     shown = (
         f"{label}: {arguments.get(key)}" if is_labelled else arguments.get(key)
-        for key, label in labels.items()
+        for key, label in _CHINESE.items()
         if arguments.get(key)
     )
     return ("; " if is_labelled else ", ").join(shown) or REMOVED
 
 
+@shows("korean|lang-ko")
 def korean(arguments: Arguments) -> str:
     """{{korean|hangul=서울|rr=Seoul}}: "Korean: 서울, Seoul"."""
     words = [arguments.get(key) for key in ("hangul", "hanja", "rr", "mr")] + arguments.positional
     return f"Korean: {', '.join(filter(None, words))}" if any(words) else REMOVED
 
 
+@shows("etymology|etym", kind="english")
 def etymology(arguments: Arguments) -> str:
     """{{etymology|grc|ἄνθρωπος|human|la|homo|man}}: "from Ancient Greek ἄνθρωπος 'human' and Latin homo 'man'"."""
     origins = []
@@ -110,11 +92,95 @@ def etymology(arguments: Arguments) -> str:
     return f"from {' and '.join(origins)}" if origins else REMOVED
 
 
-RENDERERS = {
-    **dict.fromkeys(["etymology", "etym"], etymology),
-    "langx": language,
-    **dict.fromkeys(["zh", "lang-zh"], chinese),
-    **dict.fromkeys(["korean", "lang-ko"], korean),
-    **dict.fromkeys(["ipa", "ipalink", "ipaslink", "ipablink", "ipa link", "pron-en", "ipavlink"], pronunciation),
-    **dict.fromkeys(["respell", "pronunciation respelling", "usdict"], respelling),
+def _number(arguments: Arguments) -> str:
+    """{{Zahl|1234567}} "1.234.567"."""
+    return grouped_in_style(arguments[0], arguments.site.numbers)
+
+
+def _quantity(arguments: Arguments) -> str:
+    """{{unité|1234.5|km}} "1 234,5 km", {{unité|5|m|2}} "5 m²", {{unité|3|m||s|-1}} "3 m s^-1"."""
+    text = grouped_in_style(arguments[0], arguments.site.numbers)
+    units = arguments.positional[1:]
+    for at in range(0, len(units), 2):
+        unit, exponent = units[at], units[at + 1] if at + 1 < len(units) else ""
+        if exponent:
+            exponent = _EXPONENTS.get(exponent) or f"^{exponent}"
+        if unit:
+            text += f"{'' if unit[0] in '/%' and at else ' '}{unit}{exponent}"
+    return text
+
+
+def _quoted(arguments: Arguments) -> str:
+    """A quotation with the marks that all languages know."""
+    return f'"{arguments.get("text") or arguments[0]}"'
+
+
+def _century(arguments: Arguments) -> str:
+    """{{s|XIX|e}} "XIXe siècle", {{sap|V|e}} "Ve siècle av. J.-C."."""
+    is_before = arguments.template.startswith("sap")
+    return f"{arguments[0]}{arguments.get(1)} siècle{' av. J.-C.' if is_before else ''}"
+
+
+def _linked(arguments: Arguments) -> str:
+    """{{lien|langue=en|trad=Title|fr=Titre|texte=words}}: the words, or the title here."""
+    return next(filter(None, map(arguments.get, ("texte", "tekst", "fr"))), "") or arguments[0]
+
+
+_LOCAL_FAMILIES: dict[str, Renderer] = {
+    "number": _number,
+    "quantity": _quantity,
+    "first": first,
+    "second": second,
+    "quoted": _quoted,
+    "joined": joined(" "),
+    "century": _century,
+    "linked": _linked,
+    "shown_or_title": second,
 }
+"""The families that `languages.toml` names."""
+
+
+def find_local_renderer(arguments: Arguments) -> Renderer | None:
+    """Returns the renderer of a template that `languages.toml` names for the page's language, if it does."""
+    shown = arguments.site.shown.get(arguments.template)
+    if shown is not None:
+        return lambda _: shown
+    family = arguments.site.templates.get(arguments.template)
+    if family is not None:
+        return _LOCAL_FAMILIES[family]
+    head, colon, value = arguments.template.partition(":")
+    if colon and (head == "formatnum" or arguments.site.templates.get(head) == "number"):
+        return lambda _: grouped_in_style(value, arguments.site.numbers)
+    return None
+
+
+def adapt_renderer(name: str, renderer: Renderer) -> Renderer | None:
+    """Returns the renderer of an English template for a page in another language; None if it shows English words.
+
+    Foreign words come without the name of their language, quantities with the symbols of their units, and numbers as
+    the language writes them.
+    """
+    kind = FAMILIES[name].kind if name in FAMILIES else "any"
+    if kind == "english":
+        return None
+    if renderer in (language, chinese, korean):
+        return _foreign_words
+    if kind == "convert":
+        return lambda arguments: _translated(renderer, arguments, {"abbr": "on"})
+    if kind == "number":
+        return lambda arguments: _translated(renderer, arguments, {})
+    return renderer
+
+
+def _foreign_words(arguments: Arguments) -> str:
+    """{{lang-de|Haus|...}}, {{langx|de|Haus}}, {{zh|s=..}}: the words alone."""
+    at = 1 if arguments.template == "langx" else 0
+    keys = ("c", "s", "t", "hangul", "hanja")
+    return arguments.get(at) or next(filter(None, map(arguments.get, keys)), REMOVED)
+
+
+def _translated(renderer: Renderer, arguments: Arguments, options: dict[str, str]) -> str:
+    arguments.named.update(options)
+    text = renderer(arguments)
+    style = arguments.site.numbers
+    return _ENGLISH_NUMBER.sub(lambda match: grouped_in_style(match[0].replace(",", ""), style), text)

@@ -1,10 +1,16 @@
-"""Formats numbers for sentences."""
+"""Numbers and units of measurement as a sentence shows them."""
 
+import functools
 import re
+from typing import NamedTuple
+
+from data_prep.wikitext.site import NumberStyle
+from data_prep.wikitext.templates.arguments import english_words
 
 _MIXED = re.compile(r"([-+−–]?)(?:(\d+)[+ ])?(\d+)//?(\d+)")
 _POWER = re.compile(r"(.*\d)e([-+]?\d+)", re.IGNORECASE)
 _PLAIN = re.compile(r"([-+−–]?)(\d+)((?:\.\d+)?)")
+_LOCAL = re.compile(r"([-+−–]?)(\d+)((?:,\d+)?)")
 _NUMBER = re.compile(r"[-+−–]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+−–]?(?:\d+[+ ])?\d+//?\d+", re.IGNORECASE)
 
 _ONES = (
@@ -32,6 +38,25 @@ def grouped(number: str) -> str:
     if len(digits) > 3 and digits[0] != "0":
         digits = f"{int(digits):,}"
     return f"{'-' if sign in ('−', '–') else sign}{digits}{decimals}"
+
+
+def grouped_in_style(number: str, style: NumberStyle) -> str:
+    """Writes a number as a language does: "1234567.5" is "1.234.567,5" in German.
+
+    Other text, such as a number with thousands separators, is unchanged.
+    """
+    number = number.strip()
+    match = _PLAIN.fullmatch(number) or (_LOCAL.fullmatch(number) if style.decimal == "," else None)
+    if not match:
+        return number
+    sign, digits, decimals = match.groups()
+    if len(digits) >= style.grouped_from and digits[0] != "0":
+        groups, left = [digits[-3:]], digits[:-3]
+        while left:
+            groups.append(left[-style.groups_of :])
+            left = left[: -style.groups_of]
+        digits = style.thousands.join(reversed(groups))
+    return f"{'-' if sign in ('−', '–') else sign}{digits}{style.decimal + decimals[1:] if decimals else ''}"
 
 
 def written(number: str) -> str:
@@ -72,3 +97,27 @@ def spelled(number: str) -> str:
     if tens < 2:
         return _ONES[int(number)]
     return _TENS[tens - 2] + (f"-{_ONES[ones]}" if ones else "")
+
+
+class UnitName(NamedTuple):
+    """The names of a unit: singular ("mile", "foot"), plural ("miles", "feet") and symbol ("mi", "ft")."""
+
+    singular: str
+    plural: str
+    symbol: str
+
+
+def find_unit(code: str) -> UnitName | None:
+    """Returns the unit of a code of {{convert}} ("sqmi", "km2", "kW", "pd/sqmi", ...), or None."""
+    return _units("case_sensitive_units").get(code) or _units("units").get(
+        code.replace("²", "2").replace("³", "3").lower()
+    )
+
+
+@functools.cache
+def _units(table: str) -> dict[str, UnitName]:
+    units: dict[str, UnitName] = {}
+    for codes, unit_names in english_words()[table].items():
+        singular, plural, symbol = (cell.strip() for cell in unit_names.split("|"))
+        units |= dict.fromkeys(codes.split(","), UnitName(singular, plural or f"{singular}s", symbol))
+    return units

@@ -1,9 +1,10 @@
 """Renders {{templates}} that stand inside sentences as the words that a reader sees.
 
-The definitions of templates are pages of the wiki, which are not available here. So the modules imported below name the
-families of templates that contain words. The families were chosen by their counts in articles of the English Wikipedia
-(docs/data.md). Every other template becomes REMOVED, or its first argument after words that need one ("a population of
-{{...}}"). Pages in other languages use many of the same templates, and some of their own (`local`).
+The definitions of templates are pages of the wiki, which are not available here. So the modules imported below render
+the families of templates that contain words. The families were chosen by their counts in articles of the English
+Wikipedia (docs/data.md). Every other template becomes REMOVED, or its first argument after words that need one ("a
+population of {{...}}"). Pages in other languages use many of the same templates, and some of their own
+(`languages.toml`).
 """
 
 import re
@@ -11,23 +12,14 @@ from datetime import date
 
 from data_prep.wikitext.markers import REMOVED
 from data_prep.wikitext.site import ENGLISH_SITE, Site, template_name
-from data_prep.wikitext.templates import ages, codes, convert, dates, inline, languages, local, measures, ships, signs
-from data_prep.wikitext.templates.arguments import Arguments
-from data_prep.wikitext.templates.dropped import DROPPED, DROPPED_PREFIXES
-from data_prep.wikitext.templates.inline import Renderer
+from data_prep.wikitext.templates import dates, identifiers, languages, quantities, words
+from data_prep.wikitext.templates.arguments import FAMILIES, Arguments, Renderer, english_words, names
 from data_prep.wikitext.templates.numbers import grouped
 
-_RENDERERS: dict[str, Renderer] = {
-    **inline.RENDERERS,
-    **signs.RENDERERS,
-    **convert.RENDERERS,
-    **measures.RENDERERS,
-    **dates.RENDERERS,
-    **ages.RENDERERS,
-    **ships.RENDERERS,
-    **codes.RENDERERS,
-    **languages.RENDERERS,
-}
+FAMILY_MODULES = (dates, identifiers, languages, quantities, words)
+"""Their import registers the families."""
+_DROPPED = frozenset(names(english_words()["dropped"]["names"]))
+_DROPPED_BEGINNINGS = tuple(names(english_words()["dropped"]["beginnings"]))
 # Words after which a sentence cannot end: the template is its next word.
 _WAITING = re.compile(
     r"(?:^|[\s(“\"])(?:a|an|the|of|at|by|to|from|for|than|between|about|around|nearly|over|under|into|some)\s+\Z",
@@ -46,14 +38,14 @@ def render_template(content: str, before: str, written: date | None = None, site
     """
     name, _, rest = content.partition("|")
     name = template_name(name)
-    if name in DROPPED and name not in site.templates:
+    if name in _DROPPED and name not in site.templates:
         return REMOVED
-    renderer = _RENDERERS.get(name) or _family(name)
-    if renderer is None and name.startswith(DROPPED_PREFIXES) and name not in site.templates:
+    renderer = FAMILIES[name].render if name in FAMILIES else _find_by_pattern(name)
+    if renderer is None and name.startswith(_DROPPED_BEGINNINGS) and name not in site.templates:
         return REMOVED
     arguments = Arguments.parse(name, rest, written, site)
     if not site.is_english:
-        renderer = local.own_renderer(arguments) or (renderer and local.adapted(name, renderer))
+        renderer = languages.find_local_renderer(arguments) or (renderer and languages.adapt_renderer(name, renderer))
     if renderer is not None:
         try:
             return renderer(arguments)
@@ -66,24 +58,23 @@ def render_template(content: str, before: str, written: date | None = None, site
     return REMOVED
 
 
-def _family(name: str) -> Renderer | None:
+def _find_by_pattern(name: str) -> Renderer | None:
     """Returns the renderer of a template whose name begins or ends as all names of a family do."""
     if name.startswith("lang-"):
         return languages.language
     if name.startswith(("ipa-", "ipac-")):
         return languages.pronunciation
-    if name.startswith(("script/", "lang/")):
-        return inline.first
     # {{citation needed span|the words in doubt|date=...}}
-    if name.endswith((" span", "-span", "cnspan")):
-        return inline.first
+    if name.startswith(("script/", "lang/")) or name.endswith((" span", "-span", "cnspan")):
+        return words.first
     head, colon, value = name.partition(":")
-    if colon and head == "formatnum":
+    if not colon:
+        return None
+    if head == "formatnum":
         return lambda arguments: grouped(value)
-    if colon and head == "plural":
+    if head == "plural":
         return lambda arguments: arguments[0] if value.strip() == "1" else arguments[1]
-    if colon and head in ("lc", "lcfirst"):
-        return lambda arguments: value
-    if colon and head in ("uc", "ucfirst"):
-        return lambda arguments: value.upper() if head == "uc" else value[:1].upper() + value[1:]
+    if head in ("lc", "lcfirst", "uc", "ucfirst"):
+        shown = {"uc": value.upper(), "ucfirst": value[:1].upper() + value[1:]}.get(head, value)
+        return lambda arguments: shown
     return None

@@ -1,7 +1,7 @@
 """The hosts of a hostfile, examined over ssh before a run.
 
-hostfile    reads DeepSpeed's hostfile and `.deepspeed_env`
-probe       examines a host; preflight runs this file on every host
-query       asks every host of a hostfile over ssh
-comparison  what keeps a host from training, by its answer
+probe            examines a host; preflight runs this file on every host
+query            reads the hostfile, and asks its hosts over ssh
+burn_in          measures the hosts under load and names the slow ones
+burn_in_program  the program that every host runs for it
 """

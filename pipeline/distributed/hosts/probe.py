@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import platform
-import resource
 import select
 import socket
 import subprocess
@@ -44,7 +43,6 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
         "output": "" if question["beacon"] is None else _output(Path(question["beacon"])),
         "interfaces": [name for name in question["interfaces"] if name not in _interfaces()],
         **(try_gpus() if question["gpus"] else {"gpus": 0, "gpu_problem": ""}),
-        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         "cores": len(os.sched_getaffinity(0)),
         "addresses": lines_of("hostname", "-I")[:1],
         "port": "" if question["connect"] is None else _connect(*question["connect"]),

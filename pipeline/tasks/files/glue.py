@@ -1,4 +1,6 @@
-"""The official files of the GLUE tasks: a directory of tab-separated files for each task, without quoting.
+"""The GLUE tasks: official files, data set on the hub, and submission.
+
+The official files of a task are a directory of tab-separated files, without quoting.
 
 The files differ from each other:
 
@@ -10,20 +12,30 @@ The files differ from each other:
 - The diagnostic set is in a directory of its own, beside or inside MNLI's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from common.errors import UserError
-from pipeline.tasks.examples import TextExample, class_of, index_of, read_text
-from pipeline.tasks.task import Columns, Task
+from common.files import atomic
+from pipeline.tasks.files.fields import index_of, read_text, text_of
+from pipeline.tasks.files.reading import check_columns
+from pipeline.tasks.files.tables import Table, read_table
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.kinds.texts import TextExample
+from pipeline.tasks.task import Columns, OfficialFiles, Task
+
+_UNKNOWN_LABEL = -1
 
 DIAGNOSTIC = ("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv", "../AX/diagnostic.tsv")
 """Places of the diagnostic set, relative to MNLI's directory."""
 
 
 @dataclass(frozen=True)
-class GlueFiles:
+class GlueFiles(OfficialFiles):
     """A task's directory and the columns of its files.
 
     Attributes:
@@ -66,14 +78,27 @@ class GlueFiles:
                 found[split] = [path]
         return found
 
-    def table(self, path: Path) -> tuple[str | None, list[str]]:
-        """The header of a file, None if it has none, and the other lines, without line ends."""
+    def read_table(self, path: Path, kept: Container[str] | None = None) -> Table:
+        """See `OfficialFiles.read_table`. A row may have fewer cells than the header.
+
+        Args:
+            kept: the columns that are kept in memory; None keeps all.
+        """
+        if path.suffix.lower() != ".tsv":
+            return read_table(path)
         lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
         while lines and not lines[-1]:
             lines.pop()
-        if lines and (self.columns is None or set(self.texts) <= set(lines[0].split("\t"))):
-            return lines[0], lines[1:]
-        return None, lines
+        if not lines:
+            raise UserError(f"{path} is empty; get the file again")
+        columns, first = tuple(lines[0].split("\t")), 2
+        if self.columns is not None and not set(self.texts) <= set(columns):
+            columns, first = self.columns, 1
+        rows = [
+            {name: cell for name, cell in zip(columns, line.split("\t")) if kept is None or name in kept}
+            for line in lines[first - 1 :]
+        ]
+        return Table(str(path), columns, rows, range(first, first + len(rows)))
 
     def read(self, task: Task, split: str, files: list[Path]) -> list[TextExample]:
         """See `OfficialFiles.read`. Each split is one file.
@@ -83,85 +108,90 @@ class GlueFiles:
                 It names file and line.
         """
         (path,) = files
-        header, lines = self.table(path)
-        if header is None and not lines:
-            raise UserError(f"{path} is empty; get the file again")
-        names = self.columns or () if header is None else header.split("\t")
-        columns = {name: number for number, name in enumerate(names)}
+        table = self.read_table(path, (*self.texts, self.label, self.index))
         for_submission = not split.startswith(("train", "dev"))
-        labelled = self.label in columns or not for_submission
-        wanted = [*self.texts, *([self.label] if labelled else [])]
-        for name in wanted:
-            if name not in columns:
-                raise UserError(
-                    f"{path}, line 1: there is no column {name!r} among {', '.join(names)}; "
-                    f"get the official file of {self.directory}, or check --task"
-                )
-        index = self.index if for_submission and self.index in columns else None
-        if index is not None:
-            wanted.append(index)
-        table = _Table(path, columns, wanted, lines, first_line=1 if header is None else 2)
-        examples = list(self._examples(task, table, labelled, index))
+        labelled = self.label in table.columns or not for_submission
+        index = self.index if for_submission and self.index in table.columns else None
+        wanted = [*self.texts, *([self.label] if labelled else []), *([] if index is None else [index])]
+        if lost := [name for name in wanted if name not in table.columns]:
+            raise UserError(
+                f"{path}, line 1: there is no column {lost[0]!r} among {', '.join(table.columns)}; "
+                f"get the official file of {self.directory}, or check --task"
+            )
+        examples = []
+        for number, row in enumerate(table.rows):
+            place = table.place(number)
+            if any(name not in row for name in wanted):
+                if self.may_lack_columns and index is None:
+                    continue
+                raise UserError(f"{place}: fewer than {len(table.columns)} columns; correct the line, or remove it")
+            first, *second = (row[name] for name in self.texts)
+            label = task.kind.parse_label(task, row[self.label], place) if labelled else None
+            identity = str(number) if index is None else index_of(row[index], place)
+            examples.append(TextExample(identity, first, next(iter(second), None), label))
         if not examples:
             raise UserError(f"{path} holds no example; get the file again")
         return examples
 
-    def _examples(self, task: Task, table: "_Table", labelled: bool, index: str | None) -> Iterator[TextExample]:
-        """The examples of a file; their ids are in column `index`. With None they are numbered from 0."""
-        for number, place, cells in table.rows(skip_short=self.may_lack_columns and index is None):
-            first, *second = (cells[name] for name in self.texts)
-            label = label_of(task, cells[self.label], place) if labelled else None
-            example_id = str(number) if index is None else index_of(cells[index], place)
-            yield TextExample(example_id, first, next(iter(second), None), label)
+
+@dataclass(frozen=True)
+class HubTexts:
+    """The columns of texts or pairs of texts, as in the data set "glue".
+
+    Attributes:
+        texts: the column of the text, or the columns of both texts.
+        label_order: the classes that the numbers in column "label" stand for; empty for the task's own order.
+        extra_subsets: see `HubColumns.extra_subsets`.
+    """
+
+    texts: tuple[str, ...]
+    label_order: tuple[str, ...] = ()
+    extra_subsets: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, task: Task, split: str, rows: Any, place: str) -> list[TextExample]:
+        """See `HubColumns.read`."""
+        check_columns(rows, (*self.texts, "label"), place)
+        names = getattr(rows.features["label"], "names", None) or ()
+        # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
+        order = tuple(names) if set(names) == set(task.labels) else self.label_order or task.labels
+        for_submission = not split.startswith(("train", "dev"))
+        examples = []
+        for number, row in enumerate(rows):
+            here = f"{place}, row {number}"
+            first, *second = (text_of(row[column], f"column {column!r}", here) for column in self.texts)
+            label: Any = None if row["label"] == _UNKNOWN_LABEL else row["label"]
+            if label is not None:
+                is_class = isinstance(label, int) and len(task.labels) > 1
+                name = order[label] if is_class and 0 <= label < len(order) else str(label)
+                label = task.kind.parse_label(task, name, here)
+            identity = row.get("idx", number) if for_submission else number
+            examples.append(TextExample(index_of(str(identity), here), first, next(iter(second), None), label))
+        return examples
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The lines of a file.
+class GlueSubmission:
+    """The TSVs of a GLUE task.
 
     Attributes:
-        path: of the file.
-        columns: the number of each column.
-        wanted: the columns that are read.
-        lines: without the header.
-        first_line: the number of the first of `lines` in the file.
+        files: the name of the file of each split that is submitted.
     """
 
-    path: Path
-    columns: Mapping[str, int]
-    wanted: Sequence[str]
-    lines: Sequence[str]
-    first_line: int
+    files: Mapping[str, str]
 
-    def rows(self, skip_short: bool) -> Iterator[tuple[int, str, dict[str, str]]]:
-        """The number of each row from 0, its place for an error message, and its wanted cells.
+    def write(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
+        """Writes the TSV of `split`, by rising index; nothing for a split that is not submitted.
 
-        Args:
-            skip_short: whether rows with too few columns are left out.
-
-        Raises UserError for such a row if `skip_short` is False.
+        Raises UserError for ids that are not integers, the index column of the test files.
         """
-        needed = 1 + max(self.columns[name] for name in self.wanted)
-        for number, line in enumerate(self.lines):
-            place = f"{self.path}, line {self.first_line + number}"
-            cells = line.split("\t")
-            if len(cells) >= needed:
-                yield number, place, {name: cells[self.columns[name]] for name in self.wanted}
-            elif not skip_short:
-                raise UserError(
-                    f"{place}: {len(cells)} columns instead of {len(self.columns)}; correct the line, or remove it"
-                )
-
-
-def label_of(task: Task, text: str, place: str) -> int | float:
-    """A label from the text in the file. Raises UserError, which names `place`, for a label that the task lacks."""
-    if task.kind != "regression":
-        return class_of(text, task.labels, place)
-    low, high = task.value_range
-    try:
-        value = float(text)
-    except ValueError:
-        value = low - 1
-    if not low <= value <= high:
-        raise UserError(f"{place}: the score {text!r} is no number from {low:g} to {high:g}; correct it")
-    return value
+        if split not in self.files:
+            return []
+        try:
+            numbers = predictions.ids.astype(np.int64).tolist()
+        except ValueError:
+            raise UserError(
+                f"{task.name}: the examples' ids are not the index of a GLUE test file; predict its test.tsv"
+            ) from None
+        lines = [f"{index}\t{label}\n" for index, label in sorted(zip(numbers, task.kind.spell(task, predictions)))]
+        atomic.write_text(directory / self.files[split], "".join(["index\tprediction\n", *lines]))
+        return [directory / self.files[split]]

@@ -1,22 +1,26 @@
-"""The official files of RACE: train, dev and test, each with middle/ and high/ and one passage in each file.
+"""RACE: official files, data set on the hub, and submission.
 
-JSON Lines with one passage in each line are also read.
+The official files are train, dev and test, each with middle/ and high/ and one passage in each file. JSON Lines with
+one passage in each line are also read.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.examples import ChoiceExample, class_of, load_json, read_text, text_of
-from pipeline.tasks.task import Columns, Task
-
-LEVELS = ("middle", "high")
+from common.files.json_files import check_as
+from pipeline.tasks.files.fields import class_of, load_json, read_text, write_json
+from pipeline.tasks.files.reading import check_columns
+from pipeline.tasks.kinds.choices import LEVELS, ChoiceExample
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.task import Columns, OfficialFiles, Task
 
 
 @dataclass(frozen=True)
-class RaceFiles:
+class RaceFiles(OfficialFiles):
     """The layout of RACE: SPLIT/**/*.txt, or SPLIT*.jsonl."""
 
     @property
@@ -57,52 +61,95 @@ class RaceFiles:
             raise UserError(f"{files[0].parent} holds no question of RACE; get the files again")
         return examples
 
+    def is_official(self, path: Path) -> bool:
+        """Whether it holds passages with lists of questions, and not a question in each row."""
+        if path.suffix.lower() != ".jsonl":
+            return path.suffix.lower() == ".txt"
+        first = next((line for line in read_text(path).split("\n") if line.strip()), "{}")
+        return "questions" in load_json(first, path)
+
 
 def _order(path: Path) -> tuple[str, int, str]:
     return path.parent.name, int(path.stem) if path.stem.isdecimal() else 0, path.stem
 
 
+@dataclass(frozen=True)
+class _Record:
+    """A passage with its questions. Hidden answers are missing."""
+
+    article: str
+    questions: list[str]
+    options: list[list[str]]
+    answers: list[str] | None = None
+    id: str | int | None = None
+
+
 def _questions(task: Task, text: str, path: Path, first_line: int, name: str) -> Iterator[ChoiceExample]:
-    record = load_json(text, path, first_line)
     place = f"{path}, line {first_line}"
-    for field in ("article", "questions", "options"):
-        if not isinstance(record, dict) or field not in record:
-            raise UserError(f"{place}: there is no {field!r}; check --data and --task")
-    questions, options, answers = (record.get(field) for field in ("questions", "options", "answers"))
-    if not all(isinstance(given, list) for given in (questions, options, [] if answers is None else answers)):
-        raise UserError(f"{place}: questions, options and answers are not lists; correct it, or remove the passage")
-    if len(options) != len(questions) or (answers is not None and len(answers) != len(questions)):
+    record = check_as(
+        load_json(text, path, first_line), _Record, place, "check --data and --task, or remove it", extra="ignore"
+    )
+    count = len(record.questions)
+    if len(record.options) != count or (record.answers is not None and len(record.answers) != count):
         raise UserError(
             f"{place}: the numbers of questions, options and answers differ; correct it, or remove the passage"
         )
     # The official files hold their own names, such as "high19088.txt".
-    name = str(record.get("id", name)).removesuffix(".txt")
+    name = str(name if record.id is None else record.id).removesuffix(".txt")
     level = next((level for level in LEVELS if name.startswith(level) or path.parent.name == level), "")
-    for number, question in enumerate(questions):
-        yield question_of(
-            task,
-            f"{name}-{number}",
-            record["article"],
-            question,
-            options[number],
-            None if answers is None else answers[number],
-            level,
-            place,
-        )
+    answers: Sequence[str | None] = record.answers or [None] * count
+    for number, (question, options, answer) in enumerate(zip(record.questions, record.options, answers)):
+        yield _question(task, f"{name}-{number}", record.article, question, options, answer, level, place)
 
 
-def question_of(
-    task: Task, identity: str, article: Any, question: Any, options: Any, answer: Any, level: str, place: str
+def _question(
+    task: Task, name: str, article: str, text: str, options: list[str], answer: str | None, level: str, place: str
 ) -> ChoiceExample:
     """One question. Raises UserError, which names `place`, for a wrong number of options or an unknown answer."""
-    if not isinstance(options, list) or len(options) != len(task.labels):
-        count = len(options) if isinstance(options, list) else "no list of"
-        raise UserError(f"{place}: a question has {count} options instead of {len(task.labels)}; remove it")
-    return ChoiceExample(
-        identity,
-        text_of(article, "the article", place),
-        text_of(question, "a question", place),
-        tuple(text_of(option, "an option", place) for option in options),
-        None if answer is None else class_of(answer, task.labels, place),
-        level,
-    )
+    if len(options) != len(task.labels):
+        raise UserError(f"{place}: a question has {len(options)} options instead of {len(task.labels)}; remove it")
+    label = None if answer is None else class_of(answer, task.labels, place)
+    return ChoiceExample(name, article, text, tuple(options), label, level)
+
+
+@dataclass(frozen=True)
+class _HubRow:
+    example_id: str
+    article: str
+    question: str
+    options: list[str]
+    answer: str | None
+
+
+@dataclass(frozen=True)
+class HubChoices:
+    """The columns of questions with options, as in the data set "race"."""
+
+    extra_subsets: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, task: Task, split: str, rows: Any, place: str) -> list[ChoiceExample]:
+        """See `HubColumns.read`."""
+        check_columns(rows, ("example_id", "article", "question", "options", "answer"), place)
+        count_of: dict[str, int] = defaultdict(int)  # the questions of each passage so far
+        examples = []
+        for number, row in enumerate(rows):
+            here = f"{place}, row {number}"
+            found = check_as(row, _HubRow, here, "correct it, or check --data", extra="ignore")
+            name = found.example_id.removesuffix(".txt")
+            level = next((level for level in LEVELS if name.startswith(level)), "")
+            identity, answer = f"{name}-{count_of[name]}", found.answer or None
+            count_of[name] += 1
+            examples.append(
+                _question(task, identity, found.article, found.question, found.options, answer, level, here)
+            )
+        return examples
+
+
+@dataclass(frozen=True)
+class RaceSubmission:
+    """The JSON of a task with options: the name of the chosen option of every question."""
+
+    def write(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
+        """Writes `{task}_{split}.json`."""
+        chosen = dict(zip(predictions.ids.tolist(), task.kind.spell(task, predictions)))
+        return [write_json(directory / f"{task.name}_{split}.json", chosen)]

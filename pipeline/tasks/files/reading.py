@@ -1,11 +1,12 @@
-"""Reads a task's data from `--data`: official files by their layout, otherwise a data set for `datasets`."""
+"""Reads a task's data from `--data`: official files, otherwise a data set of the library `datasets`."""
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.examples import Splits
-from pipeline.tasks.files import hub
-from pipeline.tasks.task import Task
+from common.files.places import plain_name
+from pipeline.tasks.task import Splits, Task
 
 
 def read(task: Task, data: str) -> Splits:
@@ -23,9 +24,9 @@ def read(task: Task, data: str) -> Splits:
     if task.files is not None and files:
         splits: Splits = {split: task.files.read(task, split, paths) for split, paths in files.items()}
     else:
-        splits = hub.read(task, data)
+        splits = _read_dataset(task, data)
     for split, examples in splits.items():
-        if split in ("train", *task.dev_splits) and not all(map(_is_labelled, examples)):
+        if split in ("train", *task.dev_splits) and not all(example.labelled for example in examples):
             raise UserError(f"--data {data}: split {split} has examples without a label; get the official files")
         seen: set[str] = set()
         for example in examples:
@@ -35,5 +36,85 @@ def read(task: Task, data: str) -> Splits:
     return splits
 
 
-def _is_labelled(example: object) -> bool:
-    return getattr(example, "labelled", True) and getattr(example, "label", 0) is not None
+def _read_dataset(task: Task, name: str) -> Splits:
+    """All splits of the data set `name`: a name on the hub, or a directory.
+
+    Raises:
+        UserError: the data set cannot be opened, for the library's reason, or lacks a column of the task.
+    """
+    if task.hub is None:
+        raise UserError(f"--data {name} holds no file of task {task.name}; name the directory with its train split")
+    extra_subsets = task.hub.extra_subsets
+
+    def load(subsets: Sequence[str]) -> Any:
+        import datasets
+
+        splits = datasets.load_dataset(name, next((wanted for wanted in (task.name, "all") if wanted in subsets), None))
+        for subset, split in extra_subsets.items():
+            if subset in subsets:
+                splits[split] = datasets.load_dataset(name, subset)["test"]
+        return splits
+
+    found = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
+    named = our_splits(
+        {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in found}, name
+    )
+    return {ours: task.hub.read(task, ours, found[split], f"{name}, split {split}") for ours, split in named.items()}
+
+
+def our_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
+    """The splits of a data set by our names.
+
+    Args:
+        names: our name of each split.
+        data: the data set, for messages.
+    Raises:
+        UserError: two splits have the same name of ours, such as "validation" and "dev".
+    """
+    found: dict[str, str] = {}
+    for split, ours in names.items():
+        if ours in found:
+            raise UserError(
+                f"--data {data} has the splits {found[ours]} and {split}, and both are the split {ours}; save the data "
+                "set with one of them, and name its directory"
+            )
+        found[ours] = split
+    return found
+
+
+def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -> Any:
+    """The splits of a data set by name (`datasets.DatasetDict`).
+
+    Args:
+        name: a directory, or a name on the hub.
+        load: loads it from the hub, given the names of its subsets.
+        before: what was tried before, for messages.
+    Raises:
+        UserError: it cannot be opened, for the library's reason.
+    """
+    if not Path(name).exists() and (name.count("/") > 1 or name.startswith((".", "/", "~"))):
+        raise UserError(f"--data {name} does not exist; name a directory, or a data set as the hub has it")
+    import datasets  # takes seconds to import, and only this source needs it
+
+    datasets.utils.logging.disable_progress_bar()
+    try:
+        if (Path(name) / "dataset_dict.json").exists():
+            return datasets.load_from_disk(name)
+        if Path(name).exists():
+            return datasets.load_dataset(name)
+        return load(datasets.get_dataset_config_names(name))
+    except UserError:
+        raise
+    # The library raises errors of many types: its readers' and the network's. The user needs the reason and the name.
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"{before}, and `datasets` cannot open it: {reason}; check --data, or the network") from error
+
+
+def check_columns(rows: Any, wanted: tuple[str, ...], place: str) -> None:
+    """Raises UserError if a data set lacks a column."""
+    for column in wanted:
+        if column not in rows.column_names:
+            raise UserError(
+                f"{place}: there is no column {column!r} among {', '.join(rows.column_names)}; check --data and --task"
+            )

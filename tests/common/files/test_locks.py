@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.files import locks
+from common.files import atomic, locks
 
 OTHER_PROCESS = """
 import sys
@@ -131,3 +131,49 @@ def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match=r"cannot write to out: No space left on device; free some space"):
         locks.take(tmp_path / ".lock", Path("out"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_of_a_person_is_locked_and_stays_as_it_is(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    lock.touch()
+    before = lock.stat()
+    with locks.holding(lock, tmp_path):
+        assert locks.is_lock(lock)
+        assert locks.is_held(lock)
+        with pytest.raises(locks.HeldError, match="its lock does not say which"):
+            locks.take(lock, tmp_path)
+    assert (lock.stat().st_size, lock.stat().st_ino, lock.stat().st_mtime_ns) == (0, before.st_ino, before.st_mtime_ns)
+
+
+def test_a_lock_that_is_being_made_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between making its file and writing its line, a holder has an empty file as well."""
+    lock = tmp_path / ".lock"
+    lock.touch()
+    monkeypatch.setattr(locks.time, "sleep", lambda seconds: lock.write_text("node1 5\n"))
+    with locks.holding(lock, tmp_path):
+        assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("watches", [False, True], ids=["the holder", "another process of its job"])
+def test_nothing_is_published_in_a_directory_that_has_taken_the_place(tmp_path: Path, watches: bool) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    (other / "shard").write_text("theirs")
+    out.mkdir()
+    (out / ".lock").write_text("node1 5\n")
+    with locks.watching(out / ".lock") if watches else locks.holding(out / ".lock", out):
+        atomic.write_text(out / "shard", "ours")
+        out.rename(tmp_path / "kept")
+        other.rename(out)
+        with pytest.raises(UserError, match=f"{out} was moved or replaced while this command worked in it"):
+            atomic.write_text(out / "shard", "ours again")
+        atomic.write_text(tmp_path / "elsewhere", "ours")
+    assert [(path.name, path.read_text()) for path in out.iterdir()] == [("shard", "theirs")]
+    atomic.write_text(out / "shard", "ours")
+    if not watches:
+        (out / "shard").unlink()
+        with locks.holding(tmp_path / "made" / ".lock", out):
+            (tmp_path / "made").rename(tmp_path / "moved")
+            (tmp_path / "made").mkdir()
+        assert (tmp_path / "made").is_dir(), "an empty directory that another one has put there stays"

@@ -23,12 +23,7 @@ def texts(directory: Path) -> dict[str, str]:
     return {path.relative_to(directory).as_posix(): path.read_text() for path in files}
 
 
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_the_old_directory_stands_until_the_new_one_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
-) -> None:
-    if not can_exchange:
-        monkeypatch.setattr(owned, "_exchange", lambda first, second: False)
+def test_the_old_directory_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
     write(out, "old")
 
@@ -141,7 +136,7 @@ def test_every_file_is_synced_before_the_directory_is_renamed(tmp_path: Path, mo
         for name in ("a", "below/b"):
             (new / name).write_text(name)
     assert calls[-2:] == [("rename", True), ("fsync", True)]
-    assert calls[:-2].count(("fsync", False)) == 3  # both files and the marker
+    assert calls[:-2].count(("fsync", False)) == 4  # both files, the marker and the lock
 
 
 def test_the_files_of_a_tool_are_those_that_it_wrote_and_nobody_changed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`shards --dedup` keeps the right document of each group, across directories, splits, ranks and interruptions."""
 
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -25,6 +26,7 @@ from data_prep.corpus.documents import (
     read_documents,
     write_manifest,
 )
+from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.jobs import make_shards
 from data_prep.text.sentences import split_sentences
@@ -219,22 +221,13 @@ def test_ranks_parts_and_interruptions_do_not_show(
             with pytest.raises(KeyboardInterrupt):
                 main(again)
     monkeypatch.setattr(dedup, "write_array", interrupted(dedup.write_array, 0))  # what was done is not done again
-    for module, name in ((shards, "write_manifest"), (make_shards, "_clear")):  # the last steps
+    for module, name in ((manifests, "write_manifest"), (make_shards, "_clear")):  # the last steps
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted(getattr(module, name), 0))
             with pytest.raises(KeyboardInterrupt):
                 main(again)
     main(again)
     assert contents(tmp_path / "again") == contents(alone)
-
-
-def test_a_full_disk_is_one_line(directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path) -> None:
-    job = command(directories, vocabulary_file, tmp_path / "set", "--dedup", "near")
-    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)); "
-    result = corpora.run(["-c", f"{limit}from data_prep.__main__ import entry; sys.exit(entry())", *job])
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: the disk is full")
-    assert result.stderr.count("\n") == 1
 
 
 def interrupted(function: Any, after: int) -> Any:
@@ -325,3 +318,60 @@ def test_directories_are_named_however_their_paths_are_written(tmp_path: Path, m
     assert corpus.sources[0]["directory"] == "caf\\xe9"
     comparison = dedup.compare([Path()], TRAIN, corpus, [])
     assert list(dedup.read_names(comparison, np.array([0]))) == [("caf\\xe9", "a-0")]
+
+
+def test_an_array_that_was_written_is_read(tmp_path: Path) -> None:
+    array = np.arange(12, dtype=np.uint16).reshape(6, 2)
+    entry = dedup.write_array(tmp_path / "a.npy", array)
+    assert (entry.name, entry.bytes) == ("a.npy", (tmp_path / "a.npy").stat().st_size)
+    assert (dedup.read_array(tmp_path / "a.npy", np.uint16, 6, 2) == array).all()
+    assert (dedup.read_array(tmp_path / "a.npy", np.uint16, None, 2) == array).all()
+
+
+def npy(array: object, **options: bool) -> bytes:
+    content = io.BytesIO()
+    np.save(content, array, **options)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+RIGHT = npy(np.zeros((6, 2), np.int64))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        RIGHT[:40],
+        RIGHT[:-1],
+        RIGHT.replace(b"(6, 2)", b"(6, 2"),
+        RIGHT.replace(b"(6, 2), }", b"(9**9,)}"),
+        RIGHT.replace(b"'<i8'", b"'|O' "),
+        npy(np.zeros((9, 2), np.int64)),
+        npy(np.zeros((6, 2), np.float64)),
+        npy(np.zeros(12, np.int64)),
+        npy(np.array([{}], object), allow_pickle=True),
+        b"PK\x03\x04" + bytes(100),
+    ],
+)
+def test_a_damaged_array_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "scratch" / "pairs" / "a.npy"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"^{path} is damaged \(.*\); delete {tmp_path}/scratch and give the same"):
+        dedup.read_array(path, np.int64, 6, 2)
+
+
+def test_an_array_whose_header_promises_terabytes_allocates_nothing(tmp_path: Path) -> None:
+    huge = RIGHT.replace(b"(6, 2), }                ", b"(1000000000000, 2), }    ")
+    assert len(huge) == len(RIGHT)
+    (tmp_path / "a.npy").write_bytes(huge)
+    with pytest.raises(UserError, match="is damaged"):
+        dedup.read_array(tmp_path / "a.npy", np.int64, None, 2)
+
+
+def test_an_array_that_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.npy")
+    (tmp_path / "link.npy").symlink_to("/dev/zero")
+    for name in ("fifo", "link", "none"):
+        with pytest.raises(UserError, match=r"is damaged \(it is no regular file\)"):
+            dedup.read_array(tmp_path / f"{name}.npy", np.int64, 1)

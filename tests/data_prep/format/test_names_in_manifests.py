@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.files.checksums import content_checksum
+from common.files.checksums import FileEntry, content_checksum
 from data_prep.corpus import documents
+from data_prep.format import manifest as manifests
 from data_prep.format import shards
-from data_prep.mpi.ledger import Ledger
+from data_prep.mpi.ledger import Ledger, UnitRecord
 
 PATHS = ("../victim", "/etc/passwd", "README.md", "manifest.json")
 
@@ -30,7 +31,7 @@ def test_manifests_that_name_other_files_are_refused(
     shard_directory: Path, documents_directory: Path, tmp_path: Path, name: object, message: str
 ) -> None:
     for source, manifest, read in (
-        (shard_directory, shards.MANIFEST, shards.read_manifest),
+        (shard_directory, manifests.MANIFEST, manifests.read_manifest),
         (documents_directory, documents.MANIFEST, documents.read_manifest),
     ):
         directory = tmp_path / source.name
@@ -55,9 +56,9 @@ def test_a_listed_file_that_is_a_link_is_refused(shard_directory: Path, tmp_path
 
 def test_a_record_that_names_a_path_is_work_to_be_done_again(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("x")
-    ledger = Ledger(tmp_path / "out")
+    ledger = Ledger(tmp_path / "out", UnitRecord)
     ledger.begin({})
-    ledger.write(0, {"files": [{"name": "../victim", "bytes": 1}]})
+    ledger.write(0, UnitRecord(files=[FileEntry("../victim", 1, "")]))
     assert ledger.finished(0) is None
     ledger.discard_files(["../victim"])
     assert (tmp_path / "victim").exists()

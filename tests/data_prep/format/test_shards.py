@@ -1,10 +1,12 @@
 """The shard format: writing, reading, and messages for damaged sets."""
 
+import base64
 import json
 import os
 import pickle
 import shutil
 import threading
+import zlib
 from pathlib import Path
 
 import datasets
@@ -14,15 +16,27 @@ import pytest
 import yaml
 
 from common.errors import UserError
-from data_prep.format import columns, shards
-from data_prep.format.dataset_card import dataset_card
+from data_prep.format import manifest as manifests
+from data_prep.format import shards
+from data_prep.format.manifest import dataset_card
 from data_prep.format.pairs import Parts
 
 SECOND_ROW = {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0]}
 SECOND_ROW |= {"documents": [70_000]}
 
 
-def write_two_rows(path: Path) -> shards.ShardFile:
+GOLDEN_SHARD = """
+    eNrNU71SwkAQ3oQQIqaIM+hQMJrSwnEoKSgsKSx4A0HJCCM/jkSHksJxLFNYUFhQ+hg+g09gYWnhE3h+d7kEZgVJ6c7c7e193363d9kIIURkEn
+    kkrUgu2ZQnByuYYSEmRA5mS88EBtGnQTTF8DFeEXc0Vv8WAs4tYfL1HihUxtiSvNHF7SAYhmOsq+AeKb5heppjUWzS98JgINf74Eit2ZJ2ZUm7
+    pGsKb9q9PoQfwbvPoHsHjsS/NtR8ftYPhpdhV9b8Ae57Bu03rX0q/tZuL2mfgFsXm7WPRaz9Ita/Rx6jH7Q7UncG3lMG3Qet60FBfuuC+vqe7o
+    3fdzhM3n10FQzHct9SWJxvs/z47MrKs23wLaWlzyKUImZmfBd1OO3pznSVKuUsdY85JVZE7Koulb37bMRaJi2sTOvN1d5j+x7zPsN9ll9leBLb
+    2tcYXmP5DYY3WH6T4U2W32J4i+V3Gd5l+ROGT1j+lOFTlh8xPGJ4sjYZz2Exx3P/DE/exEm7bxv3KtEu+lSIg1QjyTOY9mI/l2Kcv2qf1ugUdC
+    3XO0b6/0j/A1dChC4=
+"""
+"""The shard of `write_two_rows` as version 0.2 wrote it: an Arrow stream, compressed, in base64."""
+
+
+def write_two_rows(path: Path) -> manifests.ShardFile:
     """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70000 (0, 1, 1, 0)."""
     return shards.write_shard(
         path,
@@ -55,10 +69,23 @@ def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) ->
     assert again.xxh3_128 == file.xxh3_128
 
 
+def test_a_shard_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """A change of the stored schema, also of names and of what may be null, would make all shards useless."""
+    path = tmp_path / "shard-00000.arrow"
+    path.write_bytes(zlib.decompress(base64.b64decode("".join(GOLDEN_SHARD.split()))))
+    columns = shards.map_shard(path, rows=2)
+    write_two_rows(tmp_path / "now.arrow")
+    for stored, now in zip(columns, shards.map_shard(tmp_path / "now.arrow", rows=2), strict=True):
+        np.testing.assert_array_equal(stored, now)
+    assert columns.tokens.tolist() == [10, 11, 12, 20, 21, 22, 65535, 31]
+    assert [part.tolist() for part in columns.parts] == [[1, 0, 0], [1, 3, 1], [1, 0, 1], [0, 0, 0]]
+    assert (columns.pair_offsets.tolist(), columns.documents.tolist()) == ([0, 2, 3], [7, 8, 70_000])
+
+
 @pytest.mark.parametrize(("codes", "languages"), [("en", "en"), ("no", "no"), ("de,no", ["de", "no"])])
 def test_the_card_names_the_languages(codes: str, languages: str | list[str]) -> None:
-    manifest = shards.ShardManifest(
-        *("", 9, "", 64, 0, 0.1, 16, True, "train", "", [], shards.ShardCounts(), []), language=codes
+    manifest = manifests.ShardManifest(
+        *("", 9, "", 64, 0, 0.1, 16, True, "train", "", [], manifests.ShardCounts(), []), language=codes
     )
     assert yaml.safe_load(dataset_card(manifest).split("---\n")[1])["language"] == languages
 
@@ -82,7 +109,7 @@ def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     for index in (*range(len(rows)), 0, len(rows) - 1):
         row = rows.row(index)
         found = [row.tokens, *row.parts, row.documents]
-        assert dict(zip(columns.SCHEMA.names, (values.tolist() for values in found))) == expected[index]
+        assert dict(zip(shards.SCHEMA.names, (values.tolist() for values in found))) == expected[index]
         assert [values.dtype for values in found] == [np.uint16] + [np.int64] * 5
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):
@@ -221,4 +248,4 @@ def test_a_stream_of_other_columns(copy: Path) -> None:
     with pa.ipc.new_stream(str(copy / "shard-00000.arrow"), table.schema) as writer:
         writer.write_table(table)
     with pytest.raises(UserError, match="other columns"):
-        columns.map_shard(copy / "shard-00000.arrow", 1)
+        shards.map_shard(copy / "shard-00000.arrow", 1)

@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import resource
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus.documents import Document
+from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.format.packing import max_pairs
 from data_prep.text.normalization import normalize
@@ -108,7 +111,7 @@ def test_the_pairs_of_a_document_are_its_text(
 
 
 def test_the_manifest_says_what_it_was_made_of(shard_directory: Path, vocabulary: Vocabulary) -> None:
-    manifest = shards.read_manifest(shard_directory)
+    manifest = manifests.read_manifest(shard_directory)
     assert manifest.vocabulary_sha256 == vocabulary.sha256
     assert manifest.vocabulary_size == 400
     assert manifest.max_seq_length == 64
@@ -157,13 +160,13 @@ def test_a_killed_run_goes_on_where_it_was(
     kill_when_some_are_done(process, out, 3)
     assert not (out / "manifest.json").exists()
     recorded = [path.stem for path in (out / ".units").glob("0*.json")]
-    kept = {n: (out / shards.shard_name(int(n))).stat().st_ino for n in recorded}
+    kept = {n: (out / manifests.shard_name(int(n))).stat().st_ino for n in recorded}
     unrecorded = [path for path in out.glob("shard-*") if path.name[6:11] not in {n[1:] for n in recorded}]
     assert len(unrecorded) <= ranks  # at most the unit that each rank was at is lost
     result = corpora.run(command(documents_directory, vocabulary_file, out), ranks)
     assert result.returncode == 0, result.stderr
     assert contents(out) == contents(small_units_set)
-    assert kept == {n: (out / shards.shard_name(int(n))).stat().st_ino for n in recorded}  # not written again
+    assert kept == {n: (out / manifests.shard_name(int(n))).stat().st_ino for n in recorded}  # not written again
 
 
 def test_a_complete_set_is_recognised(
@@ -183,9 +186,9 @@ def test_what_older_rules_made_is_not_continued(
     documents_directory: Path, vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as old:
-        old.setattr(shards, "RULES_VERSION", 1)
+        old.setattr(manifests, "RULES_VERSION", 1)
         make(documents_directory, vocabulary_file, tmp_path / "complete")
-        old.setattr(shards, "write_manifest", lambda *_: sys.exit(1))
+        old.setattr(manifests, "write_manifest", lambda *_: sys.exit(1))
         with pytest.raises(SystemExit):
             make(documents_directory, vocabulary_file, tmp_path / "begun")
     options = tmp_path / "begun" / ".units" / "options.json"
@@ -194,7 +197,7 @@ def test_what_older_rules_made_is_not_continued(
     options.write_text(json.dumps(recorded))  # as before there was a version
     before = contents(tmp_path / "complete")
     for name, message in (("complete", "shards .* is 1"), ("begun", "an unfinished run .* is None")):
-        with pytest.raises(UserError, match=rf"holds {message} there, {shards.RULES_VERSION} was asked for\)"):
+        with pytest.raises(UserError, match=rf"holds {message} there, {manifests.RULES_VERSION} was asked for\)"):
             make(documents_directory, vocabulary_file, tmp_path / name)
     assert contents(tmp_path / "complete") == before
 
@@ -291,7 +294,7 @@ def test_records_hold_no_place_or_time(small_units_set: Path) -> None:
     text = (small_units_set / "manifest.json").read_text()
     assert str(small_units_set.parent) not in text
     assert str(corpora.ROOT) not in text
-    assert set(json.loads(text)) == {*vars(shards.read_manifest(small_units_set)), "xxh3_128"} - {"language"}  # English
+    assert set(json.loads(text)) == {*vars(manifests.read_manifest(small_units_set)), "xxh3_128"} - {"language"}
 
 
 def test_memory_does_not_grow_with_the_corpus(
@@ -303,7 +306,7 @@ def test_memory_does_not_grow_with_the_corpus(
     seen: list[int] = []
     write_shard = shards.write_shard
 
-    def watched(path: Path, tokens: np.ndarray, *rest: np.ndarray) -> shards.ShardFile:
+    def watched(path: Path, tokens: np.ndarray, *rest: np.ndarray) -> manifests.ShardFile:
         seen.append(len(tokens))
         return write_shard(path, tokens, *rest)
 
@@ -311,3 +314,29 @@ def test_memory_does_not_grow_with_the_corpus(
     rows = make(documents, vocabulary_file, tmp_path / "set")
     assert len(seen) == len(rows.manifest.shards()) > 3
     assert max(seen) < rows.manifest.counts.tokens / 2
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_another_set_that_is_moved_to_the_output_meanwhile_stays_as_it_is(
+    small_units_set: Path, documents_directory: Path, vocabulary_file: Path, tmp_path: Path, ranks: int
+) -> None:
+    out, kept, log = tmp_path / "set", tmp_path / "kept", tmp_path / "units"
+    shutil.copytree(small_units_set, tmp_path / "other")
+    words = [*command(documents_directory, vocabulary_file, out), "--seed", "1"]
+    process = corpora.start(words, ranks, UNIT_LOG=str(log), SECONDS_A_UNIT="0.5")
+    while not log.exists() or len(log.read_text().split()) < 3:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    processes = [process.pid, *corpora.descendants(process.pid)]
+    for pid in processes:  # a job that is slow or fast: it cannot end before the directories are moved
+        os.kill(pid, signal.SIGSTOP)
+    out.rename(kept)
+    (tmp_path / "other").rename(out)
+    for pid in processes:
+        os.kill(pid, signal.SIGCONT)
+    errors = process.communicate(timeout=300)[1]
+    assert process.returncode == 2, errors
+    assert f"{out} was moved or replaced while this command worked in it" in errors
+    assert "Traceback" not in errors
+    assert contents(out) == contents(small_units_set)
+    assert (kept / ".units").is_dir()

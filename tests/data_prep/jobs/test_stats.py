@@ -13,6 +13,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from common.files.owned import MARKER
 from data_prep.__main__ import main
+from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.jobs import stats, stats_plots
 from data_prep.text.vocabulary import Vocabulary
@@ -26,7 +27,7 @@ def rows(shard_directory: Path) -> list[shards.ShardRow]:
 
 @pytest.fixture(scope="module")
 def total(shard_directory: Path) -> stats.Statistics:
-    manifest = shards.read_manifest(shard_directory)
+    manifest = manifests.read_manifest(shard_directory)
     each = [stats.shard_statistics(shard_directory, file, manifest) for file in manifest.shards()]
     return stats.Statistics(**{name: sum(getattr(one, name) for one in each) for name in vars(each[0])})
 
@@ -52,7 +53,7 @@ def test_histograms_are_those_of_the_rows(rows: list[shards.ShardRow], total: st
 def test_the_table(
     shard_directory: Path, rows: list[shards.ShardRow], total: stats.Statistics, vocabulary: Vocabulary
 ) -> None:
-    manifest = shards.read_manifest(shard_directory)
+    manifest = manifests.read_manifest(shard_directory)
     table = dict(stats.summary(manifest, total, vocabulary))
     tokens = [vocabulary.pieces[token] for row in rows for token in row.tokens.tolist()]
     words = sum(piece.startswith("▁") for piece in tokens)
@@ -117,10 +118,10 @@ def test_another_vocabulary_beside_the_shards(shard_directory: Path, tmp_path: P
     """It has as many bytes and one piece that is different, as after a flipped bit."""
     changed = tmp_path / "shards"
     shutil.copytree(shard_directory, changed)
-    proto = model_proto.ModelProto.FromString((changed / shards.VOCABULARY).read_bytes())
+    proto = model_proto.ModelProto.FromString((changed / manifests.VOCABULARY).read_bytes())
     piece = next(piece for piece in reversed(proto.pieces) if piece.piece.isascii())
     piece.piece = piece.piece[:-1] + "~"
-    (changed / shards.VOCABULARY).write_bytes(proto.SerializeToString())
+    (changed / manifests.VOCABULARY).write_bytes(proto.SerializeToString())
     for command in ("stats", "show"):
         with pytest.raises(UserError, match="is not the vocabulary that the shards were made with"):
             main([command, str(changed)])

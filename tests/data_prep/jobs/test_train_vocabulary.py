@@ -172,7 +172,7 @@ def test_a_damaged_record_of_a_sample_is_done_again(
 def test_too_little_memory_is_said_before_the_training(
     documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("common.memory.available_bytes", lambda: 1_000_000)
+    monkeypatch.setattr("common.environment.available_bytes", lambda: 1_000_000)
     with pytest.raises(
         UserError,
         match=r"training on 3,\d+ sentences needs up to 0\.0 GB of memory and 0\.0 GB are free; use --sentences (\d+)",
@@ -189,7 +189,7 @@ def test_the_training_stays_within_the_memory_that_was_said(tmp_path: Path) -> N
     script = """
 import random, resource, sys
 from data_prep.jobs.train_vocabulary import BYTES_PER_CHARACTER
-from data_prep.text.unigram_training import train
+from data_prep.jobs.train_vocabulary import train
 random.seed(0)
 words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=random.randint(2, 9))) for _ in range(20_000)]
 sentences = [" ".join(random.choices(words, k=25)) for _ in range(15_000)]

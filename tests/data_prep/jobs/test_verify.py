@@ -13,7 +13,7 @@ import pytest
 from common.errors import UserError
 from common.files.checksums import file_checksum
 from data_prep.__main__ import main
-from data_prep.format import shards
+from data_prep.format import manifest as manifests
 from tests.data_prep import corpora
 
 
@@ -69,10 +69,10 @@ def swap(copy: Path) -> None:
 def other_vocabulary(copy: Path) -> None:
     """If vocabulary and manifest entry are both replaced, only the recorded sha256 shows it."""
     flip(copy / "spiece.model", 1000)
-    manifest = shards.read_manifest(copy)
-    entry = shards.describe_file(copy / "spiece.model")
+    manifest = manifests.read_manifest(copy)
+    entry = manifests.describe_file(copy / "spiece.model")
     manifest.files = [entry if file.name == entry.name else file for file in manifest.files]
-    shards.write_manifest(copy, replace(manifest))
+    manifests.write_manifest(copy, replace(manifest))
 
 
 @pytest.mark.parametrize(
@@ -154,15 +154,6 @@ def test_much_damage_stays_one_line(copy: Path) -> None:
         (copy / f"extra-{number}").touch()
     with pytest.raises(UserError, match="and 15 more"):
         main(["verify", str(copy)])
-
-
-@pytest.mark.slow
-def test_ranks_share_the_files_and_agree(copy: Path) -> None:
-    flip_in_shard(copy)
-    result = corpora.run(["-m", "data_prep", "verify", copy], ranks=2)
-    assert result.returncode == 2
-    assert result.stderr.count("error: ") == 1
-    assert "the content of shard-00001.arrow has changed" in result.stderr
 
 
 def test_what_is_no_set_or_unfinished(tmp_path: Path) -> None:

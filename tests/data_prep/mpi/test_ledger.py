@@ -1,13 +1,25 @@
 import json
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from common.errors import UserError
 from common.files import owned
-from common.files.checksums import file_checksum
-from data_prep.mpi.ledger import Ledger, describe_differences
+from common.files.checksums import FileEntry, describe_file
+from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squared(UnitRecord):
+    n: int
+    files: list[FileEntry] = field(default_factory=list)
+
+
+def ledger_of(output: Path, **options: Any) -> Ledger[Squared]:
+    return Ledger(output, Squared, **options)
 
 
 def test_differences_are_named() -> None:
@@ -16,27 +28,27 @@ def test_differences_are_named() -> None:
 
 
 def test_an_unfinished_run_of_other_options_is_refused(tmp_path: Path) -> None:
-    Ledger(tmp_path / "out").begin({"seed": 0})
-    Ledger(tmp_path / "out").begin({"seed": 0})
-    Ledger(tmp_path / "out").write(3, {"n": 1})
+    ledger_of(tmp_path / "out").begin({"seed": 0})
+    ledger_of(tmp_path / "out").begin({"seed": 0})
+    ledger_of(tmp_path / "out").write(3, Squared(n=1))
     with pytest.raises(UserError, match=r"seed is 0 there, 1 was asked for.*another --out"):
-        Ledger(tmp_path / "out").begin({"seed": 1})
+        ledger_of(tmp_path / "out").begin({"seed": 1})
 
 
 def test_or_discarded_where_nobody_asked_for_the_directory(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "out")
+    ledger = ledger_of(tmp_path / "out")
     ledger.begin({"seed": 0})
-    ledger.write(3, {"n": 1})
+    ledger.write(3, Squared(n=1))
     ledger.begin({"seed": 1}, discard_others=True)
     assert ledger.finished(3) is None
     ledger.begin({"seed": 1})
 
 
 def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = Ledger(tmp_path / "out")
+    ledger = ledger_of(tmp_path / "out")
     ledger.begin({"seed": 0})
     (ledger.output / "000003.npy").write_text("of seed 0")
-    ledger.write(3, {"n": 1})
+    ledger.write(3, Squared(n=1))
     remove_own = owned.remove_own
 
     def killed_behind_the_records(directory: Path, own: re.Pattern[str]) -> None:
@@ -56,18 +68,18 @@ def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monke
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(UserError, match="not empty"):
-        Ledger(tmp_path).begin({})
+        ledger_of(tmp_path).begin({})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot write to .*choose another --out"):
-        Ledger(tmp_path / "file").begin({})
+        ledger_of(tmp_path / "file").begin({})
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = ledger_of(tmp_path)
     ledger.begin({})
     (tmp_path / ".shard-00000.arrow.99999.tmp").write_text("half")
     ledger.begin({})
@@ -75,42 +87,42 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
 
 
 def test_a_half_written_record_does_not_count(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = ledger_of(tmp_path)
     ledger.begin({})
-    ledger.write(0, {"n": 1})
-    assert ledger.finished(0) == {"n": 1}
+    ledger.write(0, Squared(n=1))
+    assert ledger.finished(0) == Squared(n=1)
     (tmp_path / ".units" / "000000.json").write_text(json.dumps({"n": 1})[:-2])
     assert ledger.finished(0) is None
 
 
 def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
-    Ledger(tmp_path / "out").begin({"seed": 0})
-    Ledger(tmp_path / "out").begin({"seed": 1})
-    Ledger(tmp_path / "out").abandon()
+    ledger_of(tmp_path / "out").begin({"seed": 0})
+    ledger_of(tmp_path / "out").begin({"seed": 1})
+    ledger_of(tmp_path / "out").abandon()
     assert not (tmp_path / "out").exists()
 
 
 def test_files_of_a_person_are_never_in_the_way_of_another_run(tmp_path: Path) -> None:
-    Ledger(tmp_path).begin({"seed": 0})
+    ledger_of(tmp_path).begin({"seed": 0})
     (tmp_path / "notes.tmp").touch()
     with pytest.raises(UserError, match="unfinished run of other options"):
-        Ledger(tmp_path).begin({"seed": 1})
+        ledger_of(tmp_path).begin({"seed": 1})
     assert (tmp_path / "notes.tmp").exists()
 
 
 def test_what_was_done_is_not_abandoned(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = ledger_of(tmp_path)
     ledger.begin({"seed": 0})
-    ledger.write(0, {"n": 1})
+    ledger.write(0, Squared(n=1))
     ledger.abandon()
-    assert ledger.finished(0) == {"n": 1}
+    assert ledger.finished(0) == Squared(n=1)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
 def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
-    ledger = Ledger(tmp_path)
+    ledger = ledger_of(tmp_path)
     ledger.begin({"seed": 0})
-    ledger.write(0, {"n": 1})
+    ledger.write(0, Squared(n=1))
     (tmp_path / ".units" / "options.json").write_text(content)
     with pytest.raises(UserError, match="unfinished run of other options"):
         ledger.begin({"seed": 0})
@@ -119,22 +131,30 @@ def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
 
 
 def test_a_changed_file_is_work_to_be_done_again(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "out", content=True)
+    ledger = ledger_of(tmp_path / "out", content=True)
     ledger.begin({})
     (tmp_path / "out" / "000000.npy").write_text("abc")
-    entry = {"name": "000000.npy", "bytes": 3, "xxh3_128": file_checksum(tmp_path / "out" / "000000.npy")}
-    ledger.write(0, {"files": [entry]})
+    ledger.write(0, Squared(n=1, files=[describe_file(tmp_path / "out" / "000000.npy")]))
     assert ledger.finished(0) is not None
     (tmp_path / "out" / "000000.npy").write_text("abd")
     assert ledger.finished(0) is None
-    assert Ledger(tmp_path / "out").finished(0) is not None
-    ledger.write(0, {"files": [{"name": "000000.npy", "bytes": 3}]})
+    assert ledger_of(tmp_path / "out").finished(0) is not None
+    ledger.write(0, Squared(n=1, files=[FileEntry("000000.npy", 3, "")]))
     assert ledger.finished(0) is None
 
 
 def test_keys_that_a_record_should_not_have_are_left_out(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "out")
+    ledger = ledger_of(tmp_path / "out")
     ledger.begin({})
     (tmp_path / "out" / "000000.npy").write_text("abc")
-    ledger.write(0, {"n": 1, "files": [{"name": "000000.npy", "bytes": 3, "bytes too": 3}]})
-    assert ledger.finished(0) == {"n": 1, "files": [{"name": "000000.npy", "bytes": 3, "xxh3_128": ""}]}
+    entry = {"name": "000000.npy", "bytes": 3, "xxh3_128": "", "bytes too": 3}
+    (ledger.directory / "000000.json").write_text(json.dumps({"n": 1, "m": 2, "files": [entry]}))
+    assert ledger.finished(0) == Squared(n=1, files=[FileEntry("000000.npy", 3, "")])
+
+
+@pytest.mark.parametrize("record", ['{"n": "1"}', '{"documents": -1}', '{"files": [{"name": "a"}]}', '{"files": {}}'])
+def test_a_record_of_other_types_does_not_count(tmp_path: Path, record: str) -> None:
+    ledger = ledger_of(tmp_path)
+    ledger.begin({})
+    (ledger.directory / "000000.json").write_text(record)
+    assert ledger.finished(0) is None

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
-from data_prep.sources.book_text import book_to_prose, is_heading
-from data_prep.sources.books import Books, decode
+from data_prep.sources.books import Books, book_to_prose, decode, is_heading
 
 PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
 

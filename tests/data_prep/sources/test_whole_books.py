@@ -13,11 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import book_losses
-from benchmarks.book_losses import characters, with_links
 from data_prep.sources import files_below
-from data_prep.sources.book_text import book_to_prose, drop_contents, drop_gutenberg
-from data_prep.sources.books import decode
+from data_prep.sources.books import book_to_prose, decode, drop_contents, drop_gutenberg
 
 CHAPTERS = 14
 LONG = 2  # a chapter of 40 paragraphs in the books of seed 5
@@ -143,6 +140,11 @@ def test_a_frame_without_its_end_takes_no_prose_away(opening: str) -> None:
     assert book_to_prose(text).count("as it always had.") == len(paragraphs)
 
 
+def characters(text: str) -> int:
+    """The number of characters that are not white space."""
+    return len("".join(text.split()))
+
+
 BOOKS = os.environ.get("ALBERT_BOOKS", "")
 FILES = files_below(Path(BOOKS), re.compile(r"\.txt$").search) if BOOKS else []
 
@@ -156,20 +158,3 @@ def test_a_real_book_loses_its_headings_only(path: str, name: str) -> None:
     body = drop_contents(drop_gutenberg(text))
     assert characters(text) - characters(body) <= 0.01 * characters(text) or "PROJECT GUTENBERG" in text.upper()
     assert characters(body) - characters(prose) <= 0.006 * characters(text)
-    # A navigation line above each chapter costs the title of one chapter at most.
-    assert 0 <= characters(prose) - characters(book_to_prose(with_links(body))) <= 80
-
-
-def test_the_table_of_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chapters = make_chapters(5)
-    (tmp_path / "tale.txt").write_text(
-        make_book(chapters, HEADINGS["Chapter 4"], make_table(HEADINGS["Chapter 4"], lambda n: f" ... {n}"), "", 72)
-    )
-    assert book_losses.main(["--books", str(tmp_path)]) == 0
-    expected = sum(characters(paragraph) for paragraphs in chapters for paragraph in paragraphs)
-    row = capsys.readouterr().out.splitlines()[2].replace(",", "").split("|")
-    size, frame, contents, headings, links = (int(row[column]) for column in (2, 3, 4, 5, 7))
-    assert (size - frame - contents - headings, links) == (expected, 0)
-    assert headings == sum(characters(f"Chapter {number}") for number in range(1, CHAPTERS + 1))
-    assert with_links("He went.\nChapter 2\nHe came.") == "He went.\nContents\nChapter 2\nHe came."
-    assert book_losses.main(["--books", str(tmp_path / "nowhere")]) == 2

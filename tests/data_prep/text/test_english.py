@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import sentence_boundaries
 from data_prep.text.sentences import split_sentences
-from tests.benchmarks.test_sentence_boundaries import TEXTS, fetched
+from tests.data_prep.text import decided_boundaries
+from tests.data_prep.text.decided_boundaries import Decided
 
 CASES = [
     "It was Mr. Will.|He left Mrs. Bates at St. Mary's.|Dr. No came.",
@@ -70,20 +70,27 @@ def test_time_is_linear(unit: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def gold() -> dict[str, dict[str, list[sentence_boundaries.Decided | None]]]:
+def gold() -> dict[str, dict[str, list[Decided | None]]]:
     """The decided paragraphs of each split and kind."""
-    return sentence_boundaries.read_gold(fetched(TEXTS))
+    return decided_boundaries.read_decided()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("npm") is None, reason="the novels are an npm package")
-@pytest.mark.parametrize("kind", sentence_boundaries.KINDS)
+@pytest.mark.parametrize("kind", decided_boundaries.KINDS)
 def test_precision_and_recall_on_boundaries_decided_by_reading(gold: Any, kind: str) -> None:
     for split, least in (("used", 500), ("untouched", 125)):
         decided = gold[split][kind]
         there = [one for one in decided if one is not None]
         assert len(there) > 0.9 * len(decided)  # the extraction may change a paragraph
         assert sum(len(one.ends) for one in there) >= least
-        counts = sentence_boundaries.score(decided, split_sentences)
+        counts = decided_boundaries.score(decided, split_sentences)
         assert counts.precision() >= 0.98
         assert counts.recall() >= 0.95
+
+
+def test_counts_of_boundaries() -> None:
+    decided = [Decided("One. Two. Three", 2, [4, 9]), None, Decided("A. B", 1, [])]
+    counts = decided_boundaries.score(decided, lambda text: text.split(" ", 1))
+    assert (counts.found, counts.missed, counts.wrong) == (1, 1, 1)
+    assert (counts.precision(), counts.recall()) == (0.5, 0.5)

@@ -7,11 +7,10 @@ import pytest
 from common.errors import UserError
 from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
-from data_prep.sources.site_header import read_site
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.wikitext import to_prose
-from data_prep.wikitext.site import known_languages, site_of
-from data_prep.wikitext.variants import choose_variants
+from data_prep.wikitext.site import known_languages, read_site, site_of
+from data_prep.wikitext.tags import choose_variants
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.extract_gaps import GAPS, letters, stretches
 from data_prep.corpus.documents import Document
 from data_prep.sources.wikipedia import Wikipedia, article, parse_page, raw_pages
 from data_prep.wikitext import to_prose
+from tests.data_prep.wikitext.independent_rendering import GAPS, letters, stretches
 
 # markup inside "It is ... and so on." -> what stands there
 INLINE = [
@@ -30,6 +30,7 @@ INLINE = [
     ("CO<sub>2</sub> and x<sup>2</sup>", "CO2 and x^2"),
     ("10<sup>6</sup>, ''m''<sup>2</sup>, <i>e</i><sup>''ix''</sup>, 2{{sup|n+1}}", "10^6, m^2, e^ix, 2^(n+1)"),
     ("Ca<sup>2+</sup>, [[Iron|Fe]]<sup>&minus;2</sup>, 5d<sup>10</sup>6s", "Ca^2+, Fe^−2, 5d^(10)6s"),
+    ("x<sup>e</sup>, n<sup>th</sup>, 2<sup>e</sup>, x<sup>o</sup>", "x^e, nth, 2e, x^o"),
     ("1<sup>st</sup>, M<sup>lle</sup>, <sup>14</sup>C, a<sub>n</sub>", "1st, Mlle, 14C, a_n"),
     ("10<sub>2</sub>, H<sub>2</sub>O<sub>(l)</sub>, x{{sub|i}}", "10_2, H2O(l), x_i"),
     ("x<small y and z>2 but <small>small</small><br clear=all>", "x<small y and z>2 but small"),
@@ -53,10 +54,24 @@ INLINE = [
     ("{{convert|5|ft|6|in|cm}}", "5 feet 6 inches"),
     ("{{convert|1|km}} or {{cvt|20|-|25|cm|in}}", "1 kilometre or 20–25 cm"),
     ("{{convert|22|e6acre|km2}}, {{convert|2.3|Moilbbl/d}}", "22 million acres, 2.3 million barrels per day"),
+    (
+        "{{convert|1|to|2|mi|km}}, {{convert|5|-|10|ft}}, {{convert|3|or|4|lb}}",
+        "1 to 2 miles, 5–10 feet, 3 or 4 pounds",
+    ),
+    (
+        "{{convert|2|x|4|in}}, {{convert|10|+/-|1|kg}}, {{convert|1|and|2|acre}}",
+        "2 × 4 inches, 10 ± 1 kilograms, 1 and 2 acres",
+    ),
+    ("{{convert|2|to|3|ft|adj=on}}, {{convert|2|or|5|oz|adj=on|abbr=on}}", "2-to-3-foot, 2 or 5 oz"),
+    (
+        "{{convert|1|lb|3|oz}}, {{convert|-1|kn}}, {{convert|1|by|2|by|3|m}}",
+        "1 pound 3 ounces, -1 knot, 1 by 2 by 3 metres",
+    ),
     ("{{convert|100|km|mi|sp=us}} at {{convert|-27|°F}}", "100 kilometers at -27 °F"),
     ("{{convert|1+1/2|in|mm}}", "1 1/2 inches"),
     ("{{frac|2|3}}, {{frac|1|2|3}}, {{frac|4}}", "2/3, 1 2/3, 1/4"),
     ("{{val|6.241|e=18|u=C}} ({{val|1.5|0.1}})", "6.241×10^18 C (1.5±0.1)"),
+    ("{{duration|s=59}}, {{duration|m=59|s=59}}, {{duration|1|0|0}}, {{duration|s=5}}", "0:59, 59:59, 1:00:00, 0:05"),
     ("{{formatnum:1234567}} and {{US$|2 billion}}", "1,234,567 and US$2 billion"),
     ("{{pop density|1000|40|km2}}", "25 inhabitants per square kilometre"),
     ("{{pop density|1000|40|km2|prec=999999999}}", "25.000000000 inhabitants per square kilometre"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.wikitext.prose import to_prose
+from data_prep.wikitext import to_prose
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from torch import Tensor
 from model import AlbertModel, ExecutionOptions
 from model.attention import kernels
 from model.attention.kernels import REPEATS, AttentionCase, WrongResult, candidates, choose_kernel, seconds_of
-from model.attention.self_attention import AttentionLayout, attend
-from model.attention.variable_length import attend_variable_length, cumulative_lengths
+from model.attention.self_attention import AttentionPattern, attend, attend_variable_length, cumulative_lengths
 from tests.model.examples import Synchronisations, few_examples, tiny_config
 
 IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
@@ -55,11 +54,11 @@ def test_without_a_gpu_a_rule_decides(device: str, execution: ExecutionOptions, 
 def test_a_kernel_is_timed_with_dropout_after_it_agreed_without(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def attend_and_note(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
-        tried.append((layout.lengths is not None, dropout))
-        return attend(projected, layout, dropout)
+    def attend_and_record(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
+        tried.append((pattern.lengths is not None, dropout))
+        return attend(projected, pattern, dropout)
 
-    monkeypatch.setattr("model.attention.kernels.attend", attend_and_note)
+    monkeypatch.setattr("model.attention.kernels.attend", attend_and_record)
     here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8, dropout=0.1)
     assert 0 < seconds_of(here, "sequences", IDS, None) < 60
     assert tried == [(True, 0.0), (False, 0.0)] + [(True, 0.1)] * (1 + REPEATS)
@@ -90,8 +89,8 @@ def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("factor", [1.1, torch.nan])
 def test_a_kernel_whose_results_differ_is_not_timed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    def attend_wrongly(projected: Tensor, layout: AttentionLayout, dropout: float) -> Tensor:
-        return attend(projected, layout, dropout) * (1.0 if layout.lengths is None else factor)
+    def attend_wrongly(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
+        return attend(projected, pattern, dropout) * (1.0 if pattern.lengths is None else factor)
 
     here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8)
     seconds_of(here, "sequences", IDS, None)
@@ -155,10 +154,10 @@ def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pyte
     monkeypatch.setattr("model.attention.self_attention.SDPBackend.CUDNN_ATTENTION", torch.nn.attention.SDPBackend.MATH)
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
-    expected = attend(projected, AttentionLayout.for_packed_rows(IDS), 0.0)
-    layout = AttentionLayout.for_packed_rows(IDS, kernel, max_sequences=3)
-    assert layout.cudnn is (kernel == "cudnn")
-    found = attend(projected, layout, 0.0)
+    expected = attend(projected, AttentionPattern.for_packed_rows(IDS), 0.0)
+    pattern = AttentionPattern.for_packed_rows(IDS, kernel, max_sequences=3)
+    assert pattern.cudnn is (kernel == "cudnn")
+    found = attend(projected, pattern, 0.0)
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
     direction = torch.randn(2, 12, 4, 8, generator=generator)
     (gradient,) = torch.autograd.grad(found, projected, direction)
@@ -170,11 +169,11 @@ def test_a_model_tells_flash_attention_its_dropout_and_how_many_sequences_there_
     """With two [CLS] in a row, the model counts three sequences: padding is one."""
     asked = []
 
-    def note(query, key, value, starts, ends, longest, longest_key, dropout, causal, debug, scale):
+    def record(query, key, value, starts, ends, longest, longest_key, dropout, causal, debug, scale):
         asked.append((starts.tolist(), longest, longest_key, dropout))
         return by_products(query, key, value, starts, ends, longest, longest_key, 0.0, causal, debug, scale)
 
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", note)
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", record)
     model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25), ExecutionOptions(attention="flash"))
     ids = torch.tensor([[0] * 3 + [1] * 4 + [-1] * 2, [0] * 4 + [1] * 4 + [-1]])
     cls = torch.tensor([[0, 3], [0, 4]])
@@ -209,14 +208,14 @@ def test_compiled_flex_attention_is_one_graph_for_all_texts() -> None:
     projected = torch.randn(2, 12, 3, 4, 8, generator=torch.Generator().manual_seed(0))
     for ids in (IDS, IDS.flip(0)):
         with torch.no_grad():  # on a processor FlexAttention has no backward pass
-            found = compiled(projected, AttentionLayout.for_packed_rows(ids, "flex"), 0.0)
-        expected = attend(projected, AttentionLayout.for_packed_rows(ids), 0.0)
+            found = compiled(projected, AttentionPattern.for_packed_rows(ids, "flex"), 0.0)
+        expected = attend(projected, AttentionPattern.for_packed_rows(ids), 0.0)
         torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
     assert len(graphs) == 1
 
 
 @pytest.mark.parametrize("kernel", ["masked", "cudnn", "flash", "flex"])
-def test_a_layout_is_made_without_waiting_for_the_device(kernel: str) -> None:
+def test_a_pattern_is_made_without_waiting_for_the_device(kernel: str) -> None:
     with Synchronisations() as synchronisations:
-        AttentionLayout.for_packed_rows(IDS, kernel, max_sequences=3)
+        AttentionPattern.for_packed_rows(IDS, kernel, max_sequences=3)
     assert synchronisations.found == []

@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from model.attention.self_attention import AttentionLayout, attend
+from model import AlbertForPreTraining, ExecutionOptions
+from model.attention.self_attention import AttentionPattern, attend, attend_per_sequence
+from tests.model.examples import gradients, randomise, tiny_config
+from tests.model.test_packing import make_pair, pack, total
+
+LENGTHS = [5, 7, 1, 11]
 
 
 def written_out(query, key, value, mask):
@@ -20,17 +25,17 @@ def test_every_kernel_gives_the_softmax_and_its_gradients(dtype, tolerance, pack
     # bf16 keeps 8 bits: weights, products and sums each round at 2**-9 of values up to 3.
     generator = torch.Generator().manual_seed(0)
     tensors = [torch.randn(2, 3, 12, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
-    layout = AttentionLayout()
+    pattern = AttentionPattern()
     if packed:
-        layout = AttentionLayout.for_packed_rows(torch.tensor([[0] * 5 + [1] * 7, [0] * 9 + [-1] * 3]))
+        pattern = AttentionPattern.for_packed_rows(torch.tensor([[0] * 5 + [1] * 7, [0] * 9 + [-1] * 3]))
     direction = torch.randn(2, 3, 12, 8, generator=generator)
-    expected = written_out(*tensors, layout.mask)
+    expected = written_out(*tensors, pattern.mask)
     expected_gradients = torch.autograd.grad((expected * direction).sum(), tensors)
     projected = torch.stack([tensor.transpose(1, 2) for tensor in tensors], dim=2)  # (B, S, 3, heads, D)
-    found = attend(projected, layout, dropout=0.0).transpose(1, 2)
-    gradients = torch.autograd.grad((found.float() * direction).sum(), tensors)
+    found = attend(projected, pattern, dropout=0.0).transpose(1, 2)
+    found_gradients = torch.autograd.grad((found.float() * direction).sum(), tensors)
     assert found.dtype == dtype
-    for one, other in zip((found, *gradients), (expected, *expected_gradients)):
+    for one, other in zip((found, *found_gradients), (expected, *expected_gradients)):
         torch.testing.assert_close(one.float(), other.float(), atol=tolerance, rtol=tolerance)
 
 
@@ -39,11 +44,11 @@ def test_a_row_of_nothing_but_padding_has_numbers(dtype):
     """Result and gradients are finite, and those of other rows do not change."""
     projected = torch.randn(2, 6, 3, 2, 4, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
     tokens = torch.tensor([[1, 1, 1, 1, 0, 0], [0] * 6])
-    found = attend(projected, AttentionLayout.for_padded_rows(tokens), dropout=0.0)
+    found = attend(projected, AttentionPattern.for_padded_rows(tokens), dropout=0.0)
     (gradient,) = torch.autograd.grad(found.sum(), projected)
     assert found.isfinite().all()
     assert gradient.isfinite().all()
-    alone = attend(projected[:1], AttentionLayout.for_padded_rows(tokens[:1]), dropout=0.0)
+    alone = attend(projected[:1], AttentionPattern.for_padded_rows(tokens[:1]), dropout=0.0)
     torch.testing.assert_close(found[:1], alone)
 
 
@@ -52,7 +57,96 @@ def test_dropout_takes_weights_and_keeps_their_expectation(dtype):
     torch.manual_seed(0)
     projected = torch.zeros(1, 400, 3, 1, 4, dtype=dtype)
     projected[:, :, 2] = 1.0
-    found = attend(projected, AttentionLayout(), dropout=0.25).float()
+    found = attend(projected, AttentionPattern(), dropout=0.25).float()
     # Each output is the mean of 400 weights that are 0 or 4/3: standard error 0.029, and 0.0014 over all rows.
     assert abs(found[..., 0].mean() - 1.0) < 0.01
     assert found[..., 0].std() > 0.015
+
+
+def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns query, key and value of 24 tokens, and a gradient of the result."""
+    generator = torch.Generator().manual_seed(0)
+    projected = torch.randn(sum(LENGTHS), 3, 4, 8, generator=generator).to(dtype).requires_grad_()
+    return projected, torch.randn(sum(LENGTHS), 4, 8, generator=generator)
+
+
+def written_out_per_sequence(projected: torch.Tensor, factors: list[torch.Tensor]) -> torch.Tensor:
+    """Attention written out in float64; `factors` (heads, N, N) of each sequence multiply its weights."""
+    contexts = []
+    for part, factor in zip(projected.double().split(LENGTHS), factors):
+        query, key, value = part.unbind(1)  # (N, heads, D)
+        weights = torch.einsum("qhd,khd->hqk", query, key).div(8**0.5).softmax(-1)
+        contexts.append(torch.einsum("hqk,khd->qhd", weights * factor, value))
+    return torch.cat(contexts)
+
+
+def check_per_sequence(
+    projected: torch.Tensor, direction: torch.Tensor, dropout: float, factors: list[torch.Tensor]
+) -> None:
+    # bf16 keeps 8 bits: weights, products and sums each round at 2**-9 of values up to 3.
+    tolerance = 2e-6 if projected.dtype == torch.float32 else 3e-2
+    found = attend_per_sequence(projected, LENGTHS, dropout)
+    expected = written_out_per_sequence(projected, factors)
+    (gradient,) = torch.autograd.grad((found.float() * direction).sum(), projected)
+    (wanted,) = torch.autograd.grad((expected * direction).sum(), projected)
+    assert found.dtype == gradient.dtype == projected.dtype
+    torch.testing.assert_close(found.double(), expected, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(gradient.double(), wanted.double(), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_it_is_the_softmax_inside_each_sequence_and_so_are_its_gradients(dtype: torch.dtype) -> None:
+    check_per_sequence(*inputs(dtype), dropout=0.0, factors=[torch.ones(4, n, n) for n in LENGTHS])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_drops_the_same_weights_forward_and_backward(dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    factors = [(torch.rand(4, n, n) >= 0.25) / 0.75 for n in LENGTHS]
+    assert any((factor == 0).any() for factor in factors)
+    torch.manual_seed(3)
+    check_per_sequence(*inputs(dtype), dropout=0.25, factors=factors)
+
+
+def test_lengths_are_those_of_the_sequences_and_the_padding() -> None:
+    ids = torch.tensor([[0] * 5 + [1] * 7, [0] * 1 + [1] * 6 + [-1] * 5])
+    assert AttentionPattern.for_packed_rows(ids, "sequences") == AttentionPattern(lengths=[5, 7, 1, 6, 5])
+
+
+def test_a_model_that_is_compiled_takes_the_mask_and_gives_the_same(monkeypatch) -> None:
+    monkeypatch.setattr("model.attention.kernels.MAX_MASKED_LENGTH", 0)
+    torch.compiler.reset()
+    batch = pack([[make_pair(0, 9, 1), make_pair(2, 5, 0)], [make_pair(4, 12, 1)]], length=20)
+    found = []
+    for execution in (ExecutionOptions(), ExecutionOptions(compile=True, compile_backend="aot_eager")):
+        model = AlbertForPreTraining(tiny_config(), execution)
+        randomise(model, seed=5)
+        patterns = []
+        hook = model.albert.encoder.register_forward_pre_hook(
+            lambda _, arguments, seen=patterns: seen.append(arguments[1])
+        )
+        total(model(**batch)).backward()
+        hook.remove()
+        found.append(gradients(model))
+        assert (patterns[0].mask is None) is not execution.compile
+    for name, gradient in found[0].items():
+        scale = max(1.0, gradient.abs().max().item())
+        torch.testing.assert_close(found[1][name] / scale, gradient / scale, rtol=1e-5, atol=1e-5, msg=name)
+
+
+def test_only_the_projection_is_kept_for_the_backward_pass() -> None:
+    kept = []
+    projected, _ = inputs(torch.float32)
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        attend_per_sequence(projected, LENGTHS, 0.0)
+    assert [tensor.data_ptr() for tensor in kept] == [projected.data_ptr()]
+
+
+@pytest.mark.parametrize("inner", [1, 2])
+def test_projections_are_fused_once_for_all_layers_that_share_them(inner: int) -> None:
+    model = AlbertForPreTraining(tiny_config(num_hidden_layers=4, inner_group_num=inner))
+    calls = []
+    for module in model.albert.encoder.attention:
+        module.query_key_value.register_forward_hook(lambda *_: calls.append(1))
+    model(**pack([[make_pair(0, 9, 1)]], length=12))
+    assert len(calls) == inner

@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 
-from pipeline.tasks.predictions import Answers, Logits, Span, save_answers
+from pipeline.tasks.kinds.answers import Answers, Span, save_answers
+from pipeline.tasks.kinds.logits import Logits
 
 
 def pretraining(directory, scale, row, data="small", steps=None, **last):

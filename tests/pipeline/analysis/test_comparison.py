@@ -7,9 +7,10 @@ import pytest
 
 from pipeline import evaluate
 from pipeline.analysis import comparison, finished_runs
-from pipeline.tasks.predictions import Answers, Logits, Span
+from pipeline.tasks.kinds.answers import Answers, Span
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.metrics import wilson_interval
 from pipeline.tasks.registry import TASKS
-from pipeline.training.reporting.metrics import wilson_interval
 from tests.pipeline.analysis import made_runs
 
 
@@ -123,15 +124,6 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
 def test_an_ensemble_of_nothing_is_refused(tmp_path, capsys):
     assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 2
     assert capsys.readouterr().err.startswith("error: --runs holds no run to average; ")
-
-
-def test_answers_and_logits_cannot_be_averaged(tmp_path, capsys):
-    first = made_runs.finetuning(tmp_path / "a", "rte", "x", {})
-    made_runs.logits(first, "dev", 2, 2)
-    second = made_runs.finetuning(tmp_path / "b", "rte", "x", {})
-    made_runs.answers(second, "dev", 2, 2)
-    assert evaluate.main(["ensemble", "--runs", str(first), str(second), "--out", str(tmp_path / "c")]) == 2
-    assert "cannot be averaged" in capsys.readouterr().err
 
 
 def test_predictions_without_labels_are_not_compared(tmp_path, capsys):

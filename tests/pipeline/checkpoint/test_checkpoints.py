@@ -359,6 +359,7 @@ def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_fault
     left = ["latest", "step-00000002"]
     assert found["full"] == (3, "rank 1: [Errno 28] No space left on device", left)
     assert found["not published"] == (3, "rank 0: [Errno 28] No space left on device", left)
+    assert found["put there"] == [*left, "step-00000003"], "the saver deletes only the directories that it has written"
 
 
 def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved: Saved, tmp_path: Path) -> None:

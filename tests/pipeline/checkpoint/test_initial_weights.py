@@ -10,8 +10,7 @@ import torch
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint
-from pipeline.checkpoint.initial_weights import InitialWeights, fill, read_initial_weights
-from pipeline.finetuning.heads import make_model
+from pipeline.checkpoint.initial_weights import InitialWeights, fill_weights, read_initial_weights
 from pipeline.tasks.registry import TASKS
 
 CONFIG = AlbertConfig.preset(
@@ -19,6 +18,10 @@ CONFIG = AlbertConfig.preset(
     vocab_size=50, max_position_embeddings=16,
 )  # fmt: skip
 HEAD = ["classifier.weight", "classifier.bias"]
+
+
+def make_model(task):
+    return TASKS[task].kind.make_model(TASKS[task], CONFIG)
 
 
 def same(trained_on, task):
@@ -35,16 +38,16 @@ def same(trained_on, task):
     ],
 )
 def test_the_head_is_kept_where_it_is_of_the_same_task_and_size(corpus, vocabulary, trained, called, task, new):
-    source, model = make_model(TASKS[trained], CONFIG), make_model(TASKS[task], CONFIG)
+    source, model = make_model(trained), make_model(task)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     initial = InitialWeights(CONFIG, source.state_dict(), corpus.vocabulary, vocabulary, called)
-    assert fill(model, initial, same(called, task)) == new
+    assert fill_weights(model, initial, same(called, task)) == new
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name] if name in new else source.state_dict()[name]), name
 
 
 def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpus, vocabulary):
-    tensors = make_model(TASKS["rte"], CONFIG).state_dict()
+    tensors = make_model("rte").state_dict()
     lost = "albert.embeddings.layer_norm.weight"
     poolers = [name for name in tensors if ".pooler." in name]
     for changed, message in (
@@ -52,14 +55,14 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
         (tensors | {lost: torch.ones(9)}, rf"has the tensor {lost} in the shape \(9,\), but the model needs \(8,\)"),
     ):
         with pytest.raises(UserError, match=message):
-            fill(
-                make_model(TASKS["rte"], CONFIG),
+            fill_weights(
+                make_model("rte"),
                 InitialWeights(CONFIG, changed, corpus.vocabulary, vocabulary, None),
                 same(None, "rte"),
             )
     without = {name: tensor for name, tensor in tensors.items() if name not in poolers}
     initial = InitialWeights(CONFIG, without, corpus.vocabulary, vocabulary, "rte")
-    assert fill(make_model(TASKS["rte"], CONFIG), initial, same("rte", "rte")) == poolers
+    assert fill_weights(make_model("rte"), initial, same("rte", "rte")) == poolers
 
 
 @pytest.mark.parametrize(

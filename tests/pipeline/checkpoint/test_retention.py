@@ -1,9 +1,21 @@
 """Which checkpoints remain."""
 
+import os
 from pathlib import Path
 
-from pipeline.checkpoint.retention import check_ours, clean_up_interrupted, go_back, prune, tag_name, tags
-from tests.pipeline.checkpoint.test_checkpoints import flip, make
+import pytest
+
+from pipeline.checkpoint.retention import (
+    check_ours,
+    clean_up_interrupted,
+    go_back,
+    make_temporary,
+    prune,
+    remove,
+    tag_name,
+    tags,
+)
+from tests.pipeline.checkpoint.test_checkpoints import flip, make, prepare, publish
 
 
 def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:
@@ -37,7 +49,7 @@ def test_the_checkpoint_that_remains_for_a_rollback_is_a_whole_one(tmp_path: Pat
     flip(tmp_path / tag_name(4) / "rank-00000.safetensors", -1)
     prune(tmp_path, 2, tmp_path / tag_name(6), undo_step=4)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
-    assert go_back(tmp_path, 4)
+    assert go_back(tmp_path, 4) == 3
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["3"]
 
 
@@ -49,3 +61,67 @@ def test_what_a_kill_leaves_while_safetensors_writes_is_deleted(tmp_path: Path) 
     check_ours(tmp_path)
     clean_up_interrupted(tmp_path)
     assert not left.exists()
+
+
+def move_and_link(path: Path, archive: Path) -> list[Path]:
+    """Moves a directory into the archive and leaves a link. Returns the files that are in the archive."""
+    archive.mkdir(exist_ok=True)
+    path.rename(archive / path.name)
+    path.symlink_to(archive / path.name)
+    return sorted(archive.rglob("*"))
+
+
+def test_a_checkpoint_that_was_moved_and_linked_stays_where_it_is(tmp_path: Path) -> None:
+    run, archive = tmp_path / "checkpoints", tmp_path / "archive"
+    for step in range(1, 6):
+        make(run, step)
+    there = move_and_link(run / tag_name(2), archive)
+    prune(run, 1, run / tag_name(5))
+    assert [tag.name[-1] for tag in tags(run)] == ["5", "2"], "the others are deleted all the same"
+    with pytest.raises(OSError, match="Not a directory"):
+        go_back(make(run, 1).parent, 1)
+    with pytest.raises(OSError, match="Not a directory"):
+        make(run, 2)
+    for ending in ("tmp", "replaced", "removed"):
+        left = run / f".{tag_name(2)}.{ending}"
+        if not left.exists():
+            left.symlink_to(archive / tag_name(2))
+    clean_up_interrupted(run)
+    assert sorted(archive.rglob("*")) == there
+
+
+def test_nothing_is_deleted_in_a_directory_of_checkpoints_that_was_moved_and_linked(tmp_path: Path) -> None:
+    run = tmp_path / "checkpoints"
+    for step in range(1, 4):
+        make(run, step)
+    again = prepare(run, 3)
+    there = move_and_link(run, tmp_path / "archive")
+    prune(run, 1, run / tag_name(3))
+    with pytest.raises(OSError, match="Not a directory"):
+        publish(*again)
+    with pytest.raises(OSError, match=f"it is a link: '{run}'"):
+        make_temporary(run / tag_name(4))
+    assert sorted((tmp_path / "archive").rglob("*")) == there
+
+
+def test_a_directory_that_this_process_has_not_written_is_not_deleted(tmp_path: Path) -> None:
+    """Another run's checkpoint was moved to the name of one of this run."""
+    published = {}
+    for step in range(1, 5):
+        temporary, tag, manifest = prepare(tmp_path, step)
+        published[tag] = publish(temporary, tag, manifest)
+    (tmp_path / tag_name(2)).rename(tmp_path / "kept")
+    make(tmp_path / "other", 2).rename(tmp_path / tag_name(2))
+    prune(tmp_path, 1, tag, None, published)
+    assert [tag.name[-1] for tag in tags(tmp_path)] == ["4", "2"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_a_checkpoint_of_another_user_is_not_deleted(tmp_path: Path) -> None:
+    tag = make(tmp_path, 1)
+    os.chown(tag, 12345, -1)
+    with pytest.raises(OSError, match=f"it is another user's: '{tag}'"):
+        remove(tag)
+    assert (tag / "manifest.json").exists()
+    os.chown(tmp_path, 12345, -1)  # one who resumes another user's run deletes what that user saved there
+    remove(tag)

@@ -1,4 +1,4 @@
-"""Rows to batches: layout by hand, labels by objective, and independence of how a batch is split."""
+"""Rows to batches: rows by hand, labels by objective, and negatives."""
 
 from types import SimpleNamespace
 
@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.shared import plain_batches
-from benchmarks.shared.plain_batches import parts_of
 from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardRow, ShardRows
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
-from pipeline.data.collate import BatchShape, Collator
+from pipeline.data.collate import DRAWS, BatchShape, Collator, sample_partners
 from pipeline.data.masking import MaskingSettings
-from pipeline.data.mixture import Mixture, training_step
+from tests.pipeline.data import plain_batches
+from tests.pipeline.data.plain_batches import parts_of
 
 VOCABULARY = 200
 PAPER = MaskingSettings()
@@ -225,31 +224,6 @@ def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():
     assert (other_seed.input_ids != alone.input_ids).any()
 
 
-@pytest.mark.parametrize(("world", "micro"), [(1, 12), (1, 4), (2, 3), (3, 4), (4, 1)])
-def test_a_step_reads_the_same_rows_however_it_is_split(world, micro):
-    shards = random_shards(count=30)
-    corpus = Mixture((collator(shards),), ("one",), (1,), seed=0)
-    whole = [training_step(corpus, step, 0, 1, 12, 12) for step in range(4)]
-    for step in range(4):
-        parts = [batch for rank in range(world) for batch in training_step(corpus, step, rank, world, micro, 12)]
-        rows = sorted(map(tuple, np.concatenate([part.input_ids for part in parts]).tolist()))
-        assert rows == sorted(map(tuple, whole[step][0].input_ids.tolist()))
-
-
-def test_an_epoch_of_steps_reads_every_row_once():
-    shards = random_shards(count=36)
-    corpus = Mixture((collator(shards, "mlm"),), ("one",), (1,), seed=0)
-    rows = {tuple(original(collator(shards, "mlm").read([0], [row]), 0).tolist()): row for row in range(36)}
-    for epoch in range(3):
-        read = [
-            rows[tuple(original(batch, index).tolist())]
-            for step in range(3 * epoch, 3 * epoch + 3)
-            for batch in training_step(corpus, step, 0, 1, 6, 12)
-            for index in range(6)
-        ]
-        assert sorted(read) == list(range(36))
-
-
 @pytest.mark.parametrize(
     ("limit", "chosen"), [(None, range(30)), (1, [0]), (7, [0, 4, 8, 12, 17, 21, 25]), (30, range(30)), (99, range(30))]
 )
@@ -263,3 +237,42 @@ def test_an_evaluation_of_some_rows_has_the_same_rows_on_any_number_of_ranks(lim
         filled = [tuple(row) for row in rows[rows[:, 0] != 0].tolist()]
         assert len(filled) == len(chosen)
         assert set(filled) == wanted
+
+
+def test_a_negative_is_cut_before_a_word_and_inside_its_last_sentence_as_a_true_one() -> None:
+    """Every token has an id of its own, so the place of a segment shows; a third of the ids continue a word."""
+    rng = np.random.default_rng(0)
+    continues_word = rng.random(1 << 16) < 0.33
+    rows, start = [], 5
+    for number in range(400):
+        lengths = rng.integers(1, 30), rng.integers(5, 30), rng.integers(5, 30), rng.integers(1, 30)
+        parts = []
+        for length in lengths:
+            parts.append(range(start, start + length))
+            start += length
+        rows.append(make_row([parts], number))
+    shards = MemoryShards(rows, 256)
+    whole, cut = (np.array([getattr(row.parts, name)[0] for row in rows]) for name in ("b", "trail"))
+    partners = sample_partners(
+        shards, np.arange(400), whole, cut, np.random.default_rng(1).random((400, DRAWS)), continues_word
+    )
+    trails = {row.tokens[-1]: row.parts.trail[0] for row in rows}
+    last_of_b = {int(last) - int(trail) for last, trail in trails.items()}
+    found = [
+        (int(one[-1]), length) for one, length in zip(partners, whole + cut) if one is not None and len(one) == length
+    ]
+    assert len(found) > 380
+    assert sum(bool(continues_word[last + 1]) and last not in trails for last, _ in found) < 4
+    assert sum(last in last_of_b for last, _ in found) < 4
+
+
+def test_a_negative_is_found_where_every_row_has_one_pair():
+    """Two rows of one pair each: the negative of either is the other's B, cut to length."""
+    shards = MemoryShards(
+        [make_row([([], [10], [20, 21, 22], [23])], 0), make_row([([], [11], [30, 31], [32])], 1)], 16
+    )
+    uniforms = np.tile(np.linspace(0, 0.99, DRAWS), (3, 1))
+    partners = sample_partners(
+        shards, np.array([1, 0, 0]), np.array([2, 3, 1]), np.array([1, 0, 0]), uniforms, CONTINUES
+    )
+    assert [None if partner is None else partner.tolist() for partner in partners] == [[20, 21, 22], [30, 31], None]

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.shared.plain_batches import parts_of
 from data_prep.__main__ import main
 from data_prep.corpus.work_units import open_corpus, read_texts
 from data_prep.format.pairs import make_pairs
@@ -22,8 +21,9 @@ from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import collate
-from pipeline.data.collate import BatchShape, Collator, Drawn
+from pipeline.data.collate import BatchShape, Collator, SampledRows
 from pipeline.data.masking import MaskingSettings
+from tests.pipeline.data.plain_batches import parts_of
 from tests.pipeline.data.test_collate import MemoryShards
 
 pytestmark = pytest.mark.slow
@@ -67,8 +67,8 @@ def best_guess(features, labels):
 class Moving(Collator):
     """Swaps whole segments with their fragments, which leaks the label."""
 
-    def _arrange(self, found, drawn):
-        arranged = super()._arrange(found, drawn)
+    def _arrange(self, found, sampled):
+        arranged = super()._arrange(found, sampled)
         changed = arranged.labels == 1
         for parts in (arranged.starts, arranged.lengths):
             lead, b, a, trail = parts[changed].T
@@ -181,7 +181,7 @@ def rows_of(articles, max_seq_length):
 def ends_and_lengths(source):
     """For each labelled pair: the first and last word of each segment, and by how much one is longer in factors of
     1.4; and its label."""
-    everything = Drawn([0] * len(source.shards), list(range(len(source.shards))))
+    everything = SampledRows([0] * len(source.shards), list(range(len(source.shards))))
     arranged = source._arrange(source.shards.rows(np.array(everything.rows)), everything)
     tokens, firsts, seconds = arranged.texts()
     features, labels, start = [], [], 0

@@ -14,8 +14,8 @@ from common.files import locks
 from pipeline.checkpoint import run_directory
 from pipeline.distributed import elastic, exits
 from pipeline.engine import config as engine_config
-from pipeline.engine.machine.hardware import Hardware
-from pipeline.engine.machine.rank_discovery import find_rank
+from pipeline.engine.hardware import Hardware
+from pipeline.engine.ranks import find_rank
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.test_pretrain import CONFIG, command
 
@@ -101,8 +101,8 @@ class OneRank:
 
     rank = 0
 
-    def first_problem(self, problem):
-        return problem
+    def all_or_raise(self, work):
+        work()
 
 
 def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypatch, tmp_path, capsys):

@@ -1,14 +1,16 @@
-"""A rank ends with the status that its `main` returns."""
+"""A stop signal is answered at once, and a rank ends with the status that its `main` returns."""
 
 import atexit
+import ctypes
 import os
 import signal
 import sys
+import time
 
 import pytest
 
-from pipeline.distributed import signal_answers
-from pipeline.distributed.exits import StopSignals, run_and_exit, say_stopped
+from pipeline.distributed.exits import StopSignals, describe_end, run_and_exit, say_stopped, write_now
+from pipeline.distributed.monitor.progress import Progress
 from tests.pipeline.workers.forked import Forked
 
 
@@ -72,7 +74,7 @@ def stop_unread(answers):
         os.close(writer)
         os.close(reader)
         if answers:
-            signal_answers.of_this_process()._answer(signal.SIGINT)
+            StopSignals()._print_answer(signal.SIGINT)
         say_stopped(signal.SIGINT, 7)
         return 75
 
@@ -85,23 +87,89 @@ def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path, answers):
     assert (process.status(), process.stderr) == (75, "")
 
 
-def log_to_a_full_disk(ends_full):
-    def main():
-        place = os.dup(1)
-        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
-        print("step 1: there is no space for this line", flush=True)
-        print("this waits in the buffer")
-        if not ends_full:
-            sys.stdout.flush()
-            os.dup2(place, 1)  # somebody has made room
-            print("step 3")
-        return 75
-
-    run_and_exit(main)
+@pytest.mark.parametrize("full", [True, False])
+def test_what_cannot_be_written_raises_nothing(full):
+    reader, writer = os.pipe()
+    os.close(reader)  # nobody reads
+    if full:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), writer)
+    write_now(writer, "a line\n")
+    os.close(writer)
 
 
-@pytest.mark.parametrize("ends_full", [True, False])
-def test_a_full_disk_costs_lines_and_neither_the_run_nor_its_status(tmp_path, ends_full):
-    process = Forked(tmp_path / "process", log_to_a_full_disk, ends_full)
-    assert (process.status(), process.stderr) == (75, "")
-    assert process.stdout == ("" if ends_full else "step 3\n")
+@pytest.mark.parametrize(
+    ("step", "phase", "words"),
+    [
+        (0, "start", "ending before the first step"),
+        (25, "data", "finishing step 25, then saving"),
+        (25, "backward", "finishing step 25, then saving"),
+        (25, "evaluation", "leaving the evaluation of step 25, then saving"),
+        (25, "save", "saving step 25, then ending"),
+        (25, "end", "training has ended; finishing what follows it"),
+    ],
+)
+def test_the_answer_says_what_follows(step, phase, words):
+    own = Progress()
+    own.step = step
+    own.enter(phase)
+    assert describe_end(own, saves=True) == words
+
+
+def test_a_command_that_saves_nothing_does_not_say_so():
+    own = Progress()
+    own.step = 25
+    own.enter("forward", 1)
+    assert describe_end(own, saves=False) == "finishing step 25, then ending"
+
+
+def be_busy(rank):
+    """Waits in compiled code that no signal interrupts: a mutex that it has locked already."""
+    from pipeline.distributed.exits import StopSignals
+    from pipeline.distributed.monitor import progress
+
+    os.environ["RANK"] = rank
+    StopSignals()
+    own = progress.get_progress()
+    own.step = 25
+    own.enter("forward", 1)
+    mutex, libc = ctypes.create_string_buffer(128), ctypes.CDLL(None)
+    libc.pthread_mutex_lock(mutex)
+    print("begun", flush=True)
+    libc.pthread_mutex_lock(mutex)
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
+    processes = [Forked(tmp_path / rank, be_busy, rank) for rank in "01"]
+    for process in processes:
+        process.has_said("begun\n")
+        os.kill(process.process.pid, signal.SIGINT)
+    processes[0].has_said("finishing step 25, then saving; again to quit now\n")
+    for process in processes:
+        os.kill(process.process.pid, signal.SIGTERM)  # a launcher adds it
+        while process.process.is_alive():  # the kernel drops a signal while the same one still waits
+            os.kill(process.process.pid, signal.SIGINT)
+            process.process.join(0.2)
+    assert [process.status() for process in processes] == [130, 130]
+    assert processes[0].stdout.count("saving") == 1
+    assert processes[1].stdout == "begun\n"
+
+
+def be_told_once(output):
+    from pipeline.distributed.exits import StopSignals
+
+    stop = StopSignals()
+    print("begun", flush=True)
+    deadline = time.monotonic() + 100
+    # Another thread writes the answer, so the process must not end before it is there.
+    while (stop.received is None or "step" not in output.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_scheduler_s_signal_is_answered_without_the_words_for_a_person(tmp_path):
+    process = Forked(tmp_path / "process", be_told_once, tmp_path / "process.out")
+    process.has_said("begun\n")
+    os.kill(process.process.pid, signal.SIGUSR1)
+    process.has_said("ending before the first step\n")
+    assert process.status() == 0
+    assert "again" not in process.stdout

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from pipeline.distributed.launcher_watch import Process, launchers
-from pipeline.distributed.terminal import is_own_job
+from pipeline.distributed.launcher_watch import launchers
+from pipeline.distributed.monitor.stacks import Process
 from tests.pipeline.workers.forked import Forked
 
 AGENT = Process(50, 40, "python", ["/venv/bin/python", "-u", "-m", "deepspeed.launcher.launch", "--world_info=x"])
@@ -30,12 +30,6 @@ TORCHRUN = Process(60, 30, "torchrun", ["/venv/bin/python", "/venv/bin/torchrun"
 )
 def test_the_launchers_of_a_rank(ancestors, expected):
     assert launchers(ancestors) == expected
-
-
-def test_only_a_job_of_its_own_is_taken_to_the_foreground():
-    assert is_own_job([AGENT, DEEPSPEED], DEEPSPEED.pid)
-    assert not is_own_job([AGENT, DEEPSPEED], SHELL.pid)  # the group of a script that started `deepspeed`
-    assert not is_own_job([TORCHRUN], TORCHRUN.pid)
 
 
 def start_a_rank(output):

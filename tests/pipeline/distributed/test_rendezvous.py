@@ -1,14 +1,20 @@
-"""The address of rank 0, which must be resolved before the ranks can meet, and the servers that they connect to."""
+"""The address of rank 0, its servers, its open files and its port."""
 
 import json
+import os
 import socket
-import threading
+import sys
+from collections.abc import Sequence
 
 import pytest
+from torch.distributed import TCPStore
 
 from common.errors import UserError
 from pipeline.distributed import rendezvous
-from pipeline.training import launch
+from pipeline.distributed.rendezvous import reserve_port
+from pipeline.engine.ranks import become_single_rank
+from pipeline.run import launch
+from tests.pipeline.conftest import run
 
 USUAL_SECONDS = rendezvous.RESOLVE_SECONDS
 
@@ -34,14 +40,6 @@ def test_an_unknown_address_is_named(address: str) -> None:
         rendezvous.check_address(address)
 
 
-def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments: over.wait(60))
-    with pytest.raises(UserError, match=r"cannot resolve it \(no answer\)"):
-        rendezvous.check_address("node1")
-    over.set()
-
-
 def test_a_name_that_comes_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendezvous, "RESOLVE_SECONDS", 60.0)
     answers = iter([socket.gaierror(-2, "Name or service not known")] * 3)
@@ -63,10 +61,10 @@ def test_a_command_ends_with_one_line_and_status_2(
     for name, value in {**variables, "MASTER_ADDR": "no-such-host.invalid"}.items():
         monkeypatch.setenv(name, value)
 
-    def prepare(world_size: int) -> launch.Checked:
+    def parse(words: Sequence[str]) -> None:
         pytest.fail("the ranks cannot have met")
 
-    assert launch.run(prepare, lambda checked: 0) == 2
+    assert launch.run_command(parse, "pipeline.pretraining.command", []) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("error: the environment variable MASTER_ADDR is 'no-such-host.invalid'")
@@ -94,4 +92,53 @@ def test_a_rank_that_cannot_connect_says_what_to_allow(monkeypatch: pytest.Monke
     other = object.__new__(rendezvous.Rendezvous)
     monkeypatch.setattr(other, "ask", lambda name: json.dumps([port, "token"]))
     with pytest.raises(UserError, match=rf"cannot connect to port {port} of 127\.0\.0\.1 \(.*; allow TCP connections"):
-        other.connect("liveness")
+        other.connect()
+
+
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
+    code = (
+        "import resource; from pipeline.distributed import rendezvous\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 2000))\n"
+        "rendezvous.raise_file_limit(); print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    assert run(sys.executable, "-c", code).stdout == "(2000, 2000)\n"
+
+
+def test_a_reserved_port_is_given_to_nobody_else_and_the_store_listens_on_it() -> None:
+    port = reserve_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
+    assert store.add("count", 1) == 1
+
+
+def test_a_single_rank_keeps_its_port_until_its_store_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "1")  # so that monkeypatch puts back what was there
+        monkeypatch.delenv(name)
+    become_single_rank()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+
+
+def test_the_store_of_one_host_listens_on_the_loopback_address_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = reserve_port()
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+        monkeypatch.setenv(name, value)
+    for _ in range(2):  # the same processes may meet again
+        met = rendezvous.Rendezvous(seconds=60.0)
+        met.tell("word", "value")
+        assert met.ask("word") == "value"
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.2", port), timeout=60)
+
+
+def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `init_process_group`: both find the one server of the process."""
+    port = reserve_port()
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
+        monkeypatch.setenv(name, value)
+    earlier = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
+    met = rendezvous.Rendezvous(seconds=60.0)
+    met.tell("word", "value")
+    assert earlier.check(["rendezvous/1/word"])

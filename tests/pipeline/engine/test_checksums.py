@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engine import checksums
-from pipeline.engine.checksums import BLOCK, add, combine, of_batch, of_tensor
+from pipeline.engine.checksums import BLOCK, batch_checksum, combine, sum_checksums, tensor_checksum
 
 WORDS = {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32, torch.int64: torch.int64}
 DTYPES = st.sampled_from(list(WORDS))
@@ -39,7 +39,7 @@ def by_hand(values: torch.Tensor, start: int = 0) -> int:
 
 
 def checksum(values: torch.Tensor, start: int = 0, chunk: int | None = None) -> int:
-    return int(of_tensor(values, start, chunk=chunk)) % 2**64
+    return int(tensor_checksum(values, start, chunk=chunk)) % 2**64
 
 
 @given(st.data(), DTYPES)
@@ -82,22 +82,22 @@ def test_it_is_the_definition_whatever_the_chunks_and_the_parts(dtype: torch.dty
     wanted = by_hand(values)
     assert {checksum(values, chunk=chunk) for chunk in (None, 1, 2, 64)} == {wanted}
     for cut in (1, 1000, BLOCK, BLOCK + 1):
-        assert add(checksum(values[:cut]), checksum(values[cut:], cut)) == wanted
+        assert sum_checksums(checksum(values[:cut]), checksum(values[cut:], cut)) == wanted
     assert checksum(values.view(-1, 1)) == wanted
 
 
 def test_the_rounding_of_a_part_has_the_checksum_of_the_rounded_part() -> None:
     values = tensor(BLOCK + 5, torch.float32)
-    rounded = of_tensor(values[3:], 3, torch.bfloat16)
-    assert rounded == of_tensor(values.bfloat16()[3:], 3)
-    assert rounded != of_tensor(values.bfloat16()[3:], 4)
+    rounded = tensor_checksum(values[3:], 3, torch.bfloat16)
+    assert rounded == tensor_checksum(values.bfloat16()[3:], 3)
+    assert rounded != tensor_checksum(values.bfloat16()[3:], 4)
 
 
 def test_the_order_of_elements_and_of_tensors_counts() -> None:
     values = tensor(100, torch.float32)
     assert len({checksum(values), checksum(values.flip(0)), checksum(values.roll(1))}) == 3
     assert combine([1, 2]) != combine([2, 1])
-    assert combine([5, 7]) == add(combine([2, 3]), combine([3, 4])), "it is linear"
+    assert combine([5, 7]) == sum_checksums(combine([2, 3]), combine([3, 4])), "it is linear"
 
 
 def test_of_nothing_it_is_0() -> None:
@@ -117,15 +117,17 @@ REAL = torch.ones(6, dtype=torch.bool)
 
 def test_the_division_of_a_batch_and_empty_rows_do_not_change_its_checksum() -> None:
     whole = batch(6)
-    wanted = int(of_batch(whole, REAL))
+    wanted = int(batch_checksum(whole, REAL))
     cuts = slice(0, 2), slice(2, 3), slice(3, 6)
     parts = [{name: field if name == "other" else field[cut] for name, field in whole.items()} for cut in cuts]
     sizes = [len(part["input_ids"]) for part in parts]
-    assert add(*(int(of_batch(part, REAL[:size])) for part, size in zip(parts, sizes))) == wanted % 2**64
+    assert (
+        sum_checksums(*(int(batch_checksum(part, REAL[:size])) for part, size in zip(parts, sizes))) == wanted % 2**64
+    )
     more = batch(8)
     for name in ("input_ids", "sequence_ids", "labels"):
         more[name][:6] = whole[name]
-    assert int(of_batch(more, torch.tensor([*[True] * 6, False, False]))) == wanted
+    assert int(batch_checksum(more, torch.tensor([*[True] * 6, False, False]))) == wanted
 
 
 @given(st.sampled_from(("input_ids", "sequence_ids", "labels")), st.integers(0, 5), st.integers(0, 63))
@@ -134,4 +136,4 @@ def test_every_flipped_bit_of_a_batch_changes_its_checksum(name: str, row: int, 
     changed = dict(whole)
     width = whole[name][0].numel()
     changed[name] = flipped(whole[name].flatten(), row * width, bit).view(whole[name].shape)
-    assert of_batch(changed, REAL) != of_batch(whole, REAL)
+    assert batch_checksum(changed, REAL) != batch_checksum(whole, REAL)

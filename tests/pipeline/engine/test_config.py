@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from pipeline.engine import config as engine_config
-from pipeline.engine.machine.hardware import Hardware
+from pipeline.engine.hardware import Hardware
 
 CPU = Hardware("CPU", fp16=False, bf16=True)
 OLD_CPU = Hardware("CPU", fp16=False, bf16=False)

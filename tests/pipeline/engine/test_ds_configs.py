@@ -10,7 +10,7 @@ from deepspeed.runtime.config import DeepSpeedConfig
 from model import AlbertConfig
 from pipeline.engine import config as engine_config
 from pipeline.engine import workarounds
-from pipeline.engine.machine.hardware import Hardware
+from pipeline.engine.hardware import Hardware
 from pipeline.planning import request
 from pipeline.planning.plan import make_plan
 from tests.pipeline.conftest import REPOSITORY
@@ -69,7 +69,7 @@ def test_it_is_the_paper_s_recipe_and_fits(path: Path, world: int) -> None:
     }
     nodes = ["--nodes", str(max(1, world // 8)), "--gpus-per-node", str(min(8, world)), "--gpu", KINDS[variant]]
     words = ["--model", f"albert-{model}", "--deepspeed_config", str(path), *nodes]
-    planned = make_plan(request.resolve(request.parser().parse_all(words)))
+    planned = make_plan(request.resolve(request.parse(words)))
     assert planned.fits
     # Buckets of about the model's size: DeepSpeed's default takes 1 GB.
     assert config["zero_optimization"]["reduce_bucket_size"] == pytest.approx(planned.parameters, rel=0.15)

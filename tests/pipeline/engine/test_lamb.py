@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pipeline.engine.lamb import Lamb, squared_norms
-from pipeline.engine.parameter_groups import describe, parameter_groups
+from pipeline.engine.optimizers import describe_groups, parameter_groups
+from pipeline.engine.slice_map import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.cases.lamb import STEPS, Case, Outcome, train_all
 
@@ -83,15 +83,8 @@ def test_settings_out_of_range_are_refused() -> None:
             Lamb([nn.Parameter(torch.ones(1))], **settings)
 
 
-@dataclass(frozen=True)
-class Place:
-    """A `slice_map.Location`."""
-
-    name: str
-    group: int
-    flat: Tensor
-    offset: int
-    length: int
+def place(name: str, flat: Tensor, offset: int, length: int) -> TensorSlice:
+    return TensorSlice(name, (length,), 0, 0, length, flat, offset)
 
 
 def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone() -> None:
@@ -103,7 +96,7 @@ def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone() -> None
     nan = torch.full((2,), math.nan)
     flat = nn.Parameter(torch.cat([first, nan, second, nan]))
     in_flat = Lamb([flat], lr=0.1)
-    in_flat.attach([Place("a", 0, flat, 0, 5), Place("b", 0, flat, 7, 3), Place("c", 0, flat, 0, 0)], None)
+    in_flat.attach([place("a", flat, 0, 5), place("b", flat, 7, 3), place("c", flat, 0, 0)], None)
     for _ in range(3):
         for parameter, gradient in zip(alone, gradients):
             parameter.grad = gradient.clone()
@@ -120,7 +113,7 @@ def test_pieces_of_a_flat_buffer_are_tensors_and_padding_is_left_alone() -> None
 def test_a_parameter_it_was_not_told_of_is_an_error() -> None:
     known, unknown = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     lamb = Lamb([known, unknown])
-    lamb.attach([Place("known", 0, known, 0, 2)], None)
+    lamb.attach([place("known", known, 0, 2)], None)
     known.grad = unknown.grad = torch.ones(2)
     with pytest.raises(RuntimeError, match="was not told"):
         lamb.step()
@@ -195,11 +188,11 @@ def test_groups_exclude_layer_norms_and_biases() -> None:
         "mlm_bias",
         "bias",
     }
-    assert describe([scaled, plain], "Lamb") == (
+    assert describe_groups([scaled, plain], "Lamb") == (
         "Lamb: 2 tensors, 36 parameters: weight decay 0.02, scaled by its trust ratio\n"
         "Lamb: 6 tensors, 27 parameters: no weight decay, trust ratio 1"
     )
-    assert describe([scaled, plain], "AdamW") == (
+    assert describe_groups([scaled, plain], "AdamW") == (
         "AdamW: 2 tensors, 36 parameters: weight decay 0.02\nAdamW: 6 tensors, 27 parameters: no weight decay"
     )
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from pipeline.engine import optimizers, state
 from pipeline.engine.lamb import Lamb
-from pipeline.engine.parameter_groups import parameter_groups
+from pipeline.engine.optimizers import parameter_groups
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.optimizer import reference, train_each
 
@@ -23,7 +23,7 @@ VALUES = {"lr": 0.5, "betas": (0.8, 0.7), "eps": 0.25, "weight_decay": 0.125}
 
 @pytest.mark.parametrize("kind", list(optimizers.OWN))
 def test_the_project_s_optimizers_take_every_parameter_that_the_json_may_have(kind: str) -> None:
-    params = {name: VALUES[name] for name in optimizers.PARAMETERS[kind]}
+    params = {name: VALUES[name] for name in optimizers.PARAMETERS[kind].model_fields}
     own = optimizers.make_own(
         {"type": kind, "params": params}, parameter_groups(nn.Linear(2, 2), params["weight_decay"])
     )
@@ -58,12 +58,12 @@ def test_the_json_decides_whose_optimizer_it_is(
     kind: str, params: dict[str, Any], rest: dict[str, Any], made_by: str
 ) -> None:
     config = {"optimizer": {"type": kind, "params": params}, **rest}
-    assert optimizers.is_torch_s(config) == (made_by == "torch")
+    assert optimizers.uses_torch_adam(config) == (made_by == "torch")
     groups = [{"params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.5, "trust_ratio": True}]
     own = optimizers.make_own(config["optimizer"], groups)
     assert (own is not None) == (made_by == "project")
     if made_by == "torch":
-        assert optimizers.make_torch_s(config, groups).param_groups[0]["weight_decay"] == 0.5
+        assert optimizers.make_torch_adam(config, groups).param_groups[0]["weight_decay"] == 0.5
 
 
 @pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
@@ -72,7 +72,7 @@ def test_a_gpu_gets_the_fused_kernel(monkeypatch: pytest.MonkeyPatch, device: st
     weight = torch.nn.Parameter(torch.zeros(3, device="meta"))
     for kind, mode, expected in (("Adam", False, torch.optim.Adam), ("Adam", True, torch.optim.AdamW)):
         config = {"optimizer": {"type": kind, "params": {"adam_w_mode": mode, "betas": [0.8, 0.9]}}}
-        optimizer = optimizers.make_torch_s(config, [{"params": [weight], "weight_decay": 0.0}])
+        optimizer = optimizers.make_torch_adam(config, [{"params": [weight], "weight_decay": 0.0}])
         assert type(optimizer) is expected
         assert (optimizer.defaults["fused"], optimizer.defaults["betas"]) == (fused, (0.8, 0.9))
         # The fused kernel reads the number of steps on the device of the weights.

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from common.errors import UserError
-from pipeline.distributed.ports import reserve_port
+from pipeline.distributed.rendezvous import reserve_port
 from pipeline.engine import workarounds
 from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.workers import processes, training

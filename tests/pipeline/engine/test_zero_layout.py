@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engine import zero_layout
+from pipeline.engine.slice_map import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.cases.zero_layout import write_all_coded
 
@@ -45,7 +46,7 @@ def test_cover_refuses_gaps_and_overlaps(pieces: list[tuple[int, int]], message:
 @given(st.integers(0, 40), st.integers(1, 9))
 def test_owned_parts_of_a_whole_tensor_cover_it(elements: int, world: int) -> None:
     flat = torch.arange(elements, dtype=torch.float32)
-    whole = zero_layout.TensorSlice("w", (elements,), 0, 0, elements, flat, 0)
+    whole = TensorSlice("w", (elements,), 0, 0, elements, flat, 0)
     parts = [zero_layout.owned_part(whole, rank, world) for rank in range(world)]
     zero_layout.check_cover("w", elements, [(part.start, part.length) for part in parts])
     for part in parts:

@@ -3,7 +3,7 @@
 import json
 import os
 
-from pipeline.distributed.ports import reserve_port
+from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.workers.forked import ForkedRank
 
 QUICK = ["--learning-rate", "0.003", "--warmup-steps", "2", "--log-interval", "5"]

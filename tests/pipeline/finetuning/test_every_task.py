@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pipeline import predict
+from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint.retention import find_best, step_of
-from pipeline.finetuning.export import load_finetuned
-from pipeline.tasks import readable
-from pipeline.tasks.predictions import load_answers, read_predictions
+from pipeline.finetuning.finetuned_model import load_finetuned
+from pipeline.tasks.kinds.answers import load_answers
 from pipeline.tasks.registry import PAPER_TASKS, TASKS
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import records, results, words
@@ -92,7 +92,7 @@ def test_every_task_trains_and_evaluates(all_tasks, name):
 def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_path):
     outputs, _ = all_tasks
     task, split = TASKS[name], TASKS[name].dev_splits[0]
-    if task.is_extractive:
+    if task.kind.uses_span_limits:
         source = data.squad / f"dev-v{'1.1' if name == 'squad1' else '2.0'}.json"
     elif name == "race":
         source = data.race / "dev" / "high" / "1.txt"
@@ -101,7 +101,7 @@ def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_pa
     line = ["--run", str(outputs / name), "--input", str(source), "--out", str(tmp_path / "out.jsonl")]
     assert predict.main(line) == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    expected = readable.records(task, dict(read_predictions(outputs / name / "logits"))[split])
+    expected = task.kind.records(task, read_predictions(outputs / name, task)[split])
     assert len(rows) == (2 if name == "race" else 37)
     for number, row in enumerate(rows):
         wanted = expected[row["id"] if name in ("squad1", "squad2", "race") else str(number)]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
         ({"--data": "./nowhere"}, "--data ./nowhere does not exist; name a directory"),
         ({"--max-length": "65"}, "--max-length 65 is more than the 64 positions of the model"),
         ({"--batch-size": "0"}, "0 is not at least 1"),
-        ({"--seeds": "1001"}, "--seeds 1001 is more than 1000; lower it"),
+        ({"--seeds": "1001"}, "--seeds: 1001 is not at least 1 and at most 1000"),
         ({"--steps": "1"}, "2 warm-up steps do not fit into 1 steps; lower --warmup-steps"),
         ({"--data": "{root}/no-dev", "--patience": "2"}, "--patience waits for a better evaluation, but --data"),
         ({"--stepz": "3"}, "unknown argument --stepz; did you mean --steps?"),

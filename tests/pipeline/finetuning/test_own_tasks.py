@@ -14,11 +14,12 @@ import torch
 import transformers
 
 from pipeline import evaluate, export, finetune, predict
+from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint import run_directory
-from pipeline.finetuning.export import read_task
+from pipeline.finetuning.finetuned_model import read_task
 from pipeline.tasks.files.tables import read_table
-from pipeline.tasks.predictions import TagLogits, load_logits
-from pipeline.tasks.readable import records
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.kinds.tags import TagLogits
 from tests.docs.pages import commands_of, module_command
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, results
@@ -148,7 +149,8 @@ def test_predict_equals_the_evaluation_of_training(place, task, tmp_path):
     assert [{name: row[name] for name in given} for row, given in zip(rows, read_table(source).rows)] == list(
         read_table(source).rows
     )
-    expected = records(read_task(place.runs / task), load_logits(place.runs / task / "logits" / "dev.npz"))
+    found = read_task(place.runs / task)
+    expected = found.kind.records(found, read_predictions(place.runs / task, found)["dev"])
     assert len(rows) == len(expected) == own_files.SIZES["dev"]
     for number, row in enumerate(rows):
         wanted = expected[str(number)]
@@ -224,7 +226,7 @@ def test_the_formats_of_predictions_hold_the_same(place, tmp_path):
 def test_a_stopped_run_goes_on_from_its_directory_alone(place):
     whole, stopped = place.runs / "classification", place.runs / "stopped"
     assert results(stopped)["metrics"] == results(whole)["metrics"]
-    first, second = (load_logits(directory / "logits" / "dev.npz") for directory in (whole, stopped))
+    first, second = (Logits.load(directory / "logits" / "dev.npz") for directory in (whole, stopped))
     np.testing.assert_array_equal(first.logits, second.logits)
 
 
@@ -250,10 +252,10 @@ def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
     seeds = place.runs / "seeds"
     assert evaluate.main(["ensemble", "--runs", str(seeds), "--out", str(tmp_path / "mean")]) == 0
     mean, first = (
-        load_logits(directory / "logits" / "dev.npz") for directory in (tmp_path / "mean" / "tagging", seeds / "seed-0")
+        TagLogits.load(directory / "logits" / "dev.npz")
+        for directory in (tmp_path / "mean" / "tagging", seeds / "seed-0")
     )
-    second = load_logits(seeds / "seed-1" / "logits" / "dev.npz")
-    assert isinstance(mean, TagLogits)
+    second = TagLogits.load(seeds / "seed-1" / "logits" / "dev.npz")
     np.testing.assert_allclose(mean.logits, (first.logits + second.logits) / 2, atol=1e-6)
     assert (tmp_path / "mean" / "tagging" / "submission" / "test.jsonl").exists()
     line = ["compare", "--runs", str(place.runs / "tagging"), "--random", str(tmp_path / "mean"), "--out"]

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.finetuning import task as finetuning_task
+from pipeline.finetuning import fine_tuning
 from pipeline.finetuning.prediction import batches_of
-from pipeline.tasks.predictions import Logits
+from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
-from pipeline.training.divergence.non_finite import TrainingFailed
-from pipeline.training.evaluation_pace import at_once
+from pipeline.training.failures import TrainingFailed
+from pipeline.training.training_task import without_pauses
 
 
 @given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))
@@ -31,8 +31,8 @@ def test_numbers_that_are_none_end_the_training_on_all_ranks(monkeypatch, is_fir
     said = "predictions or labels hold NaN or infinity; the training has diverged"
     logits = np.array([[np.nan], [1.0]], np.float32)
     predictions = Logits(np.array(["0", "1"]), logits, np.array([1.0, 2.0], np.float32)) if is_first else None
-    monkeypatch.setattr(finetuning_task, "predict", lambda *given: predictions)
+    monkeypatch.setattr(fine_tuning, "predict", lambda *given: predictions)
     control = SimpleNamespace(broadcast=lambda value: value if is_first else said)
     settings, engine = SimpleNamespace(task=TASKS["stsb"]), SimpleNamespace(device="cpu", train=lambda: None)
     with pytest.raises(TrainingFailed, match=f"the evaluation on dev failed: {said}; lower the learning rate"):
-        finetuning_task.FineTuning(settings, {"dev": None}, control).evaluate(engine, at_once)
+        fine_tuning.FineTuning(settings, {"dev": None}, control).evaluate(engine, without_pauses)

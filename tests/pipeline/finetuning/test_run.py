@@ -14,11 +14,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline import finetune
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.model_export import best_checkpoint
-from pipeline.distributed.ports import reserve_port
+from pipeline.checkpoint.initial_weights import best_checkpoint
+from pipeline.distributed.rendezvous import reserve_port
 from pipeline.tasks import metrics
 from pipeline.tasks.files import reading
-from pipeline.tasks.predictions import load_logits
+from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, start_ranks, words
@@ -45,7 +45,7 @@ def test_a_run_leaves_what_it_promises(finished, data):
     assert found["examples"] == {"train": 96, "dev": 37, "test": 11}
     assert found["hyperparameters"]["train_batch_size"] == 16
     assert (output / "done").read_text() == "40\n"
-    dev = load_logits(output / "logits" / "dev.npz")
+    dev = Logits.load(output / "logits" / "dev.npz")
     examples = reading.read(TASKS["sst2"], str(data.glue))
     assert dict(zip(dev.ids.tolist(), dev.labels.tolist())) == {one.id: one.label for one in examples["dev"]}
     assert found["metrics"]["dev"] == metrics.compute(("accuracy",), dev.predictions(), dev.labels)
@@ -68,7 +68,7 @@ def test_transformers_opens_the_export_and_agrees(finished, data):
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(output / "export").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(output / "export")
     assert theirs.config.id2label == {0: "0", 1: "1"}
-    dev = load_logits(output / "logits" / "dev.npz")
+    dev = Logits.load(output / "logits" / "dev.npz")
     with torch.no_grad():
         for example, logits in zip(reading.read(TASKS["sst2"], str(data.glue))["dev"], dev.logits):
             reference = theirs(**tokenizer(example.first, return_tensors="pt")).logits[0]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline.training.silent_errors import CHECKSUMS, LAYOUT
+from pipeline.training.callbacks.weight_checksums import CHECKSUMS, LAYOUT
 from tests.pipeline.finetuning.finetune_runs import records, words
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.finetune_tasks import finetune_each

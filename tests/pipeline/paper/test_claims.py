@@ -9,18 +9,22 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import main as data_prep
 from model import AlbertConfig
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline import evaluate, reproduce
 from pipeline.engine import config as engine_config
 from pipeline.paper import claim_runs, claims_page, runner
 from pipeline.paper.claim_runs import Run, Setting, stages
-from pipeline.paper.claims import CLAIMS, PRESET, RATE_SEED, SIDES, SMALL, find_claims, sides_of
-from pipeline.pretraining import settings as pretraining_settings
+from pipeline.paper.claims import CLAIMS, LEARNING_RATE, PRESET, SIDES, SMALL, find_claims
 from pipeline.pretraining.architecture import parse_fields
+from pipeline.settings import pretrain
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.workers.forked import ForkedCommands
 
 ALL = find_claims("claims")
+
+
+def words_after(flag, command):
+    return command.argv[command.argv.index(flag) + 1]
 
 
 def setting_at(root, documents=(), plan=SMALL, seeds=3):
@@ -40,28 +44,25 @@ def end(run, root, mlm_loss=4.0, **metrics):
 def test_pretrain_accepts_every_command(tmp_path):
     setting = setting_at(tmp_path)
     claim_runs.prepare(ALL, setting)
-    planned, complete = stages(ALL, setting)
-    commands = [command for stage in planned for command in stage if "pipeline.pretrain" in command.argv]
-    assert not complete
-    assert len(commands) == len({command.done for command in commands}) == 9 * 3 + 4 * 3
+    commands = [command for stage in stages(ALL, setting) for command in stage if "pipeline.pretrain" in command.argv]
+    assert len(commands) == len({command.done for command in commands}) == 9 * 3
+    assert [words_after("--seed", command) for command in commands] == ["0"] * 9 + ["1"] * 9 + ["2"] * 9
     for command in commands:
-        args = pretraining_settings.parse(command.argv[3:])
-        side = SIDES[args.output.parts[-3]]
+        args = pretrain.parse(command.argv[3:])
+        side = SIDES[args.output.parts[-2]]
         assert args.output / "done" == command.done
         assert (args.objective, args.max_ngram) == (side.objective, side.max_ngram)
         AlbertConfig.preset(PRESET, **parse_fields(args.model_args))
         config = engine_config.load(args.deepspeed_config)
         assert engine_config.batch_sizes(config, 1)[0] == side.rows
-        assert config["optimizer"]["params"]["lr"] == float(args.output.parts[-2])
+        assert config["optimizer"]["params"]["lr"] == LEARNING_RATE
 
 
-def test_all_sides_of_a_claim_get_the_same_compute_and_as_many_candidates():
+def test_all_sides_of_a_claim_get_the_same_compute():
     for claim in CLAIMS.values():
         flops = [SMALL.steps(SIDES[key]) * SIDES[key].rows * SMALL.row_flops(SIDES[key]) for key in claim.sides]
         assert max(flops) / min(flops) < 1.01
-        assert len({len(SIDES[key].rates) for key in claim.sides}) == 1
     assert SMALL.steps(SIDES["unshared-64"]) > 2 * SMALL.steps(SIDES["base"])
-    assert SMALL.steps(SIDES["lamb-1024"]) >= 60
 
 
 def test_the_narrow_unshared_side_has_the_parameters_of_the_shared_one():
@@ -81,8 +82,6 @@ def test_the_narrow_unshared_side_has_the_parameters_of_the_shared_one():
         ("8", "base", "dropout", {"fields"}),
         ("3", "embedding-64", "embedding-256", {"fields"}),
         ("masks", "base", "single-words", {"max_ngram"}),
-        ("optimizers", "lamb-64", "adamw-64", {"optimizer", "rates"}),
-        ("optimizers", "lamb-1024", "adamw-1024", {"optimizer", "rates"}),
     ],
 )
 def test_two_sides_differ_in_what_the_claim_varies(claim, first, second, varied):
@@ -91,51 +90,32 @@ def test_two_sides_differ_in_what_the_claim_varies(claim, first, second, varied)
     assert {first, second} <= set(CLAIMS[claim].sides)
 
 
-def test_candidates_decide_the_rate_before_the_seeds_run(tmp_path):
-    (claim,) = find_claims("optimizers")
-    setting = setting_at(tmp_path)
-    planned, complete = stages([claim], setting)
-    runs = [command.name for command in planned[-1]]
-    assert len(runs) == 12
-    assert all(name.endswith(f"seed {RATE_SEED}") for name in runs)
-    for key in claim.sides:
-        for loss, rate in zip((5.0, 4.0, None), SIDES[key].rates, strict=True):
-            assert not stages([claim], setting)[1]
-            end(Run(key, rate, RATE_SEED), tmp_path, mlm_loss=loss)
-    planned, complete = stages([claim], setting)
-    assert complete
-    chosen = [command.name for command in planned[-1] if not claim_runs.is_done(command)]
-    assert chosen == [
-        f"pre-train {key} {SIDES[key].rates[1]:g} seed {seed}" for seed in range(3) for key in claim.sides
-    ]
-
-
 def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     claim_runs.prepare(ALL, setting_at(tmp_path))
     accuracies = {"sop": [(0.80, 0.61), (0.84, 0.63), (0.82, 0.62)], "nsp": [(0.49, 0.70), (0.51, 0.72)]}
     for key, values in accuracies.items():
         for seed, (sop, nsp) in enumerate(values):
-            end(Run(key, 0.002, seed), tmp_path, sop_accuracy=sop, nsp_accuracy=nsp)
-    begun = Run("nsp", 0.002, 2).directory(tmp_path)
+            end(Run(key, seed), tmp_path, sop_accuracy=sop, nsp_accuracy=nsp)
+    begun = Run("nsp", 2).directory(tmp_path)
     begun.mkdir()
     begun.with_name("seed-1.old").mkdir()
-    end(Run("base", 0.002, 0), tmp_path, sop_accuracy=0.8, nsp_accuracy=0.5)
-    end(Run("embedding-64", 0.002, 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5)
-    end(Run("dropout", 0.002, 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5, mlm_below_unigram=0.05)
+    end(Run("base", 0), tmp_path, sop_accuracy=0.8, nsp_accuracy=0.5)
+    end(Run("embedding-64", 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5)
+    end(Run("dropout", 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5, mlm_below_unigram=0.05)
     out = tmp_path / "page"
     assert evaluate.main(["claims", "--runs", str(tmp_path), "--out", str(out)]) == 0
     text = (out / "claims.md").read_text()
     assert text in capsys.readouterr().out
     # Three seeds: t is 4.303 with two degrees of freedom, and the deviation of 80, 84, 82 is 2.
-    assert "| SOP | 3 | 0.002 | 0.01 | 10.0 ± 0.0 | 82.0 ± 5.0 | 62.0 ± 2.5 |" in text
+    assert "| SOP | 3 | 0.01 | 10.0 ± 0.0 | 82.0 ± 5.0 | 62.0 ± 2.5 |" in text
     assert "| SOP - chance | SOP | 3 | +32.0 ± 5.0 | higher |" in text
     # Two seeds: t is 12.71, and the deviation of -1, +1 is the root of 2.
     assert "| NSP - chance | SOP | 2 | +0.0 ± 12.7 | no difference shown |" in text
     assert "| SOP - NSP | MLM | 2 | +0.0 ± 0.0 | no difference shown |" in text
     assert f"| {SIDES['base'].title} - dropout 0.1 | MLM | 1 | +5.0 | one seed |" in text
-    assert "| E 256 | 0 | 0.002 |  | not run | not run | not run |" in text
+    assert "| E 256 | 0 |  | not run | not run | not run |" in text
     assert "| E 256 - E 64 | MLM | 0 | not run |  |" in text
-    assert "LAMB" not in text  # has no runs
+    assert CLAIMS["masks"].caption not in text  # has no runs
     values = json.loads((out / "claims.json").read_text())
     assert [one["name"] for one in values["claims"]] == ["5", "3", "8"]  # of masks there is one side
     assert values["claims"][0]["differences"][0]["points"] == pytest.approx(32.0)
@@ -144,23 +124,14 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     assert values["settings"]["tokens"] == SMALL.tokens
 
 
-def test_the_page_shows_how_the_rates_were_chosen(tmp_path):
+def test_the_page_names_documents_without_their_directories(tmp_path):
     claim_runs.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
-    for rate, loss in zip(SIDES["lamb-64"].rates, (5.0, 4.0, None), strict=True):
-        end(Run("lamb-64", rate, RATE_SEED), tmp_path, mlm_loss=loss, mlm_below_unigram=loss and 1 - loss / 10)
-    for rate in SIDES["adamw-64"].rates:
-        end(Run("adamw-64", rate, RATE_SEED), tmp_path)
-    for key, rate in (("lamb-64", 0.01), ("adamw-64", 0.001)):  # of equal losses the first
-        end(Run(key, rate, 0), tmp_path)
+    for key in ("base", "dropout"):
+        end(Run(key, 0), tmp_path)
     claims_page.write(tmp_path, tmp_path / "page")
     text = (tmp_path / "page" / "claims.md").read_text()
-    assert "| LAMB, batch 64 | 0.003 | 50.0 |" in text
-    assert "| LAMB, batch 64 | 0.03 | diverged |" in text
-    assert "| LAMB, batch 64 | 1 | 0.01 | 0.01 | 10.0 |" in text
-    assert "| AdamW, batch 1,024 | 0.001 | not run |" in text
     assert "text: news, books." in text
     assert str(tmp_path) not in text + (tmp_path / "page" / "claims.json").read_text()
-    assert "| AdamW, batch 1,024 | 0 | not chosen |" in text
 
 
 def test_another_start_has_the_same_documents(tmp_path):
@@ -180,7 +151,7 @@ def test_another_start_has_the_same_documents(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["2"], "scale small does not make table 2; choose one of 5, 4, 3, 8, masks, optimizers, claims"),
+        (["2"], "scale small does not make table 2; choose one of 5, 4, 3, 8, masks, claims"),
         (["mask"], "table 'mask' is not known"),
         (["5", "--documents", "{root}/none"], "holds no documents"),
         (["5", "--data", "{root}"], "--data is a flag of scale paper and tiny"),
@@ -207,7 +178,7 @@ def test_a_dry_run_names_all_runs_and_writes_nothing(tmp_path, capsys):
     assert reproduce.main(["claims", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "# extract api" in printed  # the sample has three corpora
-    assert re.search(r"^# 51 runs left, about \d+ minutes of one core$", printed, re.M)
+    assert re.search(r"^# 27 runs left, about \d+ minutes of one core$", printed, re.M)
     assert not (tmp_path / "out").exists()
 
 
@@ -217,25 +188,20 @@ def test_a_claim_is_made_from_text_and_only_once(tmp_path, monkeypatch, capsys):
     model = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
     plan = dataclasses.replace(SMALL, model=model, tokens=16_384, vocabulary_size=200, evaluated_tokens=4096)
     monkeypatch.setattr(reproduce, "SMALL", plan)
-    rates = {"lamb-64": (0.01, 0.02), "adamw-64": (0.002,)}
-    sides = {key: dataclasses.replace(SIDES[key], rates=rates[key], rows=8, length=128, fields={}) for key in rates}
-    for key, side in sides.items():
-        monkeypatch.setitem(SIDES, key, side)
-    claim = dataclasses.replace(
-        CLAIMS["optimizers"], sides=tuple(rates), differences=CLAIMS["optimizers"].differences[:2]
-    )
-    monkeypatch.setitem(CLAIMS, "optimizers", claim)
+    for key in ("base", "single-words"):
+        monkeypatch.setitem(SIDES, key, dataclasses.replace(SIDES[key], fields={}))
     text = tmp_path / "text.jsonl"
     records = [{"text": " ".join(make_sentences(20, seed=number))} for number in range(60)]
     text.write_text("".join(json.dumps(one) + "\n" for one in records))
     extract = ["extract", "--source", "jsonl", "--input", str(text), "--out", str(tmp_path / "documents")]
     data_prep([*extract, "--held-out", "0.2"])
-    words = ["optimizers", "--out", str(tmp_path / "out"), "--documents", str(tmp_path / "documents"), "--seeds", "1"]
+    words = ["masks", "--out", str(tmp_path / "out"), "--documents", str(tmp_path / "documents"), "--seeds", "1"]
     assert reproduce.main(words) == 0, capsys.readouterr().out
     page = (tmp_path / "out" / "small" / "claims" / "claims.md").read_text()
     assert "not run" not in page
-    assert sides_of([claim]) == ["lamb-64", "adamw-64"]
-    assert re.search(r"^\| LAMB, batch 64 - AdamW, batch 64 \| MLM \| 1 \| [+-][\d.]+ \|", page, re.M)
+    assert re.search(
+        rf"^\| {SIDES['base'].title} - {SIDES['single-words'].title} \| MLM \| 1 \| [+-][\d.]+ \|", page, re.M
+    )
     capsys.readouterr()
     assert reproduce.main(words) == 0
-    assert capsys.readouterr().out.count("done before") == 3 + 2 + 2
+    assert capsys.readouterr().out.count("done before") == 3 + 2

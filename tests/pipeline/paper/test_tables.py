@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from model import AlbertConfig
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline import evaluate
 from pipeline.analysis import finished_runs
 from pipeline.data.masking import MaskingSettings
@@ -177,7 +177,12 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     text = (out / "tables.md").read_text()
     assert "tiny" in text
     assert all(f"## Table {name}:" in text for name in TABLES)
-    assert "with additional data: not run" in text
+    caption = "Figure 2a: the effect of additional data on MLM accuracy"
+    assert f"## {caption}\n\nwith additional data: not run\n\n![{caption}](tiny-figure2a.png)\n" in text
+    assert (
+        "## Figure 2b: the effect of dropout on MLM accuracy\n\nwith dropout: not run\nwithout dropout: not run\n"
+        in text
+    )
     values = json.loads((out / "tables.json").read_text())
     assert [value.get("table", value.get("figure")) for value in values] == [*TABLES, "figure2a", "figure2b"]
     fifth = next(value for value in values if value.get("table") == "5")
@@ -187,7 +192,7 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     assert sop["measured"]["nsp_accuracy"] is None
     assert sop["paper"]["sop_accuracy"] == [86.5]
     plots = {path.name for path in out.glob("*.png")}
-    assert plots == {*(f"tiny-table-{name}.png" for name in "23457"), "tiny-figure2a.png"}
+    assert plots == {"tiny-figure2a.png"}
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))
     assert f"was not found: {root / 'lost'}\n" in capsys.readouterr().out
     # Without runs, every cell says so.

@@ -7,10 +7,9 @@ import pytest
 
 from common.errors import UserError
 from pipeline import plan
-from pipeline.planning.failures import Failures, best_interval, plan_failures
-from pipeline.planning.plan import make_plan
-from pipeline.planning.report import report
-from pipeline.planning.request import parser, resolve
+from pipeline.planning.failures import Failures, best_interval, describe_failures
+from pipeline.planning.plan import make_plan, report
+from pipeline.planning.request import parse, resolve
 from tests.pipeline.conftest import REPOSITORY
 
 WORDS = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
@@ -40,43 +39,40 @@ def test_saves_that_take_longer_than_nodes_live() -> None:
 
 def test_the_plan_of_failures_by_hand() -> None:
     # 10 nodes, each every 1000 hours: one in 100 hours. Young: sqrt(2 * 20 s * 360,000 s) = 3,795 s; Daly: 3,781 s.
-    found = plan_failures(Failures(1000.0, 20.0, 60.0), 10, step_seconds=10.0, steps=72_000, checkpoint_bytes=1.0)
-    assert found.job_hours == 100.0
-    assert found.interval_steps == 378
-    assert found.interval_seconds == 3780.0
-    assert found.lost_seconds == 1890.0
-    assert found.failures == pytest.approx(2.0)  # 200 hours
-    assert found.saving_share == pytest.approx(20 / 3800)
-    assert found.lost_share == pytest.approx((1890 + 60) / 360_000)
+    # Half of 3,780 s and a minute are lost in 360,000 s; 20 s of 3,800 s go to saves; 72,000 steps take 200 hours.
+    failures = Failures(1000.0, 20.0, 60.0)
+    assert describe_failures(failures, 10, step_seconds=10.0, steps=72_000, checkpoint_bytes=1.0) == [
+        "a node fails every 1,000 hours: one of 10 every 100.0 hours, 2.00 times in this run",
+        "save every 378 steps, 1 h 3 min (Young/Daly): a save takes 20.0 s (given), all saves 0.53 % of the time",
+        "a lost node costs 31 min 30 s of steps on average and 1 min 0 s of restart and warm-up, "
+        "0.54 % of the time in all",
+    ]
 
 
 def test_nodes_that_never_fail_need_one_save() -> None:
-    found = plan_failures(Failures(1e306), 1, step_seconds=10.0, steps=100, checkpoint_bytes=1e9)  # infinite seconds
-    assert (found.interval_steps, found.failures) == (100, 0.0)
+    never = Failures(1e306)  # infinite seconds
+    first, save, _ = describe_failures(never, 1, step_seconds=10.0, steps=100, checkpoint_bytes=3e9)
+    assert first.endswith(" 0.00 times in this run")
+    assert save.startswith("save every 100 steps, 16 min 40 s (Young/Daly): a save takes 3.0 s (assumed: 1 GB/s)")
 
 
 def test_the_plan_prints_it() -> None:
-    wanted = resolve(parser().parse_all([*WORDS, "--mtbf-hours", "2000", "--save-seconds", "30"]))
-    found = make_plan(wanted)
-    assert found.failures is not None
-    printed = report(found)
+    printed = report(make_plan(resolve(parse([*WORDS, "--mtbf-hours", "2000", "--save-seconds", "30"]))))
     assert "a node fails every 2,000 hours: one of 8 every 250.0 hours, 0.14 times in this run" in printed
-    assert f"save every {found.failures.interval_steps:,} steps, 2.0 hours (Young/Daly): a save takes 30.0 s" in printed
-    assert "a lost node costs 61 minutes of steps on average and 180 s of restart and warm-up" in printed
-    assert found.failures.interval_steps * found.step.total == pytest.approx(best_interval(30.0, 900_000.0), rel=1e-3)
-    assumed = make_plan(resolve(parser().parse_all([*WORDS, "--mtbf-hours", "2000"]))).failures
-    assert assumed is not None
-    assert assumed.save_seconds == pytest.approx(12 * found.parameters / 1e9)
-    assert "Young" not in report(make_plan(resolve(parser().parse_all(WORDS))))
+    assert "save every 7,439 steps, 2 h 2 min (Young/Daly): a save takes 30.0 s" in printed
+    assert "a lost node costs 1 h 1 min of steps on average and 3 min 0 s of restart and warm-up" in printed
+    assumed = report(make_plan(resolve(parse([*WORDS, "--mtbf-hours", "2000"]))))
+    assert "a save takes 2.7 s (assumed: 1 GB/s)" in assumed  # 12 bytes of each of 223 million parameters
+    assert "Young" not in report(make_plan(resolve(parse(WORDS))))
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--mtbf-hours", "0"], "--mtbf-hours 0 is not above 0"),
-        (["--mtbf-hours", "nan"], "--mtbf-hours nan is not above 0"),
+        (["--mtbf-hours", "0"], "--mtbf-hours: 0 is not above 0"),
+        (["--mtbf-hours", "nan"], "--mtbf-hours: nan is not above 0"),
         (["--save-seconds", "3"], "no effect without --mtbf-hours"),
-        (["--mtbf-hours", "5", "--restart-seconds", "inf"], "--restart-seconds inf is not above 0 and finite"),
+        (["--mtbf-hours", "5", "--restart-seconds", "inf"], "--restart-seconds: inf is not above 0"),
     ],
 )
 def test_mistakes_are_one_line(more: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from model import AlbertConfig
-from model.attention.variable_length import backward_bytes
-from model.inspection.flops import executed_flops, forward_flops, model_flops
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import executed_flops, forward_flops, model_flops, parameter_counts
 from pipeline.data.collate import BatchShape
 from pipeline.planning import memory as plan_memory
 from pipeline.planning import time as plan_time
-from pipeline.planning.memory import MemorySettings
+from pipeline.planning.memory import MemorySettings, flash_backward_bytes
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.plan import BUCKET, Case, measure_all
 
@@ -197,7 +195,7 @@ def test_buffers_by_hand(engine: MemorySettings, expected: int) -> None:
     ],
 )
 def test_what_flash_attention_takes_by_hand(rows: int, pairs: int, sequences: int, expected: int) -> None:
-    assert backward_bytes(512 * rows, sequences, 64, 64) == expected
+    assert flash_backward_bytes(512 * rows, sequences, 64, 64) == expected
     shape = BatchShape(512, pairs=pairs, predictions=77)
     assert plan_memory.attention_bytes(XXLARGE, rows, shape, "fp16") == expected
     assert plan_memory.attention_bytes(XXLARGE, rows, shape, "fp32") == 0
@@ -209,7 +207,7 @@ def test_what_flash_attention_takes_by_hand(rows: int, pairs: int, sequences: in
 
 def test_flash_attention_by_heads() -> None:
     # It pads heads of 72 numbers to 96 and those above 192 to 256.
-    assert [backward_bytes(100, 1, 2, width) for width in (64, 72, 192, 200)] == [
+    assert [flash_backward_bytes(100, 1, 2, width) for width in (64, 72, 192, 200)] == [
         228 * 2 * padded * 4 for padded in (64, 96, 192, 256)
     ]
     assert plan_memory.attention_bytes(small(), 2, BatchShape(10, pairs=2, predictions=3), "bf16") == 0  # heads of 4

@@ -8,14 +8,13 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
-from model.inspection.flops import model_flops
+from model.counts import model_flops
 from pipeline import plan
-from pipeline.engine.machine.hardware import GPUS, Cluster
+from pipeline.engine.hardware import GPUS, Cluster
 from pipeline.planning import time as plan_time
 from pipeline.planning.memory import MemorySettings
-from pipeline.planning.plan import alternatives, fastest, make_plan
-from pipeline.planning.report import report, warnings_of
-from pipeline.planning.request import PlanRequest, parser, resolve
+from pipeline.planning.plan import alternatives, fastest, make_plan, report, warnings_of
+from pipeline.planning.request import PlanRequest, parse, resolve
 from tests.pipeline.conftest import REPOSITORY
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
@@ -60,7 +59,7 @@ def test_more_than_a_fifth_of_a_step_is_network_bound(collectives: float, warns:
 
 def request(*more: str, gpu: str = "h100", model: str = "albert-xxlarge", config: str = "xxlarge") -> PlanRequest:
     command = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / f"{config}.json"), "--gpu", gpu]
-    return resolve(parser().parse_all([*command, *more]))
+    return resolve(parse([*command, *more]))
 
 
 def test_time_and_cost_follow_from_the_speed() -> None:
@@ -74,7 +73,7 @@ def test_time_and_cost_follow_from_the_speed() -> None:
     assert found.mfu == pytest.approx(500 / 989 * computing / found.step.total)
     assert found.days == pytest.approx(125_000 * found.step.total / 86400)
     assert found.gpu_hours == pytest.approx(found.days * 24 * 16)
-    assert found.checkpoint_bytes == 7 * 12 * 223_158_450
+    assert found.checkpoint_bytes == 12 * 223_158_450
     assert found.data_bytes == pytest.approx(2 * 16e9 / 4.5)
     assert found.usable_memory == 0.92 * 80 * 2**30
 
@@ -145,6 +144,21 @@ def test_the_proposal_is_the_fastest_of_those_that_fit() -> None:
     slow = fastest(request("--nodes", "8", "--network-gbit", "25"))
     assert slow is not None
     assert slow.request.engine.zero_stage == 3
+
+
+def test_stage_0_is_the_last_of_equal_plans(tmp_path: Path) -> None:
+    """On one GPU no stage sends anything, and the micro-batch of the whole batch fits at each."""
+    json_file = tmp_path / "config.json"
+    optimizer = {"type": "Lamb", "params": {"lr": 0.001}}
+    json_file.write_text(json.dumps({"train_batch_size": 8, "bf16": {"enabled": True}, "optimizer": optimizer}))
+    wanted = request(*("--gpus-per-node", "1", "--deepspeed_config", str(json_file)), model="albert-base")
+    plans = [plan for plan in map(make_plan, alternatives(wanted)) if plan.request.engine.micro_batch_size == 8]
+    fast = [plan for plan in plans if plan.fits and plan.request.checkpointing == "none"]
+    seconds = {plan.request.engine.zero_stage: plan.step.total for plan in fast}
+    assert seconds == dict.fromkeys(range(4), seconds[0])
+    best = fastest(wanted)
+    assert best is not None
+    assert best.request.engine.zero_stage == 1
 
 
 def test_empty_rows_cost_time_and_are_not_counted_as_work() -> None:
@@ -263,7 +277,7 @@ def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> No
         "in collectives",
         "MFU",
         "GPU-hours",
-        "checkpoints",
+        "18.75 GB for 7 checkpoints",
         "fastest that fits",
     ):
         assert part in printed, part
@@ -275,7 +289,7 @@ def test_the_command_prints_every_part(capsys: pytest.CaptureFixture[str]) -> No
         (10**30, [], "train_batch_size is 1000000000000000000000000000000; it must be a whole number"),
         (4096, ["--model-args", "num_hidden_layers=1000000000"], "num_hidden_layers is 1000000000"),
         (4096, ["--steps", "9" * 400], "is not at least 1 and at most 1000000000"),
-        (4096, ["--text-gb", "inf"], "--text-gb inf is not above 0 and finite"),
+        (4096, ["--text-gb", "inf"], "--text-gb: inf is not above 0"),
     ],
 )
 def test_numbers_that_cannot_be_meant_end_at_once(

@@ -1,7 +1,8 @@
 """Command lines of pipeline.pretrain as dictionaries of flags, and the settings that they give."""
 
-from pipeline.engine.machine.hardware import Hardware
-from pipeline.pretraining import settings as pretraining_settings
+from pipeline.engine.hardware import Hardware
+from pipeline.pretraining.resolve import resolve as resolve_flags
+from pipeline.settings import pretrain
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
 CONFIG = {
@@ -18,4 +19,4 @@ def line(words):
 
 
 def resolve(words, world_size=2, hardware=GPU):
-    return pretraining_settings.resolve(pretraining_settings.parse(line(words)), world_size, hardware)
+    return resolve_flags(pretrain.parse(line(words)), world_size, hardware)

@@ -3,13 +3,15 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from common.errors import UserError
-from data_prep.format.shards import MANIFEST, read_manifest
+from common.files import owned
+from data_prep.format.manifest import MANIFEST, read_manifest
 from pipeline.pretraining import host_data
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
@@ -21,11 +23,8 @@ class OneRank:
 
     rank = 0
 
-    def first_problem(self, problem: str) -> str:
-        return problem
-
-    def barrier(self) -> None:
-        pass
+    def all_or_raise(self, work: Callable[[], None]) -> None:
+        work()
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +127,46 @@ def test_sets_of_one_name_share_a_stage_behind_a_link(corpus: Any, tmp_path: Pat
         host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
 
 
-def test_what_a_killed_copy_left_is_removed_and_a_copy_in_progress_stays(tmp_path: Path) -> None:
-    old, new = tmp_path / ".shard.arrow.0a.tmp", tmp_path / ".shard.arrow.0b.tmp"
-    for path in (old, new, tmp_path / "shard.arrow"):
-        path.touch()
-    os.utime(old, (0, 0))
-    os.utime(tmp_path / "shard.arrow", (0, 0))
-    host_data._remove_leftovers(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"shard.arrow", new.name}
+def test_what_a_killed_copy_left_is_removed_and_all_else_stays(corpus: Any, tmp_path: Path) -> None:
+    names = ["shard-00000.arrow", ".shard-00000.arrow.0a.tmp", ".thesis.txt.0a.tmp", ".shard-00000.arrow.0b.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+    for name in names[:-1]:  # the last one is a copy in progress
+        os.utime(tmp_path / name, (0, 0))
+    host_data._remove_leftovers(tmp_path, read_manifest(corpus.train))
+    assert {path.name for path in tmp_path.iterdir()} == {*names} - {names[1]}
+
+
+def test_nothing_is_staged_through_a_link_or_in_a_directory_of_another_user(corpus: Any, tmp_path: Path) -> None:
+    """The name of a copy can be guessed, so in a shared /tmp somebody may have made it before."""
+    stage, victim = tmp_path / "stage", tmp_path / "victim"
+    owned.take_workplace(stage, "pretrain --stage")
+    place = stage / host_data._name(corpus.train)
+    victim.mkdir()
+    for name in ("shard-00000.arrow", ".shard-00000.arrow.0a.tmp"):
+        (victim / name).write_text("a person's")
+        os.utime(victim / name, (0, 0))
+    place.symlink_to(victim)
+
+    def refused() -> str:
+        with pytest.raises(UserError) as refusal:
+            host_data.prepare([corpus.train], stage, OneRank(), host_data.Share(0, 1))  # type: ignore[arg-type]
+        assert {path.name: path.read_text() for path in victim.iterdir()} == {
+            "shard-00000.arrow": "a person's",
+            ".shard-00000.arrow.0a.tmp": "a person's",
+        }
+        return str(refusal.value)
+
+    assert refused() == f"cannot write to {place}: Not a directory; choose another --stage"
+    # The link appears after the check: nothing is copied through it.
+    with pytest.raises(UserError, match="Not a directory"):
+        host_data._copy(corpus.train / MANIFEST, place / MANIFEST)
+    if os.geteuid() == 0:
+        place.unlink()
+        victim.rename(place)
+        os.chown(place, 12345, -1)
+        victim = place
+        assert refused() == f"cannot write to {place}: it is another user's; choose another --stage"
 
 
 def test_shards_that_do_not_fit_in_memory_are_noted(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:

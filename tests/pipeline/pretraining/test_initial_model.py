@@ -11,14 +11,15 @@ from sentencepiece import sentencepiece_model_pb2
 from torch.nn.functional import cross_entropy
 
 from common.errors import UserError
-from data_prep.format.shards import read_manifest
+from data_prep.format.manifest import read_manifest
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from model.layers.heads import IGNORED_LABEL
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import fill, read_initial_weights
+from pipeline.checkpoint.initial_weights import fill_weights, read_initial_weights
 from pipeline.data.mixture import training_step
-from pipeline.pretraining import command, settings
+from pipeline.pretraining import command
+from pipeline.settings import pretrain
 from tests.pipeline.conftest import data_prep
 from tests.pipeline.pretraining import trained_models
 
@@ -35,8 +36,8 @@ def start(corpus, tmp_path):
         config = tmp_path / "config.json"
         config.write_text(json.dumps(CONFIG))
         words = ["--init", init, "--data", data, "--deepspeed_config", config, "--output", tmp_path / output]
-        prepared = command.prepare(settings.parse([str(word) for word in (*words, "--steps", 4, *flags)]), 1)
-        return prepared.runs[0]
+        prepared = command.prepare(pretrain.parse([str(word) for word in (*words, "--steps", 4, *flags)]), 1)
+        return prepared.work.args[0]  # of `functools.partial(command.run, settings, ...)`
 
     return check
 
@@ -276,7 +277,6 @@ def test_a_run_without_a_checkpoint_reads_the_weights_again_and_only_the_same(co
 
 
 def test_fine_tuning_finds_the_vocabulary_in_tokenizer_json(corpus, tmp_path):
-    from pipeline.finetuning.heads import make_model
     from pipeline.tasks.registry import TASKS
 
     size = len(Vocabulary.load(corpus.vocabulary))
@@ -286,5 +286,5 @@ def test_fine_tuning_finds_the_vocabulary_in_tokenizer_json(corpus, tmp_path):
     initial = read_initial_weights(tmp_path)
     sentences = ["bado figu kela", "monila, (puresa) 1918,"]
     assert initial.vocabulary.encode(sentences) == Vocabulary.load(corpus.vocabulary).encode(sentences)
-    kept = fill(make_model(TASKS["rte"], config), initial, lambda name: False)
+    kept = fill_weights(TASKS["rte"].kind.make_model(TASKS["rte"], config), initial, lambda name: False)
     assert kept == ["classifier.weight", "classifier.bias"]

@@ -8,7 +8,7 @@ import torch
 from model.pretraining import PreTrainingOutput
 from pipeline.pretraining import metrics
 from pipeline.pretraining.metrics import PretrainingSums
-from pipeline.training.reporting.metrics import Meter
+from pipeline.training.meter import Meter
 
 
 def sums(*values, sequence_ids):

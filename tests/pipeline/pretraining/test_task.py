@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.data.collate import Batch, blank
+from pipeline.data.rng import dropout_seed
 from pipeline.pretraining.task import LabelCounts, PreTraining
-from pipeline.training.trainer import dropout_seed
 from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
 
 

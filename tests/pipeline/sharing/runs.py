@@ -13,8 +13,7 @@ from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import piece_key
 from pipeline.checkpoint.manifest import CheckpointManifest, File, StoredTensor
 from pipeline.checkpoint.retention import publish, tag_name
-from pipeline.engine.protocol import KINDS
-from pipeline.finetuning.heads import make_model
+from pipeline.engine.optimizers import KINDS
 from pipeline.tasks.registry import find_task
 from tests.pipeline.analysis import made_runs
 
@@ -69,8 +68,9 @@ def finetuning(directory, vocabulary, task="rte", step=5, score=0.5, config=None
     )  # fmt: skip
     run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
     torch.manual_seed(step)
-    checkpoint(directory, step, make_model(find_task(task), config).state_dict(), score)
-    (made_runs.answers if find_task(task).is_extractive else made_runs.logits)(directory, "dev", 15, 5)
+    kind = find_task(task).kind
+    checkpoint(directory, step, kind.make_model(find_task(task), config).state_dict(), score)
+    (made_runs.answers if kind.uses_span_limits else made_runs.logits)(directory, "dev", 15, 5)
     return directory
 
 

@@ -19,11 +19,12 @@ from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_directory import read_settings
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.earlier_start import find_initial_model
-from pipeline.finetuning.export import finetuned
+from pipeline.finetuning.finetuned_model import finetuned
 from pipeline.sharing.export import export_usual
-from pipeline.tasks.examples import Passage, Question
-from pipeline.tasks.features.span import SpanFeatures, SpanLimits
-from pipeline.training.reporting.metrics import wilson_interval
+from pipeline.tasks.kinds.answers import Passage, Question
+from pipeline.tasks.kinds.spans import SpanFeatures
+from pipeline.tasks.metrics import wilson_interval
+from pipeline.tasks.task import SpanLimits
 from tests.pipeline.sharing import runs
 
 

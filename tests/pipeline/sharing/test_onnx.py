@@ -29,7 +29,7 @@ def test_the_graph_gives_what_transformers_gives(corpus, tmp_path, task, opened_
     assert export.main(["--run", str(run), "--out", str(out), "--onnx"]) == 0
     card = (out / "README.md").read_text()
     assert "model.onnx" in card
-    assert '"onnx"' in card
+    assert "\n- onnx\n" in card
     model, tokenizer = opened_by.from_pretrained(out).eval(), transformers.AutoTokenizer.from_pretrained(out)
     session = onnxruntime.InferenceSession(out / "model.onnx")
     for texts in (["Badofi gukela."], ["Badofi gukela. Monipu.", "Monipu.", "Doba fidomist gukela mola."]):

@@ -129,7 +129,7 @@ def test_a_run_of_several_seeds(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("/proc/out", "cannot write to /proc/out: No such file or directory"),
+        ("/proc/out", "cannot write to /proc: No such file or directory"),
         ("/dev/null/out", "cannot write to /dev/null: /dev/null is a file"),
     ],
 )

@@ -1,14 +1,16 @@
 """Metrics of GLUE, SQuAD and RACE against scikit-learn, by hand, and against a second implementation."""
 
+import dataclasses
 import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import matthews_corrcoef
+from sklearn.metrics import f1_score, matthews_corrcoef
 
 from pipeline.tasks import metrics, squad_metrics
+from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.tasks import squad_reference
 
@@ -71,6 +73,17 @@ def test_every_table_of_two_classes_has_metrics_and_no_warnings(pairs):
         assert cola["matthews"] == pytest.approx(matthews_corrcoef(labels, predictions))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40))
+def test_metrics_of_several_classes_are_those_of_scikit_learn(pairs):
+    predictions, labels = np.array(pairs).T
+    found = metrics.compute(("accuracy", "f1_macro", "matthews"), predictions, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert found["f1_macro"] == pytest.approx(f1_score(labels, predictions, average="macro", zero_division=0.0))
+        assert found["matthews"] == pytest.approx(matthews_corrcoef(labels, predictions))
+
+
 def test_constant_values_have_no_correlation():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -96,9 +109,12 @@ def test_values_without_a_metric_are_an_error(name, predictions, labels, message
 
 def test_race_by_level():
     levels = ["middle", "high", "middle", "high", "high"]
-    found = metrics.accuracy_by_level([0, 1, 2, 3, 0], [0, 1, 2, 0, 0], levels)
-    assert found == pytest.approx({"middle": 1.0, "high": 2 / 3})
-    assert metrics.accuracy_by_level([0], [1], [""]) == {}
+    labels, predictions = np.array([0, 1, 2, 0, 0]), np.array([0, 1, 2, 3, 0])
+    found = Logits(np.arange(5).astype(str), np.eye(4)[predictions], labels, np.array(levels))
+    wanted = {"accuracy": 4 / 5, "middle": 1.0, "high": 2 / 3}
+    assert TASKS["race"].kind.metrics(TASKS["race"], found) == pytest.approx(wanted)
+    unknown = dataclasses.replace(found, levels=np.array([""] * 5))
+    assert TASKS["race"].kind.metrics(TASKS["race"], unknown) == {"accuracy": 4 / 5}
 
 
 @pytest.mark.parametrize(

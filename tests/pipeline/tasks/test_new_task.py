@@ -13,10 +13,8 @@ from pipeline import evaluate, finetune
 from pipeline.analysis.comparison import estimate_of
 from pipeline.tasks import registry
 from pipeline.tasks.files import reading
-from pipeline.tasks.files.glue import GlueFiles
-from pipeline.tasks.predictions import Logits, load_logits
-from pipeline.tasks.scoring import metrics_of
-from pipeline.tasks.submissions import GlueSubmission
+from pipeline.tasks.files.glue import GlueFiles, GlueSubmission
+from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Hyperparameters, Task
 from tests.pipeline.conftest import sentences
 from tests.pipeline.pretraining.trained_models import export
@@ -29,7 +27,7 @@ SIZES = {"train": 48, "dev": 25, "test": 7}
 HYPERPARAMETERS = Hyperparameters(learning_rate=3e-3, batch_size=8, dropout=0.0, steps=6, warmup_steps=2, max_length=32)
 TOPICS = Task(
     "topics",
-    "classification",
+    registry.CLASSIFICATION,
     HYPERPARAMETERS,
     labels=("culture", "politics", "sport"),
     metrics=("matthews", "accuracy"),
@@ -38,7 +36,7 @@ TOPICS = Task(
 )
 AGREEMENT = Task(
     "agreement",
-    "regression",
+    registry.REGRESSION,
     HYPERPARAMETERS,
     labels=("agreement",),
     metrics=("spearman",),
@@ -104,27 +102,27 @@ def test_a_new_task_is_trained_and_evaluated(trained, task):
     assert (results["task"], results["steps"], results["examples"]) == (task.name, 6, SIZES)
     found = results["hyperparameters"]
     assert (found["learning_rate"], found["train_batch_size"], found["max_length"]) == (3e-3, 8, 32)
-    dev = load_logits(run / "logits" / "dev.npz")
+    dev = Logits.load(run / "logits" / "dev.npz")
     assert dev.logits.shape == (SIZES["dev"], len(task.labels))
     # The labels are those of the file, in the order of the task's names.
     lines = [line.split("\t")[-1] for line in (root / task.files.directory / "dev.tsv").read_text().splitlines()[1:]]
-    wanted = [float(line) if task.kind == "regression" else task.labels.index(line) for line in lines]
+    wanted = [float(line) if task is AGREEMENT else task.labels.index(line) for line in lines]
     assert dict(zip(dev.ids.tolist(), dev.labels.tolist())) == {str(n): label for n, label in enumerate(wanted)}
-    assert results["metrics"] == {"dev": metrics_of(task, dev)}
+    assert results["metrics"] == {"dev": task.kind.metrics(task, dev)}
     assert set(results["metrics"]["dev"]) == set(task.metrics)
     # Evaluations of the training log have the same names, and the best step is chosen by the task's score.
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     scores = {record["step"]: record[task.score] for record in records if record["split"] == "eval"}
     assert max(scores) == 6
     assert scores[results["best_step"]] == max(scores.values())
-    shown = f"95 % interval of {task.score}: " if task.kind == "regression" else "majority class: "
+    shown = f"95 % interval of {task.score}: " if task is AGREEMENT else "majority class: "
     assert shown in printed
 
 
 def test_the_submission_has_the_names_of_the_labels(trained):
     root, _ = trained
     for task in (TOPICS, AGREEMENT):
-        test = load_logits(root / "runs-0" / task.name / "logits" / "test.npz")
+        test = Logits.load(root / "runs-0" / task.name / "logits" / "test.npz")
         predicted = dict(zip(test.ids.tolist(), test.predictions().tolist()))
         (path,) = (root / "runs-0" / task.name / "submission").iterdir()
         assert path.name == task.submission.files["test"]
@@ -165,7 +163,7 @@ def test_a_task_made_at_run_time_needs_no_registry(tmp_path):
     labels = np.array([example.label for example in splits["dev"]])
     ids = np.array([example.id for example in splits["dev"]])
     right = Logits(ids, np.eye(3, dtype=np.float32)[labels], labels)
-    assert metrics_of(TOPICS, right) == {"matthews": pytest.approx(1.0), "accuracy": 1.0}
+    assert TOPICS.kind.metrics(TOPICS, right) == {"matthews": pytest.approx(1.0), "accuracy": 1.0}
     estimate = estimate_of(TOPICS, right)
     assert (estimate.value, estimate.majority) == (pytest.approx(100.0), 0.0)
     (path,) = TOPICS.submission.write(TOPICS, "test", right, tmp_path)

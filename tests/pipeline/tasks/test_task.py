@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline.tasks.files import reading
-from pipeline.tasks.registry import PAPER_TASKS, TASKS, find_task
+from pipeline.tasks.registry import CLASSIFICATION, KINDS, PAPER_TASKS, TASKS, find_task
 from pipeline.tasks.task import Hyperparameters, Task
 
 HYPERPARAMETERS = Hyperparameters(1e-5, 16, 0.0, 100, 10)
@@ -29,11 +29,11 @@ HYPERPARAMETERS = Hyperparameters(1e-5, 16, 0.0, 100, 10)
 )
 def test_a_task_that_cannot_work_is_refused(kind, more, message):
     with pytest.raises(ValueError, match=message):
-        Task("made up", kind, HYPERPARAMETERS, **more)
+        Task("made up", KINDS[kind], HYPERPARAMETERS, **more)
 
 
 def test_the_first_metric_is_the_default_score():
-    task = Task("made up", "classification", HYPERPARAMETERS, labels=("a", "b"), metrics=("f1", "accuracy"))
+    task = Task("made up", CLASSIFICATION, HYPERPARAMETERS, labels=("a", "b"), metrics=("f1", "accuracy"))
     assert task.score == "f1"
     assert dataclasses.replace(task, best_by="accuracy").score == "accuracy"
     assert dataclasses.replace(task, metrics=("matthews",)).score == "matthews"
@@ -56,6 +56,6 @@ def test_a_task_of_the_paper_has_all_its_parts(task):
 
 
 def test_a_task_without_any_source_of_data_says_what_is_missing(tmp_path):
-    task = Task("made up", "classification", HYPERPARAMETERS, labels=("a", "b"))
+    task = Task("made up", CLASSIFICATION, HYPERPARAMETERS, labels=("a", "b"))
     with pytest.raises(UserError, match="holds no file of task made up; name the directory with its train split"):
         reading.read(task, str(tmp_path))

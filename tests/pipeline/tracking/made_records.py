@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from pipeline.data.collate import BatchShape, blank
-from pipeline.pretraining import sample_predictions
-from pipeline.training.reporting.metrics_log import MetricsLog
+from pipeline.pretraining.evaluation import show_predictions
+from pipeline.training.metrics_log import MetricsLog
 
 SETTINGS = {
     "objective": "sop",
@@ -38,7 +38,7 @@ def guesses():
     batch.masked_positions[0] = [1, 4, 5]
     batch.masked_labels[0] = [2, 5, 6]
     pieces = ["[CLS]", "[MASK]", "▁cat", "▁s", "*", "at", "▁dog", "▁**"]
-    return sample_predictions.show(batch, np.array([[2, 5, 7]]), pieces)
+    return show_predictions(batch, np.array([[2, 5, 7]]), pieces)
 
 
 def evaluation(step):

@@ -1,15 +1,22 @@
-"""Real trackers without a network: MLflow's file store, offline modes of W&B and Comet, CSV. Each also after a kill."""
+"""Which trackers are on, what they need, and that a slow or failing one holds up nothing.
+
+Real trackers run without a network: MLflow's file store, offline modes of W&B and Comet, CSV. Each also after a kill.
+"""
 
 import csv
+import importlib.util
 import json
 import resource
+import threading
 import zipfile
 
 import pytest
 
-from pipeline.tracking import choice
+from common.errors import UserError
+from pipeline.tracking import services
 from pipeline.tracking.csv_files import CsvFiles
-from pipeline.tracking.tracker import Figures, TrackedRun
+from pipeline.tracking.services import BackgroundTracker
+from pipeline.tracking.tracker import Scalars, TrackedRun, Tracker
 from tests.pipeline.tracking.made_records import SETTINGS, evaluation, log_run, training
 from tests.pipeline.tracking.wandb_file import run_of
 
@@ -18,7 +25,7 @@ def track(directory, names, deepspeed=None):
     """Logs a run that was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
 
     def opened(run):
-        return choice.open_all(names, deepspeed or {}, run)
+        return services.open_all(names, deepspeed or {}, run)
 
     log_run(directory, 0, 40, finished=False, open_trackers=opened)
     log_run(directory, 20, 60, open_trackers=opened)
@@ -122,28 +129,142 @@ def test_csv_files_of_another_run_are_left_alone(tmp_path, capsys):
     assert "holds CSV files of another run" in capsys.readouterr().err
 
 
-def loss_at(step):
-    return Figures(step, "train", None, None, {"train/loss": float(step)})
-
-
 def test_a_full_disk_leaves_whole_rows_in_csv_files(tmp_path):
-    files, path = CsvFiles(tmp_path / "csv", TrackedRun(tmp_path, 0)), tmp_path / "csv" / "train_loss.csv"
-    files.log(loss_at(10))
+    files, path = CsvFiles(TrackedRun(tmp_path, 0), {}), tmp_path / "csv" / "train_loss.csv"
+    files.log(scalars(10))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 3, hard))
     try:
         with pytest.raises(OSError, match="No space left"):
-            files.log(loss_at(20))
+            files.log(scalars(20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    files.log(loss_at(30))
+    files.log(scalars(30))
     assert path.read_text() == "step,loss\n10,10.0\n30,30.0\n"
 
 
 @pytest.mark.parametrize("left", ["", "step,lo"])
 def test_a_csv_file_without_a_whole_header_is_made_again(tmp_path, left):
     path = tmp_path / "csv" / "train_loss.csv"
-    CsvFiles(path.parent, TrackedRun(tmp_path, 0))
+    CsvFiles(TrackedRun(tmp_path, 0), {})
     path.write_text(left)
-    CsvFiles(path.parent, TrackedRun(tmp_path, 20)).log(loss_at(30))
+    CsvFiles(TrackedRun(tmp_path, 20), {}).log(scalars(30))
     assert path.read_text() == "step,loss\n30,30.0\n"
+
+
+def test_flags_and_blocks_turn_trackers_on():
+    json = {"wandb": {"enabled": True, "project": "p"}, "comet": {"enabled": False}, "csv_monitor": {}}
+    assert services.wanted(["mlflow"], json) == {"mlflow": {}, "wandb": {"enabled": True, "project": "p"}}
+    assert list(services.wanted(["csv", "csv"], json)) == ["csv", "wandb"]
+    assert services.wanted([], {}) == {}
+
+
+def test_a_tensorboard_block_is_a_further_place():
+    block = {"enabled": True, "output_path": "logs"}
+    assert services.wanted([], {"tensorboard": block}) == {"tensorboard": block}
+    assert services.wanted([], {"tensorboard": {"enabled": True}}) == {}
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delenv("RANK", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("track", "json", "message"),
+    [
+        (["mlflow"], {}, "--track mlflow needs the package mlflow: `pip install mlflow`, or leave it out"),
+        (["comet"], {}, "--track comet needs the package comet_ml"),
+        ([], {"wandb": {"enabled": True}}, "the block wandb of the DeepSpeed JSON needs the package wandb"),
+    ],
+)
+def test_a_missing_package_is_one_line(nothing_installed, track, json, message):
+    with pytest.raises(UserError, match=message):
+        services.check(track, json)
+
+
+def test_other_ranks_need_no_package(nothing_installed, monkeypatch):
+    services.check(["csv"], {})
+    monkeypatch.setenv("RANK", "3")
+    services.check(["mlflow"], {})
+
+
+def scalars(step):
+    return Scalars(step, "train", {"train/loss": float(step)})
+
+
+class FakeTracker(Tracker):
+    """Keeps what it gets, and fails in the methods that it is told."""
+
+    def __init__(self, *failing):
+        self.failing, self.steps, self.finished = failing, [], None
+
+    def log(self, scalars):
+        self.steps.append(scalars.step)
+        if "log" in self.failing:
+            raise ConnectionError("the service\nis away")
+
+    def close(self, finished):
+        self.finished = finished
+        if "close" in self.failing:
+            raise TimeoutError("no answer")
+
+
+def run_through(tmp_path, tracker, opens=True, sent=()):
+    def open_tracker(run):
+        if not opens:
+            raise PermissionError("no key for the service")
+        return tracker, frozenset(sent)
+
+    tracked = BackgroundTracker("mlflow", open_tracker, TrackedRun(tmp_path, 0))
+    for step in (10, 20):
+        tracked.log(scalars(step))
+    tracked.close(finished=True)
+
+
+def test_a_tracker_gets_everything_in_order(tmp_path, capsys):
+    tracker = FakeTracker()
+    run_through(tmp_path, tracker)
+    assert tracker.steps == [10, 20]
+    assert tracker.finished is True
+    assert capsys.readouterr().err == ""
+    known = FakeTracker()
+    run_through(tmp_path, known, sent={(10, "train"), (20, "eval")})
+    assert known.steps == [20]
+
+
+def test_one_that_fails_is_named_once_and_still_gets_what_follows(tmp_path, capsys):
+    tracker = FakeTracker("log", "close")
+    run_through(tmp_path, tracker)
+    assert tracker.steps == [10, 20]
+    assert capsys.readouterr().err == (
+        "the tracker mlflow failed, training goes on (metrics.jsonl has everything): "
+        "ConnectionError: the service is away\n"
+    )
+
+
+def test_one_that_does_not_open_is_named_once(tmp_path, capsys):
+    run_through(tmp_path, FakeTracker(), opens=False)
+    assert capsys.readouterr().err.splitlines() == [
+        "the tracker mlflow failed, training goes on (metrics.jsonl has everything): "
+        "PermissionError: no key for the service"
+    ]
+
+
+def test_one_that_hangs_holds_up_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(services, "MAX_WAITING", 2)
+    answer = threading.Event()
+
+    def open_tracker(run):
+        answer.wait()
+        return FakeTracker(), frozenset()
+
+    tracked = BackgroundTracker("wandb", open_tracker, TrackedRun(tmp_path, 0), close_seconds=0.05)
+    for step in range(5):
+        tracked.log(scalars(step))  # returns, although nobody takes them
+    tracked.close(finished=False)
+    assert capsys.readouterr().err.splitlines() == [
+        "the tracker wandb failed, training goes on (metrics.jsonl has everything): 2 records wait for it"
+    ]
+    answer.set()

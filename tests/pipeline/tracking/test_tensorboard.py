@@ -1,19 +1,14 @@
-"""What TensorBoard shows of a run: curves, descriptions, settings, hparams and the layout."""
+"""What TensorBoard shows of a run: curves, descriptions, settings and pages of charts."""
 
 import json
 import re
-import threading
 
 import pytest
 from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.plugins.hparams import plugin_data_pb2
-from tensorboard.summary.writer.record_writer import RecordWriter
 
-from pipeline.tracking import choice
-from pipeline.tracking.tensorboard import TensorBoardFiles
-from pipeline.tracking.tracker import TrackedRun
+from pipeline.tracking import services
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
 
 MAX_CHARTS = 25
@@ -49,12 +44,6 @@ def test_every_step_is_there_once_also_after_a_kill(resumed):
     assert [event.step for event in resumed.Histograms("trust_ratios")] == list(range(10, 61, 10))
 
 
-def test_curves_against_tokens_and_epochs(resumed):
-    assert [event.step for event in resumed.Scalars("vs_tokens/train_mlm_loss")] == list(range(200, 1201, 200))
-    assert [event.step for event in resumed.Scalars("vs_tokens/eval_mlm_loss")][-2:] == [800, 1200]
-    assert [event.step for event in resumed.Scalars("vs_epochs/eval_mlm_loss")][-2:] == [800, 1200]  # thousandths
-
-
 def test_every_curve_has_a_description(resumed):
     for tag in resumed.Tags()["scalars"]:
         assert len(resumed.SummaryMetadata(tag).summary_description) > 10, tag
@@ -64,7 +53,7 @@ def test_the_layout_draws_only_curves_that_exist_and_almost_all_of_them(resumed)
     (event,) = [event for event in resumed.Tensors("custom_scalars__config__") if event.step == 0][-1:]
     layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
     assert [category.title[3:] for category in layout.category] == [
-        "Does it learn?", "Is it healthy?", "Is it fast?", "Against tokens and epochs",
+        "Does it learn?", "Is it healthy?", "Is it fast?",
     ]  # fmt: skip
     tags, drawn = resumed.Tags()["scalars"], set()
     for chart in (chart for category in layout.category for chart in category.chart):
@@ -95,17 +84,9 @@ def test_predictions_are_a_table(resumed):
     assert "<th>right</th>" in text_of(resumed, "eval/guesses/text_summary")
 
 
-def test_hparams_name_the_settings_that_are_compared(resumed):
-    content = resumed.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
-    started = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info
-    assert started.hparams["lr"].number_value == 0.001
-    assert started.hparams["objective"].string_value == "sop"
-    assert "_hparams_/session_end_info" in resumed.summary_metadata
-
-
 def test_a_block_of_the_json_writes_the_same_curves_to_another_place(tmp_path):
     block = {"enabled": True, "output_path": str(tmp_path / "logs")}
-    log_run(tmp_path / "base", 0, 40, open_trackers=lambda run: choice.open_all([], {"tensorboard": block}, run))
+    log_run(tmp_path / "base", 0, 40, open_trackers=lambda run: services.open_all([], {"tensorboard": block}, run))
     there, here = read(tmp_path / "logs" / "base"), read(tmp_path / "base" / "tensorboard" / "base")
     assert there.Tags()["scalars"] == here.Tags()["scalars"]
     assert points(there, "eval/mlm_loss") == points(here, "eval/mlm_loss")
@@ -115,19 +96,3 @@ def test_a_seed_has_the_name_of_its_task_as_well(tmp_path):
     log_run(tmp_path / "rte" / "seed-3", 0, 20, settings={**SETTINGS, "seed": 3})
     assert [path.name for path in (tmp_path / "rte" / "seed-3" / "tensorboard").iterdir()] == ["rte-seed-3"]
     assert json.loads((tmp_path / "rte" / "seed-3" / "metrics.jsonl").read_text().splitlines()[0])["step"] == 10
-
-
-@pytest.mark.parametrize(("error", "printed"), [(OSError(28, "No space left on device"), 0), (ValueError("other"), 1)])
-def test_a_full_disk_is_raised_by_the_writer_and_not_printed_by_its_thread(error, printed, tmp_path, monkeypatch):
-    def fail(*_):
-        raise error
-
-    seen = []
-    monkeypatch.setattr(threading, "excepthook", seen.append)
-    files = TensorBoardFiles(tmp_path, TrackedRun(tmp_path, 0, {}, False, frozenset()))
-    monkeypatch.setattr(RecordWriter, "write", fail)
-    files.text("tag", "text", 0)
-    files._writer.file_writer.event_writer._async_writer._worker.join(30)
-    assert len(seen) == printed
-    with pytest.raises(type(error)):
-        files.text("tag", "text", 1)

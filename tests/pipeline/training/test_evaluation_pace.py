@@ -15,8 +15,10 @@ import pytest
 from benchmarks.shared.outcome import differences
 from pipeline.data import collate
 from pipeline.distributed.exits import StopSignals
-from pipeline.training import evaluation_pace, lifecycle
-from pipeline.training.evaluation_pace import EvaluationLeft, EvaluationPace
+from pipeline.run import lifecycle
+from pipeline.training import agreement
+from pipeline.training.agreement import EvaluationPace
+from pipeline.training.failures import EvaluationLeft
 from pipeline.training.state import TrainState
 from tests.pipeline.training.test_loop import Run
 from tests.pipeline.workers import processes, runs
@@ -86,7 +88,7 @@ def test_a_signal_on_any_rank_ends_it_on_all() -> None:
 def test_a_long_evaluation_shows_its_progress(
     is_long: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = evaluation_pace.QUIET_SECONDS + is_long
+    seconds = agreement.QUIET_SECONDS + is_long
     monkeypatch.setattr("common.progress.time.monotonic", iter([0.0, 0.0, *[seconds - 0.5] * 9]).__next__)
     list(EvaluationPace(OtherRank(), signals())(range(100), 100))  # type: ignore[arg-type]
     assert capsys.readouterr().err.startswith("evaluation: 100 of 100 batches (100 %)") == is_long

@@ -14,8 +14,8 @@ from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint.files import CheckpointReader, read_state
+from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.manifest import check
-from pipeline.checkpoint.model_export import load_pretrained
 from pipeline.checkpoint.retention import find_latest, step_of, tag_name, tags
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
@@ -302,7 +302,7 @@ def test_a_loss_that_stays_no_number_ends_the_run_and_is_never_saved(ended: Ends
     (line,) = end.stderr.splitlines()
     assert "the loss has been infinite or no number for 10 steps or more at step 12" in line
     assert "lower the learning rate" in line
-    assert "no checkpoint of step 4: its loss is infinite or no number" in end.stdout
+    assert "no checkpoint of step 4: the loss is infinite or no number" in end.stdout
     assert "fp16" not in end.stdout
     weights = load_pretrained(folder / DIVERGING.name).state_dict()
     assert all(tensor.isfinite().all() for tensor in weights.values())

@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 
 from pipeline.checkpoint.saver import Work, _Save
-from pipeline.training.saves import RunSaves
+from pipeline.training.saves import Saves
+from pipeline.training.state import TrainState
 
 
 @pytest.mark.parametrize(("error", "waits"), [(KeyboardInterrupt, False), (RuntimeError, True)])
 def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path: Path, error: type[BaseException], waits: bool) -> None:
     disk = threading.Event()
     settings: Any = SimpleNamespace(output=tmp_path, kept_checkpoints=1, save_mode="background")
-    nothing: Any = SimpleNamespace(sync=None)
-    saves = RunSaves(nothing, settings, nothing, nothing, nothing, print, saved_step=None)
-    writes: Work[Any] = Work(lambda: disk.wait(3.0), in_thread=True)
+    run: Any = SimpleNamespace(settings=settings, engine=None, state=TrainState())
+    saves = Saves(run, [])
+    writes: Work[Any] = Work(lambda: disk.wait(600.0), in_thread=True)
     saves._saver._save = _Save(5, tmp_path / "step-00000005", "", None, None, writes, False, 0.0, 0.0)
+    if waits:
+        threading.Timer(0.2, disk.set).start()
     with pytest.raises(error), saves:
         raise error
     assert writes.is_running != waits

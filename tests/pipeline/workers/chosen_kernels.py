@@ -11,9 +11,9 @@ import torch
 import torch.distributed as dist
 
 import model.albert
-from pipeline.engine.machine import determinism
-from pipeline.training.attention import choice
-from pipeline.training.attention.trial import Trial
+from pipeline.engine import hardware
+from pipeline.run import attention_choice
+from pipeline.run.attention_trial import Trial
 from tests.pipeline.workers.runs import Ended, run_each
 
 
@@ -67,9 +67,9 @@ def _train(command: list[str], start: Start, output: Path) -> Trained:
         return Trial(clock[kernel])
 
     with (
-        mock.patch.object(choice, "is_measured", return_value=True),
-        mock.patch.object(choice, "candidates", return_value=list(clock)),
-        mock.patch.object(choice, "try_kernel", read_clock),
+        mock.patch.object(attention_choice, "is_measured", return_value=True),
+        mock.patch.object(attention_choice, "candidates", return_value=list(clock)),
+        mock.patch.object(attention_choice, "try_kernel", read_clock),
         mock.patch.object(model.albert, "choose_kernel", note_use),
     ):
         (ended,) = run_each([(command, start.stop)])
@@ -90,5 +90,5 @@ def train_deterministically(command: list[str], folder: Path, stop: int) -> tupl
         "algorithms": torch.are_deterministic_algorithms_enabled(),
         "only a warning": torch.is_deterministic_algorithms_warn_only_enabled(),
         "cudnn": (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark),
-        "environment": {name: os.environ.get(name) for name in determinism.ENVIRONMENT},
+        "environment": {name: os.environ.get(name) for name in hardware.DETERMINISTIC_ENVIRONMENT},
     }

@@ -69,21 +69,22 @@ def finetune_each(commands: list[tuple[list[str], list[str]]]) -> list[list[tupl
 
 @contextlib.contextmanager
 def _warned_at(step: int | None) -> Iterator[None]:
-    evaluate, save = Trainer._try_evaluation, Trainer._save
+    begin, save = Trainer._begin_training, Trainer._save
 
     def warn(trainer: Trainer) -> None:
-        if trainer.state.step == step:
+        if trainer.run.state.step == step:
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    def evaluated(trainer: Trainer) -> None:
-        evaluate(trainer)
+    def begun(trainer: Trainer) -> int | None:
+        stop_signal = begin(trainer)
+        warn(trainer)
+        return stop_signal
+
+    def saved(trainer: Trainer, required: bool) -> None:
+        save(trainer, required)
         warn(trainer)
 
-    def saved(trainer: Trainer, must_succeed: bool) -> None:
-        save(trainer, must_succeed)
-        warn(trainer)
-
-    with mock.patch.object(Trainer, "_try_evaluation", evaluated), mock.patch.object(Trainer, "_save", saved):
+    with mock.patch.object(Trainer, "_begin_training", begun), mock.patch.object(Trainer, "_save", saved):
         yield
 
 

@@ -1,7 +1,6 @@
 """Runs of pipeline.pretrain in which one bit flips, and replays of them, in the same processes."""
 
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 from unittest import mock
@@ -12,8 +11,12 @@ from torch import Tensor
 from pipeline import pretrain, replay
 from pipeline.checkpoint.saver import Saver
 from pipeline.engine import state, zero_layout
+from pipeline.engine import step as engine_step
 from pipeline.training import trainer
+from pipeline.training.callback import Callback, Phase
+from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
+from tests.pipeline.workers.added_callbacks import added_callback
 from tests.pipeline.workers.runs import Ended, run_command
 
 TENSOR = "albert.embeddings.word_embeddings.weight"
@@ -42,17 +45,16 @@ def run_flipped(
         interrupted: one more command line of pipeline.replay. Ctrl-C reaches rank 1 in its first step.
     """
     ends = [(_run(command, flips), None if again is None else _replay(again)) for command, flips, again in cases]
-    with mock.patch.object(Trainer, "_step", _interrupting_step(Trainer._step)):
-        return [*ends, (_replay(interrupted), None)]
+    interruptions: list[int] = []
 
-
-def _interrupting_step(step: Callable[..., Any]) -> Callable[..., Any]:
-    def interrupting_step(self: Trainer, *arguments: Any) -> Any:
-        if self.control.rank == 1:
+    def interrupt_once(trainer: Trainer) -> None:
+        if trainer.run.control.rank == 1 and not interruptions:
+            interruptions.append(trainer.run.state.step)
             signal.raise_signal(signal.SIGINT)
-        return step(self, *arguments)
+        engine_step.step(trainer.run.engine)
 
-    return interrupting_step
+    with mock.patch.object(Trainer, "_step_engine", interrupt_once):
+        return [*ends, (_replay(interrupted), None)]
 
 
 def _replay(command: list[str]) -> Ended:
@@ -61,26 +63,36 @@ def _replay(command: list[str]) -> Ended:
         return run_command(replay.main, command)
 
 
-def _run(command: list[str], flips: Flip | None) -> Ended:
-    step, to_device = Trainer._step, trainer.to_device
-    now = 0
+class _Flipping(Callback):
+    """Makes the flip on rank 1."""
 
-    def flipping_step(self: Trainer, *arguments: Any) -> Any:
-        nonlocal now
-        now = self.state.step + 1 if self.control.rank == 1 else 0
-        upcoming = step(self, *arguments)
-        if flips is not None and flips.step == now and flips.what != "batch":
-            _flip_in(self.engine, flips.what)
-        return upcoming
+    step_in_progress = 0
+
+    def __init__(self, run: TrainingRun, flips: Flip) -> None:
+        self._run, self._flips = run, flips
+
+    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+        if phase == "forward":
+            _Flipping.step_in_progress = self._run.state.step + 1 if self._run.control.rank == 1 else 0
+
+    def step(self, seconds: float) -> None:
+        if self._flips.step == self.step_in_progress and self._flips.what != "batch":
+            _flip_in(self._run.engine, self._flips.what)
+
+
+def _run(command: list[str], flips: Flip | None) -> Ended:
+    if flips is None:
+        return run_command(pretrain.main, command)
+    to_device = trainer.to_device
 
     def flipping_copy(batch: Any, *more: Any) -> dict[str, Tensor]:
         tensors = to_device(batch, *more)
-        if flips == Flip("batch", now):
+        if flips == Flip("batch", _Flipping.step_in_progress):
             flip(tensors["input_ids"][0, 5:], 3)
         return tensors
 
     with (
-        mock.patch.object(Trainer, "_step", flipping_step),
+        added_callback(lambda run: _Flipping(run, flips)),
         mock.patch("pipeline.training.trainer.to_device", flipping_copy),
     ):
         return run_command(pretrain.main, command)

@@ -15,7 +15,8 @@ from deepspeed.accelerator import get_accelerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pipeline
-from pipeline.training.trainer import Trainer
+from pipeline.training.callback import Callback, Phase
+from tests.pipeline.workers.added_callbacks import added_callback
 from tests.pipeline.workers.cases.lamb import claim_fp16
 from tests.pipeline.workers.runs import run_one
 
@@ -40,17 +41,25 @@ def count_waits(commands: list[list[str]]) -> list[Waits]:
     return [_count(command) for command in commands]
 
 
+class _Counting(Callback):
+    """Counts from the first forward pass of a step to its end."""
+
+    def __init__(self, steps: list[Counter[str]]) -> None:
+        self._steps, self._counting = steps, ExitStack()
+
+    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+        if phase == "forward" and micro_step == 1:
+            self._steps.append(Counter())
+            self._counting.enter_context(counting_reads(self._steps[-1]))
+
+    def step(self, seconds: float) -> None:
+        self._counting.close()
+
+
 def _count(command: list[str]) -> Waits:
     steps: list[Counter[str]] = []
-    step = Trainer._step
-
-    def counted(trainer: Trainer, *arguments: Any) -> Any:
-        steps.append(Counter())
-        with counting_reads(steps[-1]):
-            return step(trainer, *arguments)
-
     with (
-        mock.patch.object(Trainer, "_step", counted),
+        added_callback(lambda run: _Counting(steps)),
         mock.patch.object(get_accelerator(), "synchronize") as synchronize,
     ):
         ended = run_one(command)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from pipeline.distributed.ports import reserve_port
+from pipeline.distributed.rendezvous import reserve_port
 
 # What every rank imports is imported once, in the server that the ranks are forked from.
 multiprocessing.set_forkserver_preload(["tests.pipeline.workers.preloaded"])

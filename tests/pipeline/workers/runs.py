@@ -111,11 +111,11 @@ def run_command(main: Callable[[list[str]], int], command: list[str]) -> Ended:
 @contextlib.contextmanager
 def _watched_saves(before_save: Callable[[int], None]) -> Iterator[None]:
     """Calls `before_save(step)` before each save."""
-    begin = Saver.begin
+    start = Saver.start
 
     def watched(saver: Saver, *arguments: Any, **settings: Any) -> None:
         before_save(saver._engine.global_steps)
-        begin(saver, *arguments, **settings)
+        start(saver, *arguments, **settings)
 
-    with mock.patch.object(Saver, "begin", watched):
+    with mock.patch.object(Saver, "start", watched):
         yield

@@ -17,9 +17,9 @@ from pipeline.checkpoint import loader
 from pipeline.data import mixture
 from pipeline.engine import step as engine_step
 from pipeline.pretraining import task
+from pipeline.tracking import services
 from pipeline.tracking.tracker import TrackedRun
-from pipeline.training import lifecycle
-from pipeline.training.divergence import rollback
+from pipeline.training import rollback
 from tests.pipeline.workers.runs import Ended, run_command, run_each
 
 WRONG_LABEL = 7
@@ -35,7 +35,7 @@ def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kil
     """
     with (
         _spoiling(spoilt),
-        mock.patch.object(lifecycle.choice, "open_all", _tell),
+        mock.patch.object(services, "open_all", _tell),
         contextlib.nullcontext() if kill is None else _killing(kill),
     ):
         return run_each(commands)

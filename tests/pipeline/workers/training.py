@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pipeline.engine import optimizers, state, zero_layout
-from pipeline.engine.parameter_groups import parameter_groups
+from pipeline.engine.optimizers import parameter_groups
 
 BATCH = 12  # rows of a global batch: divides into 1, 2, 3 and 4 ranks
 LR = 0.01

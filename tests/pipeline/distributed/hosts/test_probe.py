@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.distributed.hosts import probe, query
-from pipeline.distributed.hosts.comparison import problems
 from pipeline.distributed.hosts.query import Answer, HostQuery, Question
+from pipeline.preflight import problems
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
 NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}

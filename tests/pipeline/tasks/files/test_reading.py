@@ -57,29 +57,25 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
     ("task", "text", "message"),
     [
         ("squad2", "\n" * 16 + '{"data": [', r"train\.json, line 17: broken JSON"),
-        ("squad2", json.dumps({"version": "v2.0"}), "it has no 'data'"),
-        ("squad2", json.dumps({"data": [{"paragraphs": [{}]}]}), "article 1, paragraph 1: it has no 'context'"),
-        ("squad2", json.dumps({"data": [{"paragraphs": [{"context": 5}]}]}), "the context is 5, not a text"),
-        (
-            "squad2",
-            json.dumps(squad({**QUESTION, "question": None})),
-            r"^\S+, line 1: the text of question q1 is None, not",
-        ),
+        ("squad2", json.dumps({"version": "v2.0"}), r"train\.json lacks the key data; check --data and --task"),
+        ("squad2", json.dumps({"data": [{"paragraphs": [{}]}]}), r"lacks the key data\.0\.paragraphs\.0\.context"),
+        ("squad2", json.dumps({"data": [{"paragraphs": [{"context": 5, "qas": []}]}]}), "context = 5, which"),
+        ("squad2", json.dumps(squad({**QUESTION, "question": None})), r"qas\.0\.question = None, which"),
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
-            "line 1: question q1 has an answer without text; remove it",
+            r"train\.json: question q1 has an answer without text; remove it",
         ),
-        ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"line 1: question q1 has no proper 'question'"),
+        ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"lacks the key data\.0\.paragraphs\.0\.qas\.0\.q"),
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 1e999}]})),
-            "line 1: question q1 has no proper 'answers'; correct it",
+            "answer_start",
         ),
         (
             "squad1",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 24}]}), indent=1),
-            r"train\.json, line \d+: question q1 says that '1905' is at character 24 .*, where ' 190' is",
+            r"train\.json: question q1 says that '1905' is at character 24 .*, where ' 190' is",
         ),
         ("squad1", json.dumps(squad({**QUESTION, "answers": []})), "question q1 has no answer; use --task squad2"),
     ],
@@ -90,18 +86,9 @@ def test_mistakes_in_squad(task, text, message, tmp_path):
         reading.read(TASKS[task], str(tmp_path))
 
 
-def test_the_line_of_a_mistake_in_squad(tmp_path):
-    """The line is that of the question's id, in any spelling, also if the same text occurs elsewhere."""
-    for identity in ("é wrong", "1905", 1905):
-        wrong = {**QUESTION, "id": identity, "answers": [{"text": "1906", "answer_start": 25}]}
-        text = json.dumps(squad(QUESTION, wrong), indent=1)
-        (tmp_path / "train.json").write_text(text)
-        line = max(number for number, line in enumerate(text.splitlines(), start=1) if '"id"' in line)
-        with pytest.raises(UserError, match=rf"train\.json, line {line}: "):
-            reading.read(TASKS["squad2"], str(tmp_path))
-    (tmp_path / "train.json").write_text(text := json.dumps(squad(QUESTION, QUESTION), indent=1))
-    line = max(number for number, line in enumerate(text.splitlines(), start=1) if '"id"' in line)
-    with pytest.raises(UserError, match=rf"train\.json, line {line}: the id 'q1' occurs twice"):
+def test_an_id_that_occurs_twice_is_refused(tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps(squad(QUESTION, QUESTION)))
+    with pytest.raises(UserError, match="split train has two examples 'q1'; remove one"):
         reading.read(TASKS["squad2"], str(tmp_path))
 
 
@@ -149,10 +136,10 @@ def test_race(tmp_path):
         (json.dumps({**RACE, "answers": ["B", "E"]}), r"train\.jsonl, line 2: the label 'E' is not one of A, B, C, D"),
         (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
         (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: a question has 1 options instead of 4"),
-        (json.dumps({"article": "x", "options": []}), "line 2: there is no 'questions'"),
-        (json.dumps({**RACE, "questions": "ab"}), "line 2: questions, options and answers are not lists"),
-        (json.dumps({**RACE, "options": ["abcd", "efgh"]}), "line 2: a question has no list of options"),
-        (json.dumps({**RACE, "article": None}), "line 2: the article is None, not a text"),
+        (json.dumps({"article": "x", "options": []}), "line 2 lacks the key questions"),
+        (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
+        (json.dumps({**RACE, "options": ["abcd", "efgh"]}), "line 2 has options.0 = 'abcd', which should be a valid"),
+        (json.dumps({**RACE, "article": None}), "line 2 has article = None, which should be a valid string"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):
@@ -207,8 +194,8 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
     line = {**QUESTION, "context": PASSAGE}
     for answers, message in (
         (QUESTION["answers"], ""),
-        ([{"text": "1905"}], "row 0: column 'answers' has no proper text and answer_start"),
-        ([{"text": 1905, "answer_start": 25}], "row 0: an answer is 1905, not a text"),
+        ([{"text": "1905"}], "row 0 has answers"),
+        ([{"text": 1905, "answer_start": 25}], "row 0 has answers"),
     ):
         write(tmp_path / "lines" / "train.jsonl", json.dumps({**line, "answers": answers}))
         if message:

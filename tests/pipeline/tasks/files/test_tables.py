@@ -30,12 +30,6 @@ def test_places_are_the_lines_in_which_rows_begin(tmp_path):
     assert read_table(tmp_path / "list.json").place(1).endswith("list.json, entry 1")
 
 
-def test_a_tsv_without_quoting(tmp_path):
-    (tmp_path / "test.tsv").write_text('sentence\tlabel\na " b\t1\n"open\t0\n')
-    rows = read_table(tmp_path / "test.tsv", quoted=False).rows
-    assert [row["sentence"] for row in rows] == ['a " b', '"open']
-
-
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
 def test_a_lone_surrogate_is_replaced_in_every_value(tmp_path, ending):
     rows = [{"text": "half \ud83d", "la\ude00bel": ["\ud83d", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -22,7 +23,8 @@ from pipeline.checkpoint.retention import find_latest, remove
 from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
-from pipeline.engine.protocol import KINDS
+from pipeline.engine.optimizers import KINDS
+from pipeline.engine.slice_map import TensorSlice
 from tests.pipeline.workers import training
 from tests.pipeline.workers.cases.lamb import claim_fp16
 
@@ -122,7 +124,7 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
 def save(engine: Any, directory: Path, state: dict[str, Any], score: float | None = None) -> None:
     """Saves in the foreground."""
     saver = Saver(engine, directory, 5, in_background=False)
-    saver.begin(state, score)
+    saver.start(state, score)
     saver.finish()
 
 
@@ -158,7 +160,7 @@ def in_background(directory: Path) -> dict[str, Any]:
 
     def failed_step() -> tuple[int, str, list[str]]:
         try:
-            saver.begin({})
+            saver.start({})
             training.train(engine, 3, 4)
             saver.finish()
         except SaveFailed as error:
@@ -169,7 +171,7 @@ def in_background(directory: Path) -> dict[str, Any]:
 
     save_file = checkpoint_files.save_file
     with mock.patch("pipeline.checkpoint.files.save_file", save_slowly if rank == 1 else save_file):
-        saver.begin({"number": 1}, score=0.5)
+        saver.start({"number": 1}, score=0.5)
         training.train(engine, 2, 3)
         while rank == 0 and saver.is_busy:
             time.sleep(0.01)
@@ -177,7 +179,7 @@ def in_background(directory: Path) -> dict[str, Any]:
         torch.distributed.all_gather_object(busy, saver.is_busy)
         found["busy"], found["too early"] = busy, find_latest(directory)
         try:
-            saver.begin({})
+            saver.start({})
         except RuntimeError as error:
             found["second save"] = str(error)
         may_write.set()
@@ -189,6 +191,13 @@ def in_background(directory: Path) -> dict[str, Any]:
         found["not published"] = failed_step()
     found["state"] = loader.load_latest(engine, directory)
     found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
+    if rank == 0:  # a person archives the checkpoint and puts a copy in its place, which is another directory
+        archive = directory.with_name("archive")
+        shutil.copytree((directory / "step-00000002").rename(archive), directory / "step-00000002")
+    training.train(engine, 2, 3)
+    saver.start({}, score=1.0)
+    saver.finish()
+    found["put there"] = sorted(path.name for path in directory.iterdir())
     training.close(engine)
     return found
 
@@ -283,7 +292,7 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
 _slices = zero_layout.slices
 
 
-def _renamed(engine: Any) -> list[zero_layout.TensorSlice]:
+def _renamed(engine: Any) -> list[TensorSlice]:
     first, *others = _slices(engine)
     return [replace(first, name="another"), *others]
 
@@ -306,7 +315,7 @@ def save_after_each_step(directory: Path, last: int, point: str = "") -> dict[st
         while engine.global_steps < last:
             training.train(engine, engine.global_steps, engine.global_steps + 1)
             saver.finish()
-            saver.begin({})
+            saver.start({})
         saver.finish()
     return everything(engine)
 
@@ -315,7 +324,7 @@ def _killed(point: str, temporary: Path) -> Any:
     """Kills this process before `point` of the save into `temporary`, on the rank that comes there."""
     rank = torch.distributed.get_rank()
     module, name, victim = {
-        "the copy": (HostCopy, "of", 0),
+        "the copy": (HostCopy, "copy", 0),
         "the end of a file": (checkpoint_files, "fsync_file", 0),
         "the file of rank 1": (checkpoint_files, "save_file", 1),
         "the manifest": (retention, "publish", 0),

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from pipeline.engine import config as engine_config
 from pipeline.engine.build import initialise
-from pipeline.engine.machine.hardware import Hardware
-from pipeline.engine.parameter_groups import parameter_groups
+from pipeline.engine.hardware import Hardware
+from pipeline.engine.optimizers import parameter_groups
 from tests.pipeline.workers import training
 
 STEPS, RATE, DECAY = 5, 0.01, 0.1

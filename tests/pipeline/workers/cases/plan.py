@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from model.inspection.parameter_counts import parameter_counts
+from model.counts import parameter_counts
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import Lamb
-from pipeline.engine.parameter_groups import parameter_groups
+from pipeline.engine.optimizers import parameter_groups
 
 BUCKET = 200_000
 

@@ -1,0 +1,70 @@
+"""Shards of made-up text, for machines without a corpus and the internet, and of the first lines of a file."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_SYLLABLES = ("ba", "do", "fi", "gu", "ke", "la", "mo", "ni", "pu", "re", "sa", "to", "vi", "wu")
+_WORDS = [a + b + c for a in _SYLLABLES for b in _SYLLABLES for c in ("", "lon", "mist", "rand")]
+
+
+def call(module: str, *words: object) -> None:
+    """Runs `python -m module words` on the processor. Raises RuntimeError with the end of its output if it fails."""
+    command = [sys.executable, "-m", module, *map(str, words)]
+    variables = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise RuntimeError(f"{module} {words[0]} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-500:]}")
+
+
+def make_shards(folder: Path, length: int, documents: int) -> Path:
+    """Makes shards of rows of `length` tokens of made-up text in `folder` with data_prep's jobs, unless they are there.
+
+    Returns their directory. "held_out" beside it has a few held-out documents.
+    """
+    shards = folder / f"train-{length}"
+    if (shards / "manifest.json").exists():
+        return shards
+    folder.mkdir(parents=True, exist_ok=True)
+    source, texts, vocabulary = folder / "texts.jsonl", folder / "documents", folder / "vocabulary.model"
+    if not source.exists():
+        source.write_text("".join(json.dumps(one) + "\n" for one in _documents(documents)), encoding="utf-8")
+    call("data_prep", "extract", "--source", "jsonl", "--input", source, "--out", texts, "--held-out", "0.05")
+    call("data_prep", "vocab", "--documents", texts, "--out", vocabulary, "--size", "200")
+    for split, out in (("held_out", folder / f"held_out-{length}"), ("train", shards)):
+        words = ["--documents", texts, "--vocab", vocabulary, "--max-seq-length", length, "--split", split]
+        call("data_prep", "shards", *words, "--out", out)
+    return shards
+
+
+def shards_of_lines(jsonl: Path, count: int, vocabulary: Path, scratch: Path, length: int) -> Path:
+    """Makes shards in `scratch` from the first `count` lines of `jsonl`, each {"text": ...}, with data_prep's jobs."""
+    first = scratch / "lines.jsonl"
+    with jsonl.open(encoding="utf-8") as lines:
+        first.write_text("".join(line for line, _ in zip(lines, range(count))), encoding="utf-8")
+    documents, shards = scratch / "documents", scratch / "shards"
+    call("data_prep", "extract", "--source", "jsonl", "--input", first, "--out", documents)
+    words = ["--documents", documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", length]
+    call("data_prep", "shards", *words)
+    return shards
+
+
+def _documents(count: int) -> Iterator[dict[str, str]]:
+    """Documents of sentences whose words follow each other by a rule, so that a model can learn them."""
+    chance = random.Random(0)
+    for _ in range(count):
+        paragraphs = [" ".join(_sentence(chance) for _ in range(chance.randint(5, 15))) for _ in range(8)]
+        yield {"text": "\n\n".join(paragraphs)}
+
+
+def _sentence(chance: random.Random) -> str:
+    at, words = chance.randrange(len(_WORDS)), []
+    for _ in range(chance.randint(4, 24)):
+        words.append(_WORDS[at])
+        at = (3 * at + chance.randrange(4)) % len(_WORDS)
+    return " ".join(words).capitalize() + "."

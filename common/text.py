@@ -1,0 +1,34 @@
+"""Text that commands print: counts, durations, Markdown tables."""
+
+from collections.abc import Iterable, Sequence
+
+
+def quantity(count: float, noun: str) -> str:
+    """A count with its noun: "1 document", "2,000 documents"."""
+    return f"{count:,.0f} {noun}{'' if count == 1 else 's'}"
+
+
+def format_duration(seconds: float) -> str:
+    """Formats a duration: "45 s", "3 min 5 s", "2 h 10 min", "1,200 h"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, second = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {second} s"
+    hours, minute = divmod(minutes, 60)
+    return f"{hours} h {minute} min" if hours < 100 else f"{hours:,} h"
+
+
+def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]], alignment: str = "") -> str:
+    """Formats a Markdown table, without a line break at its end.
+
+    Args:
+        header: the titles of the columns.
+        rows: cells that are Markdown already.
+        alignment: "l" or "r" for each column; by default all are "l".
+    """
+    rules = ["---:" if side == "r" else "---" for side in alignment or "l" * len(header)]
+    cells = [list(map(str, header)), *(list(map(str, row)) for row in rows)]
+    title, *lines = (f"| {' | '.join(row)} |" for row in cells)
+    return "\n".join([title, f"|{'|'.join(rules)}|", *lines])

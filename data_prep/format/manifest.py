@@ -1,0 +1,220 @@
+"""The manifest of a shard set: its options, counts and files. Its dataset card, which is the README.md."""
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from common.errors import UserError
+from common.files import checksums
+from common.files.atomic import write_text
+from common.files.checksums import FileEntry, content_checksum
+from common.files.json_files import Count, Probability
+from common.text import markdown_table
+from data_prep.text.languages import ENGLISH
+
+FORMAT_VERSION = 1
+RULES_VERSION = 4
+"""Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
+MANIFEST, VOCABULARY, CARD, DUPLICATES = "manifest.json", "spiece.model", "README.md", "duplicates.jsonl"
+
+LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{re.escape(VOCABULARY)}|{re.escape(DUPLICATES)}")
+"""The names of the files that a manifest lists."""
+
+Rows = Annotated[int, Interval(ge=0, lt=2**31)]
+"""Rows of one shard: its offsets are int32."""
+Length = Annotated[int, Interval(ge=0, le=2**16)]
+"""Pieces of a vocabulary, or tokens of a row: both are stored as uint16."""
+
+
+@dataclass(frozen=True)
+class ShardFile(FileEntry):
+    """One file of a shard set, and its rows (0 if it is not a shard)."""
+
+    rows: Rows = 0
+
+
+@dataclass
+class ShardCounts:
+    """Counts over a shard set.
+
+    Attributes:
+        documents, sentences: what was read, including what is left out.
+        pairs, pairs_without_b: segment pairs, and those of them that are a single segment.
+        tokens, unknown_tokens: tokens in all pairs without special tokens, and those of them that are <unk>.
+        rows, max_pairs_in_row: rows, and the largest number of pairs in one.
+        fill: fraction of the rows' positions that hold a token, special tokens included.
+        documents_left_out, tokens_left_out: documents with fewer than `min_tokens` tokens, and their tokens.
+        duplicates_left_out: duplicate documents; no other count but `documents` includes them.
+        text_bytes: size of the documents in UTF-8.
+        sentences_per_document: entry i counts the documents of 2**(i-1) to 2**i - 1 sentences.
+    """
+
+    documents: Count = 0
+    sentences: Count = 0
+    pairs: Count = 0
+    tokens: Count = 0
+    rows: Count = 0
+    fill: Probability = 0.0
+    max_pairs_in_row: Length = 0
+    pairs_without_b: Count = 0
+    documents_left_out: Count = 0
+    tokens_left_out: Count = 0
+    duplicates_left_out: Count = 0
+    unknown_tokens: Count = 0
+    text_bytes: Count = 0
+    sentences_per_document: list[Count] = field(default_factory=list)
+
+
+@dataclass
+class ShardManifest:
+    """The content of `manifest.json`.
+
+    Attributes:
+        vocabulary_sha256, vocabulary_size: hash and number of pieces of `spiece.model`.
+        normalization: how the text was normalised before it was encoded.
+        max_seq_length: positions in a row.
+        seed, short_seq_prob, min_tokens, pack, split: the options of the job.
+        documents_digest: hash of the corpus.
+        sources: the directories that the documents came from, with their counts.
+        files: all files but the manifest and the card.
+        dedup: method by which duplicates were found.
+        compared_digest: hash of the documents that were compared for duplicates.
+        duplicates: the first duplicates: {"removed": [directory, id], "kept": [directory, id]}. All are in
+            `duplicates.jsonl`.
+        language: codes of the languages of the documents, separated by a comma. The file has it unless it is English.
+        rules_version: version of the rules that made the rows; a file without it is of version 1.
+    """
+
+    vocabulary_sha256: str
+    vocabulary_size: Length
+    normalization: str
+    max_seq_length: Length
+    seed: Count
+    short_seq_prob: Probability
+    min_tokens: Count
+    pack: bool
+    split: str
+    documents_digest: str
+    sources: list[dict[str, Any]]
+    counts: ShardCounts
+    files: list[ShardFile]
+    dedup: str = "none"
+    compared_digest: str = ""
+    duplicates: list[dict[str, list[str]]] = field(default_factory=list)
+    language: str = ENGLISH
+    rules_version: Count = 1
+    format_version: int = FORMAT_VERSION
+
+    def shards(self) -> list[ShardFile]:
+        """Returns the files that contain rows, in order."""
+        return [file for file in self.files if file.name.startswith("shard-")]
+
+
+def shard_name(index: int) -> str:
+    """Returns the file name of shard `index`."""
+    return f"shard-{index:05d}.arrow"
+
+
+def describe_file(path: Path, rows: int = 0) -> ShardFile:
+    """Returns the manifest's entry of the complete file at `path`."""
+    return ShardFile(**asdict(checksums.describe_file(path)), rows=rows)
+
+
+def write_manifest(directory: Path, manifest: ShardManifest) -> None:
+    """Writes `manifest.json`, which completes the shard set."""
+    content = asdict(manifest)
+    if manifest.language == ENGLISH:
+        del content["language"]  # the same bytes as from versions that knew no other language
+    content["xxh3_128"] = content_checksum(content)
+    write_text(directory / MANIFEST, json.dumps(content, indent=1) + "\n")
+
+
+def read_manifest(directory: Path) -> ShardManifest:
+    """Reads `manifest.json`.
+
+    Raises:
+        UserError: `directory` is not a complete shard set, or the manifest is damaged or of another version.
+    """
+    path = directory / MANIFEST
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a directory; name one that `python -m data_prep shards` wrote")
+    if not path.is_file():
+        remedy = "run the same `shards` command again to finish it"
+        if not (directory / ".units").exists():
+            remedy = "name a directory that `python -m data_prep shards` wrote"
+        raise UserError(f"{directory} has no {MANIFEST}; {remedy}")
+    remedy = "copy it again or make the shards again"
+    manifest = checksums.read_manifest(path, ShardManifest, FORMAT_VERSION, LISTED, remedy)
+    names = [file.name for file in manifest.files]
+    if len(set(names)) < len(names):
+        raise UserError(f"{path} lists a file twice; {remedy}")
+    if (rows := sum(file.rows for file in manifest.shards())) != manifest.counts.rows:
+        raise UserError(f"{path} counts {manifest.counts.rows} rows, but its shards have {rows}; {remedy}")
+    return manifest
+
+
+def dataset_card(manifest: ShardManifest) -> str:
+    """Returns the card as Markdown, with the YAML header that the Hugging Face hub reads."""
+    counts = manifest.counts
+    rows = [
+        ("documents", f"{counts.documents:,}"),
+        ("left out (too short)", f"{counts.documents_left_out:,} with {counts.tokens_left_out:,} tokens"),
+        ("left out (duplicates)", f"{counts.duplicates_left_out:,} (--dedup {manifest.dedup})"),
+        ("sentences", f"{counts.sentences:,}"),
+        ("tokens", f"{counts.tokens:,}"),
+        ("unknown tokens", f"{counts.unknown_tokens:,}"),
+        ("segment pairs", f"{counts.pairs:,} ({counts.pairs_without_b:,} without B)"),
+        ("rows", f"{counts.rows:,} of {manifest.max_seq_length} positions, {100 * counts.fill:.2f} % full"),
+        ("most pairs in a row", f"{counts.max_pairs_in_row}"),
+        ("shards", f"{len(manifest.shards())}"),
+    ]
+    table = markdown_table(("", ""), rows)
+    sources = markdown_table(
+        ("corpus", "source", "documents", "bytes of text"),
+        ((s["directory"], s["source"], f"{s['documents']:,}", f"{s['text_bytes']:,}") for s in manifest.sources),
+    )
+    codes = manifest.language.split(",")
+    languages = json.dumps(codes[0] if len(codes) == 1 else codes)  # YAML, which reads no without quotes as false
+    packing = "as many segment pairs as fit" if manifest.pack else "one segment pair"
+    return f"""---
+language: {languages}
+task_categories: [fill-mask]
+---
+
+# ALBERT pre-training rows ({manifest.split} split)
+
+Text in rows of up to {manifest.max_seq_length} positions for masked language modelling and sentence-order prediction.
+Made by `python -m data_prep shards`.
+
+{table}
+
+{sources}
+
+## A row
+
+Each row holds {packing}, without special tokens, masks or padding: those are added when it is read.
+
+| column | type | meaning |
+|---|---|---|
+| tokens | list of uint16 | the tokens of its pairs, each lead, a, b, trail: the order of the text |
+| leads | list of uint16 | for each pair, tokens before its first whole sentence |
+| a_lengths | list of uint16 | for each pair, tokens of the whole sentences of segment A |
+| b_lengths | list of uint16 | for each pair, tokens of those of segment B; 0 in a segment without a partner |
+| trails | list of uint16 | for each pair, tokens behind its last whole sentence |
+| documents | list of uint32 | number of the document in the corpus, for each pair |
+
+`datasets.Dataset.from_file("shard-00000.arrow")` opens a shard.
+
+## How it was made
+
+- Text: {manifest.normalization}. Vocabulary: `spiece.model`, {manifest.vocabulary_size:,} pieces,
+  sha256 `{manifest.vocabulary_sha256}`.
+- Every token of every document with {manifest.min_tokens} tokens or more stands in exactly one pair.
+- A pair takes up to {manifest.max_seq_length - 3} tokens; with probability {manifest.short_seq_prob} fewer.
+- Seed {manifest.seed}.
+- `manifest.json` lists all files with their checksums; `python -m data_prep verify` checks them.
+"""

@@ -1,0 +1,169 @@
+"""Fine-tuning as a `TrainingTask`: a task's examples, its head, and its metrics on the dev sets."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from torch import Tensor
+
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.data import sampler
+from pipeline.distributed.control import ControlGroup
+from pipeline.distributed.monitor import progress
+from pipeline.finetuning.prediction import batches_of, find, predict
+from pipeline.finetuning.resolve import FinetuneSettings
+from pipeline.tasks.kind import Features
+from pipeline.tasks.task import SpanLimits, Splits, Task
+from pipeline.training.failures import REMEDY, TrainingFailed
+from pipeline.training.training_task import Evaluation, Pace
+
+if TYPE_CHECKING:
+    from pipeline.engine.state import Engine
+
+T = TypeVar("T", Tensor, float)
+
+
+class FinetuningSums(NamedTuple, Generic[T]):
+    """Sums over batches.
+
+    Attributes:
+        loss: over the labels.
+        correct: labels that have the highest logit.
+        labels: all labels.
+        tokens: without padding.
+        rows: samples.
+    """
+
+    loss: T
+    correct: T
+    labels: T
+    tokens: T
+    rows: T
+
+
+class LabelCounts(NamedTuple):
+    """The number of labels."""
+
+    labels: float
+
+
+def make_features(
+    task: Task, vocabulary: Vocabulary, splits: Splits, max_length: int, limits: SpanLimits
+) -> dict[str, Features]:
+    """Makes the features of every split."""
+    return {
+        split: task.kind.make_features(task, vocabulary, examples, max_length, limits)
+        for split, examples in splits.items()
+    }
+
+
+@dataclass
+class FineTuning:
+    """Trains on the samples of split "train" and evaluates on the task's dev sets. A `TrainingTask`.
+
+    Attributes:
+        features: of every split.
+    """
+
+    settings: FinetuneSettings
+    features: Mapping[str, Features]
+    control: ControlGroup
+
+    sums_kind = FinetuningSums
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.settings.task.name
+
+    @property
+    def dev_splits(self) -> list[str]:
+        """The dev sets of the task that the data has; the first decides which step is the best."""
+        return [split for split in self.settings.task.dev_splits if split in self.features]
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether the data has a dev set."""
+        return bool(self.dev_splits)
+
+    def steps(self, batches: Iterable[int]) -> Iterator[list[Any]]:
+        """See `TrainingTask.steps`."""
+        engine, training = self.settings.engine, self.features["train"]
+        for batch in batches:
+            micro_batches = []
+            for micro_step in range(engine.accumulation_steps):
+                positions = sampler.step_positions(
+                    batch,
+                    micro_step,
+                    self.control.rank,
+                    self.control.world_size,
+                    engine.micro_batch_size,
+                    engine.train_batch_size,
+                )
+                _, samples = sampler.rows_at(positions, len(training.lengths), self.settings.seed)
+                micro_batches.append(training.batch(samples.tolist(), training=True))
+            yield micro_batches
+
+    def label_counts(self, micro_batches: Sequence[Any]) -> LabelCounts:
+        """See `TrainingTask.label_counts`."""
+        return LabelCounts(sum(batch.label_count for batch in micro_batches))
+
+    def loss(self, output: Any, label_counts: LabelCounts, micro_batches_per_step: int) -> Tensor:
+        """The mean over the labels. See `TrainingTask.loss`."""
+        return output.loss_sum * (micro_batches_per_step / max(label_counts.labels, 1.0))  # ()
+
+    def sums(self, output: Any, tensors: dict[str, Tensor]) -> FinetuningSums[Any]:
+        """See `FinetuningSums`."""
+        sequence_ids = tensors["sequence_ids"]  # (B, S)
+        tokens = (sequence_ids >= 0).sum()
+        # Not the number of labels: a text has a tag for each of its tokens.
+        rows = (sequence_ids.amax(dim=1) + 1).sum() / self.settings.task.sequences_per_sample
+        return FinetuningSums(output.loss_sum, output.correct, output.total, tokens, rows)
+
+    def summarise(self, totals: FinetuningSums[float]) -> dict[str, Any]:
+        """The mean loss and, except for a regression, the accuracy."""
+        labels = max(totals.labels, 1.0)
+        metrics: dict[str, Any] = {"loss": totals.loss / labels}
+        if not self.settings.task.kind.predicts_numbers:
+            metrics["accuracy"] = totals.correct / labels
+        return metrics | {"interval_tokens": int(totals.tokens)}
+
+    def data_progress(self, samples: int) -> dict[str, Any]:
+        """The number of epochs."""
+        return {"epochs": samples / len(self.features["train"].lengths)}
+
+    def try_evaluation(self, engine: "Engine") -> tuple[None, float]:
+        """Evaluates on one batch of each rank from every dev set. See `TrainingTask.try_evaluation`."""
+        batches = 0
+        for split in self.dev_splits:
+            features = self.features[split]
+            find(engine, features, self.control, engine.device, limit=1)
+            batches += len(list(batches_of(features, self.control.rank, self.control.world_size)))
+        engine.train()
+        return None, len(self.dev_splits) / batches
+
+    def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
+        """Evaluates on all dev sets. Metrics of the first one have no prefix, those of others the split's name.
+
+        Raises TrainingFailed, on all ranks, if predicted numbers are infinite or no numbers.
+        """
+        metrics: dict[str, float] = {}
+        for split in self.dev_splits:
+            predictions = predict(engine, self.features[split], self.control, engine.device, pace)
+            with progress.get_progress().during("scoring"):
+                scored = None if predictions is None else self._score(predictions)
+            found = self.control.broadcast(scored)
+            if isinstance(found, str):
+                raise TrainingFailed(f"the evaluation on {split} failed: {found}; {REMEDY}")
+            prefix = "" if split == self.dev_splits[0] else f"{split}/"
+            metrics |= {f"{prefix}{name}": value for name, value in found.items()}
+        engine.train()
+        shown = self.settings.task.score
+        return Evaluation(dict(metrics), metrics[shown], shown)
+
+    def _score(self, predictions: Any) -> dict[str, float] | str:
+        """The metrics, or why there are none."""
+        try:
+            return self.settings.task.kind.metrics(self.settings.task, predictions)
+        except ValueError as error:
+            return str(error)

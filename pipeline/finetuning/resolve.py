@@ -1,0 +1,194 @@
+"""Makes the settings of a fine-tuning run from the task's defaults, the flags and, if given, a DeepSpeed JSON.
+
+The defaults of the paper's tasks are those of Table 14.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from model.config import AlbertConfig, ExecutionOptions
+from pipeline.engine import config as engine_config
+from pipeline.engine.hardware import Hardware
+from pipeline.finetuning.earlier_start import InitialModel
+from pipeline.settings import declare
+from pipeline.settings.declare import setting
+from pipeline.settings.finetune import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
+from pipeline.tasks.own_tasks import record_of
+from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
+from pipeline.training.run_settings import RunSettings
+
+MIN_LENGTH = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneSettings(FinetuneFlags, RunSettings):
+    """The settings of one fine-tuning run, of one seed. `model` has the dropout of fine-tuning.
+
+    A checkpoint is saved at every evaluation, because the best evaluated step is the result of the run.
+
+    Attributes:
+        task: what the model learns.
+        init_digest: of the weights of --init.
+        pretraining: what the settings.json of the pre-training run said when this run began; None if there was none.
+        data: directory, or name of a data set.
+        data_on_hub: whether `data` is the name of a data set on the hub.
+        data_digest: of the examples that training sees: those of train and the dev sets.
+        max_length: tokens of the longest sequence.
+        limits: of passages, questions and answers (SQuAD).
+    """
+
+    task: Task
+    init_digest: str
+    pretraining: dict[str, Any] | None
+    data: str
+    data_on_hub: bool
+    data_digest: str
+    max_length: int
+    limits: SpanLimits
+    steps: int
+    warmup_steps: int | None
+    log_interval: int = setting(recorded=True)
+    eval_interval: int = setting(identity=True)
+    patience: int | None = setting(identity=True)
+    kept_checkpoints: int = 1
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The hyperparameters of Table 14, and the others that decide the result."""
+        found: dict[str, Any] = {
+            **self.optimization(),
+            "learning_rate": self.engine.learning_rate,
+            "dropout": self.model.hidden_dropout_prob,
+            "classifier_dropout": self.model.classifier_dropout_prob,
+            "steps": self.steps,
+            "warmup_steps": self.warmup_steps,
+            "max_length": self.max_length,
+        }
+        return found | (dataclasses.asdict(self.limits) if self.task.kind.uses_span_limits else {})
+
+    def identity(self) -> dict[str, Any]:
+        """See `RunSettings.identity`."""
+        return {
+            **super().identity(),
+            "task": self.task.name,
+            **record_of(self.task),
+            "hyperparameters": self.hyperparameters(),
+            "init_weights": self.init_digest,
+            "data": self.data_digest,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as plain values, for `settings.json`."""
+        return {
+            **super().to_dict(),
+            "init": str(self.init),
+            "pretraining": self.pretraining,
+            "data_directory": self.data,
+            "data_on_hub": self.data_on_hub,
+        }
+
+
+def resolve(
+    flags: FinetuneFlags,
+    task: Task,
+    examples: int,
+    world_size: int,
+    hardware: Hardware,
+    initial: InitialModel,
+    data_digest: str,
+) -> list[FinetuneSettings]:
+    """Makes the settings of the run of each seed. Raises UserError for a mistake.
+
+    Args:
+        task: what the model learns.
+        examples: of its training split.
+        initial: the model that is fine-tuned.
+        data_digest: see `FinetuneSettings`.
+    """
+    engine = engine_config.fit(_deepspeed_json(flags, task, hardware), world_size, hardware, flags.precision)
+    defaults = task.hyperparameters
+    steps = flags.steps or defaults.steps_of(examples, engine.train_batch_size)
+    if flags.epochs is not None:
+        steps = steps_of_epochs(flags.epochs, examples, engine.train_batch_size)
+    eval_interval = flags.eval_interval or max(steps // EVALUATIONS, min(steps, STEPS_BETWEEN))
+    dropout = defaults.dropout if flags.dropout is None else flags.dropout
+    model = dataclasses.replace(
+        initial.config,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        classifier_dropout_prob=flags.classifier_dropout,
+    )
+    given = {name: getattr(flags, name) for name in ("doc_stride", "max_query_length", "max_answer_length")}
+    evaluations = flags.evaluations_without_gain
+    one = FinetuneSettings(
+        **declare.pass_on(flags, FinetuneSettings),
+        task=task,
+        model=model,
+        execution=ExecutionOptions(activation_checkpointing=flags.activation_checkpointing),
+        engine=engine,
+        init_digest=initial.digest,
+        pretraining=None if flags.random_weights else initial.pretraining,
+        data=flags.data or flags.own_data().source,
+        data_on_hub=flags.data is not None and not Path(flags.data).exists(),
+        data_digest=data_digest,
+        max_length=_max_length(flags.max_length, task, initial.config),
+        limits=SpanLimits(**{name: value for name, value in given.items() if value is not None}),
+        steps=steps,
+        warmup_steps=round(steps * defaults.warmup_fraction) if flags.warmup_steps is None else flags.warmup_steps,
+        log_interval=flags.log_interval or min(100, max(1, steps // 100)),
+        eval_interval=eval_interval,
+        save_interval=eval_interval,
+        patience=None if evaluations is None else evaluations * eval_interval,
+    )
+    if flags.seeds is None:
+        return [one]
+    return [
+        dataclasses.replace(one, seed=seed, output=output) for seed, output in enumerate(flags.outputs(), flags.seed)
+    ]
+
+
+def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware) -> dict[str, Any]:
+    """The user's JSON or the default one, with the values of the flags."""
+    if flags.deepspeed_config is not None:
+        json = engine_config.load(flags.deepspeed_config)
+    else:
+        json = default_json(task, on_gpu=hardware.name != "CPU")
+    if flags.batch_size is not None or flags.micro_batch_size is not None:
+        json.pop("gradient_accumulation_steps", None)
+        json.pop("train_micro_batch_size_per_gpu", None)
+    if flags.batch_size is not None:
+        json["train_batch_size"] = flags.batch_size
+    if flags.micro_batch_size is not None:
+        json["train_micro_batch_size_per_gpu"] = flags.micro_batch_size
+    params = json["optimizer"].setdefault("params", {})
+    if flags.learning_rate is not None:
+        params["lr"] = flags.learning_rate
+    if flags.weight_decay is not None:
+        params["weight_decay"] = flags.weight_decay
+    return json
+
+
+def default_json(task: Task, on_gpu: bool) -> dict[str, Any]:
+    """Table 14 as a DeepSpeed JSON, with the optimizer of the paper's code: AdamW without bias correction."""
+    adamw = {"lr": task.hyperparameters.learning_rate, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
+    json: dict[str, Any] = {
+        "train_batch_size": task.hyperparameters.batch_size,
+        "optimizer": {"type": "AdamW", "params": {**adamw, "bias_correction": False}},
+        "gradient_clipping": 1.0,
+        "zero_optimization": {"stage": 0},
+    }
+    if on_gpu:
+        json |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1, "reduce_bucket_size": 12_000_000}}
+    return json
+
+
+def _max_length(given: int | None, task: Task, config: AlbertConfig) -> int:
+    positions = config.max_position_embeddings
+    if given is not None and given > positions:
+        raise UserError(f"--max-length {given} is more than the {positions} positions of the model; lower it")
+    length = min(task.hyperparameters.max_length, positions) if given is None else given
+    if length < MIN_LENGTH:
+        raise UserError(f"--max-length {length} leaves no room for a text; give at least {MIN_LENGTH}")
+    return length

@@ -1,0 +1,126 @@
+"""The work of `pipeline.predict`: checks the command, predicts, and writes."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from common.errors import UserError
+from common.files.json_files import Positive, check_as
+from data_prep.format.manifest import VOCABULARY
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.initial_weights import load_pretrained
+from pipeline.checkpoint.run_records import RESULTS, SETTINGS
+from pipeline.finetuning.fine_tuning import make_features
+from pipeline.finetuning.finetuned_model import load_finetuned, read_task
+from pipeline.finetuning.prediction import batches_of_size, outputs_of
+from pipeline.inference import fill_mask, inputs, outputs
+from pipeline.tasks.task import SpanLimits
+
+_REMEDY = "restore it, or name another run"
+_COPY_VOCABULARY = "copy it from the run's export, or name another run"
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """The keys of a run's hyperparameters that decide how examples become inputs."""
+
+    max_length: Positive
+    doc_stride: Positive = SpanLimits.doc_stride
+    max_query_length: Positive = SpanLimits.max_query_length
+    max_answer_length: Positive = SpanLimits.max_answer_length
+    nbest: Positive = SpanLimits.nbest
+
+    def limits(self) -> SpanLimits:
+        """The limits of passages, questions and answers."""
+        return SpanLimits(self.doc_stride, self.max_query_length, self.max_answer_length, self.nbest)
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """The keys of settings.json of a fine-tuning run that are read here."""
+
+    hyperparameters: _Lengths
+    precision: str = "fp32"
+    model: dict[str, Any] = field(default_factory=dict)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Runs a parsed command line. Raises UserError for a mistake; nothing is written then."""
+    if not (args.run / SETTINGS).exists() and (args.run / RESULTS).exists():
+        raise UserError(f"--run {args.run} holds several seeds or an ensemble; name one run, such as its seed-0")
+    settings = run_directory.read_settings(args.run)
+    if args.mask:
+        if "task" in settings:
+            raise UserError(f"--mask needs a pre-training run, and {args.run} is fine-tuned; give --input")
+        fill_masks(args)
+    elif "task" not in settings:
+        raise UserError(f"{args.run} is a pre-training run; give --mask TEXT, or name a fine-tuning run")
+    else:
+        predict(args, settings)
+
+
+def predict(args: argparse.Namespace, settings: Mapping[str, Any]) -> None:
+    """Predicts the rows of --input and writes them to --out."""
+    for flag, value in (("--input", args.input), ("--out", args.out)):
+        if value is None:
+            raise UserError(f"{flag} is missing; name a file, or - for a pipe")
+    task = read_task(args.run)
+    recorded = check_as(settings, _Recorded, args.run / SETTINGS, _REMEDY, extra="ignore")
+    columns = inputs.columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
+    outputs.check(args.out)
+    given = inputs.read(task, columns, args.input)
+    outputs.check_names(given.columns, task.kind.record_names)
+    vocabulary = Vocabulary.load(args.run / VOCABULARY, _COPY_VOCABULARY)
+    model = load_finetuned(args.run)
+    if len(vocabulary) != model.config.vocab_size:
+        raise UserError(
+            f"{args.run / VOCABULARY} has {len(vocabulary)} pieces, and the model a vocab_size of "
+            f"{model.config.vocab_size}; restore the run's own vocabulary"
+        )
+    length = min(recorded.hyperparameters.max_length, model.config.max_position_embeddings)
+    features = make_features(task, vocabulary, {"test": given.examples}, length, recorded.hyperparameters.limits())
+    device = _device()
+    batches = batches_of_size(features["test"], args.batch_size)
+    found = outputs_of(model.to(device, _dtype(recorded.precision, device)), features["test"], device, batches)
+    by_id = task.kind.records(task, features["test"].predictions(found))
+    predicted = (by_id[example.id] for example in given.examples)
+    outputs.write(args.out, [{**row, **record} for row, record in zip(given.rows, predicted)])
+    if args.out != inputs.PIPE:
+        print(f"wrote {args.out}: {len(given.rows):,} predictions of {task.name}")
+
+
+def fill_masks(args: argparse.Namespace) -> None:
+    """Prints the most likely pieces in the masks of each --mask, or writes them to --out."""
+    if args.input is not None:
+        raise UserError("--mask and --input both say what to predict; drop one")
+    if args.out is not None:
+        outputs.check(args.out)
+    vocabulary = Vocabulary.load(args.run / VOCABULARY, _COPY_VOCABULARY)
+    model = load_pretrained(args.run)
+    if len(vocabulary) != model.config.vocab_size:
+        raise UserError(f"{args.run / VOCABULARY} is not the vocabulary of the model; restore the run's own one")
+    model = model.to(_device())
+    filled = [(text, fill_mask.fill(model, vocabulary, text, args.top_k)) for text in args.mask]
+    if args.out is None:
+        print("\n".join(line for text, fills in filled for line in fill_mask.lines(text, fills)))
+        return
+    rows = [{"text": text, "masks": [[vars(one) for one in of_mask] for of_mask in fills]} for text, fills in filled]
+    outputs.write(args.out, rows)
+    if args.out != inputs.PIPE:
+        print(f"wrote {args.out}", file=sys.stderr)
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _dtype(precision: str, device: torch.device) -> torch.dtype:
+    """The dtype in which the run evaluated, as far as the device computes in it."""
+    if precision == "bf16":
+        return torch.bfloat16
+    return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32

@@ -1,0 +1,187 @@
+"""Makes the settings of a pre-training run from flags, DeepSpeed JSON, data manifest and earlier starts."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from model.config import GPU_KERNELS, NOT_DETERMINISTIC, AlbertConfig, ExecutionOptions
+from pipeline.checkpoint.run_records import CorpusRecord
+from pipeline.data.collate import Objective
+from pipeline.data.masking import MaskingSettings
+from pipeline.engine import config as engine_config
+from pipeline.engine import gpu_pages
+from pipeline.engine.config import EngineConfig, Hardware
+from pipeline.pretraining.architecture import architecture, parse_fields
+from pipeline.pretraining.corpora import open_corpora
+from pipeline.pretraining.earlier_start import (
+    EarlierStart,
+    InitialModel,
+    check_data,
+    check_vocabulary,
+    find_earlier_start,
+    find_initial_model,
+    lengths_of,
+)
+from pipeline.settings import declare
+from pipeline.settings.declare import setting
+from pipeline.settings.pretrain import PretrainFlags
+from pipeline.training import schedule
+from pipeline.training.run_settings import RunSettings
+from pipeline.training.schedule import Length, Schedule
+
+_PAPER_MASKS = dataclasses.asdict(MaskingSettings())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(PretrainFlags, RunSettings):
+    """The settings of a pre-training run. The vocabulary size and the positions of `model` are those of the data.
+
+    Attributes:
+        steps: the last of `lengths`.
+        objective: the sentence loss: sop, nsp, or mlm for none.
+        masking: which tokens are predicted, and what replaces them.
+        data: directories of the training shards, one for each corpus.
+        corpus_weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
+        data_digests: sha256 of each corpus's manifest.
+        initial: the trained model whose weights are the initial ones; None for random weights.
+        lengths: of the run, each from its step on.
+        earlier_steps: the length before this start; None for a new run.
+        corpora: what the training shards were made from, for the model card.
+    """
+
+    steps: int = setting(identity=True)
+    objective: Objective = setting(identity=True)
+    masking: MaskingSettings = setting(identity=True, earlier=_PAPER_MASKS)
+    data: tuple[Path, ...]
+    corpus_weights: tuple[int, ...]
+    data_digests: tuple[str, ...]
+    initial: InitialModel | None
+    lengths: tuple[Length, ...]
+    earlier_steps: int | None
+    corpora: tuple[CorpusRecord, ...] = ()
+
+    @property
+    def changes_length(self) -> bool:
+        """Whether this start changes the length of a run that has begun."""
+        return self.earlier_steps not in (None, self.steps)
+
+    def schedule(self) -> Schedule:
+        """The learning rate of each step. Raises UserError as `RunSettings.schedule`."""
+        block = self.engine.json.get("scheduler")
+        return schedule.of_lengths(block, self.engine.learning_rate, self.warmup_steps, self.lengths)
+
+    def identity(self) -> dict[str, Any]:
+        """See `RunSettings.identity`. The length may change too, by the rules of `lengths_of`."""
+        return {
+            **super().identity(),
+            **self.optimization(),
+            "init_weights": None if self.initial is None else self.initial.digest,
+            "data": self.data_digests[0] if len(self.data) == 1 else list(zip(self.data_digests, self.corpus_weights)),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings as plain values, for `settings.json`."""
+        return {
+            **super().to_dict(),
+            "corpora": [dataclasses.asdict(corpus) for corpus in self.corpora],
+            "lengths": [length._asdict() for length in self.lengths],
+            **({} if self.initial is None else self.initial.record()),
+            "data_directories": [str(directory) for directory in self.data],
+            "eval_data_directories": [str(directory) for directory in self.eval_data],
+        }
+
+
+def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> PretrainSettings:
+    """Makes the settings from a parsed command line. Reads files and writes none. Raises UserError for a mistake."""
+    config = engine_config.load(flags.deepspeed_config)
+    corpora = open_corpora(flags.shards)
+    fields = parse_fields(flags.model_args)
+    earlier = find_earlier_start(flags.output)
+    initial = find_initial_model(flags.init, earlier)
+    if initial is not None and initial.weights is not None:
+        check_vocabulary(initial.weights, initial.directory, corpora.directories[0])
+    trained = None if initial is None else initial.config
+    model = architecture(flags.preset, fields, flags.objective, corpora.manifest, trained, flags.init)
+    engine = engine_config.fit(config, world_size, hardware, flags.precision)
+    corpora.check_size(engine.train_batch_size)
+    corpora.check_together(flags.eval_data)
+    lengths = lengths_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)
+    settings = PretrainSettings(
+        **declare.pass_on(flags, PretrainSettings),
+        model=model,
+        execution=_execution_options(flags, model, engine, hardware, earlier),
+        engine=engine,
+        objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
+        masking=flags.masking_settings(),
+        data=corpora.directories,
+        corpus_weights=corpora.weights,
+        data_digests=corpora.digests(),
+        corpora=corpora.describe(),
+        steps=lengths[-1].steps,
+        lengths=tuple(lengths),
+        earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
+        initial=initial,
+    )
+    if earlier is not None:
+        check_data(earlier, corpora.directories, json.loads(json.dumps(settings.identity()["data"])))
+    return settings
+
+
+def _execution_options(
+    flags: PretrainFlags,
+    model: AlbertConfig,
+    engine: EngineConfig,
+    hardware: Hardware,
+    earlier: EarlierStart | None,
+) -> ExecutionOptions:
+    if flags.attention in GPU_KERNELS and hardware.name == "CPU":
+        raise UserError(f"--attention {flags.attention} needs a GPU; leave the flag out")
+    if flags.attention in ("cudnn", "flash") and engine.precision == "fp32":
+        raise UserError(
+            f"--attention {flags.attention} computes in 16 bits only; train in bf16 or fp16, or leave the flag out"
+        )
+    if flags.deterministic and flags.attention in NOT_DETERMINISTIC:
+        raise UserError(
+            f"--attention {flags.attention} adds in no fixed order in its backward pass, which --deterministic "
+            "excludes; leave one of the two out"
+        )
+    if engine.zero_stage == 3:
+        for flag, value in (("--compile", flags.compile), ("--cuda-graphs", flags.cuda_graphs)):
+            if value == "on":
+                raise UserError(
+                    f"{flag} does not work at ZeRO stage 3: its hooks cannot be part of a graph; leave the flag out, "
+                    'or set "zero_optimization": {"stage": 2}'
+                )
+    if flags.cuda_graphs == "on" and hardware.name == "CPU":
+        raise UserError("--cuda-graphs needs a GPU; leave the flag out")
+    # Without the flag, what does not fit together with the others stays off.
+    fits = engine.zero_stage < 3 and flags.attention != "sequences"
+    plain = fits and flags.activation_checkpointing == "none"
+    try:
+        execution = ExecutionOptions(
+            flags.activation_checkpointing,
+            compile=_is_on(flags.compile, "compile", fits, hardware, earlier),
+            cuda_graphs=_is_on(flags.cuda_graphs, "cuda_graphs", plain, hardware, earlier),
+            attention=flags.attention,
+        )
+        execution.check(model)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return execution
+
+
+def _is_on(value: str, feature: str, fits: bool, hardware: Hardware, earlier: EarlierStart | None) -> bool:
+    """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`.
+
+    "auto" is what the last start did on the same kind of GPU, so that a new page does not change a run that has begun.
+    """
+    if value != "auto" or not fits or hardware.name == "CPU":
+        return value == "on"
+    if earlier is not None and earlier.settings.get("device") == hardware.name:
+        recorded = (earlier.settings.get("implementation") or {}).get(feature)
+        if isinstance(recorded, bool):
+            return recorded
+    return gpu_pages.is_shown_faster(feature, hardware.name)

@@ -1,0 +1,321 @@
+"""Flags declared as fields of a dataclass: the command line, YAML files, records and documentation follow from them.
+
+    @dataclass(frozen=True, kw_only=True)
+    class ToolFlags:
+        steps: int = flag("optimizer steps", 100, positive, group="training", identity=True)
+
+The annotation says what the flag takes: `bool` an optional true or false, `Literal` one of its choices, `tuple` one or
+more words, all others one word. A field without a default is required. argparse reads the words. YAML is made into
+words first, so that a value has the same checks and messages wherever it stands.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from common.command_line import PATHS, Parser, truth
+from common.errors import UserError
+
+F = TypeVar("F")
+CONFIG = "--config"
+MAX_YAML_BYTES = 1 << 20
+_MADE_BY_RUN = ("--output", "--stage")  # directories that need not exist when the flags are read
+
+
+def flag(
+    help: str,
+    default: Any = dataclasses.MISSING,
+    read: Callable[[str], Any] | None = None,
+    *,
+    name: str = "",
+    metavar: str = "",
+    choices: Sequence[str] = (),
+    alone: str | None = None,
+    extend: bool = False,
+    group: str = "",
+    **record: Any,
+) -> Any:
+    """Declares a field as a flag.
+
+    Args:
+        help: one sentence; the default is added.
+        default: without it the flag is required.
+        read: makes the value of a word, and refuses it with ValueError or `argparse.ArgumentTypeError`.
+        name: of the flag; from the field's by default.
+        metavar: what stands for the value in the help. That of a path fits `common.command_line.PATHS`.
+        choices: the words it takes; from the annotation by default.
+        alone: the word that the flag means without one.
+        extend: whether words given later are added to those before, instead of replacing them.
+        group: begins a group of flags with this title.
+        record: see `setting`.
+    """
+    declared = {"help": help, "name": name, "metavar": metavar, "read": read, "choices": tuple(choices)}
+    metadata = {"flag": declared | {"alone": alone, "extend": extend, "group": group}}
+    return dataclasses.field(default=default, metadata=metadata | record)
+
+
+def setting(default: Any = dataclasses.MISSING, **record: Any) -> Any:
+    """Declares a field without a flag, which is found out when a run starts.
+
+    Args:
+        record: `identity=True` if the setting must not change when the run is resumed; `recorded=True` if it is in
+            settings.json nevertheless; `earlier`: its value in runs from before the field existed, by default the
+            default.
+    """
+    return dataclasses.field(default=default, metadata=record)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A declared flag. `field` is the dataclass's, `name` has the dashes, the other attributes are those of `flag`."""
+
+    field: str
+    name: str
+    group: str
+    help: str
+    default: Any
+    read: Callable[[str], Any]
+    metavar: str | None
+    choices: tuple[str, ...]
+    alone: str | None
+    many: bool
+    extend: bool
+
+    @property
+    def key(self) -> str:
+        """Its key in a YAML file."""
+        return self.name.removeprefix("--")
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is dataclasses.MISSING
+
+    @property
+    def full_help(self) -> str:
+        """The help with the default."""
+        if self.required:
+            return f"{self.help} (required)"
+        if "default" in self.help or self.default is False or self.default in (None, ()):
+            return self.help
+        default = f"{self.default:g}" if isinstance(self.default, float) else self.default
+        return f"{self.help} (default: {default})"
+
+    def add_to(self, group: Any) -> None:
+        """Adds it to a parser or a group of one."""
+        options: dict[str, Any] = {"nargs": "+"} if self.many else {}
+        if self.alone is not None:
+            options = {"nargs": "?", "const": self.read(self.alone)}
+        if self.extend:
+            options["action"] = "extend"
+        group.add_argument(
+            self.name,
+            dest=self.field,
+            type=self.read,
+            choices=self.choices or None,
+            metavar=self.metavar,
+            required=self.required,
+            default=None if self.required else list(self.default) if self.many else self.default,
+            help=self.full_help.replace("%", "%%"),
+            **options,
+        )
+
+
+def flags_of(command: type[Any]) -> tuple[Flag, ...]:
+    """The flags of a dataclass, its own before those of its bases."""
+    hints = get_type_hints(command)
+    declared = {one.name: one for one in dataclasses.fields(command) if "flag" in one.metadata}
+    flags: dict[str, Flag] = {}
+    for base in command.__mro__:
+        group = ""
+        for name in inspect.get_annotations(base):
+            if name in declared and name not in flags:
+                group = declared[name].metadata["flag"]["group"] or group
+                flags[name] = _make_flag(declared[name], hints[name], group)
+    return tuple(flags.values())
+
+
+def _make_flag(field: "dataclasses.Field[Any]", annotation: Any, group: str) -> Flag:
+    declared = dict(field.metadata["flag"], group=group)
+    if get_origin(annotation) in (types.UnionType, typing.Union):  # X | None
+        (annotation,) = (kind for kind in get_args(annotation) if kind is not types.NoneType)
+    many = get_origin(annotation) is tuple
+    kind = get_args(annotation)[0] if many else annotation
+    if get_origin(kind) is Literal:
+        kind, declared["choices"] = str, get_args(kind)
+    if kind is bool:
+        kind, declared["alone"] = truth, "true"
+        declared["metavar"] = "true|false"
+    declared["read"] = declared["read"] or kind
+    if not declared["metavar"]:
+        declared["metavar"] = None if declared["choices"] else "N"
+    declared["name"] = declared["name"] or "--" + field.name.replace("_", "-")
+    return Flag(field=field.name, default=field.default, many=many, **declared)
+
+
+def add_flags(parser: argparse.ArgumentParser, command: type[Any]) -> None:
+    """Adds the flags of a dataclass to `parser`, by group."""
+    groups: dict[str, Any] = {}
+    for one in flags_of(command):
+        groups[one.group] = groups.get(one.group) or parser.add_argument_group(one.group)
+        one.add_to(groups[one.group])
+
+
+def make_parser(command: type[Any], prog: str, description: str) -> Parser:
+    """The command line of a dataclass that a launcher starts."""
+    required = " ".join(f"{one.name} {one.metavar}" for one in flags_of(command) if one.required)
+    parser = Parser(prog=prog, description=description, usage=f"{prog} {required} [FLAG ...]")
+    parser.add_argument(CONFIG, type=Path, metavar="FILE", help="YAML with any of the flags; the command line wins")
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # the launcher adds it
+    add_flags(parser, command)
+    return parser
+
+
+def parse(command: type[F], parser: Parser, words: Sequence[str]) -> F:
+    """The flags in `words` and in the file of --config. Raises UserError for a mistake."""
+    return from_namespace(command, parser.parse_all(with_file(command, words)))
+
+
+def from_namespace(command: type[F], args: argparse.Namespace) -> F:
+    """The flags of `command` that a parser has read."""
+    values = {one.field: getattr(args, one.field) for one in flags_of(command)}
+    return command(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
+
+def value_in(words: Sequence[str], name: str) -> str | None:
+    """The word of the flag `name` in a command line; None if it is not there."""
+    for word, following in zip(words, [*words[1:], ""]):
+        flag_name, equals, value = word.partition("=")
+        if flag_name == name:
+            return value if equals else following
+    return None
+
+
+def with_file(command: type[Any], words: Sequence[str]) -> list[str]:
+    """`words` behind those of the file that --config names, without the flags that both give.
+
+    Raises UserError for a file that cannot be read, and for an unknown key, naming the nearest one.
+    """
+    path = value_in(words, CONFIG)
+    if path is None:
+        return list(words)
+    given = {word.partition("=")[0] for word in words}
+    from_file = _read_yaml(command, Path(path))
+    return [*(word for name, its in from_file if name not in given for word in (name, *its)), *words]
+
+
+def _read_yaml(command: type[Any], path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each flag in a YAML file with its words, exactly as they are written there: YAML has no `on`, 1e-5 or dates."""
+    import yaml
+
+    from common.files.json_files import read_text
+
+    try:
+        root = yaml.compose(read_text(path, "name a file of flags", MAX_YAML_BYTES), Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        problem = " ".join(str(error).split())
+        raise UserError(f"{CONFIG} {path} is not YAML: {problem}; correct it") from None
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{CONFIG} {path}: it must have a line of the form `flag: value` for each flag")
+    names = {one.key: one.name for one in flags_of(command)}
+    seen = set()
+    for key_node, node in root.value if root is not None else ():
+        place = f"{CONFIG} {path}, line {key_node.start_mark.line + 1}"
+        key = {name.replace("-", "_"): name for name in names}.get(str(key_node.value).replace("-", "_"))
+        if key is None:
+            near = difflib.get_close_matches(str(key_node.value), names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "the keys are the flags without the dashes"
+            raise UserError(f"{place}: unknown key {str(key_node.value)[:40]!r}; {hint}")
+        if key in seen:
+            raise UserError(f"{place}: {key} is given twice; keep one")
+        seen.add(key)
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if not all(isinstance(one, yaml.ScalarNode) for one in nodes):
+            raise UserError(f"{place}: {key} must be one value, or a list of values")
+        is_null = nodes == [node] and node.style is None and node.value in ("", "~", "null")
+        if nodes and not is_null:
+            yield names[key], [one.value for one in nodes]
+
+
+def _words_of(one: Flag, value: Any) -> list[str]:
+    """The words of a value on a command line. Paths of what exists are absolute, also before a weight."""
+    words = [str(each) for each in (value if one.many else [value])]
+    return [_absolute(word) for word in words] if PATHS.match(one.metavar or "") else words
+
+
+def _absolute(word: str) -> str:
+    path, colon, weight = word.rpartition(":")
+    for place, rest in ((word, ""), (path, colon + weight)):
+        if place and Path(place).exists():
+            return f"{Path(place).absolute()}{rest}"
+    return word
+
+
+def command_line(flags: Any) -> tuple[str, ...]:
+    """The command line that gives `flags`, without --output and defaults. It holds in any directory."""
+    words: list[str] = []
+    for one in flags_of(type(flags)):
+        value = getattr(flags, one.field)
+        if one.name != "--output" and value != one.default:
+            words += [one.name] if value is True else [one.name, *_words_of(one, value)]
+    return tuple(words)
+
+
+def to_yaml(flags: Any) -> str:
+    """All flags with their values as a file for --config, which starts the same run again from any directory."""
+    import yaml
+
+    content: dict[str, Any] = {}
+    for one in flags_of(type(flags)):
+        value = getattr(flags, one.field)
+        if one.name in _MADE_BY_RUN and value is not None:
+            value = value.absolute()
+        if not isinstance(value, bool | int | float | None):
+            value = _words_of(one, value) if one.many else _words_of(one, value)[0]
+        content[one.key] = value
+    return str(yaml.safe_dump(content, sort_keys=False, width=120))
+
+
+def pass_on(flags: Any, settings: type[Any]) -> dict[str, Any]:
+    """The arguments of `settings` that `flags` gives: each flag that it does not replace by a field of its own.
+
+    And the flags as a command line and as YAML, in `command` and `config`.
+    """
+    kept = {one.field: getattr(flags, one.field) for one in flags_of(settings)}
+    return {**kept, "command": command_line(flags), "config": to_yaml(flags)}
+
+
+def marked(settings: Any, mark: Literal["identity", "recorded"]) -> dict[str, Any]:
+    """The fields with this mark (see `setting`) as plain values."""
+    values = {one.name: getattr(settings, one.name) for one in dataclasses.fields(settings) if one.metadata.get(mark)}
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: Any) -> Any:
+    is_object = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return dataclasses.asdict(value) if is_object else value
+
+
+def earlier_values(settings: type[Any]) -> dict[str, Any]:
+    """The values of the identity's fields in runs whose settings.json was written before the fields existed."""
+    fields = [one for one in dataclasses.fields(settings) if one.metadata.get("identity")]
+    values = {one.name: one.metadata.get("earlier", one.default) for one in fields}
+    return {name: value for name, value in values.items() if value is not dataclasses.MISSING}
+
+
+def markdown(command: type[Any]) -> str:
+    """The tables of the flags, one for each group, for the documentation."""
+    tables: dict[str, list[str]] = {}
+    for one in flags_of(command):
+        value = one.metavar or "{" + ",".join(one.choices) + "}"
+        name = one.name if one.alone else f"{one.name} {value}{'...' if one.many else ''}"
+        table = tables.setdefault(one.group, [f"| {one.group} | |", "|---|---|"])
+        table.append(f"| `{name}` | {one.full_help} |")
+    return "\n\n".join("\n".join(table) for table in tables.values())

@@ -1,0 +1,138 @@
+"""The flags of `pipeline.pretrain`. A new flag is a field here."""
+
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from common.command_line import Parser, natural, positive
+from common.errors import UserError
+from model.config import ATTENTION_KERNELS, PRESETS
+from pipeline.settings import declare
+from pipeline.settings.declare import flag
+from pipeline.settings.run import RunFlags
+
+if TYPE_CHECKING:
+    from pipeline.data.masking import MaskingSettings
+
+OnDivergence = Literal["warn", "stop", "rollback"]
+Switch = Literal["auto", "on", "off"]
+
+
+def _three_parts(text: str) -> str:
+    """Checks that `text` is three numbers that sum to 1."""
+    numbers = [float(part) for part in text.split(",")]
+    if len(numbers) != 3 or not all(0 <= number <= 1 for number in numbers) or abs(sum(numbers) - 1) > 1e-6:
+        raise ArgumentTypeError(f"{text} is not three numbers from 0 to 1 that sum to 1, such as 0.8,0.1,0.1")
+    return text
+
+
+_three_parts.__name__ = "list of three numbers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingFlags:
+    """The flags of masks. The defaults are the paper's."""
+
+    mask_probability: float = flag("part of the tokens that is predicted", 0.15, metavar="P", group="masks")
+    max_ngram: int = flag("words of the longest masked n-gram", 3)
+    mask_replacement: str = flag(
+        "parts of the predicted tokens that become [MASK], become a random token, are kept",
+        "0.8,0.1,0.1",
+        _three_parts,
+        metavar="MASK,RANDOM,KEPT",
+    )
+
+    def masking_settings(self) -> "MaskingSettings":
+        """The settings of masks. Raises UserError: a value is out of its range."""
+        from pipeline.data.masking import MaskingSettings
+
+        with_mask, with_random, _ = map(float, self.mask_replacement.split(","))
+        try:
+            return MaskingSettings(self.mask_probability, self.max_ngram, with_mask, with_random)
+        except ValueError as error:
+            raise UserError(str(error)) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainFlags(MaskingFlags, RunFlags):
+    """The command line of `pipeline.pretrain`."""
+
+    preset: str | None = flag(
+        f"a preset: {', '.join(PRESETS)}", None, name="--model", metavar="NAME", group="model and data"
+    )
+    init: Path | None = flag(
+        "start from an export, a run, or a published ALBERT or BERT (default: random weights)", None, metavar="DIR"
+    )
+    model_args: tuple[str, ...] = flag(
+        "fields of AlbertConfig to replace, e.g. embedding_size=64", (), metavar="FIELD=VALUE", extend=True
+    )
+    objective: Literal["sop", "nsp", "mlm"] | None = flag(
+        "sentence loss (default: sop; BERT presets: nsp; or of --init)", None
+    )
+    shards: tuple[str, ...] = flag(
+        "shards to train on; several corpora may have weights", name="--data", metavar="DIR[:WEIGHT]"
+    )
+    eval_data: tuple[Path, ...] = flag(
+        "held-out shards, each evaluated separately; the first decides the best checkpoint", (), metavar="DIR"
+    )
+    stage: Path | None = flag(
+        "local disk of each host to which all shards are copied, to be read there", None, metavar="DIR"
+    )
+
+    deepspeed_config: Path = flag(
+        "batch, optimizer, learning rate, ZeRO: a file such as ds_configs/base.json",
+        name="--deepspeed_config",
+        metavar="JSON",
+        group="run",
+    )
+    steps: int | None = flag(
+        "optimizer steps of the run (default: the paper's 125,000 at a batch of 4096)", None, positive
+    )
+    warmup_steps: int | None = flag("steps of warm-up (default: 2.5 % of the steps)", None, natural, identity=True)
+
+    log_interval: int = flag(
+        "steps from one logged line to the next", 10, positive, recorded=True, group="logging, evaluation, checkpoints"
+    )
+    eval_interval: int = flag("steps from one evaluation to the next", 1000, positive, recorded=True)
+    eval_batches: int | None = flag(
+        "evaluate on the rows of N batches of each held-out directory (default: all)", None, positive, identity=True
+    )
+    save_interval: int = flag("steps from one checkpoint to the next", 5000, positive, recorded=True)
+    kept_checkpoints: int = flag(
+        "keep the newest N checkpoints, and the best one", 5, positive, name="--keep-checkpoints"
+    )
+
+    on_divergence: OnDivergence | None = flag(
+        "after a spike of the loss: go on, end the run, or go back and skip its batches",
+        "warn",
+        recorded=True,
+        group="safety",
+    )
+    max_rollbacks: int = flag("end the run at the next spike after N rollbacks", 3, positive, recorded=True)
+
+    attention: str = flag(
+        "auto: the fastest on the device", "auto", choices=ATTENTION_KERNELS, group="speed and memory"
+    )
+    compile: Switch = flag(
+        "compile the layer; auto: as at the last start, or if a page of `make gpu` shows it faster", "auto", alone="on"
+    )
+    cuda_graphs: Switch = flag("replay each micro-step as CUDA graphs; auto: as for --compile", "auto", alone="on")
+
+
+def parser() -> Parser:
+    """The command line of `pipeline.pretrain`."""
+    return declare.make_parser(
+        PretrainFlags,
+        "deepspeed --module pipeline.pretrain",
+        "Pre-trains ALBERT. The same command again, with the same --output, resumes the run.",
+    )
+
+
+def parse(words: Sequence[str]) -> PretrainFlags:
+    """Parses the command line. Raises UserError for an unknown flag, naming the nearest one that exists."""
+    flags = declare.parse(PretrainFlags, parser(), words)
+    if flags.preset is None and flags.init is None:
+        raise UserError("give --model NAME for a new model, or --init DIR to go on with a trained one")
+    return flags

@@ -1,0 +1,223 @@
+"""What a kind of task is: one object that owns everything in which tasks of different kinds differ.
+
+A kind is a subclass of `Kind` in `pipeline/tasks/kinds/`. `pipeline.tasks.registry` lists them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.tasks.metrics import Interval, bootstrap_interval
+
+if TYPE_CHECKING:
+    from model.albert import ModelWithHead
+    from model.config import AlbertConfig, ExecutionOptions
+    from pipeline.tasks.files.rows import ExampleRow
+    from pipeline.tasks.files.tables import Table
+    from pipeline.tasks.task import Columns, SpanLimits, Task
+
+SampleOutput = Any
+"""The output of the model for one sample, on the host. Each kind of features has its own type."""
+
+Statistic = Callable[[NDArray[np.int64]], float]
+"""A metric of some examples, given their numbers (M,); an example may occur several times."""
+
+
+class Example(Protocol):
+    """An example as text. Each kind has its own type."""
+
+    @property
+    def id(self) -> str:
+        """Of a test example the file's own index; of any other the number of its row, from 0."""
+        ...
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its label is known."""
+        ...
+
+
+class Features(Protocol):
+    """The samples of one split: examples as inputs of the model.
+
+    A sample is the unit that is sampled, trained on and counted: a text or pair, a window of a passage, or a question
+    with options.
+
+    Attributes:
+        examples: the number of examples that the samples are made from.
+        lengths: int64 (samples,), tokens of each sample.
+    """
+
+    examples: int
+    lengths: NDArray[np.int64]
+
+    def batch(self, samples: Sequence[int], training: bool) -> Any:
+        """The arguments of the model for some samples: a named tuple of arrays with a property `label_count`.
+
+        Args:
+            samples: their numbers.
+            training: whether the labels for a loss are needed.
+        """
+        ...
+
+    def decode(self, samples: Sequence[int], batch: Any, output: Any) -> list[SampleOutput]:
+        """The model's `output` for a batch, taken apart into its samples."""
+        ...
+
+    def predictions(self, outputs: Mapping[int, SampleOutput]) -> Any:
+        """The predictions of the split from the outputs of all its samples."""
+        ...
+
+
+E = TypeVar("E", bound=Example)
+P = TypeVar("P")
+
+
+class Kind(ABC, Generic[E, P]):
+    """A kind of task. E is the type of its examples, P that of the predictions of one split.
+
+    torch and `model` are imported inside the methods: a command line answers without them.
+
+    Attributes:
+        name: in the files of a run.
+        own_tasks: what --task calls tasks of this kind on own files, each with the default columns.
+        has_second_text, has_choices: which columns tasks on own files may name.
+        predicts_numbers: whether a prediction is a number, so that there are no classes and no hits to count.
+        uses_span_limits: whether `SpanLimits` decide how an example is read.
+        in_percent: whether the metrics are percentages already.
+        ending: of the files with predictions.
+        noun: what an example is called.
+        record_names: the keys of `records`.
+        architecture: the class of `transformers` that opens an export; None if it has none.
+        pipeline_tag: the hub's name of what such a model does.
+    """
+
+    name: ClassVar[str]
+    own_tasks: ClassVar[Mapping[str, "Columns"]] = {}
+    has_second_text: ClassVar[bool] = True
+    has_choices: ClassVar[bool] = False
+    predicts_numbers: ClassVar[bool] = False
+    uses_span_limits: ClassVar[bool] = False
+    in_percent: ClassVar[bool] = False
+    ending: ClassVar[str] = ".npz"
+    noun: ClassVar[str] = "example"
+    record_names: ClassVar[tuple[str, ...]]
+    architecture: ClassVar[str | None] = None
+    pipeline_tag: ClassVar[str] = ""
+
+    @abstractmethod
+    def check(self, task: "Task") -> None:
+        """Raises ValueError for labels or metrics that do not suit the kind."""
+
+    def sequences_per_sample(self, task: "Task") -> int:
+        """How many sequences the model reads for one sample."""
+        return 1
+
+    # The model
+
+    @abstractmethod
+    def make_model(
+        self, task: "Task", config: "AlbertConfig", execution: "ExecutionOptions | None" = None
+    ) -> "ModelWithHead":
+        """Makes the encoder with the head of the task, with random weights."""
+
+    @abstractmethod
+    def make_features(
+        self, task: "Task", vocabulary: Vocabulary, examples: Sequence[E], max_length: int, limits: "SpanLimits"
+    ) -> Features:
+        """Makes the features of one split."""
+
+    # Own files
+
+    def find_labels(self, table: "Table", columns: "Columns") -> tuple[str, ...]:
+        """The names of a task's labels, from its training rows. Raises UserError if they make no task."""
+        raise NotImplementedError(f"{self.name} has no tasks on own files")
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """The metrics of a task on own files; the first one chooses the best step."""
+        raise NotImplementedError(f"{self.name} has no tasks on own files")
+
+    @abstractmethod
+    def read_row(self, row: "ExampleRow", labels: Sequence[str]) -> E:
+        """The example in a row of a table. Raises UserError, with file and line, for broken content."""
+
+    # Official files
+
+    def parse_label(self, task: "Task", text: str, place: str) -> int | float:
+        """A label in an official file. Raises UserError, which names `place`, for a label that the task lacks."""
+        raise NotImplementedError(f"{self.name} has no labels in official files")
+
+    def problem_of(self, example: E) -> str:
+        """The error in an official example, with what to do about it; "" if it is right."""
+        return ""
+
+    def spell(self, task: "Task", predictions: P) -> list[str]:
+        """Each prediction as a leaderboard takes it."""
+        raise NotImplementedError(f"{self.name} has no labels in submissions")
+
+    # Predictions
+
+    @abstractmethod
+    def save(self, path: Path, predictions: P) -> None:
+        """Writes the predictions of one split."""
+
+    @abstractmethod
+    def load(self, path: Path) -> P:
+        """Reads a file that `save` wrote. Raises UserError for any other file."""
+
+    @abstractmethod
+    def count(self, predictions: P) -> int:
+        """The number of examples."""
+
+    @abstractmethod
+    def is_labelled(self, predictions: P) -> bool:
+        """Whether there are examples, and all their labels are known."""
+
+    @abstractmethod
+    def align(self, predictions: P, like: P) -> P:
+        """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
+
+    @abstractmethod
+    def average(self, members: Sequence[P]) -> P:
+        """The mean of the predictions of several models. Raises ValueError if the examples differ."""
+
+    @abstractmethod
+    def records(self, task: "Task", predictions: P) -> dict[str, dict[str, Any]]:
+        """The prediction of each example, by its id, as plain values with the names of the labels."""
+
+    # Metrics
+
+    @abstractmethod
+    def metrics(self, task: "Task", predictions: P) -> dict[str, float]:
+        """The metrics of one split, by name; empty if its labels are not known. Raises ValueError if they cannot be."""
+
+    @abstractmethod
+    def statistic(self, task: "Task", metric: str, predictions: P) -> Statistic:
+        """A metric of the task, 0 to 1 where it is a share. Raises ValueError if the labels are not known."""
+
+    @abstractmethod
+    def majority(self, task: "Task", predictions: P) -> P:
+        """The predictions of a model that always gives the most frequent answer. The labels must be known."""
+
+    def interval(self, task: "Task", metric: str, predictions: P, seed: int = 0) -> Interval:
+        """The 95 % interval of a metric, in the unit of `statistic`. The labels must be known."""
+        return bootstrap_interval(self.statistic(task, metric, predictions), self.count(predictions), seed)
+
+    # Exports
+
+    def head_fields(self, task: "Task") -> dict[str, Any]:
+        """The fields of config.json for the head, in the terms of `transformers`."""
+        fields: dict[str, Any] = {"finetuning_task": task.name}
+        if task.labels:
+            fields["id2label"] = dict(enumerate(task.labels))
+            fields["label2id"] = {label: number for number, label in enumerate(task.labels)}
+        return fields | ({} if self.architecture is None else {"architectures": [self.architecture]})
+
+    @abstractmethod
+    def usage(self, task: "Task") -> str:
+        """Python that opens an export and uses it once; {model} stands for its name."""

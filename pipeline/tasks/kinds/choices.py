@@ -1,0 +1,226 @@
+"""Questions with options about a passage: RACE."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.tasks.files.rows import ExampleRow, name_of
+from pipeline.tasks.files.tables import Table
+from pipeline.tasks.kind import Features
+from pipeline.tasks.kinds.logits import Logits, LogitsKind
+from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, SegmentPair, cls_grid, pack, to_host
+from pipeline.tasks.kinds.texts import TextBatch
+from pipeline.tasks.task import Columns, SpanLimits, Task
+
+if TYPE_CHECKING:
+    from model.classification import AlbertForMultipleChoice, ClassificationOutput
+    from model.config import AlbertConfig, ExecutionOptions
+
+LEVELS = ("middle", "high")
+"""Of RACE's questions."""
+MAX_QUERY_LENGTH = 128
+"""The largest number of tokens of question + option; only the last ones are kept."""
+
+_BLANK = re.compile(r"_+")
+_USAGE = """
+import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({model})
+model = AutoModelForMultipleChoice.from_pretrained({model})
+passage, question = "A friend wrote the book.", "Who wrote the book?"
+options = ["A friend.", "A teacher.", "A queen.", "Nobody."]
+texts = [passage] * len(options)
+inputs = tokenizer(texts, [f"{{question}} {{option}}" for option in options], padding=True, return_tensors="pt")
+with torch.no_grad():
+    logits = model(**{{name: tensor[None] for name, tensor in inputs.items()}}).logits
+print(options[logits.argmax()])
+"""
+
+
+@dataclass(frozen=True)
+class ChoiceExample:
+    """A question of RACE.
+
+    Attributes:
+        label: the number of the right option; None if it is not known.
+        level: "middle" or "high"; "" if it is not known.
+    """
+
+    id: str
+    passage: str
+    question: str
+    options: tuple[str, ...]
+    label: int | None = None
+    level: str = ""
+
+    @property
+    def labelled(self) -> bool:
+        """See `Example.labelled`."""
+        return self.label is not None
+
+
+class ChoiceFeatures:
+    """The features of questions; a sample is one question with its K options. Implements `Features`."""
+
+    def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[ChoiceExample], max_length: int) -> None:
+        """Cuts the passage if question, option and passage have more than `max_length` tokens."""
+        self.examples = len(examples)
+        self._ids = np.array([example.id for example in examples])
+        self._levels = np.array([example.level for example in examples])
+        labels = [IGNORED_LABEL if example.label is None else example.label for example in examples]
+        self._labels = np.array(labels, dtype=np.int64)
+        self._options = len(task.labels)
+        self._max_length = max_length
+        self._query_length = min(MAX_QUERY_LENGTH, max_length // 2)
+        passages = {example.passage: None for example in examples}
+        numbers = {passage: number for number, passage in enumerate(passages)}
+        self._passage_of = [numbers[example.passage] for example in examples]
+        self._passages = EncodedTexts(vocabulary, list(passages))
+        queries = [query(example.question, option) for example in examples for option in example.options]
+        self._queries = EncodedTexts(vocabulary, queries)
+        self.lengths = self._lengths()
+
+    def _lengths(self) -> NDArray[np.int64]:
+        queries = np.minimum(self._queries.lengths, self._query_length).reshape(-1, self._options)  # (samples, K)
+        passages = self._passages.lengths[self._passage_of, None]  # (samples, 1)
+        return np.minimum(queries + passages + 3, self._max_length).sum(axis=1)
+
+    def segments(self, sample: int) -> list[SegmentPair]:
+        """The passage and the question with each option, as tokens, K pairs."""
+        passage = self._passages[self._passage_of[sample]]
+        pairs: list[SegmentPair] = []
+        for option in range(self._options):
+            asked = self._queries[sample * self._options + option][-self._query_length :]
+            pairs.append((passage[: self._max_length - 3 - len(asked)], asked))
+        return pairs
+
+    def batch(self, samples: Sequence[int], training: bool) -> TextBatch:
+        """See `Features.batch`."""
+        rows, placement = pack([segments for sample in samples for segments in self.segments(sample)])
+        grid = cls_grid(placement, len(rows.input_ids))
+        sequences = (placement.row * grid.shape[1] + placement.number).reshape(len(samples), self._options)
+        return TextBatch(*rows, grid, sequences, self._labels[np.asarray(samples, dtype=np.int64)])
+
+    def decode(
+        self, samples: Sequence[int], batch: TextBatch, output: "ClassificationOutput"
+    ) -> list[NDArray[np.float32]]:
+        """The logits (K,) of each sample."""
+        return list(to_host(output.logits))
+
+    def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
+        """See `Features.predictions`."""
+        logits = np.stack([outputs[sample] for sample in range(self.examples)])
+        labels = None if (self._labels == IGNORED_LABEL).any() else self._labels
+        return Logits(self._ids, logits, labels, self._levels)
+
+
+def query(question: str, option: str) -> str:
+    """Question and option as one text: the option replaces each blank, or follows a question without a blank."""
+    if "_" in question:
+        return _BLANK.sub(lambda _: option, question)
+    return f"{question} {option}"
+
+
+class Choice(LogitsKind[ChoiceExample]):
+    """One of several options."""
+
+    name = "choice"
+    own_tasks: ClassVar = {"multiple-choice": Columns("text")}
+    has_choices = True
+    architecture = "AlbertForMultipleChoice"
+    pipeline_tag = "multiple-choice"
+
+    def sequences_per_sample(self, task: Task) -> int:
+        """One for each option."""
+        return len(task.labels)
+
+    def check(self, task: Task) -> None:
+        """See `Kind.check`."""
+        super().check(task)
+        if task.columns is not None and not task.columns.choices:
+            raise ValueError(f"task {task.name} has no columns of choices")
+
+    def make_model(
+        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
+    ) -> "AlbertForMultipleChoice":
+        """See `Kind.make_model`."""
+        from model.classification import AlbertForMultipleChoice
+
+        return AlbertForMultipleChoice(config, execution)
+
+    def make_features(
+        self, task: Task, vocabulary: Vocabulary, examples: Sequence[ChoiceExample], max_length: int, limits: SpanLimits
+    ) -> Features:
+        """See `Kind.make_features`."""
+        return ChoiceFeatures(task, vocabulary, examples, max_length)
+
+    def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
+        """The choices: called as their columns, or by their numbers from 0 if one column has a list of them."""
+        if len(columns.choices) > 1:
+            return columns.choices
+        return tuple(str(number) for number in range(len(_options(ExampleRow(table, 0, columns)))))
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """See `Kind.choose_metrics`."""
+        return ("accuracy",)
+
+    def read_row(self, row: ExampleRow, labels: Sequence[str]) -> ChoiceExample:
+        """See `Kind.read_row`."""
+        options, columns = _options(row), row.columns
+        if len(options) != len(labels):
+            raise row.mistake(
+                f"{len(options)} choices instead of {len(labels)}; give every row as many as the first training row"
+            )
+        question = "" if columns.second_text is None else row.text(columns.second_text, may_be_empty=True)
+        label = _right_option(row, labels) if row.reads_label else None
+        return ChoiceExample(row.id, row.text(columns.text), question, options, label)
+
+    def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
+        """The metrics, and the accuracy of each level that has questions."""
+        found = super().metrics(task, predictions)
+        if predictions.labels is None or predictions.levels is None:
+            return found
+        right = predictions.predictions() == predictions.labels  # (N,)
+        for level in LEVELS:
+            if (chosen := predictions.levels == level).any():
+                found[level] = float(right[chosen].mean())
+        return found
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _USAGE
+
+
+def _options(row: ExampleRow) -> tuple[str, ...]:
+    choices = row.columns.choices
+    if len(choices) > 1:
+        return tuple(row.text(name) for name in choices)
+    (name,) = choices
+    if row.is_text(name):
+        raise row.mistake(f"column {name!r} is no list of choices; name a column for each with --choice-columns")
+    found = row.texts(name, f"a choice in column {name!r}")
+    if len(found) < 2:
+        raise row.mistake(f"column {name!r} holds {len(found)} choices; give at least two")
+    return found
+
+
+def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
+    """The number of the right option, which is given as a column's name, a number from 0, or a letter from A."""
+    name = name_of(row.label)
+    if name is None:
+        row.check_missing()
+        return None
+    letters = (chr(ord("A") + number) for number in range(min(26, len(labels))))
+    for names in (labels, [str(number) for number in range(len(labels))], list(letters)):
+        if name in names:
+            return names.index(name)
+    raise row.mistake(
+        f"the right choice {name!r} is none of {', '.join(labels)}, nor a number from 0 to {len(labels) - 1}, nor a "
+        "letter; correct it"
+    )

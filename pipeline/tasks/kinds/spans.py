@@ -1,0 +1,399 @@
+"""Questions about passages, read window by window: SQuAD 1.1 and 2.0."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.text.offsets import OffsetEncoder, TokensWithOffsets
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.tasks import squad_metrics
+from pipeline.tasks.files.rows import ExampleRow
+from pipeline.tasks.kind import Features, Kind, Statistic
+from pipeline.tasks.kinds import answers
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span
+from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, pack
+from pipeline.tasks.task import SpanLimits, Task
+
+if TYPE_CHECKING:
+    from model.config import AlbertConfig, ExecutionOptions
+    from model.spans import AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering, SpanOutput
+    from pipeline.tasks.kinds.best_spans import BestSpans
+
+_USAGE = """
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained({model})
+model = AutoModelForQuestionAnswering.from_pretrained({model})
+question, passage = "Who wrote the book?", "The book was written by a friend."
+inputs = tokenizer(question, passage, return_tensors="pt")
+with torch.no_grad():
+    outputs = model(**inputs)
+in_passage = torch.tensor([part == 1 for part in inputs.sequence_ids(0)])
+start = outputs.start_logits[0].masked_fill(~in_passage, -torch.inf).argmax()
+end = start + outputs.end_logits[0].masked_fill(~in_passage, -torch.inf)[start:].argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))
+"""
+_CONDITIONED_USAGE = """
+from pathlib import Path
+
+import torch
+
+from data_prep.text.normalization import normalize
+from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from model import checkpoint
+from model.spans import AlbertForConditionedQuestionAnswering
+
+directory = Path({model})
+config, tensors = checkpoint.read(directory)
+model = AlbertForConditionedQuestionAnswering(config).eval()
+model.load_state_dict(tensors)
+vocabulary = Vocabulary.load(directory / "spiece.model")
+texts = ["Who wrote the book?", "The book was written by a friend."]
+texts = [normalize(text, vocabulary.normalization) for text in texts]
+question, passage = vocabulary.encode(texts)
+ids = torch.tensor([[CLS_ID, *question, SEP_ID, *passage, SEP_ID]])
+first = len(question) + 2
+positions = torch.arange(ids.shape[1])
+in_passage = (positions >= first) & (positions < ids.shape[1] - 1)
+allowed = in_passage | (positions == 0)
+with torch.no_grad():
+    found = model(ids, token_type_ids=(positions >= first).long()[None], allowed=allowed[None])
+start = int(found.start_beam[0, 0])
+end = start + int(found.end_logits[0, 0, start:].argmax())
+print("no answer" if found.null_logits[0] > 0 else [vocabulary.pieces[n] for n in ids[0, start : end + 1]])
+"""
+
+
+class SpanBatch(NamedTuple):
+    """The arguments of the models of `model.spans`."""
+
+    input_ids: NDArray[np.int64]  # (B, S)
+    token_type_ids: NDArray[np.int64]  # (B, S)
+    position_ids: NDArray[np.int64]  # (B, S)
+    sequence_ids: NDArray[np.int64]  # (B, S)
+    window_positions: NDArray[np.int64]  # (N, L) row * S + position of each token, -1 after the window's end
+    allowed: NDArray[np.int64]  # (N, L) 1 at [CLS] and the passage
+    start_positions: NDArray[np.int64] | None  # (N,) in the window; 0 if it holds no answer
+    end_positions: NDArray[np.int64] | None  # (N,)
+
+    @property
+    def label_count(self) -> int:
+        """The number of windows with a label."""
+        return 0 if self.start_positions is None else len(self.start_positions)
+
+
+class WindowSpans(NamedTuple):
+    """The best answers in one window, in tokens of the passage, and the log-odds that the window has no answer."""
+
+    spans: list[tuple[int, int, float]]  # first token, last token, score
+    null_logit: float | None
+
+
+class _QuestionWindow(NamedTuple):
+    """One window of a question's passage. All positions are tokens of the passage."""
+
+    question: int  # its number
+    start: int
+    length: int
+    first: int  # of the answer; -1 if the window does not hold it
+    last: int  # of the answer
+    startable: NDArray[np.bool_]  # (length,) tokens whose best window this is
+
+
+class Window(NamedTuple):
+    """Tokens [start, start + length) of a passage."""
+
+    start: int
+    length: int
+
+
+def windows_of(tokens: int, capacity: int, stride: int) -> list[Window]:
+    """Windows of up to `capacity` tokens, which start `stride` tokens apart and cover the whole passage.
+
+    A `stride` above `capacity` is lowered to it, so that there are no gaps. An empty passage has one empty window.
+    """
+    windows = []
+    start = 0
+    while True:
+        length = min(tokens - start, capacity)
+        windows.append(Window(start, length))
+        if start + length == tokens:
+            return windows
+        start += min(length, stride)
+
+
+def best_window_of_tokens(windows: Sequence[Window], tokens: int) -> NDArray[np.int64]:
+    """The window in which each token has the most context, (tokens,).
+
+    The context of a token is counted on the side that has less of it, and a hundredth of the window's length is added.
+    Of equal windows the earlier one is best. An answer is searched for only in the best window of its first token.
+    """
+    best, scores = np.zeros(tokens, dtype=np.int64), np.full(tokens, -np.inf)
+    for number, (start, length) in enumerate(windows):
+        window, inside = slice(start, start + length), np.arange(length)
+        found = np.minimum(inside, length - 1 - inside) + 0.01 * length  # (length,)
+        best[window][found > scores[window]] = number
+        scores[window] = np.maximum(scores[window], found)
+    return best
+
+
+def tokens_of_answer(tokens: TokensWithOffsets, answer: str, start: int) -> tuple[int, int] | None:
+    """The first and last token of the answer that begins at character `start`; None if it has no token."""
+    first = int(np.searchsorted(tokens.ends, start, side="right"))
+    last = int(np.searchsorted(tokens.starts, start + len(answer), side="left")) - 1
+    return (first, last) if first <= last else None
+
+
+class SpanFeatures:
+    """The features of questions; a sample is one window of a passage. Implements `Features`."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
+    ) -> None:
+        """Makes windows that have, with question and special tokens, at most `max_length` tokens."""
+        self.examples = len(examples)
+        self._questions = examples
+        self._limits = limits
+        self._query_length = min(limits.max_query_length, max_length // 2)
+        self._queries = EncodedTexts(vocabulary, [question.text for question in examples])
+        encoder = OffsetEncoder(vocabulary)
+        passages: dict[str, TokensWithOffsets] = {}
+        for question in examples:
+            if question.passage.text not in passages:
+                passages[question.passage.text] = encoder.encode(question.passage.text)
+        self._passages = [passages[question.passage.text] for question in examples]
+        self._windows: list[_QuestionWindow] = []
+        for number in range(len(examples)):
+            self._add_windows(number, max_length)
+        queries = np.minimum(self._queries.lengths, self._query_length)
+        lengths = [queries[window.question] + window.length + 3 for window in self._windows]
+        self.lengths = np.array(lengths, dtype=np.int64)
+
+    def _add_windows(self, number: int, max_length: int) -> None:
+        question, tokens = self._questions[number], self._passages[number]
+        answer = None
+        if question.answers:
+            answer = tokens_of_answer(tokens, *question.answers[0])
+        capacity = max_length - 3 - len(self._query(number))
+        windows = windows_of(len(tokens.ids), capacity, self._limits.doc_stride)
+        best = best_window_of_tokens(windows, len(tokens.ids))
+        for index, (start, length) in enumerate(windows):
+            first = last = -1
+            if answer is not None and start <= answer[0] and answer[1] < start + length:
+                first, last = answer
+            startable = best[start : start + length] == index
+            self._windows.append(_QuestionWindow(number, start, length, first, last, startable))
+
+    def _query(self, number: int) -> NDArray[np.uint16]:
+        return self._queries[number][: self._query_length]
+
+    def segments(self, sample: int) -> SegmentPair:
+        """The tokens of the question and of the window."""
+        number, start, length = self._windows[sample][:3]
+        return self._query(number), self._passages[number].ids[start : start + length]
+
+    def batch(self, samples: Sequence[int], training: bool) -> SpanBatch:
+        """See `Features.batch`."""
+        rows, placement = pack([self.segments(sample) for sample in samples])
+        longest = int(placement.length.max(initial=1))
+        offsets = np.arange(longest)  # (L,)
+        begins = placement.row * rows.input_ids.shape[1] + placement.start  # (N,)
+        inside = offsets < placement.length[:, None]  # (N, L)
+        window_positions = np.where(inside, begins[:, None] + offsets, -1)
+        first_of_passage = self._passage_starts(samples)  # (N,)
+        in_passage = (offsets >= first_of_passage[:, None]) & (offsets < placement.length[:, None] - 1)
+        allowed = (in_passage | (offsets == 0)).astype(np.int64)
+        if not training:
+            return SpanBatch(*rows, window_positions, allowed, None, None)
+        labels = np.zeros((len(samples), 2), dtype=np.int64)
+        for index, sample in enumerate(samples):
+            window, shift = self._windows[sample], first_of_passage[index]
+            if window.first >= 0:
+                labels[index] = window.first - window.start + shift, window.last - window.start + shift
+        return SpanBatch(*rows, window_positions, allowed, labels[:, 0].copy(), labels[:, 1].copy())
+
+    def _passage_starts(self, samples: Sequence[int]) -> NDArray[np.int64]:
+        """The position of the first passage token in each window, after [CLS] question [SEP], (N,)."""
+        questions = [self._windows[sample].question for sample in samples]
+        return np.array([len(self._query(number)) + 2 for number in questions], dtype=np.int64)
+
+    def decode(self, samples: Sequence[int], batch: SpanBatch, output: "SpanOutput") -> list[WindowSpans]:
+        """The best spans of each window. A span may begin only at a token whose best window this is."""
+        import torch
+
+        from pipeline.tasks.kinds.best_spans import best_spans
+
+        startable = np.zeros(batch.allowed.shape, dtype=bool)  # (N, L)
+        first_of_passage = self._passage_starts(samples)
+        for index, sample in enumerate(samples):
+            window, start = self._windows[sample], first_of_passage[index]
+            startable[index, start : start + window.length] = window.startable
+        mask = torch.from_numpy(startable).to(output.start_logits.device)
+        spans = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
+        nulls = None if output.null_logits is None else output.null_logits.tolist()
+        return [
+            WindowSpans(
+                self._in_passage(spans, index, self._windows[sample].start - int(first_of_passage[index])),
+                None if nulls is None else nulls[index],
+            )
+            for index, sample in enumerate(samples)
+        ]
+
+    def _in_passage(self, spans: "BestSpans", index: int, shift: int) -> list[tuple[int, int, float]]:
+        """The spans of window `index`, moved by `shift` from positions of the window to tokens of the passage."""
+        return [
+            (start + shift, end + shift, score)
+            for start, end, score in zip(spans.starts[index], spans.ends[index], spans.scores[index])
+            if score > -np.inf
+        ]
+
+    def predictions(self, outputs: Mapping[int, WindowSpans]) -> dict[str, Answers]:
+        """The best spans over all windows of each question, in the passage's own characters."""
+        by_question: dict[int, list[WindowSpans]] = defaultdict(list)
+        for sample, window in enumerate(self._windows):
+            by_question[window.question].append(outputs[sample])
+        return {
+            question.id: self._answers(number, by_question[number]) for number, question in enumerate(self._questions)
+        }
+
+    def _answers(self, number: int, windows: Sequence[WindowSpans]) -> Answers:
+        question, tokens = self._questions[number], self._passages[number]
+        spans = sorted((span for window in windows for span in window.spans), key=itemgetter(2), reverse=True)
+        nbest = []
+        for first, last, score in spans[: self._limits.nbest]:
+            start, end = int(tokens.starts[first]), int(tokens.ends[last])
+            if start < end:
+                nbest.append(Span(question.passage.text[start:end], start, end, score))
+        nulls = [window.null_logit for window in windows if window.null_logit is not None]
+        gold = tuple(text for text, _ in question.answers) if question.labelled else None
+        return Answers(tuple(nbest), min(nulls) if nulls else None, gold)
+
+
+class Spans(Kind[Question, AnswersById]):
+    """An answer in a passage (SQuAD 1.1)."""
+
+    name = "spans"
+    uses_span_limits = True
+    in_percent = True
+    ending = ".json"
+    noun = "question"
+    record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "start", "end")
+    architecture: ClassVar[str | None] = "AlbertForQuestionAnswering"
+    pipeline_tag = "question-answering"
+
+    def check(self, task: Task) -> None:
+        """See `Kind.check`."""
+        if task.labels:
+            raise ValueError(f"task {task.name} answers with spans; it has no labels")
+        if unknown := set(task.metrics) - {"exact", "f1"}:
+            raise ValueError(f"task {task.name} has an unknown metric: {', '.join(sorted(unknown))}")
+
+    def make_model(
+        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
+    ) -> "AlbertForQuestionAnswering | AlbertForConditionedQuestionAnswering":
+        """See `Kind.make_model`."""
+        from model.spans import AlbertForQuestionAnswering
+
+        return AlbertForQuestionAnswering(config, execution)
+
+    def make_features(
+        self, task: Task, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
+    ) -> Features:
+        """See `Kind.make_features`."""
+        return SpanFeatures(vocabulary, examples, max_length, limits)
+
+    def read_row(self, row: ExampleRow, labels: Sequence[str]) -> Question:
+        """The question and the passage, without the answers."""
+        columns = row.columns
+        assert columns.second_text is not None
+        return Question(row.id, row.text(columns.text), Passage(row.text(columns.second_text)), labelled=False)
+
+    def problem_of(self, example: Question) -> str:
+        """See `answers.problem_of`."""
+        return answers.problem_of(example, must_have_answer=True)
+
+    def save(self, path: Path, predictions: AnswersById) -> None:
+        """See `Kind.save`."""
+        answers.save_answers(path, predictions)
+
+    def load(self, path: Path) -> AnswersById:
+        """See `Kind.load`."""
+        return answers.load_answers(path)
+
+    def count(self, predictions: AnswersById) -> int:
+        """See `Kind.count`."""
+        return len(predictions)
+
+    def is_labelled(self, predictions: AnswersById) -> bool:
+        """See `Kind.is_labelled`."""
+        return bool(predictions) and all(given.gold is not None for given in predictions.values())
+
+    def align(self, predictions: AnswersById, like: AnswersById) -> AnswersById:
+        """See `Kind.align`."""
+        if predictions.keys() != like.keys():
+            raise ValueError("the questions are not the same")
+        return {question: predictions[question] for question in like}
+
+    def average(self, members: Sequence[AnswersById]) -> AnswersById:
+        """See `answers.average_answers`."""
+        aligned = [self.align(member, members[0]) for member in members]
+        return {question: answers.average_answers([member[question] for member in aligned]) for question in members[0]}
+
+    def records(self, task: Task, predictions: AnswersById) -> dict[str, dict[str, Any]]:
+        """See `Answers.record`."""
+        return {name: given.record() for name, given in predictions.items()}
+
+    def metrics(self, task: Task, predictions: AnswersById) -> dict[str, float]:
+        """The metrics of `squad_metrics.squad`."""
+        if not self.is_labelled(predictions):
+            return {}
+        odds = answers.null_odds(predictions) or None
+        spans = {question: given.best() for question, given in predictions.items()}
+        version = "1.1" if odds is None else "2.0"
+        return squad_metrics.squad(spans, answers.gold_of(predictions), odds, version=version, threshold=0.0)
+
+    def statistic(self, task: Task, metric: str, predictions: AnswersById) -> Statistic:
+        """The mean over the questions of F1 or exact match at the default threshold."""
+        if not self.is_labelled(predictions):
+            raise ValueError("the answers are not known")
+        scores = squad_metrics.squad_scores(answers.squad_answers(predictions), answers.gold_of(predictions))
+        values = np.array([score[metric == "f1"] for score in scores.values()])  # (N,)
+        return lambda questions: float(values[questions].mean())
+
+    def majority(self, task: Task, predictions: AnswersById) -> AnswersById:
+        """No answer to any question."""
+        return {question: Answers((), None, given.gold) for question, given in predictions.items()}
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _USAGE
+
+
+class ConditionedSpans(Spans):
+    """An answer in a passage, or the verdict that there is none (SQuAD 2.0)."""
+
+    name = "conditioned_spans"
+    record_names = (*Spans.record_names, "no_answer_score")
+    architecture = None
+
+    def make_model(
+        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
+    ) -> "AlbertForConditionedQuestionAnswering":
+        """See `Kind.make_model`."""
+        from model.spans import AlbertForConditionedQuestionAnswering
+
+        return AlbertForConditionedQuestionAnswering(config, execution)
+
+    def problem_of(self, example: Question) -> str:
+        """See `answers.problem_of`."""
+        return answers.problem_of(example, must_have_answer=False)
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _CONDITIONED_USAGE

@@ -1,0 +1,344 @@
+"""Texts with a tag for each token, and the metrics of tags.
+
+The first piece of a token carries its tag. A text that is longer than the model's sequence is divided into windows, so
+that each token gets a tag. Entities are counted as `seqeval` and CoNLL-2000's script count them: an entity is right if
+its type and both of its ends are. A tag is "O", or a prefix and a type, such as "B-PER". The prefix is B (first token),
+I (inside), E (last) or S (single). An I or E that continues no entity of its type begins one.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.tasks import metrics
+from pipeline.tasks.files.rows import ExampleRow, find_classes
+from pipeline.tasks.files.tables import Table
+from pipeline.tasks.kind import Features, Statistic
+from pipeline.tasks.kinds.logits import Arrays, ArraysKind, check_labels
+from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, Tokens, cls_grid, pack, to_host
+from pipeline.tasks.task import Columns, SpanLimits, Task
+
+if TYPE_CHECKING:
+    from model.classification import AlbertForTokenClassification, ClassificationOutput
+    from model.config import AlbertConfig, ExecutionOptions
+
+ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
+OUTSIDE = "O"
+"""The tag of a token that has no piece, if the task has such a tag; otherwise its first tag."""
+
+
+_TAG = re.compile("O|[BIES]-.+", re.DOTALL)
+_USAGE = """
+from transformers import pipeline
+
+tag = pipeline("token-classification", model={model})
+print(tag("This is a text."))
+"""
+
+
+@dataclass(frozen=True)
+class TagExample:
+    """A text in tokens, each with a tag.
+
+    Attributes:
+        labels: the number of each token's tag; None if the tags are not known.
+    """
+
+    id: str
+    tokens: tuple[str, ...]
+    labels: tuple[int, ...] | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """See `Example.labelled`."""
+        return self.labels is not None
+
+
+@dataclass(frozen=True)
+class TagLogits(Arrays):
+    """The logits (T, classes) and labels (T,) of the tokens of N texts, of all texts one after the other.
+
+    Attributes:
+        lengths: (N,) int64, the tokens of each text, at least 1.
+
+    Raises:
+        ValueError: arrays of different lengths, or an id that occurs twice.
+    """
+
+    lengths: NDArray[np.int64] = dataclasses.field(kw_only=True)
+
+    shapes: ClassVar = {**Arrays.shapes, "lengths": ("i", 1), "labels": ("i", 1)}
+
+    def __post_init__(self) -> None:
+        if len(self.lengths) != len(self.ids) or (self.lengths < 1).any():
+            raise ValueError(f"{len(self.ids)} ids, but {len(self.lengths)} lengths, or a length of 0")
+        tokens = sum(self.lengths.tolist())
+        for name, array in (("logits", self.logits), ("labels", self.labels)):
+            if array is not None and len(array) != tokens:
+                raise ValueError(f"{tokens} tokens, but {len(array)} {name}")
+        super().__post_init__()
+
+    def predictions(self) -> NDArray[np.int64]:
+        """(T,) the class with the largest logit."""
+        return self.logits.argmax(axis=1)
+
+    def tokens_of(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The numbers of the tokens of some texts, given by their numbers, in their order."""
+        starts, lengths = np.cumsum(self.lengths) - self.lengths, self.lengths[texts]
+        begins = np.cumsum(lengths) - lengths  # (texts,) in the new order
+        return np.repeat(starts[texts] - begins, lengths) + np.arange(lengths.sum())
+
+    def aligned(self, ids: NDArray[np.str_]) -> Self:
+        """See `Arrays.aligned`."""
+        order = self._order(ids)
+        tokens = self.tokens_of(order)  # (T,)
+        labels = None if self.labels is None else self.labels[tokens]
+        return dataclasses.replace(
+            self, ids=self.ids[order], lengths=self.lengths[order], logits=self.logits[tokens], labels=labels
+        )
+
+
+class TagBatch(NamedTuple):
+    """The arguments of `AlbertForTokenClassification.forward`."""
+
+    input_ids: NDArray[np.int64]  # (B, S)
+    token_type_ids: NDArray[np.int64]  # (B, S)
+    position_ids: NDArray[np.int64]  # (B, S)
+    sequence_ids: NDArray[np.int64]  # (B, S)
+    cls_positions: NDArray[np.int64]  # (B, P)
+    token_positions: NDArray[np.int64]  # (T,) row * S + position of the first piece of each token
+    labels: NDArray[np.int64]  # (T,) -100 where unknown
+
+    @property
+    def label_count(self) -> int:
+        """The number of known labels."""
+        return int((self.labels != IGNORED_LABEL).sum())
+
+
+class _Window(NamedTuple):
+    """Tokens [start, end) of all texts' tokens, which belong to one text."""
+
+    start: int
+    end: int
+
+
+class TagFeatures:
+    """The features of texts in tokens; a sample is one window of a text. Implements `Features`."""
+
+    def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[TagExample], max_length: int) -> None:
+        """Makes windows of whole tokens with at most `max_length` pieces; a longer token is cut."""
+        self.examples = len(examples)
+        self._ids = np.array([example.id for example in examples])
+        self._token_counts = np.array([len(example.tokens) for example in examples], dtype=np.int64)
+        self._classes = len(task.labels)
+        self._outside = task.labels.index(OUTSIDE) if OUTSIDE in task.labels else 0
+        self._pieces = EncodedTexts(vocabulary, [token for example in examples for token in example.tokens])
+        self._capacity = max_length - 2
+        self._lengths = np.minimum(self._pieces.lengths, self._capacity)  # (tokens,)
+        unknown = [IGNORED_LABEL]
+        self._labels = np.array(
+            [label for example in examples for label in example.labels or unknown * len(example.tokens)], dtype=np.int64
+        )  # (tokens,)
+        self._windows = self._make_windows()
+        self.lengths = np.array(
+            [2 + self._lengths[start:end].sum() for start, end in self._windows], dtype=np.int64
+        )  # (samples,)
+
+    def _make_windows(self) -> list[_Window]:
+        windows = []
+        end = 0
+        for count in self._token_counts.tolist():
+            start, end, filled = end, end + count, 0
+            for token, length in enumerate(self._lengths[start:end].tolist(), start=start):
+                if filled + length > self._capacity:
+                    windows.append(_Window(start, token))
+                    start, filled = token, 0
+                filled += length
+            windows.append(_Window(start, end))
+        return windows
+
+    def segments(self, sample: int) -> Tokens:
+        """The pieces of a window's tokens."""
+        start, end = self._windows[sample]
+        return np.concatenate([self._pieces[token][: self._capacity] for token in range(start, end)])
+
+    def _seen(self, sample: int) -> NDArray[np.int64]:
+        """The tokens of a window that have a piece. Of the others normalisation leaves nothing."""
+        start, end = self._windows[sample]
+        return start + np.flatnonzero(self._lengths[start:end])
+
+    def batch(self, samples: Sequence[int], training: bool) -> TagBatch:
+        """See `Features.batch`."""
+        rows, placement = pack([(self.segments(sample), None) for sample in samples])
+        grid = cls_grid(placement, len(rows.input_ids))
+        positions, tokens = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for number, sample in enumerate(samples):
+            seen = self._seen(sample)
+            lengths = self._lengths[seen]
+            first = placement.row[number] * rows.input_ids.shape[1] + placement.start[number] + 1  # behind [CLS]
+            positions.append(first + np.cumsum(lengths) - lengths)
+            tokens.append(seen)
+        return TagBatch(*rows, grid, np.concatenate(positions), self._labels[np.concatenate(tokens)])
+
+    def decode(
+        self, samples: Sequence[int], batch: TagBatch, output: "ClassificationOutput"
+    ) -> list[NDArray[np.float32]]:
+        """The logits (tokens, C) of each window. A token without a piece gets the tag `OUTSIDE`."""
+        logits = to_host(output.logits)  # (T, C)
+        found = []
+        end = 0
+        for sample in samples:
+            window, seen = self._windows[sample], self._seen(sample)
+            start, end = end, end + len(seen)
+            of_window = np.zeros((window.end - window.start, self._classes), dtype=np.float32)
+            of_window[:, self._outside] = 1.0
+            of_window[seen - window.start] = logits[start:end]
+            found.append(of_window)
+        return found
+
+    def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> TagLogits:
+        """See `Features.predictions`."""
+        logits = np.concatenate([outputs[sample] for sample in range(len(self._windows))])
+        labels = None if (self._labels == IGNORED_LABEL).any() else self._labels
+        return TagLogits(self._ids, logits, labels, lengths=self._token_counts)
+
+
+def is_entity_scheme(labels: Sequence[str]) -> bool:
+    """Whether the tags mark entities; otherwise each token has a class of its own, such as a part of speech."""
+    return all(_TAG.fullmatch(label) for label in labels) and any(label != "O" for label in labels)
+
+
+def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """The entities in the tags of one text: type, first token, and the token behind the last one."""
+    found = set()
+    kind, start, previous = "", -1, "O"
+    for index, tag in enumerate([*tags, "O"]):
+        prefix, _, type_ = tag.partition("-")
+        continues = start >= 0 and prefix in ("I", "E") and type_ == kind and previous in ("B", "I")
+        if start >= 0 and not continues:
+            found.add((kind, start, index))
+            start = -1
+        if prefix != "O" and not continues:
+            kind, start = type_, index
+        previous = prefix
+    return found
+
+
+def entity_counts(task: Task, predictions: TagLogits) -> NDArray[np.int64]:
+    """(N, 3): of each text the number of entities that are right, predicted and true."""
+    assert predictions.labels is not None
+    counts = np.zeros((len(predictions.ids), 3), dtype=np.int64)
+    names, predicted = np.array(task.labels, dtype=object), predictions.predictions()  # (C,), (T,)
+    end = 0
+    for number, length in enumerate(predictions.lengths.tolist()):
+        start, end = end, end + length
+        ours = entities(names[predicted[start:end]].tolist())
+        true = entities(names[predictions.labels[start:end]].tolist())
+        counts[number] = len(ours & true), len(ours), len(true)
+    return counts
+
+
+def entity_score(metric: str, right: int, predicted: int, true: int) -> float:
+    """One of `ENTITY_METRICS` from the numbers of entities; 0 if there are none."""
+    above = 2 * right if metric == "entity_f1" else right
+    below = {"entity_f1": predicted + true, "entity_precision": predicted, "entity_recall": true}[metric]
+    return above / below if below else 0.0
+
+
+class Tagging(ArraysKind[TagExample, TagLogits]):
+    """A class for each token."""
+
+    name = "tagging"
+    own_tasks: ClassVar = {"tagging": Columns("tokens", label="tags")}
+    has_second_text = False
+    noun = "text"
+    arrays = TagLogits
+    record_names = ("prediction", "probability")
+    architecture = "AlbertForTokenClassification"
+    pipeline_tag = "token-classification"
+
+    def check(self, task: Task) -> None:
+        """See `Kind.check`."""
+        check_labels(task, ENTITY_METRICS)
+
+    def make_model(
+        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
+    ) -> "AlbertForTokenClassification":
+        """See `Kind.make_model`."""
+        from model.classification import AlbertForTokenClassification
+
+        return AlbertForTokenClassification(config, len(task.labels), execution)
+
+    def make_features(
+        self, task: Task, vocabulary: Vocabulary, examples: Sequence[TagExample], max_length: int, limits: SpanLimits
+    ) -> Features:
+        """See `Kind.make_features`."""
+        return TagFeatures(task, vocabulary, examples, max_length)
+
+    def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
+        """The tags, see `find_classes`."""
+        return find_classes(table, columns, lambda row: row.check_list(columns.label, row.label or ()))
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """See `Kind.choose_metrics`."""
+        return (*ENTITY_METRICS, "accuracy") if is_entity_scheme(labels) else ("accuracy", "f1_macro")
+
+    def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TagExample:
+        """See `Kind.read_row`."""
+        tokens = row.texts(row.columns.text, "a token")
+        if not tokens:
+            raise row.mistake(f"column {row.columns.text!r} is empty; fill it, or remove the row")
+        if not row.reads_label:
+            return TagExample(row.id, tokens)
+        if row.label is None:
+            row.check_missing()
+            return TagExample(row.id, tokens)
+        tags = row.check_list(row.columns.label, row.label)
+        if len(tags) != len(tokens):
+            raise row.mistake(f"{len(tokens)} tokens, but {len(tags)} tags; correct the row, or remove it")
+        known = [tag for tag in (row.class_of(tag, labels) for tag in tags) if tag is not None]
+        return TagExample(row.id, tokens, tuple(known) if len(known) == len(tags) else None)
+
+    def align(self, predictions: TagLogits, like: TagLogits) -> TagLogits:
+        """See `Kind.align`. Also raises ValueError if a text has another number of tokens."""
+        found = predictions.aligned(like.ids)
+        if not np.array_equal(found.lengths, like.lengths):
+            raise ValueError("the numbers of tokens differ")
+        return found
+
+    def records(self, task: Task, predictions: TagLogits) -> dict[str, dict[str, Any]]:
+        """The lists of the tags and of their probabilities."""
+        tags, shares = predictions.predictions(), metrics.softmax(predictions.logits).max(axis=1)  # (T,) each
+        ends = np.cumsum(predictions.lengths)[:-1]
+        return {
+            name: {"prediction": [task.labels[tag] for tag in of_text.tolist()], "probability": of_shares.tolist()}
+            for name, of_text, of_shares in zip(predictions.ids.tolist(), np.split(tags, ends), np.split(shares, ends))
+        }
+
+    def metrics(self, task: Task, predictions: TagLogits) -> dict[str, float]:
+        """See `Kind.metrics`."""
+        if predictions.labels is None:
+            return {}
+        every = np.arange(len(predictions.ids))
+        return {name: self.statistic(task, name, predictions)(every) for name in task.metrics}
+
+    def statistic(self, task: Task, metric: str, predictions: TagLogits) -> Statistic:
+        """See `Kind.statistic`. The bootstrap samples whole texts: the tokens of one depend on each other."""
+        if predictions.labels is None:
+            raise ValueError("the labels are not known")
+        if metric in ENTITY_METRICS:
+            counts = entity_counts(task, predictions)  # (N, 3)
+            return lambda texts: entity_score(metric, *counts[texts].sum(axis=0).tolist())
+        function = metrics.find_metric(metric).function
+        predicted, true = metrics.check_values(predictions.predictions(), predictions.labels)  # (T,) each
+        return lambda texts: function(*(of[predictions.tokens_of(texts)] for of in (predicted, true)))
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _USAGE

@@ -1,0 +1,233 @@
+"""Texts and pairs of texts with a class or a number: the GLUE tasks."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from pipeline.tasks.files.fields import class_of
+from pipeline.tasks.files.rows import ExampleRow, find_classes
+from pipeline.tasks.files.tables import Table
+from pipeline.tasks.kind import Features
+from pipeline.tasks.kinds.logits import Logits, LogitsKind
+from pipeline.tasks.kinds.row_packing import (
+    IGNORED_LABEL,
+    EncodedTexts,
+    SegmentPair,
+    cls_grid,
+    pack,
+    to_host,
+    truncate_pair,
+)
+from pipeline.tasks.task import Columns, SpanLimits, Task
+
+if TYPE_CHECKING:
+    from model.classification import AlbertForSequenceClassification, ClassificationOutput
+    from model.config import AlbertConfig, ExecutionOptions
+
+_USAGE = """
+from transformers import pipeline
+
+classify = pipeline("text-classification", model={model})
+print(classify(INPUTS))
+"""
+_TEXT, _PAIR = '"This is a text."', '{{"text": "This is the first text.", "text_pair": "This is the second one."}}'
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """A text or a pair of texts with its label.
+
+    Attributes:
+        id: of a test example the file's own index; of any other the number of its row, from 0.
+        second: None if the task has single texts.
+        label: the number of the class, or the number of a regression; None if it is not known.
+    """
+
+    id: str
+    first: str
+    second: str | None = None
+    label: int | float | None = None
+
+    @property
+    def labelled(self) -> bool:
+        """See `Example.labelled`."""
+        return self.label is not None
+
+
+class TextBatch(NamedTuple):
+    """The arguments of the `forward` of `AlbertForSequenceClassification` and `AlbertForMultipleChoice`."""
+
+    input_ids: NDArray[np.int64]  # (B, S)
+    token_type_ids: NDArray[np.int64]  # (B, S)
+    position_ids: NDArray[np.int64]  # (B, S)
+    sequence_ids: NDArray[np.int64]  # (B, S)
+    cls_positions: NDArray[np.int64]  # (B, P)
+    sequences: NDArray[np.int64]  # (N,), or (N, K) of the options: row * P + number
+    labels: NDArray  # (N,) int64 classes, -100 where unknown, or float32 numbers, NaN where unknown
+
+    @property
+    def label_count(self) -> int:
+        """The number of known labels."""
+        return int(_known(self.labels).sum())
+
+
+class TextFeatures:
+    """The features of texts and pairs; a sample is one example. Implements `Features`."""
+
+    def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[TextExample], max_length: int) -> None:
+        """Cuts sequences of more than `max_length` tokens at the end of the longer text."""
+        self.examples = len(examples)
+        self._ids = np.array([example.id for example in examples])
+        numbers = task.kind.predicts_numbers
+        unknown = math.nan if numbers else IGNORED_LABEL  # any number may be a label, -100 too
+        labels = [unknown if example.label is None else example.label for example in examples]
+        self._labels = np.array(labels, dtype=np.float32 if numbers else np.int64)
+        self._max_length = max_length
+        self._first = EncodedTexts(vocabulary, [example.first for example in examples])
+        self._second = None
+        self.lengths = np.minimum(self._first.lengths + 2, max_length)
+        if examples[0].second is not None:
+            self._second = EncodedTexts(vocabulary, [example.second or "" for example in examples])
+            self.lengths = np.minimum(self._first.lengths + self._second.lengths + 3, max_length)
+
+    def segments(self, sample: int) -> SegmentPair:
+        """The tokens of an example's text or texts, cut to the maximal length."""
+        if self._second is None:
+            return self._first[sample][: self._max_length - 2], None
+        return truncate_pair(self._first[sample], self._second[sample], self._max_length - 3)
+
+    def batch(self, samples: Sequence[int], training: bool) -> TextBatch:
+        """See `Features.batch`."""
+        rows, placement = pack([self.segments(sample) for sample in samples])
+        grid = cls_grid(placement, len(rows.input_ids))
+        sequences = placement.row * grid.shape[1] + placement.number
+        return TextBatch(*rows, grid, sequences, self._labels[np.asarray(samples, dtype=np.int64)])
+
+    def decode(
+        self, samples: Sequence[int], batch: TextBatch, output: "ClassificationOutput"
+    ) -> list[NDArray[np.float32]]:
+        """The logits (C,) of each sample."""
+        return list(to_host(output.logits))
+
+    def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
+        """See `Features.predictions`."""
+        logits = np.stack([outputs[sample] for sample in range(self.examples)])
+        return Logits(self._ids, logits, self._labels if _known(self._labels).all() else None)
+
+
+def _known(labels: NDArray) -> NDArray[np.bool_]:
+    return ~np.isnan(labels) if labels.dtype.kind == "f" else labels != IGNORED_LABEL
+
+
+class _TextsKind(LogitsKind[TextExample]):
+    """What classes and numbers of texts share."""
+
+    architecture = "AlbertForSequenceClassification"
+    pipeline_tag = "text-classification"
+
+    def make_model(
+        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
+    ) -> "AlbertForSequenceClassification":
+        """See `Kind.make_model`."""
+        from model.classification import AlbertForSequenceClassification
+
+        return AlbertForSequenceClassification(config, len(task.labels), execution)
+
+    def make_features(
+        self, task: Task, vocabulary: Vocabulary, examples: Sequence[TextExample], max_length: int, limits: SpanLimits
+    ) -> Features:
+        """See `Kind.make_features`."""
+        return TextFeatures(task, vocabulary, examples, max_length)
+
+    def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TextExample:
+        """See `Kind.read_row`."""
+        columns = row.columns
+        second = None if columns.second_text is None else row.text(columns.second_text)
+        return TextExample(row.id, row.text(columns.text), second, self._label(row, labels))
+
+    def _label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | None:
+        raise NotImplementedError
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        columns = task.input_columns
+        return _USAGE.replace("INPUTS", _TEXT if columns is None or columns.second_text is None else _PAIR)
+
+
+class Classification(_TextsKind):
+    """One class for each text or pair."""
+
+    name = "classification"
+    own_tasks: ClassVar = {"classification": Columns("text"), "pairs": Columns("text", "text_pair")}
+
+    def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
+        """The classes, see `find_classes`."""
+        return find_classes(table, columns, lambda row: (row.label,))
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """See `Kind.choose_metrics`."""
+        return ("accuracy", "f1_macro", "matthews") if len(labels) == 2 else ("accuracy", "f1_macro")
+
+    def _label(self, row: ExampleRow, labels: Sequence[str]) -> int | None:
+        return row.class_of(row.label, labels) if row.reads_label else None
+
+    def parse_label(self, task: Task, text: str, place: str) -> int:
+        """The number of the class."""
+        return class_of(text, task.labels, place)
+
+    def head_fields(self, task: Task) -> dict[str, Any]:
+        """See `Kind.head_fields`."""
+        return super().head_fields(task) | {"problem_type": "single_label_classification"}
+
+
+class Regression(_TextsKind):
+    """One number for each text or pair."""
+
+    name = "regression"
+    own_tasks: ClassVar = {"regression": Columns("text")}
+    predicts_numbers = True
+    record_names = ("prediction",)
+
+    def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
+        """One label, called as the column. Raises UserError if the column holds one number only."""
+        numbers = {ExampleRow(table, index, columns).number() for index in range(len(table.rows))}
+        if len(numbers) < 2:
+            raise UserError(f"{table.source}: column {columns.label!r} holds one number only; name another column")
+        return (columns.label,)
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """See `Kind.choose_metrics`."""
+        return ("pearson", "spearman", "rmse")
+
+    def _label(self, row: ExampleRow, labels: Sequence[str]) -> float | None:
+        return row.number() if row.reads_label else None
+
+    def parse_label(self, task: Task, text: str, place: str) -> float:
+        """The number, which must be in the range of the task."""
+        low, high = task.value_range
+        try:
+            value = float(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise UserError(f"{place}: the score {text!r} is no number from {low:g} to {high:g}; correct it")
+        return value
+
+    def spell(self, task: Task, predictions: Logits) -> list[str]:
+        """The numbers, cut to the range of the task."""
+        return [f"{value:.3f}" for value in np.clip(predictions.predictions(), *task.value_range)]
+
+    def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
+        """The number as "prediction"."""
+        numbers = predictions.predictions()  # (N,)
+        return {name: {"prediction": float(value)} for name, value in zip(predictions.ids.tolist(), numbers)}
+
+    def head_fields(self, task: Task) -> dict[str, Any]:
+        """See `Kind.head_fields`."""
+        return super().head_fields(task) | {"problem_type": "regression"}

@@ -1,0 +1,181 @@
+"""Tasks on the user's own files: made at run time from the files, and again from the record of a run.
+
+The record is in settings.json and results.json under the key "own_task". So later commands need no flags to know what
+the outputs of the model mean.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.files import atomic
+from common.files.json_files import check_as
+from pipeline.tasks.files.reading import open_dataset, our_splits
+from pipeline.tasks.files.rows import check_columns, read_examples
+from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
+from pipeline.tasks.registry import KINDS, OWN_TASKS, TASKS, find_task
+from pipeline.tasks.task import Columns, Hyperparameters, Splits, Task
+
+SPLIT_NAMES = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}
+"""Our name of each split that files and data sets may have."""
+
+RECORD = "own_task"
+_REMEDY = "restore it, or leave that run out"
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """What the command line says about own data.
+
+    Attributes:
+        task: one of `OWN_TASKS`.
+        name: of the task in results and in the export.
+        columns: of its files.
+        files: by split.
+        data: a directory with files of the splits, or a data set for `datasets`; None with `files`.
+        subset: of the data set on the hub.
+    """
+
+    task: str
+    name: str
+    columns: Columns
+    files: Mapping[str, Path]
+    data: str | None = None
+    subset: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Where the examples come from, for people."""
+        return self.data or ", ".join(map(str, self.files.values()))
+
+
+@dataclass(frozen=True)
+class OwnRecord:
+    """The record of an own task, from which it is made again."""
+
+    kind: str
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    columns: Columns
+
+
+@dataclass(frozen=True)
+class PredictionLines:
+    """The JSON Lines of a task on the user's own files: one object for each example, see `Kind.records`."""
+
+    def write(self, task: Task, split: str, predictions: Any, directory: Path) -> list[Path]:
+        """Writes `{split}.jsonl`, in the order of the rows, whose numbers from 0 are the ids."""
+        path = directory / f"{split}.jsonl"
+        found = task.kind.records(task, predictions)
+        order = sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
+        lines = [json.dumps({"id": name, **found[name]}, ensure_ascii=False) + "\n" for name in order]
+        atomic.write_text(path, "".join(lines))
+        return [path]
+
+
+def read(data: OwnData) -> tuple[Task, Splits]:
+    """The task, with the labels of the training rows, and the examples of each split.
+
+    Raises:
+        UserError: a file or column is missing, or a row is broken; see `files.rows`.
+    """
+    tables = _tables(data)
+    if "train" not in tables:
+        raise UserError(f"--data {data.data} has no training examples; it has {', '.join(tables)}; name --train-file")
+    kind, columns = OWN_TASKS[data.task], data.columns
+    for split, table in tables.items():
+        check_columns(table, columns, split != "test")
+    labels = kind.find_labels(tables["train"], columns)
+    splits: Splits = {
+        split: read_examples(table, kind, columns, labels, "optional" if split == "test" else "required")
+        for split, table in tables.items()
+    }
+    return make_task(data.name, OwnRecord(kind.name, labels, kind.choose_metrics(labels), columns)), splits
+
+
+def _tables(data: OwnData) -> dict[str, Table]:
+    files = dict(data.files) or _files_in(Path(data.data or ""))
+    if files:
+        return {split: read_table(path) for split, path in files.items()}
+    name = data.data or ""
+
+    def load(subsets: Sequence[str]) -> Any:
+        import datasets
+
+        if data.subset is not None and data.subset not in subsets:
+            raise UserError(f"--subset {data.subset} is none of {', '.join(subsets)}")
+        return datasets.load_dataset(name, data.subset)
+
+    found = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
+    named = our_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
+    return {ours: from_dataset(found[split], f"{name}, split {split}") for ours, split in named.items()}
+
+
+def _files_in(directory: Path) -> dict[str, Path]:
+    """The files of the splits in a directory, such as train.csv. Raises UserError if a split has several."""
+    found: dict[str, Path] = {}
+    if not directory.is_dir() or (directory / "dataset_dict.json").exists():
+        return found
+    for path in sorted(directory.iterdir()):
+        split = SPLIT_NAMES.get(path.stem)
+        if split is None or path.suffix.lower() not in READERS or not path.is_file():
+            continue
+        if split in found:
+            raise UserError(
+                f"--data {directory} has {found[split].name} and {path.name} for the split {split}; name one with "
+                f"--{split}-file"
+            )
+        found[split] = path
+    return {split: found[split] for split in ("train", "dev", "test") if split in found} if "train" in found else {}
+
+
+def make_task(name: str, record: OwnRecord) -> Task:
+    """The task that a record describes. Raises ValueError if it cannot be."""
+    if record.kind not in KINDS:
+        raise ValueError(f"own_task has kind {record.kind!r}, which is none of {', '.join(KINDS)}")
+    return Task(
+        name,
+        KINDS[record.kind],
+        Hyperparameters(2e-5, 32, 0.1, steps=None, warmup_steps=None),
+        labels=record.labels,
+        metrics=record.metrics,
+        value_range=(-1e30, 1e30),
+        submission=PredictionLines(),
+        columns=record.columns,
+    )
+
+
+def record_of(task: Task) -> dict[str, Any]:
+    """The entry of settings.json and results.json for an own task; empty for a task that is known by its name."""
+    if task.columns is None:
+        return {}
+    record = OwnRecord(task.kind.name, task.labels, task.metrics, task.columns)
+    return {RECORD: dataclasses.asdict(record)}
+
+
+def task_of(content: Mapping[str, Any], source: Path) -> Task:
+    """The task of a run, from the content of its settings.json or results.json, which is in the file `source`.
+
+    Raises UserError for an unknown name, or a record that cannot be.
+    """
+    name = content["task"]
+    if content.get(RECORD) is None:
+        return find_task(name)
+    record = check_as(content[RECORD], OwnRecord, source, _REMEDY)
+    try:
+        return make_task(check_name(name), record)
+    except ValueError as error:
+        raise UserError(f"{source}: {error}; {_REMEDY}") from None
+
+
+def check_name(name: str) -> str:
+    """Returns the name of an own task. Raises UserError if it is a known task's, or no name for a directory."""
+    if name in TASKS:
+        raise UserError(f"--task-name {name} is a task of the paper; choose another name")
+    if not name or name.startswith(".") or not all(letter.isalnum() or letter in "-_." for letter in name):
+        raise UserError(f"--task-name {name!r} is no name; use letters, digits, -, _ and .")
+    return name

@@ -1,0 +1,55 @@
+"""What accompanies training: one file for each callback, and the list of them.
+
+best_score        remembers the best evaluation, and ends a run that is out of patience
+console           lines and the bar on the console
+deadline          ends a run within --max-hours
+divergence        losses that are not finite, and spikes
+hang_progress     tells the watcher of this rank what the rank is doing
+metrics_log       metrics.jsonl, TensorBoard and trackers
+step_metrics      the metrics of a record: of the task, of the engine, speed and memory
+stragglers        names the rank that arrives last
+weight_checksums  compares what the ranks hold by checksum, and names the one that is wrong
+"""
+
+from pipeline.distributed.exits import StopSignals
+from pipeline.training.agreement import Agreements
+from pipeline.training.callback import Callback
+from pipeline.training.callbacks.best_score import BestScore
+from pipeline.training.callbacks.console import Console
+from pipeline.training.callbacks.deadline import Deadline
+from pipeline.training.callbacks.divergence import Divergence
+from pipeline.training.callbacks.hang_progress import HangProgress
+from pipeline.training.callbacks.metrics_log import MetricsWriter, open_metrics_log
+from pipeline.training.callbacks.step_metrics import StepMetrics, Throughput
+from pipeline.training.callbacks.stragglers import Stragglers
+from pipeline.training.callbacks.weight_checksums import WeightChecksums
+from pipeline.training.saves import Saves
+from pipeline.training.state import TrainingRun
+from pipeline.training.trainer import Trainer
+from pipeline.training.training_task import TrainingTask
+
+
+def make_trainer(
+    run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None
+) -> Trainer:
+    """A trainer with all callbacks of a run. Their order is that of each moment: who reads a record comes last.
+
+    Args:
+        signals: stop-signal handlers, already installed.
+        throughput: see `StepMetrics`.
+    """
+    hours, metrics_log = run.settings.max_hours, open_metrics_log(run)
+    callbacks: list[Callback] = [
+        HangProgress(run),
+        *([] if hours is None else [Deadline(run, task, hours)]),
+        Divergence(run, metrics_log),
+        StepMetrics(run, task, throughput),
+        Stragglers(run),
+        WeightChecksums(run),
+        BestScore(run),
+        MetricsWriter(run, metrics_log),
+        Console(run, task.name),
+    ]
+    saves = Saves(run, callbacks, metrics_log.sync)
+    callbacks = [*callbacks, saves]
+    return Trainer(run, task, Agreements(run.control, signals, callbacks), callbacks, saves)

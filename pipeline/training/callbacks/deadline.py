@@ -1,0 +1,101 @@
+"""Ends a run within --max-hours: the learning-rate schedule, the last evaluation and the last save included.
+
+The time of a run is the wall-clock time of all its starts. The time between two starts does not count, and neither does
+what a start that was killed took after its last checkpoint. After a rollback the steps go back and the time does not.
+"""
+
+import time
+
+from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
+from pipeline.checkpoint.saver import Saved
+from pipeline.engine import step as engine_step
+from pipeline.training.callback import Callback
+from pipeline.training.state import TrainingRun
+from pipeline.training.training_task import Evaluation, TrainingTask
+
+MARGIN = 1.25
+"""Measured times are multiplied by this factor and reserved."""
+
+SLOWEST_SAVE = 100e6
+"""Assumed speed of a save in bytes a second, until one has been measured."""
+
+
+class TimeLimit:
+    """Progress of a run, from 0 to 1: of the steps or of the hours, if these are further.
+
+    The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation, save
+    and export so far. Step, evaluation and save count twice: once for the end of the run, once for what may still
+    happen before the clock is read again. A step counts once more, because the clock is read before the end of the
+    step before (`pipeline.training.agreement`). An export is assumed to take as long as a save, and counts once. Each
+    start and each rollback makes a new deadline, which measures anew.
+
+    Args:
+        steps: of the whole run.
+        hours: the limit.
+        saved_bytes: of one checkpoint.
+    """
+
+    def __init__(self, steps: int, hours: float, saved_bytes: float) -> None:
+        self._total = steps
+        self._limit = 3600.0 * hours
+        self._longest = {"save": saved_bytes / SLOWEST_SAVE, "evaluation": 0.0, "step": 0.0}
+        self._progress = 0.0
+
+    def learn(self, what: str, seconds: float) -> None:
+        """Records the duration of one "save", "evaluation" or "step"."""
+        self._longest[what] = max(self._longest[what], seconds)
+
+    @property
+    def reserve(self) -> float:
+        """Seconds reserved for what comes after the last step has begun."""
+        return MARGIN * (2 * sum(self._longest.values()) + self._longest["save"] + self._longest["step"])
+
+    def progress(self, step: int, seconds: float) -> float:
+        """The progress, 0 to 1, after `step` steps and `seconds` of the run. It never decreases.
+
+        At 1 the next step is the last.
+        """
+        left = self._limit - self.reserve
+        by_time = seconds / left if left > 0 else 1.0
+        self._progress = min(1.0, max(self._progress, step / self._total, by_time))
+        return self._progress
+
+
+class Deadline(Callback):
+    """Moves the schedule and sets the last step of a run with a time limit, by the clock of rank 0."""
+
+    def __init__(self, run: TrainingRun, task: TrainingTask, hours: float) -> None:
+        self._run, self._task = run, task
+        saved_bytes = BYTES_A_PARAMETER * engine_step.parameter_count(run.engine)
+        self.limit = TimeLimit(run.settings.steps, hours, saved_bytes)
+
+    def vote(self, step: int) -> list[float]:
+        """The progress before the next step; the ranks' clocks differ, so only rank 0 tells it."""
+        progress = self.limit.progress(step, self._run.clock.seconds())
+        return [progress if self._run.is_rank_0 else 0.0]
+
+    def agreed(self, sums: list[float]) -> None:
+        """Moves the schedule. At a progress of 1, the step that begins is the last."""
+        (self._run.schedule_progress,) = sums
+        self._run.ends = self._run.ends or self._run.schedule_progress >= 1.0
+
+    def step(self, seconds: float) -> None:
+        """Learns how long a step takes."""
+        self.limit.learn("step", seconds)
+
+    def tried_evaluation(self, evaluation: Evaluation | None, fraction: float) -> None:
+        """Tries the evaluation once more, to learn what a whole one takes. The first one also compiles and allocates.
+
+        Collective.
+        """
+        began = time.perf_counter()
+        self._task.try_evaluation(self._run.engine)
+        self.limit.learn("evaluation", (time.perf_counter() - began) / fraction)
+
+    def evaluated(self, evaluation: Evaluation, seconds: float) -> None:
+        """Learns how long an evaluation takes."""
+        self.limit.learn("evaluation", seconds)
+
+    def saved(self, checkpoint: Saved) -> None:
+        """Learns how long a save takes."""
+        self.limit.learn("save", checkpoint.seconds)

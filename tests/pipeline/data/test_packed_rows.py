@@ -1,0 +1,66 @@
+"""Offsets of sequences for FlashAttention: every token is covered, few shapes exist, and the results are the same."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model import AlbertForPreTraining, ExecutionOptions
+from model.attention.self_attention import cumulative_lengths
+from pipeline.data.packed_rows import offset_count, sequence_offsets
+from pipeline.data.prefetch import to_device
+from tests.model.attention.test_kernels import by_products
+from tests.model.examples import few_examples, gradients, tiny_config
+from tests.pipeline.data.test_collate import collator, random_shards
+
+
+@few_examples
+@given(rows=st.lists(st.lists(st.integers(1, 6), max_size=5), min_size=1, max_size=9))
+def test_offsets_cover_every_token_once(rows: list[list[int]]) -> None:
+    length = max(1, *map(sum, rows))
+    ids = np.full((len(rows), length), -1)
+    expected = [0]
+    for row, sizes in enumerate(rows):
+        ids[row, : sum(sizes)] = np.repeat(np.arange(len(sizes)), sizes)
+        for size in [*sizes, *([length - sum(sizes)] if length > sum(sizes) else [])]:
+            expected.append(expected[-1] + size)
+    found = sequence_offsets(ids)
+    assert found.dtype == np.int32
+    assert found.tolist() == expected + [ids.size] * (offset_count(len(expected) - 1) + 1 - len(expected))
+    # The same sequences as on the device, where more empty ones follow.
+    on_device = cumulative_lengths(torch.from_numpy(ids), max(map(len, rows)) + 1).tolist()
+    assert sorted(set(on_device)) == sorted(set(found.tolist()))
+
+
+def test_there_are_few_numbers_of_offsets() -> None:
+    """Four from each power of two to the next, none more than a quarter too large."""
+    assert [offset_count(number) for number in (1, 2, 3, 4, 5, 8, 9, 10, 11)] == [1, 2, 3, 4, 5, 8, 10, 10, 12]
+    assert [offset_count(number) for number in (64, 65, 80, 81, 128, 129)] == [64, 80, 80, 96, 128, 160]
+    assert sorted({offset_count(number) for number in range(65, 129)}) == [80, 96, 112, 128]
+    for number in range(1, 5000):
+        assert number <= offset_count(number) < 1.25 * number + 1
+
+
+def test_a_batch_with_offsets_trains_as_under_a_mask(monkeypatch) -> None:
+    """With plain products in place of FlashAttention's operator, which needs a GPU."""
+    shards = random_shards()
+    batch = collator(shards).read([0] * 4, [0, 3, -1, 7])
+    asked = []
+
+    def note(query, key, value, starts, *more, **options):
+        asked.append(starts.tolist())
+        return by_products(query, key, value, starts, *more, **options)
+
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", note)
+    inputs = to_device(batch, "cpu", with_offsets=True)
+    config = tiny_config(vocab_size=200, max_position_embeddings=64)
+    results = []
+    for kernel in ("flash", "masked"):
+        torch.manual_seed(0)
+        model = AlbertForPreTraining(config, ExecutionOptions(attention=kernel))
+        output = model(**inputs)
+        (output.mlm_loss_sum + output.sentence_loss_sum).backward()
+        results.append({"mlm": output.mlm_loss_sum.detach()} | gradients(model))
+    assert asked == [sequence_offsets(batch.sequence_ids).tolist()] * config.num_hidden_layers
+    for name, value in results[0].items():
+        torch.testing.assert_close(value, results[1][name], atol=2e-5, rtol=2e-5, msg=name)

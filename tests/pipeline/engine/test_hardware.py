@@ -1,0 +1,124 @@
+"""A GPU that torch cannot use is an error, never training on the processor. The GPUs are stand-ins."""
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from common.errors import UserError
+from pipeline.engine.hardware import check_gpus_are_usable, detect_hardware
+from tests.pipeline.conftest import run
+from tests.pipeline.stand_ins import nvidia_smi
+
+TOO_OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update it. More"
+
+
+def too_old() -> None:
+    raise RuntimeError(TOO_OLD)
+
+
+@pytest.fixture(autouse=True)
+def torch_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DS_ACCELERATOR", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "init", too_old)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+
+
+def with_gpus(monkeypatch: pytest.MonkeyPatch, directory: Path, gpus: int, driver: str) -> None:
+    monkeypatch.setenv("PATH", f"{nvidia_smi(directory, gpus, driver)}:{os.environ['PATH']}")
+
+
+def test_the_error_names_driver_build_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_gpus(monkeypatch, tmp_path, 2, "535.104.05")
+    with pytest.raises(UserError) as caught:
+        check_gpus_are_usable()
+    line = str(caught.value)
+    assert line.startswith(
+        f"this host has 2 GPUs (driver 535.104.05), and torch {torch.__version__} (built for CUDA 13.0)"
+    )
+    assert "is too old (found version 12020); install driver 580 or newer" in line
+    assert "DS_ACCELERATOR=cpu" in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "hidden", "remedy"),
+    [
+        ("12.6", "470.82", None, "install driver 525 or newer"),
+        ("13.0", "580.65", None, "see `nvidia-smi`"),
+        (None, "580.65", None, 'install a build for CUDA (README, "GPU drivers")'),
+        ("13.0", "580.65", "", "unset CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_each_cause_has_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, build: str | None, driver: str, hidden: str | None, remedy: str
+) -> None:
+    with_gpus(monkeypatch, tmp_path, 1, driver)
+    monkeypatch.setattr(torch.version, "cuda", build)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    with pytest.raises(UserError) as caught:
+        detect_hardware()
+    assert remedy in str(caught.value)
+
+
+def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.engine.hardware.gpus_of_driver", list)
+    monkeypatch.setattr("pipeline.engine.hardware.has_gpu_device", lambda: True)
+    with pytest.raises(UserError, match="this host has /dev/nvidia0, and torch"):
+        check_gpus_are_usable()
+
+
+def test_asking_for_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, and torch .* \(found version 12020\); unset it"):
+        check_gpus_are_usable()
+
+
+def test_without_a_gpu_with_a_usable_one_and_with_the_variable_nothing_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pipeline.engine.hardware.has_gpu_device", lambda: False)
+    with_gpus(monkeypatch, tmp_path, 0, "")
+    check_gpus_are_usable()
+    with_gpus(monkeypatch, tmp_path, 1, "535.104.05")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    check_gpus_are_usable()
+    monkeypatch.delenv("DS_ACCELERATOR")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    check_gpus_are_usable()
+
+
+def test_a_command_ends_with_status_2_before_it_writes(tmp_path: Path) -> None:
+    """With the torch of this machine, which has no GPU."""
+    programs = nvidia_smi(tmp_path / "bin", 1, "470.82")
+    command = ["-m", "pipeline.pretrain", "--model", "albert-tiny", "--deepspeed_config", "ds_configs/tiny.json"]
+    paths = ("--data", tmp_path / "none", "--output", tmp_path / "run")
+    without = ("env", "-u", "DS_ACCELERATOR")
+    ended = run(*without, sys.executable, *command, *paths, status=2, PATH=f"{programs}:{os.environ['PATH']}")
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert "this host has 1 GPU (driver 470.82)" in line
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("major", [7, 8])
+def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, major: int) -> None:
+    """torch's own `is_bf16_supported` answers yes on a V100, where bf16 is emulated."""
+    accelerator = SimpleNamespace(
+        device_name=lambda: "cuda", is_fp16_supported=lambda: True, is_bf16_supported=lambda: True
+    )
+    monkeypatch.setattr("pipeline.engine.hardware.check_gpus_are_usable", lambda: None)
+    monkeypatch.setattr("deepspeed.accelerator.get_accelerator", lambda: accelerator)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "some GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda _: True)
+    assert torch.cuda.is_bf16_supported()
+    found = detect_hardware()
+    assert (found.name, found.fp16, found.bf16) == ("some GPU", True, major >= 8)

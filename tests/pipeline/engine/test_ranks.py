@@ -1,0 +1,124 @@
+"""/dev/shm without room for DeepSpeed's buffers is one line before the start."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import deepspeed
+import pytest
+
+from common.errors import UserError
+from pipeline.engine import ranks
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.test_pretrain import CONFIG, command, of_module
+
+SOURCE = Path(deepspeed.__file__).parent / "ops" / "csrc" / "cpu" / "comm" / "shm.cpp"
+JOB = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
+
+
+@pytest.fixture(autouse=True)
+def job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of two ranks on this host."""
+    for name in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in JOB.items():
+        monkeypatch.setenv(name, value)
+
+
+def has_free(monkeypatch: pytest.MonkeyPatch, size: int, free: int) -> None:
+    found = os.statvfs_result((4096, 4096, size // 4096, free // 4096, free // 4096, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: found)
+
+
+def test_the_size_of_a_buffer_is_deepspeeds() -> None:
+    source = SOURCE.read_text()
+    large = re.search(r"#define MAX_BUF_SIZE (\d+) \* (\d+)", source)
+    small = re.search(r"#define NAIVE_ALLREDUCE_THRESHOLD (\d+)", source)
+    assert large is not None
+    assert small is not None
+    assert "char buffer[2 * NAIVE_ALLREDUCE_THRESHOLD + 2 * MAX_BUF_SIZE];" in source
+    assert 2 * int(small[1]) + 2 * int(large[1]) * int(large[2]) + 8 == ranks.BUFFER_BYTES
+
+
+def test_a_containers_64_mb_are_too_few_for_two_ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    has_free(monkeypatch, 64 << 20, 64 << 20)
+    with pytest.raises(UserError, match=r"67 MB free, .* needs 139 MB there for 2 ranks .* --shm-size=133m"):
+        ranks.check_directory(tmp_path)
+    has_free(monkeypatch, 133 << 20, 133 << 20)
+    ranks.check_directory(tmp_path)
+
+
+def test_what_others_use_is_added_to_the_size(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    has_free(monkeypatch, 1 << 30, 100 << 20)
+    with pytest.raises(UserError, match=r"--shm-size=1057m"):
+        ranks.check_directory(tmp_path)
+
+
+def test_one_rank_needs_a_page_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    has_free(monkeypatch, 64 << 20, 2 << 20)
+    ranks.check_directory(tmp_path)
+    has_free(monkeypatch, 64 << 20, 0)
+    with pytest.raises(UserError, match=r"0 MB free, .* 2 MB there for 1 rank on"):
+        ranks.check_directory(tmp_path)
+
+
+def test_the_buffers_of_a_killed_job_are_used_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / f"{ranks.buffer_prefix()}0").write_bytes(b"x" * (70 << 20))
+    has_free(monkeypatch, 140 << 20, 70 << 20)
+    ranks.check_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, 2),
+        ({"MASTER_ADDR": "node1", "WORLD_SIZE": "16"}, 1),
+        ({"MASTER_ADDR": "node1", "WORLD_SIZE": "16", "LOCAL_SIZE": "8"}, 8),
+        ({"MASTER_ADDR": "node1", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "4"}, 4),
+    ],
+)
+def test_ranks_on_a_host(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: int) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ranks.ranks_on_host() == expected
+
+
+def test_missing_and_read_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist, and DeepSpeed needs 139 MB"):
+        ranks.check_directory(tmp_path / "shm")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(UserError, match="cannot be written, and DeepSpeed needs 139 MB"):
+        ranks.check_directory(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="a /dev/shm of its own needs root")
+@pytest.mark.parametrize(
+    ("options", "message", "is_launched"),
+    [("size=64m", "67 MB free", True), ("size=1g,ro", "/dev/shm cannot be written", False)],
+)
+def test_a_run_says_so_once_and_writes_nothing(  # type: ignore[no-untyped-def]
+    corpus, tmp_path: Path, options: str, message: str, is_launched: bool
+) -> None:
+    """In a mount namespace with another /dev/shm, on two ranks or without a launcher on one."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    words = list(map(str, command(corpus, config, tmp_path / "run", "--steps", "2", ranks=2)))
+    if not is_launched:
+        words = [sys.executable, "-m", *of_module(words)]
+    script = f'mount -t tmpfs -o {options} tmpfs /dev/shm && exec "$@"'
+    environment = {name: value for name, value in os.environ.items() if name not in JOB}
+    environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, "bash", *words],
+        cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    said = [line for line in (ended.stdout + ended.stderr).splitlines() if "error:" in line]
+    assert len(said) == 1, ended.stdout + ended.stderr
+    assert message in said[0]
+    assert ended.returncode == 2
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,184 @@
+"""Table 14 of the paper, the command line and a DeepSpeed JSON as settings."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from model import AlbertConfig
+from pipeline.checkpoint import run_directory
+from pipeline.engine.hardware import Hardware
+from pipeline.finetuning import resolve
+from pipeline.finetuning.earlier_start import InitialModel, answers_alone
+from pipeline.settings import finetune
+from pipeline.tasks.registry import PAPER_TASKS, find_task
+from tests.pipeline.conftest import REPOSITORY
+
+# task, learning rate, batch, dropout, steps, warm-up, length
+TABLE_14 = [
+    ("cola", 1e-5, 16, 0.0, 5336, 320, 512),
+    ("stsb", 2e-5, 16, 0.0, 3598, 214, 512),
+    ("sst2", 1e-5, 32, 0.0, 20935, 1256, 512),
+    ("mnli", 3e-5, 128, 0.0, 10000, 1000, 512),
+    ("qnli", 1e-5, 32, 0.0, 33112, 1986, 512),
+    ("qqp", 5e-5, 128, 0.1, 14000, 1000, 512),
+    ("rte", 3e-5, 32, 0.1, 800, 200, 512),
+    ("mrpc", 2e-5, 32, 0.0, 800, 200, 512),
+    ("wnli", 2e-5, 16, 0.1, 2000, 250, 512),
+    ("squad1", 5e-5, 48, 0.0, 3649, 365, 384),
+    ("squad2", 3e-5, 48, 0.0, 8144, 814, 512),
+    ("race", 2e-5, 32, 0.1, 12000, 1000, 512),
+]
+CPU = Hardware("CPU", fp16=False, bf16=True)
+GPU = Hardware("NVIDIA H100", fp16=True, bf16=True)
+MODEL = AlbertConfig.preset("albert-base")  # 512 positions, dropout 0.1
+
+
+def resolved_runs(task="rte", *flags, hardware=CPU, model=MODEL):
+    words = ["--task", task, "--init", "init", "--data", "data", "--output", "output", *flags]
+    flags = finetune.parse(words)
+    initial = InitialModel(model, "init", vocabulary=None, weights=None, pretraining=None)
+    return resolve.resolve(flags, find_task(task), 1000, 1, hardware, initial, "data")
+
+
+def resolved(*arguments, **options):
+    (settings,) = resolved_runs(*arguments, **options)
+    return settings
+
+
+@pytest.mark.parametrize("row", TABLE_14, ids=[row[0] for row in TABLE_14])
+def test_table_14_is_the_default(row):
+    settings = resolved(row[0])
+    found = settings.hyperparameters()
+    names = ("learning_rate", "train_batch_size", "dropout", "steps", "warmup_steps", "max_length")
+    assert (row[0], *(found[name] for name in names)) == row
+    assert settings.model.attention_probs_dropout_prob == row[3]
+    assert found["classifier_dropout"] == 0.1
+    assert {task.name for task in PAPER_TASKS} == {name for name, *_ in TABLE_14}
+    # The optimizer of the paper's code.
+    params = {"lr": row[1], "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01, "bias_correction": False}
+    assert found["optimizer"] == {"type": "AdamW", "params": params}
+    assert found["gradient_clipping"] == 1.0
+    if row[0].startswith("squad"):
+        assert [found[name] for name in ("doc_stride", "max_query_length", "max_answer_length", "nbest")] == [
+            128, 64, 30, 20,
+        ]  # fmt: skip
+
+
+def test_the_commands_of_the_documents_are_understood():
+    pages = [*(REPOSITORY / "docs").glob("*.md"), REPOSITORY / "pipeline" / "finetune.py", REPOSITORY / "README.md"]
+    text = "\n".join(page.read_text(encoding="utf-8").replace("\\\n", " ") for page in pages)
+    found = re.findall(r"^    .*pipeline\.finetune (--[^#\n]*)", text, re.MULTILINE)
+    assert len(found) >= 5
+    for line in found:
+        finetune.parse(shlex.split(line))
+
+
+def test_every_hyperparameter_has_its_flag():
+    flags = {
+        "--learning-rate": 0.5, "--batch-size": 6, "--steps": 40, "--warmup-steps": 7, "--max-length": 100,
+        "--dropout": 0.25, "--classifier-dropout": 0.75, "--doc-stride": 9, "--max-query-length": 8,
+        "--max-answer-length": 5,
+    }  # fmt: skip
+    words = [str(word) for flag in flags.items() for word in flag]
+    found = resolved("squad2", *words, "--weight-decay", "0.125", "--micro-batch-size", "3")
+    given = {name.replace("-", "_").strip("_"): value for name, value in flags.items()}
+    given["train_batch_size"] = given.pop("batch_size")
+    assert given.items() <= found.hyperparameters().items()
+    assert found.engine.json["optimizer"]["params"]["weight_decay"] == 0.125
+    assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == (3, 2)
+
+
+def test_what_follows_from_other_steps_and_other_models():
+    settings = resolved("rte", "--steps", "100", "--patience", "3")
+    assert settings.warmup_steps == 25  # Table 14's share of the steps
+    assert (settings.eval_interval, settings.save_interval, settings.patience) == (50, 50, 150)
+    assert settings.schedule()(24) == pytest.approx(3e-5 * 24 / 25)
+    assert settings.schedule()(50) == pytest.approx(3e-5 / 2)
+    intervals = [resolved("rte", "--steps", str(steps)).eval_interval for steps in (1, 20, 50, 800, 2000)]
+    assert intervals == [1, 20, 50, 50, 100]
+    short = AlbertConfig.preset("albert-base", max_position_embeddings=64)
+    assert resolved("squad1", model=short).max_length == 64
+    assert resolved("squad1").output == Path("output")
+    seeds = resolved_runs("squad1", "--seeds", "2", "--seed", "4")
+    assert [(run.seed, run.output) for run in seeds] == [(4, Path("output/seed-4")), (5, Path("output/seed-5"))]
+    assert resolved("squad1", "--seed", "4").seed == 4
+    for flags, message in (
+        (("--max-length", "513"), "more than the 512 positions"),
+        (("--max-length", "15"), "leaves no room for a text; give at least 16"),
+        (("--steps", "100", "--warmup-steps", "101"), "101 warm-up steps do not fit into 100 steps"),
+        (("--dropout", "1"), "1 is not at least 0 and below 1"),
+        (("--dropout", "nan"), "nan is not at least 0 and below 1"),
+    ):
+        with pytest.raises(UserError, match=message):
+            resolved("rte", *flags)
+
+
+def test_on_gpus_the_default_is_bf16_and_a_json_replaces_it_but_for_the_flags(tmp_path):
+    assert resolved(hardware=GPU).engine.precision == "bf16"
+    assert resolved(hardware=CPU).engine.precision == "fp32"
+    path = tmp_path / "own.json"
+    optimizer = {"type": "Adam", "params": {"lr": 0.25, "weight_decay": 0.5}}
+    path.write_text(json.dumps({"train_batch_size": 10, "gradient_accumulation_steps": 5, "optimizer": optimizer}))
+    settings = resolved("rte", "--deepspeed_config", str(path))
+    assert (settings.engine.learning_rate, settings.engine.accumulation_steps) == (0.25, 5)
+    settings = resolved("rte", "--deepspeed_config", str(path), "--learning-rate", "0.125", "--batch-size", "12")
+    assert settings.engine.json["optimizer"] == {"type": "Adam", "params": {"lr": 0.125, "weight_decay": 0.5}}
+    assert (settings.engine.train_batch_size, settings.engine.accumulation_steps) == (12, 1)
+
+
+def test_a_run_is_another_one_if_anything_that_decides_its_numbers_is_another():
+    identity = resolved("rte").identity()
+    for flags in (
+        ("--learning-rate", "0.1"), ("--weight-decay", "0.1"), ("--batch-size", "8"), ("--steps", "9"),
+        ("--warmup-steps", "9"), ("--dropout", "0.3"), ("--classifier-dropout", "0.3"), ("--max-length", "99"),
+        ("--eval-interval", "9"), ("--patience", "9"), ("--random-weights",), ("--max-hours", "2"),
+        ("--deterministic",),
+    ):  # fmt: skip
+        assert resolved("rte", *flags).identity() != identity, flags
+    for flags in (("--micro-batch-size", "8"), ("--log-interval", "9"), ("--activation-checkpointing", "layer")):
+        assert resolved("rte", *flags).identity() == identity, flags
+
+
+def test_a_run_that_was_begun_with_earlier_code_is_resumed(tmp_path):
+    """settings.json has its keys, and its values compare as they were written."""
+    written = json.loads((REPOSITORY / "tests/pipeline/settings/finetune_settings.json").read_text())
+    settings = resolved("squad2", "--patience", "3", "--dropout", "0.2", "--seed", "5")
+    assert json.loads(json.dumps(settings.to_dict())) == written
+    (tmp_path / "settings.json").write_text(json.dumps(written))
+    run_directory.check_same_settings(tmp_path, settings.identity())
+    with pytest.raises(UserError, match="patience: 1221 -> 1628"):
+        run_directory.check_same_settings(tmp_path, resolved("squad2", "--patience", "4").identity())
+
+
+def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
+    settings = resolved("squad2", "--patience", "3", "--learning-rate", "1e-5", "--deterministic")
+    (tmp_path / "config.yaml").write_text(settings.config)
+    flags = finetune.parse(["--config", str(tmp_path / "config.yaml"), "--output", "output"])
+    initial = InitialModel(MODEL, "init", vocabulary=None, weights=None, pretraining=None)
+    (again,) = resolve.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial, "data")
+    assert again.to_dict() == settings.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "answers"),
+    [
+        ("--data gone --steps 3", "--steps 3 --data {here}/gone --init i --task rte", True),  # in another order
+        ("--data gone --steps 3", "--steps 4 --data {here}/gone --init i --task rte", False),
+        ("--data gone --steps 3", "--data {here}/other --steps 3 --init i --task rte", False),
+        ("--data gone", "", False),  # of an older version
+        ("--data .", "--task rte --init i --data {here}", False),  # the data is there, and may have changed
+    ],
+)
+def test_a_finished_run_answers_alone_if_its_data_is_gone(tmp_path, monkeypatch, words, command, answers):
+    monkeypatch.chdir(tmp_path)
+    output = tmp_path / "run"
+    output.mkdir()
+    (output / "done").write_text("3\n")
+    record = {"task": "rte", "command": command.format(here=tmp_path).split()}
+    (output / "settings.json").write_text(json.dumps(record))
+    flags = finetune.parse(["--task", "rte", "--init", "i", "--output", "run", *words.split()])
+    assert answers_alone(flags, [output]) is answers

@@ -1,0 +1,164 @@
+"""The length of a run may change: what is recorded, which rates follow, and that a resume is exact."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks.shared.outcome import differences, outcome
+from common.errors import UserError
+from pipeline.pretraining.earlier_start import EarlierStart, lengths_of, paper_steps
+from pipeline.training import schedule
+from pipeline.training.schedule import Length
+from tests.pipeline.pretraining import trained_models
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.lengthened_runs import lengthen
+
+PEAK = 0.02
+CONFIG = {
+    "train_batch_size": 4,
+    "optimizer": {"type": "Lamb", "params": {"lr": PEAK}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+def earlier(steps_made: int, *lengths: tuple[int, int], **more: object) -> EarlierStart:
+    recorded = [{"from_step": first, "steps": steps} for first, steps in lengths]
+    settings = {"steps": lengths[-1][1], "lengths": recorded, "train_batch_size": 8, **more}
+    return EarlierStart(Path("run"), settings, steps_made > 0, steps_made)
+
+
+@pytest.mark.parametrize(
+    ("begun", "given", "expected"),
+    [
+        (None, 40, [(0, 40)]),
+        (None, None, [(0, paper_steps(8))]),
+        (earlier(40, (0, 40)), 40, [(0, 40)]),
+        (earlier(40, (0, 40)), 80, [(0, 40), (40, 80)]),
+        (earlier(20, (0, 40)), 80, [(0, 40), (20, 80)]),
+        (earlier(20, (0, 40)), 30, [(0, 40), (20, 30)]),  # shorter, but not shorter than what is done
+        (earlier(0, (0, 40)), 80, [(0, 80)]),  # nothing was made at the first length
+        (earlier(40, (0, 40), (40, 80)), 90, [(0, 40), (40, 90)]),  # nothing was made at the second
+        (earlier(60, (0, 40), (40, 80)), 90, [(0, 40), (40, 80), (60, 90)]),
+        (earlier(60, (0, 40), (40, 80)), 80, [(0, 40), (40, 80)]),
+        (EarlierStart(Path("run"), {"steps": 40, "train_batch_size": 8}, True, 40), 80, [(0, 40), (40, 80)]),
+    ],
+)
+def test_lengths_follow_each_other(begun, given, expected):
+    assert lengths_of(begun, given, 8, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("begun", "given", "message"),
+    [
+        (earlier(20, (0, 40)), 20, "--steps 20 is not more than the 20 steps that run has made; give a larger number"),
+        (earlier(40, (0, 40)), 30, "--steps 30 is not more than the 40 steps that run has made"),
+        (
+            earlier(40, (0, 40)),
+            None,
+            "holds a run of 40 steps, and without --steps it would have 64,000,000; give",
+        ),
+        (earlier(40, (0, 40), max_hours=1.0), 80, "with --max-hours, whose length cannot change; give --steps 40"),
+    ],
+)
+def test_what_cannot_be_is_refused(begun, given, message):
+    with pytest.raises(UserError, match=message):
+        lengths_of(begun, given, 8, None)
+
+
+def test_another_batch_is_named_by_its_own_message():
+    assert lengths_of(earlier(40, (0, 40)), None, 16, None) == [(0, 40)]
+
+
+def test_each_step_has_the_rate_of_the_length_at_its_time():
+    lengths = [Length(0, 100), Length(60, 200), Length(150, 160)]
+    rate = schedule.of_lengths(None, 1.0, None, lengths)
+    # 2.5 % of the first length are a warm-up of 2 steps, which does not come again.
+    assert [rate(step) for step in (0, 1, 2, 59)] == pytest.approx([0, 0.5, 0.98, 0.41])
+    assert [rate(step) for step in (60, 149)] == pytest.approx([1 - 60 / 200, 1 - 149 / 200])
+    assert [rate(step) for step in (150, 159)] == pytest.approx([1 - 150 / 160, 1 / 160])
+    in_warm_up = schedule.of_lengths(None, 1.0, 20, [Length(0, 100), Length(10, 1000)])
+    assert in_warm_up(15) == pytest.approx(15 / 20)  # the warm-up keeps its steps
+    constant = schedule.of_lengths({"type": "WarmupLR", "params": {"warmup_num_steps": 5}}, 1.0, None, lengths)
+    assert [constant(step) for step in (59, 60, 150)] == [1.0, 1.0, 1.0]
+    cosine = {"type": "WarmupCosineLR"}
+    (alone, changed) = (
+        schedule.of_lengths(cosine, 1.0, 2, [Length(0, 200)]),
+        schedule.of_lengths(cosine, 1.0, 2, lengths[:2]),
+    )
+    assert [alone(step) for step in range(60, 200)] == [changed(step) for step in range(60, 200)]
+
+
+def test_a_length_below_the_warm_up_is_refused():
+    with pytest.raises(UserError, match="20 warm-up steps do not fit into 15 steps"):
+        schedule.of_lengths(None, 1.0, 20, [Length(0, 100), Length(10, 15)])
+
+
+@pytest.fixture(scope="module")
+def lengthened(corpus, tmp_path_factory):
+    """The two runs of `lengthen` and what each command printed."""
+    folder = tmp_path_factory.mktemp("lengthened")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    init = trained_models.publish(trained_models.albert(corpus.vocabulary), folder / "albert", corpus.vocabulary)
+    command = [
+        "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--eval-batches", "2",
+        "--deepspeed_config", str(folder / "config.json"), "--log-interval", "1", "--save-interval", "2",
+        "--eval-interval", "100", "--precision", "fp32",
+    ]  # fmt: skip
+    output, undisturbed = folder / "run", folder / "undisturbed"
+    ended = processes.run(1, lengthen, command, init, output, undisturbed, scratch=folder)
+    return output, undisturbed, ended
+
+
+@pytest.mark.slow
+def test_a_longer_run_goes_on_and_a_stop_changes_nothing(lengthened):
+    output, undisturbed, ended = lengthened
+    assert {name: end.status for name, end in ended.items()} == {
+        "first": 0, "again": 0, "stopped": 75, "before the old end": 2, "resumed": 0, "undisturbed": 0,
+        "again at the end": 0, "too short": 2, "without --steps": 2, "without --init": 2,
+    }, {name: end.stderr for name, end in ended.items()}  # fmt: skip
+    assert (output / "done").read_text() == "10\n"
+    assert differences(output, undisturbed) == []
+    training = [record for record in outcome(output)[0] if record["split"] == "train"]
+    assert [record["step"] for record in training] == list(range(1, 11))
+    rates = [PEAK * (1 - step / 4) for step in range(4)] + [PEAK * (1 - step / 10) for step in range(4, 10)]
+    assert [record["learning_rate"] for record in training] == pytest.approx(rates)
+    evaluations = [record["step"] for record in outcome(output)[0] if record["split"] == "eval"]
+    assert evaluations == [4, 10]  # at the first end and at the second
+    settings = json.loads((output / "settings.json").read_text())
+    assert settings["steps"] == 10
+    assert settings["lengths"] == [{"from_step": 0, "steps": 4}, {"from_step": 4, "steps": 10}]
+
+
+@pytest.mark.slow
+def test_what_the_commands_say(lengthened):
+    output, _, ended = lengthened
+    init = output.parent / "albert"
+    assert f"weights from {init}" in ended["first"].stdout
+    assert "nothing to do" in ended["again"].stdout  # and the directory of the weights is not there
+    assert "nothing to do" in ended["again at the end"].stdout
+    line = "length changed after step 4: 4 -> 10 steps; learning rate there: 0.005 -> 0.012"
+    assert line in ended["stopped"].stdout
+    assert line in ended["resumed"].stdout
+    assert "resuming from step 4" in ended["stopped"].stdout
+    assert "resuming from step 6" in ended["resumed"].stdout
+    assert "weights from" not in ended["resumed"].stdout
+    for name, message in (
+        ("before the old end", "--steps 5 is not more than the 6 steps"),
+        ("too short", "--steps 9 is not more than the 10 steps"),
+        ("without --steps", "give --steps 10 to resume it"),
+        ("without --init", f"was started with --init {init}; give it again"),
+    ):
+        assert message in ended[name].stderr
+        assert ended[name].stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_record_names_the_initial_model(lengthened):
+    output, _, _ = lengthened
+    settings = json.loads((output / "settings.json").read_text())
+    assert settings["init"] == str(output.parent / "albert")
+    assert len(settings["init_weights"]) == 32
+    assert settings["init_model"]["hidden_size"] == settings["model"]["hidden_size"] == 32
+    shutil.rmtree(output.parent / "gone")

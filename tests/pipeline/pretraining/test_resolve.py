@@ -1,0 +1,326 @@
+"""Settings from command line, JSON and data; and the message of every mistake."""
+
+import fcntl
+import json
+import shutil
+import sys
+
+import pytest
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model import ExecutionOptions
+from pipeline.checkpoint import run_directory
+from pipeline.distributed.rendezvous import reserve_port
+from pipeline.engine.hardware import Hardware
+from pipeline.pretraining import command
+from pipeline.pretraining.resolve import PretrainSettings
+from pipeline.settings import pretrain
+from pipeline.settings.declare import earlier_values
+from tests.pipeline.conftest import REPOSITORY, data_prep, run
+from tests.pipeline.pretraining.command_lines import CONFIG, GPU, line, resolve, resolve_flags
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_model_follows_the_data(words):
+    found = resolve(words)
+    assert (found.model.vocab_size, found.model.max_position_embeddings) == (200, 64)
+    assert (found.engine.micro_batch_size, found.engine.accumulation_steps) == (2, 2)
+    assert found.objective == "sop"
+    assert found.steps == 125_000 * 4096 // 8
+
+
+def test_objectives_choose_the_sentence_head(words):
+    assert resolve(words | {"--objective": "mlm"}).model.sentence_head is None
+    assert resolve(words | {"--objective": "nsp"}).model.sentence_head == "nsp"
+    assert resolve(words | {"--model": "bert-base"}).objective == "nsp"
+
+
+def test_flags_say_how_the_model_runs(words):
+    assert resolve(words).execution == ExecutionOptions()
+    words |= {"--activation-checkpointing": "ffn", "--compile": None, "--attention": "masked"}
+    assert resolve(words).execution == ExecutionOptions("ffn", compile=True, attention="masked")
+
+
+@pytest.mark.parametrize(
+    ("more", "hardware", "message"),
+    [
+        ({"--attention": "flex"}, Hardware("CPU", fp16=False, bf16=True), "needs a GPU"),
+        ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
+        ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
+        ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
+        ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
+    ],
+)
+def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
+    with pytest.raises(UserError, match=message):
+        resolve(words | more, hardware=hardware)
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_run_stays_deterministic_or_not(words, lacks):
+    """Also one that began before the flag existed."""
+    settings = resolve(words)
+    told = settings.to_dict()
+    if lacks:
+        del told["deterministic"]
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    defaults = earlier_values(PretrainSettings)
+    run_directory.check_same_settings(settings.output, settings.identity(), defaults=defaults)
+    changed = resolve(words | {"--deterministic": None}).identity()
+    with pytest.raises(UserError, match="deterministic: False -> True"):
+        run_directory.check_same_settings(settings.output, changed, defaults=defaults)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.parametrize("flag", ["--compile", "--cuda-graphs"])
+def test_graphs_are_refused_at_stage_3_only(words, tmp_path, stage, flag):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
+    words |= {flag: None}
+    if stage < 3:
+        execution = resolve(words, hardware=GPU).execution
+        assert (execution.compile, execution.cuda_graphs) == (flag == "--compile", flag == "--cuda-graphs")
+    else:
+        with pytest.raises(UserError, match=f"{flag} does not work at ZeRO stage 3.*leave the flag out"):
+            resolve(words, hardware=GPU)
+        assert not (tmp_path / "run").exists()
+
+
+def test_what_cuda_graphs_cannot_hold_is_refused(words):
+    with pytest.raises(UserError, match="--cuda-graphs needs a GPU"):
+        resolve(words | {"--cuda-graphs": None}, hardware=Hardware("CPU", fp16=False, bf16=True))
+    with pytest.raises(UserError, match="random state, which a CUDA graph cannot"):
+        resolve(words | {"--cuda-graphs": None, "--activation-checkpointing": "ffn"}, hardware=GPU)
+
+
+def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipeline.engine.gpu_pages.is_shown_faster", lambda feature, name: name == GPU.name)
+    both = ExecutionOptions(compile=True, cuda_graphs=True)
+    assert resolve(words, hardware=GPU).execution == both
+    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
+    assert resolve(words | {"--compile": "off", "--cuda-graphs": "off"}, hardware=GPU).execution == ExecutionOptions()
+    again = resolve(words | {"--activation-checkpointing": "ffn"}, hardware=GPU).execution
+    assert again == ExecutionOptions("ffn", compile=True)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
+    assert resolve(words, hardware=GPU).execution == ExecutionOptions()
+
+
+@pytest.mark.parametrize("lacks", [False, True])
+def test_a_new_page_changes_no_run_that_has_begun(words, monkeypatch, lacks):
+    """Unless the run began before settings.json recorded what was used, or on another kind of GPU."""
+    settings = resolve(words, hardware=GPU)
+    told = settings.to_dict()
+    if lacks:
+        del told["implementation"]
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    monkeypatch.setattr("pipeline.engine.gpu_pages.is_shown_faster", lambda feature, name: True)
+    assert resolve(words, hardware=GPU).execution.compile is lacks
+    assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
+    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution.compile
+
+
+def test_model_fields_are_typed_by_name(words):
+    found = resolve(words | {"--model-args": "hidden_dropout_prob=0.1"}).model
+    assert found.hidden_dropout_prob == 0.1
+    assert resolve(words | {"--model-args": "embedding_projection=False"}).model.embedding_projection is False
+    assert resolve(words | {"--model-args": "parameter_sharing=attention"}).model.parameter_sharing == "attention"
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"--model": "albert-tony"}, "albert-tiny"),
+        ({"--model-args": "embeding_size=64"}, "embedding_size"),
+        ({"--model-args": "embedding_size=wide"}, "number"),
+        ({"--model-args": "embedding_projection=no"}, "true or false"),
+        ({"--model-args": "embedding_size"}, "FIELD=VALUE"),
+        ({"--model-args": "num_attention_heads=7"}, "num_attention_heads"),
+        ({"--model-args": "vocab_size=30000"}, "vocab_size 30000 is not the 200"),
+        ({"--model-args": "max_position_embeddings=32"}, "max_position_embeddings 32 is less"),
+        ({"--model-args": "type_vocab_size=1"}, "two segments"),
+        ({"--model-args": "sentence_head=nsp"}, "use --objective"),
+        ({"--output": ""}, "argument of --output is empty"),
+        ({"--data": "nowhere"}, "nowhere"),
+        ({"--eval-data": "nowhere"}, "nowhere"),
+        ({"--deepspeed_config": "nowhere.json"}, "nowhere.json"),
+        ({"--stpes": "3"}, "did you mean --steps"),
+        ({"--steps": "0"}, "0 is not at least 1"),
+        ({"--steps": "many"}, "invalid positive whole number"),
+        ({"--precision": "fp8"}, "fp8"),
+        ({"--max-hours": "-1"}, "hours"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_remedy(words, change, text):
+    with pytest.raises(UserError, match=text) as caught:
+        resolve(words | change)
+    assert "\n" not in str(caught.value)
+
+
+def test_model_args_given_again_add_to_the_first(words):
+    more = ["--model-args", "hidden_size=32", "--model-args", "num_attention_heads=4"]
+    model = resolve_flags(pretrain.parse([*line(words), *more]), 2, GPU).model
+    assert (model.hidden_size, model.num_attention_heads) == (32, 4)
+    with pytest.raises(UserError, match="hidden_size twice"):
+        resolve_flags(pretrain.parse([*line(words), *more, "--model-args", "hidden_size=64"]), 2, GPU)
+
+
+EARLIER_CODE = {
+    "--steps": "100", "--mask-replacement": "0.7,0.2,0.1", "--max-hours": "3", "--eval-batches": "2", "--seed": "3",
+    "--on-divergence": "rollback", "--model-args": "hidden_size=64", "--compile": "off",
+}  # fmt: skip
+"""The flags of the run whose settings.json is kept in tests/pipeline/settings/pretrain_settings.json."""
+
+
+def test_a_run_that_was_begun_with_earlier_code_is_resumed(words):
+    """settings.json has its keys, and its values compare as they were written."""
+    written = json.loads((REPOSITORY / "tests/pipeline/settings/pretrain_settings.json").read_text())
+    found = resolve(words | EARLIER_CODE)
+    now = json.loads(json.dumps(found.to_dict()))
+    for name in ("data", "corpora", "data_directories", "eval_data_directories", "command"):  # of other places
+        written[name] = now[name]
+    assert now == written
+    found.output.mkdir()
+    (found.output / "settings.json").write_text(json.dumps(written))
+    resumed = resolve(words | EARLIER_CODE)
+    run_directory.check_same_settings(found.output, resumed.identity(), defaults=earlier_values(PretrainSettings))
+    for flag, value in {"--seed": "4", "--max-hours": "2", "--eval-batches": "3", "--warmup-steps": "4"}.items():
+        other = resolve(words | EARLIER_CODE | {flag: value})
+        with pytest.raises(UserError, match=f"{flag[2:].replace('-', '_')}: "):
+            run_directory.check_same_settings(found.output, other.identity())
+
+
+def test_the_file_that_a_run_writes_and_its_recorded_command_start_the_same_run(words, tmp_path):
+    found = resolve(words | EARLIER_CODE)
+    (tmp_path / "config.yaml").write_text(found.config)
+    for again in (["--config", str(tmp_path / "config.yaml")], [*found.command, "--output", str(found.output)]):
+        settings = resolve_flags(pretrain.parse(again), 2, GPU)
+        assert settings.to_dict() == found.to_dict()
+        assert (settings.config, settings.output) == (found.config, found.output)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
+def test_damaged_settings_of_an_earlier_run_are_named(tmp_path, text):
+    (tmp_path / "settings.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match=r"settings\.json") as caught:
+        run_directory.check_same_settings(tmp_path, {"steps": 3})
+    assert "\n" not in str(caught.value)
+
+
+def test_an_output_that_is_a_file_is_refused(words, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file is a file; choose another --output"):
+        command.prepare(pretrain.parse(line(words | {"--output": str(tmp_path / "file" / "run")})), 2)
+
+
+def test_another_run_s_output_is_refused(words):
+    found = resolve(words | {"--seed": "1"})
+    run_directory.write_settings_and_vocabulary(
+        found.output, found.to_dict(), Vocabulary.load(found.data[0] / "spiece.model")
+    )
+
+    def check(changed, **options):
+        run_directory.check_same_settings(found.output, resolve(words | changed, **options).identity())
+
+    check({"--seed": "1"})
+    check({"--seed": "1", "--log-interval": "7"}, world_size=4)
+    with pytest.raises(UserError, match="seed: 1 -> 2"):
+        check({"--seed": "2"})
+    with pytest.raises(UserError, match=r"model\.hidden_size: 128 -> 64"):
+        check({"--seed": "1", "--model-args": "hidden_size=64"})
+
+
+def test_other_data_for_a_run_is_refused_with_the_paths_of_both(words, corpus, second, tmp_path):
+    found = resolve(words)
+    vocabulary = Vocabulary.load(corpus.vocabulary)
+    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), vocabulary)
+    assert resolve(words).data == found.data
+    manifest = second / "manifest.json"
+    manifest.write_text(manifest.read_text() + "\n")  # another digest
+    with pytest.raises(UserError, match="holds other rows or weights; give the former to resume") as error:
+        resolve(words | {"--data": str(second)})
+    assert f"was trained on {corpus.train}, and --data {second}" in str(error.value)
+    data_prep("vocab", "--documents", corpus.documents, "--out", tmp_path / "other.model", "--size", "190")
+    job = ["shards", "--documents", corpus.documents, "--vocab", tmp_path / "other.model", "--max-seq-length", "64"]
+    data_prep(*job, "--out", tmp_path / "shards")
+    other = {"--data": str(tmp_path / "shards")}
+    with pytest.raises(UserError, match="have different vocabularies") as error:
+        resolve({flag: value for flag, value in words.items() if flag != "--eval-data"} | other)
+    for path in (found.output / "spiece.model", tmp_path / "shards" / "spiece.model"):
+        assert str(path) in str(error.value)
+    with pytest.raises(UserError, match="was made with another vocabulary than") as error:
+        resolve(words | other | {"--output": str(tmp_path / "new")})
+    for path in (corpus.held_out / "spiece.model", tmp_path / "shards" / "spiece.model"):
+        assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"--stpes": "3"}, "did you mean --steps"),
+        ({"--data": "nowhere"}, "nowhere"),
+        ({"--output": "/proc/run"}, "/proc"),
+    ],
+)
+def test_the_command_line_prints_one_line_and_writes_nothing(words, tmp_path, change, text):
+    before = sorted(tmp_path.rglob("*"))
+    result = run(sys.executable, "-m", "pipeline.pretrain", *line(words | change), status=2)
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+    assert text in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_launcher_hands_the_line_and_the_status_on(words):
+    result = run(
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", reserve_port(),
+        "--module", "pipeline.pretrain",
+        *line(words | {"--model": "albert-tony"}), status=2,
+    )  # fmt: skip
+    assert result.stderr.count("error: unknown model 'albert-tony'") == 1
+    assert "Traceback" not in result.stdout + result.stderr
+
+
+def test_a_flipped_bit_is_found_before_training_by_whichever_rank_reads_it(words, corpus, tmp_path):
+    shards = tmp_path / "damaged"
+    shutil.copytree(corpus.train, shards)
+    files = [file["name"] for file in json.loads((shards / "manifest.json").read_text())["files"]]
+    victim = shards / files[1]  # the second file is the second rank's
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    result = run(
+        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", reserve_port(),
+        "--module", "pipeline.pretrain",
+        *line(words | {"--data": str(shards)}), status=2,
+    )  # fmt: skip
+    assert result.stderr.count(f"error: {shards} is damaged: the content of {files[1]} has changed") == 1
+    assert "Traceback" not in result.stdout + result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_being_trained_is_left_alone(words, tmp_path):
+    output = tmp_path / "run"
+    output.mkdir()
+    with (output / ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        print("node7", 4321, file=held, flush=True)  # as the rank 0 of another host does
+        result = run(sys.executable, "-m", "pipeline.pretrain", *line(words), status=2)
+    assert f"another process is training in {output} (process 4321 on host node7); wait for it" in result.stderr
+    assert [path.name for path in output.iterdir()] == [".lock"]
+
+
+def test_help_names_every_flag_of_the_contract():
+    result = run(sys.executable, "-m", "pipeline.pretrain", "--help")
+    for flag in ("--eval-data", "--steps", "--objective", "--seed", "--log-interval", "--precision", "--max-hours"):
+        assert flag in result.stdout
+
+
+def test_presets_stand_beside_the_code():
+    assert {path.name for path in (REPOSITORY / "ds_configs").glob("*.json")} >= {
+        f"{size}.json" for size in ("tiny", "base", "large", "xlarge", "xxlarge")
+    }

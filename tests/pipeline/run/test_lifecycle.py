@@ -1,0 +1,107 @@
+"""What pre-training and fine-tuning do alike before anything is built or written."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.shared.outcome import differences
+from pipeline import finetune, pretrain
+from pipeline.distributed.exits import EXIT_STOPPED
+from pipeline.finetuning import command as finetuning_command
+from pipeline.pretraining import command as pretraining_command
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.finetuning.finetune_runs import be_no_rank
+from tests.pipeline.pretraining.trained_models import export
+from tests.pipeline.tasks import task_files
+from tests.pipeline.workers import processes
+from tests.pipeline.workers.runs import run_and_move
+
+pytestmark = pytest.mark.slow
+
+CONFIG = {
+    "train_batch_size": 8,
+    "optimizer": {"type": "Lamb", "params": {"lr": 0.01}},
+    "zero_optimization": {"stage": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def commands(corpus, tmp_path_factory):
+    """For each command its `main`, its module, and the start of its command line."""
+    root = tmp_path_factory.mktemp("commands")
+    task_files.write_all(root)
+    sizes = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16}
+    export(root / "export", corpus.vocabulary, **sizes, embedding_size=8)
+    return {
+        "pretrain": SimpleNamespace(
+            main=pretrain.main,
+            work=pretraining_command,
+            words=["--model", "albert-tiny", "--data", corpus.train],
+        ),
+        "finetune": SimpleNamespace(
+            main=finetune.main,
+            work=finetuning_command,
+            words=["--task", "sst2", "--init", root / "export", "--data", root / "glue"],
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "flags", "message"),
+    [
+        ({}, ("--steps", "3", "--warmup-steps", "4"), "4 warm-up steps do not fit into 3 steps; lower --warmup-steps"),
+        ({"scheduler": {"type": "OneCycle"}}, (), "scheduler.type 'OneCycle' is not known"),
+        ({"zero_optimization": {"stage": 1, "round_robin_gradients": True}}, (), "round_robin_gradients moves"),
+        ({"zero_optimisation": {"stage": 1}}, (), "zero_optimisation"),
+    ],
+)
+@pytest.mark.parametrize("name", ["pretrain", "finetune"])
+def test_a_wrong_schedule_or_json_ends_the_command_before_anything_is_built(
+    commands, tmp_path, monkeypatch, capsys, name, change, flags, message
+):
+    command = commands[name]
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG | change))
+    output = tmp_path / "run"
+    words = [*command.words, "--deepspeed_config", config, "--output", output, *flags]
+    be_no_rank(monkeypatch)
+
+    def too_late(*arguments, **options):
+        raise AssertionError("the mistake was not found in time")
+
+    monkeypatch.setattr(command.work, "run", too_late)
+    monkeypatch.setattr(command.work.lifecycle, "open_run", too_late)
+    with pytest.raises(SystemExit) as left:
+        command.main([str(word) for word in words])
+    assert left.value.code == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.startswith("error: ")
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert not output.exists()
+
+
+def test_fine_tuning_does_not_import_pre_training():
+    for path in (REPOSITORY / "pipeline" / "finetuning").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) pipeline\.pretraining", path.read_text(), re.MULTILINE), path
+
+
+def test_a_run_that_was_moved_or_copied_goes_on_where_it_is(corpus, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    command = [
+        "--model", "albert-tiny", "--data", corpus.train, "--eval-data", corpus.held_out, "--steps", "6",
+        "--deepspeed_config", tmp_path / "config.json", "--precision", "fp32", "--track", "csv",
+        "--log-interval", "2", "--eval-interval", "6", "--save-interval", "2",
+        "--model-args", "num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64",
+    ]  # fmt: skip
+    ended = processes.run(1, run_and_move, [str(word) for word in command], tmp_path, 4, scratch=tmp_path)
+    assert [end.status for end in ended] == [0, EXIT_STOPPED, 0, 0], ended
+    assert not (tmp_path / "first").exists()
+    curves = {path.name: path.read_text() for path in (tmp_path / "straight" / "csv").glob("train_*loss.csv")}
+    assert curves
+    for name, end in zip(("moved", "copied"), ended[2:]):
+        assert "resuming from step 4" in end.stdout
+        assert differences(tmp_path / name, tmp_path / "straight") == []
+        assert {path: (tmp_path / name / "csv" / path).read_text() for path in curves} == curves

@@ -1,0 +1,248 @@
+"""A flag is declared once: the command line, YAML, records, identity and documentation follow from the field."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from common.command_line import positive
+from common.errors import UserError
+from pipeline.settings import __main__ as flags_page
+from pipeline.settings import declare, finetune, pretrain
+from pipeline.settings.declare import flag, setting
+from pipeline.settings.finetune import FinetuneFlags
+from pipeline.settings.pretrain import PretrainFlags
+from tests.pipeline.conftest import REPOSITORY
+
+PRETRAIN = ["--model", "albert-tiny", "--data", "a:3", "b", "--deepspeed_config", "c.json", "--output", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolFlags:
+    output: Path = flag("where to write", metavar="DIR", group="files")
+    data: tuple[str, ...] = flag("what to read", (), metavar="DIR")
+    names: tuple[str, ...] = flag("what to call it", (), extend=True)
+    steps: int = flag("how often", 10, positive, group="work", identity=True)
+    rate: float | None = flag("how fast", None, metavar="R", recorded=True)
+    kind: Literal["one", "two"] | None = flag("which", None)
+    switch: Literal["auto", "on", "off"] = flag("whether", "auto", alone="on")
+    exact: bool = flag("how exactly", False, name="--exact-sums", identity=True)
+
+
+def parse(*words):
+    return declare.parse(ToolFlags, declare.make_parser(ToolFlags, "tool", "A tool."), ["--output", "out", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        ("", "steps", 10),
+        ("--steps 3", "steps", 3),
+        ("--rate 1e-5", "rate", 1e-5),
+        ("--kind two", "kind", "two"),
+        ("--switch", "switch", "on"),
+        ("--switch off", "switch", "off"),
+        ("--exact-sums", "exact", True),
+        ("--exact-sums false", "exact", False),
+        ("--data a b --data c", "data", ("c",)),
+        ("--names a b --names c", "names", ("a", "b", "c")),
+        ("--local_rank 3", "steps", 10),
+    ],
+)
+def test_the_annotation_says_what_a_flag_takes(words, field, value):
+    assert getattr(parse(*words.split()), field) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--stepz 3", "unknown argument --stepz; did you mean --steps"),
+        ("--steps 0", "argument --steps: 0 is not at least 1"),
+        ("--steps many", "argument --steps: invalid positive whole number value: 'many'"),
+        ("--kind three", "argument --kind: invalid choice: 'three'"),
+        ("--exact-sums perhaps", "argument --exact-sums: 'perhaps' is neither true nor false"),
+        ("--data s3://bucket/a", "--data s3://bucket/a: URLs are not supported"),
+        ("--config nowhere.yaml", "nowhere.yaml does not exist"),
+    ],
+)
+def test_a_mistake_on_the_command_line(words, message):
+    with pytest.raises(UserError, match=message) as error:
+        parse(*words.split())
+    assert "\n" not in str(error.value)
+
+
+def in_file(tmp_path, text, *words):
+    (tmp_path / "run.yaml").write_text(text)
+    return parse("--config", str(tmp_path / "run.yaml"), *words)
+
+
+def test_a_file_has_any_flag_and_the_command_line_wins(tmp_path):
+    text = "steps: 3\nrate: 1e-5\nswitch: on\nexact-sums: true\nkind: null\ndata: [a:3, b]\nnames:\n- x\n- y\n"
+    expected = parse(
+        *["--steps", "3", "--rate", "1e-5", "--switch", "on", "--exact-sums", "--data", "a:3", "b", "--names", "x", "y"]
+    )
+    assert in_file(tmp_path, text) == expected
+    assert in_file(tmp_path, text.replace("exact-sums", "exact_sums")) == expected
+    found = in_file(tmp_path, text, "--steps", "4", "--names=z", "--exact-sums", "false")
+    assert (found.steps, found.names, found.exact, found.rate) == (4, ("z",), False, 1e-5)
+    assert in_file(tmp_path, "") == in_file(tmp_path, "# nothing\n") == parse()
+    assert in_file(tmp_path, "data: one\n").data == ("one",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps: 3\nstepz: 4\n", "run.yaml, line 2: unknown key 'stepz'; did you mean steps"),
+        ("zzz: 4\n", "unknown key 'zzz'; the keys are the flags without the dashes"),
+        ("steps: 3\nsteps: 4\n", "line 2: steps is given twice; keep one"),
+        ("steps: 0\n", "argument --steps: 0 is not at least 1"),
+        ("steps: 1e3\n", "argument --steps: invalid positive whole number value: '1e3'"),
+        ("exact-sums: 3\n", "'3' is neither true nor false"),
+        ("steps: {a: 3}\n", "line 1: steps must be one value, or a list of values"),
+        ("steps: [3\n", "run.yaml is not YAML: .*; correct it"),
+        ("[" * 10_000, "run.yaml is not YAML: maximum recursion depth exceeded"),
+        ('"a\\nb": 3\n', r"unknown key 'a\\nb'"),
+        ('exact-sums: "a\\nb"\n', r"'a\\nb' is neither true nor false"),
+        ('steps: "a\\nb"\n', r"value: 'a\\nb'"),
+        ("- steps\n", "it must have a line of the form `flag: value`"),
+        ("data: gs://bucket/a\n", "--data gs://bucket/a: URLs are not supported"),
+        ("data: ['']\n", "the argument of --data is empty"),
+        ("local_rank: 3\n", "unknown key 'local_rank'"),
+        ("config: other.yaml\n", "unknown key 'config'"),
+    ],
+)
+def test_a_mistake_in_a_file(tmp_path, text, message):
+    with pytest.raises(UserError, match=message) as error:
+        in_file(tmp_path, text)
+    assert "\n" not in str(error.value)
+
+
+VALUES = "--steps 3 --rate 1e-5 --switch --exact-sums --kind two --data a:3 b --names on null 1"
+
+
+def test_a_path_that_the_run_will_make_holds_in_any_directory(tmp_path, monkeypatch):
+    """--stage exists only once the run has begun."""
+    monkeypatch.chdir(tmp_path)
+    flags = pretrain.parse([*PRETRAIN, "--stage", "disk"])
+    assert flags.stage == Path("disk")
+    assert f"stage: {tmp_path}/disk\n" in declare.to_yaml(flags)
+
+
+@pytest.mark.parametrize("words", ["", VALUES])
+def test_flags_can_be_written_and_read_again(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    flags = parse(*words.split())
+    again = parse(*declare.command_line(flags))
+    assert declare.command_line(again) == declare.command_line(flags)
+    assert again.data == tuple(word.replace("a:", f"{tmp_path}/a:") for word in flags.data)  # what exists is absolute
+    (tmp_path / "all.yaml").write_text(declare.to_yaml(flags))
+    from_file = declare.parse(ToolFlags, declare.make_parser(ToolFlags, "t", ""), ["--config", "all.yaml"])
+    assert declare.to_yaml(from_file) == declare.to_yaml(flags)
+    assert from_file.output == tmp_path / "out"
+    assert (from_file.names, from_file.rate, from_file.exact) == (flags.names, flags.rate, flags.exact)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSettings(ToolFlags):
+    steps: int = setting(identity=True, earlier=5)
+    found: int = setting(recorded=True)
+    command: tuple[str, ...] = ()
+    config: str = ""
+
+
+def test_settings_pass_flags_on_and_know_which_decide():
+    flags = parse("--rate", "2")
+    settings = ToolSettings(**declare.pass_on(flags, ToolSettings), steps=7, found=8)
+    assert (settings.rate, settings.output, settings.steps) == (2.0, Path("out"), 7)
+    assert declare.marked(settings, "identity") == {"steps": 7, "exact": False}
+    assert declare.marked(settings, "recorded") == {"rate": 2.0, "found": 8}
+    assert declare.earlier_values(ToolSettings) == {"steps": 5, "exact": False}
+    assert settings.command == ("--rate", "2.0")
+
+
+def test_help_and_table_name_each_flag_by_group():
+    help_text = declare.make_parser(ToolFlags, "tool", "A tool.").format_help()
+    assert [line for line in help_text.splitlines() if line in ("files:", "work:")] == ["files:", "work:"]
+    assert "how often (default: 10)" in help_text
+    table = declare.markdown(ToolFlags)
+    assert "| `--steps N` | how often (default: 10) |" in table
+    assert "| `--output DIR` | where to write (required) |" in table
+
+
+def test_the_page_of_flags_is_made_from_them():
+    page = REPOSITORY / "docs" / "flags.md"
+    assert page.read_text(encoding="utf-8") == flags_page.page(), "python -m pipeline.settings > docs/flags.md"
+
+
+@pytest.mark.parametrize("command", [PretrainFlags, FinetuneFlags])
+def test_every_flag_has_a_group_and_a_help_of_its_own(command):
+    flags = declare.flags_of(command)
+    assert all(one.group and one.help for one in flags)
+    assert len({one.name for one in flags}) == len(flags) >= 35
+
+
+def test_the_shipped_file_of_flags_is_read():
+    flags = pretrain.parse(["--config", str(REPOSITORY / "examples" / "run.yaml"), "--seed", "2"])
+    assert (flags.preset, flags.seed, flags.deterministic) == ("albert-base", 2, True)
+
+
+@pytest.mark.parametrize("module", ["pipeline.pretrain", "pipeline.finetune"])
+@pytest.mark.parametrize("words", [["--help"], ["--stepz", "3"]])
+def test_help_and_mistakes_need_no_torch(module, words):
+    code = (
+        "import runpy, sys\n"
+        f"sys.argv = ['x', *{words!r}]\n"
+        f"try: runpy.run_module({module!r}, run_name='__main__')\n"
+        "finally: assert 'torch' not in sys.modules\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert "AssertionError" not in ended.stderr
+    assert ended.stdout.startswith("usage: ") if words == ["--help"] else "did you mean --steps?" in ended.stderr
+
+
+def test_defaults_of_masks_are_the_paper_s():
+    from pipeline.data.masking import MaskingSettings
+
+    assert pretrain.parse(PRETRAIN).masking_settings() == MaskingSettings()
+
+
+def test_one_directory_for_each_seed():
+    words = ["--task", "sst2", "--init", "a", "--data", "b", "--output", "run"]
+    assert finetune.parse(words).outputs() == [Path("run")]
+    assert finetune.parse([*words, "--seeds", "2", "--seed", "4"]).outputs() == [Path("run/seed-4"), Path("run/seed-5")]
+
+
+def test_finetune_takes_its_task_from_the_run(tmp_path):
+    command = ["--task", "sst2", "--init", "a", "--data", "b", "--steps", "7"]
+    (tmp_path / "settings.json").write_text(json.dumps({"task": "sst2", "command": command}))
+    flags = finetune.parse(["--output", str(tmp_path), "--steps", "8"])
+    assert (flags.task_word, flags.init, flags.steps) == ("sst2", Path("a"), 8)
+    (tmp_path / "other.yaml").write_text("task: cola\ninit: c\ndata: d\n")
+    flags = finetune.parse(["--output", str(tmp_path), "--config", str(tmp_path / "other.yaml")])
+    assert (flags.task_word, flags.steps) == ("cola", None)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--host-timeout 2.9", "2.9 is not between 3 and 3600 seconds"),
+        ("--host-timeout 3601", "3601 is not between 3 and 3600 seconds"),
+        ("--hang-timeout 0.5", "0.5 is not 0, nor between 1 and 86400 seconds"),
+        ("--hang-timeout nan", "nan is not 0, nor between"),
+    ],
+)
+def test_timeouts_outside_their_bounds(words, message):
+    with pytest.raises(UserError, match=message):
+        pretrain.parse([*PRETRAIN, *words.split()])
+
+
+def test_timeouts_at_their_bounds():
+    flags = pretrain.parse([*PRETRAIN, "--host-timeout", "3", "--hang-timeout", "0"])
+    assert (flags.host_timeout, flags.hang_timeout) == (3.0, 0.0)
+    flags = pretrain.parse([*PRETRAIN, "--host-timeout", "3600", "--hang-timeout", "86400"])
+    assert (flags.host_timeout, flags.hang_timeout) == (3600.0, 86400.0)

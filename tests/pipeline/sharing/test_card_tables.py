@@ -1,0 +1,137 @@
+"""The tables of the card, row by row, from made-up records."""
+
+import json
+
+import pytest
+
+from common.errors import UserError
+from common.normalization import Normalization
+from pipeline import export
+from pipeline.checkpoint.run_records import SETTINGS, read_record
+from pipeline.sharing import card_tables
+from pipeline.tasks.registry import TASKS
+from tests.pipeline.analysis import made_runs
+from tests.pipeline.sharing import runs
+
+
+def recorded(directory, **settings):
+    """The record of a run with these settings."""
+    directory.mkdir(exist_ok=True)
+    (directory / SETTINGS).write_text(json.dumps({"model": runs.config_of().to_dict(), **settings}))
+    return read_record(directory / SETTINGS)
+
+
+def test_the_recipe_of_a_pre_training_run(tmp_path):
+    more = {"scheduler": {"type": "WarmupLR"}, "masking": {"max_ngram": 3, "mask_probability": 0.15}, "init": "/a/base"}
+    assert card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS, **runs.RECORDED | more)) == [
+        ("objective", "masked tokens (MLM) and sentence order (SOP)"),
+        ("batch", "4 rows"),
+        ("initial weights", "of the trained model base"),
+        ("steps of the whole run", "3"),
+        ("optimizer", "Lamb"),
+        ("peak learning rate", "0.00176"),
+        ("weight decay", "0.01"),
+        ("schedule", "WarmupLR"),
+        ("max ngram", "3"),
+        ("mask probability", "0.15"),
+        ("precision", "bf16"),
+        ("DeepSpeed ZeRO stage", "1"),
+        ("seed", "7"),
+    ]
+    rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS, warmup_steps=1000)))
+    assert rows["schedule"] == "linear warm-up over 1,000 steps, then linear decay to 0"
+    rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS)))
+    assert rows["schedule"] == "linear warm-up over 2.5 % of the steps, then linear decay to 0"
+    assert not {"precision", "DeepSpeed ZeRO stage", "seed", "initial weights", "optimizer"} & rows.keys()
+
+
+def test_the_recipe_of_a_fine_tuning_run(tmp_path):
+    given = {
+        "learning_rate": 1e-5, "train_batch_size": 16, "dropout": 0.0, "warmup_steps": 320, "max_length": 512,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.999]}}, "scheduler": None,
+        "gradient_clipping": None,
+    }  # fmt: skip
+    record = recorded(tmp_path, task="my_task", hyperparameters=given, seed=0)
+    assert card_tables.describe_finetuning(record, {"train": 1000, "dev": 20, "other": "x"}) == [
+        ("task", r"my\_task"),
+        ("examples", "train 1,000, dev 20"),
+        ("optimizer", "AdamW"),
+        ("peak learning rate", "1e-05"),
+        ("betas", "0.9, 0.999"),
+        ("schedule", "linear warm-up over 320 steps, then linear decay to 0"),
+        ("train batch size", "16"),
+        ("dropout", "0"),
+        ("max length", "512"),
+        ("seed", "0"),
+    ]
+    assert card_tables.describe_finetuning(recorded(tmp_path, task="rte"), {}) == [("task", "rte")]
+
+
+def test_the_corpora_and_their_shares(tmp_path):
+    other = runs.CORPUS | {"name": "books", "weight": 3, "documents": 1, "sources": []}
+    record = recorded(tmp_path, **runs.SETTINGS, corpora=[runs.CORPUS, other])
+    first, second = card_tables.describe_corpora(record)
+    assert (first[0], first[2:]) == ("wikipedia", ("1,234", "56,789", "321 of 64 positions", "25 %"))
+    assert second == ("books", "", "1", "56,789", "321 of 64 positions", "75 %")
+    assert card_tables.describe_corpora(recorded(tmp_path, **runs.SETTINGS)) == []
+
+
+@pytest.mark.parametrize(
+    ("keep_case", "keep_accents", "text"),
+    [(False, False, "is made lower case and loses its accents"), (True, False, "loses its accents"), (True, True, "")],
+)
+def test_what_is_done_to_a_text(keep_case, keep_accents, text):
+    assert card_tables.describe_normalization(Normalization(keep_case, keep_accents)) == text
+
+
+def test_the_cost_until_a_step(tmp_path):
+    record = recorded(tmp_path, **runs.SETTINGS, world_size=1)
+    runs.metrics(tmp_path, {1: 6.0, 2: 4.0, 3: 5.0})
+    assert card_tables.describe_cost(tmp_path, 1, record) == [
+        ("time", "1 min 0 s until step 1, over all starts"),
+        ("tokens read", "1,000"),
+        ("training speed", "100 tokens/s"),
+        ("machine (of the last start)", "1 rank"),
+    ]
+    assert card_tables.describe_cost(tmp_path, 0, record) == [("machine (of the last start)", "1 rank")]
+
+
+def test_metrics_of_the_best_step_have_intervals_and_those_of_other_steps_have_not(tmp_path):
+    run = made_runs.finetuning(tmp_path / "run", "squad1", "gone", {"dev": {"f1": 75.0}}, best_step=5)
+    made_runs.answers(run, "dev", 15, 5)
+    lines = [{"step": step, "split": "eval", "f1": 70.0 + step, "exact": 60.0, "seconds": 1.0} for step in (4, 5)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = card_tables.describe_task_evaluation(run, 5, TASKS["squad1"])
+    assert [row[:2] for row in rows] == [("dev", "f1"), ("dev", "exact")]
+    assert all(row[2].startswith("75.0 % (95 % interval 5") and row[2].endswith("of 20 questions") for row in rows)
+    assert card_tables.describe_task_evaluation(run, 4, TASKS["squad1"]) == [
+        ("dev", "f1", "74.0 %"), ("dev", "exact", "60.0 %"),
+    ]  # fmt: skip
+    assert card_tables.describe_task_evaluation(run, 3, TASKS["squad1"]) == []
+
+
+def test_a_correlation_is_not_in_percent(tmp_path):
+    run = made_runs.finetuning(tmp_path / "run", "cola", "gone", {"dev": {"matthews": 0.5}}, best_step=1)
+    made_runs.logits(run, "dev", 15, 5)
+    (matthews, accuracy) = card_tables.describe_task_evaluation(run, 1, TASKS["cola"])
+    assert matthews[2].startswith("0.")
+    assert "%" not in matthews[2].replace("95 % interval", "")
+    assert accuracy[2].startswith("75.0 %")
+
+
+def test_what_may_not_be_replaced_is_refused_before_any_work(tmp_path, capsys):
+    """The run has no checkpoint either, which would be found later."""
+    recorded(tmp_path / "run", **runs.SETTINGS)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    assert export.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 2
+    assert "no complete checkpoint" not in capsys.readouterr().err
+    assert export.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "new")]) == 2
+    assert "holds no complete checkpoint" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_record_is_a_mistake(tmp_path):
+    with pytest.raises(UserError, match="lacks the key"):
+        recorded(tmp_path, objective="sop")

@@ -1,0 +1,137 @@
+"""Predictions in files, in the formats of the leaderboards, and averaged over runs."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from common.errors import UserError
+from pipeline.tasks.kinds.answers import Answers, Span, load_answers, save_answers, squad_answers
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.registry import CLASSIFICATION, SPANS, TASKS
+
+
+def logits_of(rows, ids=None, labels=None, levels=None):
+    return Logits(
+        np.array(ids if ids is not None else [str(row) for row in range(len(rows))]),
+        np.array(rows, dtype=np.float32).reshape(len(rows), -1),
+        None if labels is None else np.array(labels),
+        None if levels is None else np.array(levels),
+    )
+
+
+def submit(task, split, predictions, directory):
+    return TASKS[task].submission.write(TASKS[task], split, predictions, directory)
+
+
+QUESTIONS = {
+    "é1": Answers((Span("Zoë’s", 3, 8, -1.5), Span("cat", 9, 12, -0.5)), 0.25, ("Zoë",)),
+    "none": Answers((), 4.0, ()),
+    "hidden": Answers((Span("cat", 9, 12, 0.0),), -2.0, None),
+}
+
+
+def test_logits_and_answers_are_read_back_from_their_files(tmp_path):
+    written = logits_of([[1, 2], [4, 3]], ids=["a", "é"], labels=[1, 0], levels=["high", ""])
+    written.save(tmp_path / "dev.npz")
+    read = Logits.load(tmp_path / "dev.npz")
+    for field in dataclasses.fields(Logits):
+        np.testing.assert_array_equal(getattr(read, field.name), getattr(written, field.name))
+    assert read.predictions().tolist() == [1, 0]
+    logits_of([[1.5]]).save(tmp_path / "test.npz")
+    assert Logits.load(tmp_path / "test.npz").labels is None
+    save_answers(tmp_path / "dev.json", QUESTIONS)
+    assert load_answers(tmp_path / "dev.json") == QUESTIONS
+
+
+def test_files_of_another_kind_are_named_in_the_error(tmp_path):
+    (tmp_path / "dev.npz").write_bytes(b"PK\x03\x04 half of it")
+    (tmp_path / "dev.json").write_text('{"q": {"nbest": 3}}')
+    np.savez(tmp_path / "other.npz", weights=np.zeros(3))
+    for name, load in (("dev.npz", Logits.load), ("other.npz", Logits.load), ("dev.json", load_answers)):
+        with pytest.raises(UserError, match=name):
+            load(tmp_path / name)
+    with pytest.raises(ValueError, match="2 ids, but 1 logits"):
+        logits_of([[1, 2]], ids=["a", "b"])
+    with pytest.raises(ValueError, match="twice"):
+        logits_of([[1, 2], [1, 2]], ids=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "rows", "name", "lines"),
+    [
+        ("cola", "test", [[1, 0], [0, 1]], "CoLA.tsv", ["10\t1", "9\t0"]),
+        ("sst2", "test", [[1, 0], [0, 1]], "SST-2.tsv", ["10\t1", "9\t0"]),
+        ("mrpc", "test", [[1, 0], [0, 1]], "MRPC.tsv", ["10\t1", "9\t0"]),
+        ("qqp", "test", [[1, 0], [0, 1]], "QQP.tsv", ["10\t1", "9\t0"]),
+        ("wnli", "test", [[1, 0], [0, 1]], "WNLI.tsv", ["10\t1", "9\t0"]),
+        ("qnli", "test", [[1, 0], [0, 1]], "QNLI.tsv", ["10\tnot_entailment", "9\tentailment"]),
+        ("rte", "test", [[1, 0], [0, 1]], "RTE.tsv", ["10\tnot_entailment", "9\tentailment"]),
+        ("mnli", "test_matched", [[0, 0, 1], [1, 0, 0]], "MNLI-m.tsv", ["10\tcontradiction", "9\tneutral"]),
+        ("mnli", "test_mismatched", [[0, 1, 0], [1, 0, 0]], "MNLI-mm.tsv", ["10\tcontradiction", "9\tentailment"]),
+        ("mnli", "diagnostic", [[0, 1, 0], [1, 0, 0]], "AX.tsv", ["10\tcontradiction", "9\tentailment"]),
+        ("stsb", "test", [[5.25], [-0.5]], "STS-B.tsv", ["10\t0.000", "9\t5.000"]),
+    ],
+)
+def test_a_glue_submission(tmp_path, task, split, rows, name, lines):
+    (path,) = submit(task, split, logits_of(rows[::-1], ids=["10", "9"]), tmp_path)
+    assert path == tmp_path / name
+    # Rows are sorted by index as a number.
+    assert path.read_text() == "\n".join(["index\tprediction", lines[1], lines[0], ""])
+
+
+def test_only_test_sets_of_glue_are_submitted(tmp_path):
+    submitted = [getattr(task.submission, "files", {}) for task in TASKS.values()]
+    assert sum(map(len, submitted)) == 11
+    assert submit("cola", "dev", logits_of([[0, 1]]), tmp_path) == []
+    with pytest.raises(UserError, match="cola: the examples' ids are not the index of a GLUE test file"):
+        submit("cola", "test", logits_of([[0, 1]], ids=["dev-1"]), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_submissions_of_race_and_squad(tmp_path):
+    (path,) = submit("race", "test", logits_of([[0, 0, 3, 1]], ids=["high1.txt-0"]), tmp_path)
+    assert json.loads(path.read_text()) == {"high1.txt-0": "C"}
+    paths = submit("squad2", "dev", QUESTIONS, tmp_path)
+    assert [path.name for path in paths] == ["squad2_dev_predictions.json", "squad2_dev_null_odds.json"]
+    assert json.loads(paths[0].read_text()) == {"é1": "", "none": "", "hidden": "cat"}
+    assert json.loads(paths[1].read_text()) == {"é1": 0.25, "none": 4.0, "hidden": -2.0}
+    for threshold, answer in ((0.24, ""), (0.25, "cat"), (0.26, "cat")):
+        assert squad_answers(QUESTIONS, threshold)["é1"] == answer
+    first = {name: dataclasses.replace(given, null_score=None) for name, given in QUESTIONS.items()}
+    assert [path.name for path in submit("squad1", "dev", first, tmp_path)] == ["squad1_dev_predictions.json"]
+
+
+def test_logits_are_averaged_by_example():
+    first = logits_of([[1, 2], [3, 4]], ids=["a", "b"], labels=[0, 1])
+    second = logits_of([[0, 6], [2, 1]], ids=["b", "a"], labels=[1, 0])
+    mean = CLASSIFICATION.average([first, second])
+    np.testing.assert_array_equal(mean.logits, [[1.5, 1.5], [1.5, 5.0]])
+    assert mean.ids.tolist() == ["a", "b"]
+    assert mean.labels.tolist() == [0, 1]
+    with pytest.raises(ValueError, match="not the 2 of the other run"):
+        CLASSIFICATION.average([first, logits_of([[1, 2], [1, 2]], ids=["a", "c"])])
+    with pytest.raises(ValueError, match="labels differ"):
+        CLASSIFICATION.average([first, logits_of([[1, 2], [1, 2]], ids=["a", "b"], labels=[1, 1])])
+    with pytest.raises(ValueError, match="logits are"):
+        CLASSIFICATION.average([first, logits_of([[1, 2, 3], [1, 2, 3]], ids=["a", "b"])])
+
+
+def test_spans_are_averaged_by_their_position():
+    # One model is sure of a span that it alone lists; two others agree on another span.
+    alone = {"q": Answers((Span("cat", 4, 7, 5.0), Span("the cat", 0, 7, 5.0 + math.log(0.25))), 3.0, ("the cat",))}
+    others = [
+        {"q": Answers((Span("the cat", 0, 7, offset),), null, ("the cat",))} for offset, null in ((9, -1.0), (0, -5.0))
+    ]
+    given = SPANS.average([alone, *others])["q"]
+    assert [span.text for span in given.nbest] == ["the cat", "cat"]
+    assert [math.exp(span.score) for span in given.nbest] == pytest.approx([(0.2 + 1 + 1) / 3, 0.8 / 3])
+    assert given.null_score == pytest.approx(-1.0)
+    assert given.gold == ("the cat",)
+    same_text = {"q": Answers((Span("cat", 4, 7, 0.0), Span("cat", 9, 12, 0.0)), None, ())}
+    assert [span.start for span in SPANS.average([same_text])["q"].nbest] == [4, 9]
+    with pytest.raises(ValueError, match="questions are not the same"):
+        SPANS.average([alone, {"r": QUESTIONS["none"]}])
+    assert SPANS.average([{"q": QUESTIONS["none"]}])["q"].answer(threshold=9.0) == ""

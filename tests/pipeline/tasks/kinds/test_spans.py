@@ -1,0 +1,252 @@
+"""SQuAD's windows and answers, against brute force and from characters to tokens and back."""
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from data_prep.text.encoder import Encoder
+from data_prep.text.offsets import OffsetEncoder, TokensWithOffsets
+from model import AlbertConfig
+from model.onnx_export import _Graph
+from model.spans import AlbertForConditionedQuestionAnswering, SpanOutput
+from pipeline.data.prefetch import to_device
+from pipeline.tasks.kinds.answers import Passage, Question
+from pipeline.tasks.kinds.best_spans import best_spans
+from pipeline.tasks.kinds.spans import (
+    SpanFeatures,
+    Window,
+    WindowSpans,
+    best_window_of_tokens,
+    tokens_of_answer,
+    windows_of,
+)
+from pipeline.tasks.task import SpanLimits
+from tests.pipeline.conftest import sentences
+
+
+@given(st.integers(0, 300), st.integers(1, 60), st.integers(1, 80))
+def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
+    windows = windows_of(tokens, capacity, stride)
+    covered = [0] * tokens
+    for start, length in windows:
+        assert length <= capacity
+        for position in range(start, start + length):
+            covered[position] += 1
+    assert all(covered)
+    assert windows[0].start == 0
+    assert windows[-1].start + windows[-1].length == tokens
+    for before, after in itertools.pairwise(windows):
+        assert after.start - before.start == min(stride, capacity)
+    best = best_window_of_tokens(windows, tokens)
+    for position in range(tokens):
+        # As in BERT's _check_is_max_context: the first window with the highest score.
+        scores = [
+            min(position - start, start + length - 1 - position) + 0.01 * length
+            if start <= position < start + length
+            else -1.0
+            for start, length in windows
+        ]
+        assert best[position] == scores.index(max(scores))
+
+
+def test_the_windows_of_a_book_take_memory_for_its_tokens_alone():
+    windows = windows_of(100_000, 400, 128)
+    tracemalloc.start()
+    best_window_of_tokens(windows, 100_000)
+    (_, most), _ = tracemalloc.get_traced_memory(), tracemalloc.stop()
+    assert most < 10e6  # a number for each token and window would be 620 MB
+
+
+def test_windows_of_a_long_and_an_empty_passage():
+    assert windows_of(300, 200, 128) == [Window(0, 200), Window(128, 172)]
+    assert windows_of(0, 200, 128) == [Window(0, 0)]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
+@settings(deadline=None)
+def test_the_best_plain_spans_equal_an_exhaustive_search(seed, length, longest):
+    rng = np.random.default_rng(seed)
+    start, end = rng.standard_normal((2, length))
+    allowed = rng.random(length) < 0.7
+    startable = rng.random(length) < 0.7
+    barred = np.where(allowed, 0.0, -np.inf)
+    output = SpanOutput(torch.tensor((start + barred)[None]), torch.tensor((end + barred)[None]))
+    found = best_spans(output, torch.tensor(startable[None]), 6, longest)
+    wanted = sorted(
+        (
+            (start[i] + end[j], i, j)
+            for i in range(length)
+            for j in range(i, min(i + longest, length))
+            if startable[i] and allowed[i] and allowed[j]
+        ),
+        reverse=True,
+    )[:6]
+    kept = [(score, i, j) for score, i, j in zip(found.scores[0], found.starts[0], found.ends[0]) if score > -np.inf]
+    assert [(i, j) for _, i, j in kept] == [(i, j) for _, i, j in wanted]
+    assert [score for score, *_ in kept] == pytest.approx([score for score, *_ in wanted])
+
+
+def test_the_best_conditioned_spans():
+    start = torch.log(torch.tensor([[0.1, 0.5, 0.3, 0.1]]))
+    beam = torch.tensor([[1, 2]])
+    end = torch.log(torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.1, 0.6, 0.2, 0.1]]]))
+    output = SpanOutput(start, end, start_beam=beam, null_logits=torch.zeros(1))
+    startable = torch.tensor([[False, True, True, True]])
+    found = best_spans(output, startable, 4, 2)
+    # Ends before the start, and further than two tokens, are out: 1-2, 1-1, 2-2 and 2-3 remain.
+    assert list(zip(found.starts[0], found.ends[0]))[:4] == [(1, 2), (1, 1), (2, 2), (2, 3)]
+    wanted = [0.5 * 0.3, 0.5 * 0.2, 0.3 * 0.2, 0.3 * 0.1]
+    assert np.exp(found.scores[0][:4]) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_the_five_best_ends_of_each_start_are_kept():
+    start, end = torch.zeros(1, 9), torch.arange(9.0).expand(1, 2, 9)
+    output = SpanOutput(start, end, start_beam=torch.tensor([[1, 0]]), null_logits=torch.zeros(1))
+    found = best_spans(output, torch.ones(1, 9, dtype=torch.bool), 20, 30)
+    assert sorted(zip(found.starts[0], found.ends[0])) == [(start, end) for start in (0, 1) for end in range(4, 9)]
+
+
+def test_tokens_of_an_answer():
+    tokens = TokensWithOffsets(np.zeros(4, np.uint16), np.array([0, 4, 4, 9]), np.array([3, 4, 8, 12]))
+    assert tokens_of_answer(tokens, "abcd", 4) == (2, 2)  # not the mark without characters before it
+    assert tokens_of_answer(tokens, "c", 5) == (2, 2)
+    assert tokens_of_answer(tokens, "cd e", 6) == (2, 3)
+    assert tokens_of_answer(tokens, " ", 8) is None
+
+
+WORDS = st.sampled_from(
+    ["the", "Café", "cafe\u0301", "ﬁre", "½", "—", "1,905,", "İstanbul", "ΣΑΣ", "``so''", "한국", "…", "a"]
+)
+PASSAGES = st.lists(st.tuples(WORDS, st.sampled_from([" ", "  ", "\n", "\u00a0"])), max_size=60)
+
+
+@given(PASSAGES, st.data())
+@settings(deadline=None, max_examples=150)
+def test_an_answer_has_the_characters_of_the_passage(vocabulary, parts, data):
+    """Characters become labels in windows; a model that predicts these labels gives the same characters back."""
+    text = "".join(word + space for word, space in parts)
+    answers = ()
+    if parts:
+        first = data.draw(st.integers(0, len(parts) - 1))
+        last = data.draw(st.integers(first, min(first + 2, len(parts) - 1)))
+        start = sum(len(word) + len(space) for word, space in parts[:first])
+        answer = "".join(word + space for word, space in parts[first : last + 1])[: -len(parts[last][1])]
+        answers = ((answer, start),)
+    question = Question("q", "what is it " * data.draw(st.integers(0, 30)), Passage(text), answers)
+    limits = SpanLimits(doc_stride=data.draw(st.integers(3, 20)), max_answer_length=200)
+    features = SpanFeatures(vocabulary, [question], 48, limits)
+    samples = list(range(len(features.lengths)))
+    batch = features.batch(samples, training=True)
+    assert (features.lengths <= 48).all()
+    assert (batch.sequence_ids >= 0).sum() == features.lengths.sum()
+
+    found = {}
+    flat = batch.input_ids.flatten()
+    for sample in samples:
+        start, end = batch.start_positions[sample], batch.end_positions[sample]
+        size = batch.allowed.shape[1]
+        start_logits, end_logits = torch.full((1, size), -9.0), torch.full((1, size), -9.0)
+        start_logits[0, start] = end_logits[0, end] = 9.0 if start else -9.0
+        assert flat[batch.window_positions[sample, 0]] == 2  # [CLS]
+        one = features.batch([sample], training=False)
+        output = SpanOutput(start_logits[:, : one.allowed.shape[1]], end_logits[:, : one.allowed.shape[1]])
+        barred = torch.from_numpy(one.allowed) == 0
+        output = output._replace(
+            start_logits=output.start_logits.masked_fill(barred, -torch.inf),
+            end_logits=output.end_logits.masked_fill(barred, -torch.inf),
+        )
+        found[sample] = features.decode([sample], one, output)[0]
+    given_answers = features.predictions(found)["q"]
+    # The best window of the answer's first token may cut off the answer's end; then no window has the answer.
+    if (
+        any(spans for spans, _ in found.values())
+        and max(score for spans, _ in found.values() for *_, score in spans) > 0
+    ):
+        assert given_answers.best() == answers[0][0]
+        assert given_answers.nbest[0].start == answers[0][1]
+    whole = windows_of(len(OffsetEncoder(vocabulary).encode(text).ids), 1000, 1000)
+    if len(samples) == 1 and answers and whole[0].length:
+        assert given_answers.best() == answers[0][0]
+    assert given_answers.null_score is None
+    assert given_answers.gold == tuple(answer for answer, _ in answers)
+
+
+def test_windows_without_the_answer_are_labelled_as_unanswerable(vocabulary):
+    words = [f"word{number} " for number in range(80)]
+    text = "".join(words)
+    question = Question("q", "where", Passage(text), (("word70", text.index("word70")),))
+    features = SpanFeatures(vocabulary, [question], 64, SpanLimits(doc_stride=16))
+    batch = features.batch(range(len(features.lengths)), training=True)
+    holds = [start > 0 for start in batch.start_positions]
+    assert any(holds)
+    assert not all(holds)
+    assert not holds[0]
+
+
+def test_a_token_starts_answers_in_one_window_only_and_long_questions_are_cut(vocabulary):
+    """With equal logits, each token of the passage starts equally many spans."""
+    rng = np.random.default_rng(0)
+    text = " ".join(sentences(rng, 12))
+    asked = " ".join(sentences(rng, 40))
+    features = SpanFeatures(vocabulary, [Question("q", asked, Passage(text))], 64, SpanLimits(doc_stride=9, nbest=9999))
+    samples = list(range(len(features.lengths)))
+    asked_tokens = Encoder(vocabulary).encode([asked])[0].tolist()
+    assert all(features.segments(sample)[0].tolist() == asked_tokens[:32] for sample in samples)  # half of 64
+    wide = SpanFeatures(vocabulary, [Question("q", asked, Passage(text))], 256, SpanLimits())
+    assert wide.segments(0)[0].tolist() == asked_tokens[:64]
+    starts = []
+    for sample in samples:
+        batch = features.batch([sample], training=False)
+        logits = torch.zeros(batch.allowed.shape).masked_fill(torch.from_numpy(batch.allowed) == 0, -torch.inf)
+        (found,) = features.decode([sample], batch, SpanOutput(logits, logits))
+        starts += [start for start, end, _ in found.spans if start == end]
+    assert sorted(starts) == list(range(len(OffsetEncoder(vocabulary).encode(text).ids)))
+
+
+def test_an_empty_passage_has_no_answer_but_a_null_score(vocabulary):
+    features = SpanFeatures(vocabulary, [Question("q", "what?", Passage("  "))], 64, SpanLimits())
+    batch = features.batch([0], training=False)
+    assert batch.allowed.sum() == 1  # [CLS] alone
+    logits = torch.zeros(1, batch.allowed.shape[1]).masked_fill(torch.from_numpy(batch.allowed) == 0, -torch.inf)
+    found = features.decode([0], batch, SpanOutput(logits, logits, null_logits=torch.tensor([1.5])))
+    assert found == [WindowSpans([], 1.5)]
+    answers = features.predictions({0: found[0]})["q"]
+    assert (answers.nbest, answers.null_score, answers.best()) == ((), 1.5, "")
+
+
+def test_an_onnx_graph_reads_question_and_passage_as_the_evaluation_does(vocabulary):
+    question = Question("q", "what is it?", Passage("some words that go on and on"))
+    features = SpanFeatures(vocabulary, [question], 64, SpanLimits())
+    batch, length = features.batch([0], training=False), int(features.lengths[0])
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "initializer_range": 0.3}
+    model = AlbertForConditionedQuestionAnswering(
+        AlbertConfig.preset("albert-tiny", **sizes, embedding_size=8, vocab_size=len(vocabulary))
+    ).eval()
+    ids, segments = (functional.pad(torch.from_numpy(rows[:, :length]), (0, 2)) for rows in batch[:2])
+    mask = (torch.arange(length + 2) < length).long()[None]
+    with torch.no_grad():
+        wanted = model(**to_device(batch, "cpu"))
+        start, beam, end, null = _Graph(model)(ids, mask, segments)
+    torch.testing.assert_close(null, wanted.null_logits)
+    torch.testing.assert_close(start[:, :length], wanted.start_logits)
+    assert beam.tolist() == wanted.start_beam.tolist()
+    torch.testing.assert_close(end[:, :, :length], wanted.end_logits)
+
+
+def test_the_null_score_is_the_lowest_of_the_windows(vocabulary):
+    text = "some words that go on " * 20
+    features = SpanFeatures(vocabulary, [Question("q", "what?", Passage(text))], 64, SpanLimits(doc_stride=20))
+    count = len(features.lengths)
+    assert count > 2
+    found = {sample: WindowSpans([(sample, sample + 1, -float(sample))], 3.0 - sample) for sample in range(count)}
+    answers = features.predictions(found)["q"]
+    assert answers.null_score == 3.0 - (count - 1)
+    assert answers.best() == text[answers.nbest[0].start : answers.nbest[0].end]
+    assert [span.score for span in answers.nbest] == sorted((span.score for span in answers.nbest), reverse=True)

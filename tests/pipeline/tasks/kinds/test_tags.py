@@ -1,0 +1,163 @@
+"""Texts in tokens as inputs of the model, entities, and their metrics by hand.
+
+The hand-computed tables were compared with seqeval 1.2.2.
+"""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.text.encoder import Encoder
+from data_prep.text.vocabulary import CLS_ID, SEP_ID
+from pipeline.analysis.comparison import estimate_of, gain_of
+from pipeline.tasks.kinds.tags import TagExample, TagFeatures, TagLogits, entities, is_entity_scheme
+from pipeline.tasks.own_tasks import OwnRecord, make_task
+from pipeline.tasks.task import Columns
+
+TASK = make_task("names", OwnRecord("tagging", ("B-X", "O"), ("entity_f1",), Columns("tokens")))
+
+
+def pieces(vocabulary, token):
+    return Encoder(vocabulary).encode([token])[0].tolist()
+
+
+def test_the_first_piece_of_each_token_is_labelled(vocabulary):
+    tokens = ("Bafilon", "dolon", "\u0301", "kemist", "Sara vi")
+    examples = [TagExample("0", tokens, (0, 1, 1, 0, 1)), TagExample("1", ("mo",), (1,))]
+    features = TagFeatures(TASK, vocabulary, examples, 64)
+    batch = features.batch([0, 1], training=True)
+    assert pieces(vocabulary, tokens[2]) == []  # normalisation leaves nothing of an accent alone
+    flat = batch.input_ids.flatten()
+    firsts = [pieces(vocabulary, token)[0] for token in (*tokens[:2], *tokens[3:], "mo")]
+    assert flat[batch.token_positions].tolist() == firsts
+    assert batch.labels.tolist() == [0, 1, 0, 1, 1]
+    assert batch.label_count == 5
+    whole = [CLS_ID, *(piece for token in tokens for piece in pieces(vocabulary, token)), SEP_ID]
+    row, start = np.argwhere(batch.input_ids == whole[1])[0]
+    assert batch.input_ids[row, start - 1 : start - 1 + len(whole)].tolist() == whole
+    assert features.lengths.tolist() == [len(whole), 2 + len(pieces(vocabulary, "mo"))]
+
+
+@pytest.mark.parametrize("max_length", [16, 20, 64])
+def test_a_long_text_is_divided_and_every_token_gets_a_tag(vocabulary, max_length):
+    words = [f"{first}{second}lon" for first in ("ba", "do", "fi") for second in ("gu", "ke", "la", "mo")] * 3
+    words += ["bamist" * 12, "\u0301"]  # longer than a window; no piece
+    examples = [TagExample("a", tuple(words), tuple([1] * len(words))), TagExample("b", ("mo",), (0,))]
+    features = TagFeatures(TASK, vocabulary, examples, max_length)
+    assert features.lengths.max() <= max_length
+    samples = list(range(len(features.lengths)))
+    found = {}
+    for sample in samples:
+        batch = features.batch([sample], training=False)
+        # A model whose first logit is the position of the token in all of its row.
+        logits = torch.tensor(np.stack([np.full(len(batch.labels), 5.0), np.zeros(len(batch.labels))], axis=1))
+        found.update(zip([sample], features.decode([sample], batch, SimpleNamespace(logits=logits))))
+    predictions = features.predictions(found)
+    assert predictions.lengths.tolist() == [len(words), 1]
+    assert predictions.labels.tolist() == [1] * len(words) + [0]
+    # Each token is B-X, as the logits say, but the one without a piece.
+    assert predictions.predictions().tolist() == [0] * (len(words) - 1) + [1, 0]
+
+
+def test_unknown_tags_and_an_empty_batch(vocabulary):
+    features = TagFeatures(TASK, vocabulary, [TagExample("0", ("mo", "ba"))], 16)
+    batch = features.batch([0], training=False)
+    assert (batch.labels.tolist(), batch.label_count) == ([-100, -100], 0)
+    logits = torch.zeros(2, 2)
+    assert features.predictions({0: features.decode([0], batch, SimpleNamespace(logits=logits))[0]}).labels is None
+    empty = features.batch([], training=False)
+    assert (len(empty.token_positions), len(empty.labels)) == (0, 0)
+
+
+LABELS = ("B-LOC", "B-PER", "I-LOC", "I-PER", "O")
+METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
+NAMES = make_task("names", OwnRecord("tagging", LABELS, METRICS, Columns("tokens")))
+TRUE = ["B-PER I-PER O B-LOC", "O O", "B-LOC I-LOC I-LOC O B-PER B-PER"]
+FOUND = ["B-PER I-PER O I-LOC", "O B-PER", "B-LOC I-LOC O O B-PER I-PER"]
+
+
+def logits_of(found, true=TRUE):
+    found_tags = np.array([LABELS.index(tag) for line in found for tag in line.split()])
+    labels = np.array([LABELS.index(tag) for line in true for tag in line.split()])
+    lengths = np.array([len(line.split()) for line in found])
+    ids = np.array([str(number) for number in range(len(found))])
+    return TagLogits(ids, np.eye(len(LABELS), dtype=np.float32)[found_tags], labels, lengths=lengths)
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("B-PER I-PER O B-LOC", {("PER", 0, 2), ("LOC", 3, 4)}),
+        ("B-PER B-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        ("I-PER I-PER", {("PER", 0, 2)}),  # as CoNLL-2000's script: it begins an entity
+        ("B-PER I-LOC I-LOC", {("PER", 0, 1), ("LOC", 1, 3)}),
+        ("O I-PER", {("PER", 1, 2)}),
+        ("S-PER S-PER", {("PER", 0, 1), ("PER", 1, 2)}),
+        ("B-PER I-PER E-PER I-PER", {("PER", 0, 3), ("PER", 3, 4)}),
+        ("B-PER E-PER O E-LOC", {("PER", 0, 2), ("LOC", 3, 4)}),
+        ("B-A-B I-A-B", {("A-B", 0, 2)}),
+        ("O O", set()),
+        ("", set()),
+    ],
+)
+def test_entities(tags, expected):
+    assert entities(tags.split()) == expected
+
+
+def test_the_metrics_by_hand():
+    # True: PER 0-2, LOC 3-4; none; LOC 0-3, PER 4, PER 5. Found: both of the first; a wrong PER; LOC 0-2, PER 4-6.
+    found = NAMES.kind.metrics(NAMES, logits_of(FOUND))
+    assert found == pytest.approx(
+        {"entity_f1": 2 * 2 / (5 + 5), "entity_precision": 2 / 5, "entity_recall": 2 / 5, "accuracy": 8 / 12}
+    )
+    assert list(found) == list(NAMES.metrics)
+    perfect = NAMES.kind.metrics(NAMES, logits_of(TRUE))
+    assert set(perfect.values()) == {1.0}
+    nothing = NAMES.kind.metrics(NAMES, logits_of(["O O"], ["O O"]))
+    assert nothing == {"entity_f1": 0.0, "entity_precision": 0.0, "entity_recall": 0.0, "accuracy": 1.0}
+
+
+def test_which_tags_mark_entities():
+    assert is_entity_scheme(LABELS)
+    assert is_entity_scheme(("B-X", "E-X", "I-X", "O", "S-X"))
+    assert not is_entity_scheme(("NOUN", "VERB"))
+    assert not is_entity_scheme(("O", "X-PER"))
+
+
+def test_estimates_and_gains():
+    one, best = logits_of(FOUND * 9, TRUE * 9), logits_of(TRUE * 9, TRUE * 9)
+    estimate = estimate_of(NAMES, one)
+    assert estimate.value == pytest.approx(40.0)
+    assert estimate.interval[0] < 40.0 < estimate.interval[1]
+    assert estimate.majority == 0.0
+    assert gain_of(NAMES, best, best.aligned(best.ids[::-1])) == (0.0, 0.0)
+    low, high = gain_of(NAMES, best, one)
+    assert 0 < low < 60.0 < high
+    by_token = dataclasses.replace(NAMES, metrics=("accuracy",))
+    assert estimate_of(by_token, one).value == pytest.approx(100 * 8 / 12)
+    assert estimate_of(by_token, one).majority == pytest.approx(100 * 4 / 12)
+    assert estimate_of(NAMES, dataclasses.replace(one, labels=None)) is None
+    with pytest.raises(ValueError, match="the numbers of tokens differ"):
+        gain_of(NAMES, logits_of(["O O", "O"], ["O O", "O"]), logits_of(["O", "O O"], ["O", "O O"]))
+
+
+def test_the_order_of_texts_and_the_file(tmp_path):
+    logits = logits_of(FOUND)
+    turned = logits.aligned(logits.ids[::-1])
+    assert turned.lengths.tolist() == [6, 2, 4]
+    assert turned.labels.tolist()[-4:] == logits.labels.tolist()[:4]
+    assert turned.predictions().tolist()[:6] == logits.predictions().tolist()[-6:]
+    turned.save(tmp_path / "dev.npz")
+    again = TagLogits.load(tmp_path / "dev.npz")
+    np.testing.assert_array_equal(again.aligned(logits.ids).logits, logits.logits)
+    for change, message in (
+        ({"lengths": np.array([4, 2])}, "3 ids, but 2 lengths"),
+        ({"lengths": np.array([4, 2, 5])}, "11 tokens, but 12 logits"),
+        ({"lengths": np.array([4, 0, 8])}, "a length of 0"),
+        ({"ids": np.array(["0", "0", "1"])}, "an id occurs twice"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            dataclasses.replace(logits, **change)

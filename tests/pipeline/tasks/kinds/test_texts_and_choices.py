@@ -1,0 +1,115 @@
+"""Texts, pairs and questions with options as inputs of the model, and its logits as predictions."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from data_prep.text.encoder import Encoder
+from model.classification import regression_sums
+from pipeline.data.packed_rows import sequence_length
+from pipeline.tasks.kinds.choices import ChoiceExample, ChoiceFeatures, query
+from pipeline.tasks.kinds.texts import TextExample, TextFeatures
+from pipeline.tasks.registry import TASKS
+
+
+def tokens(vocabulary, text):
+    """The tokens that pre-training makes of a text."""
+    return Encoder(vocabulary).encode([text])[0].tolist()
+
+
+def sequences(batch):
+    """The tokens of each sequence of a batch, in the order of its samples, read back from the rows."""
+    slots = batch.cls_positions.shape[1]
+    for flat in batch.sequences.flatten().tolist():
+        row, number = divmod(flat, slots)
+        inside = batch.sequence_ids[row] == number
+        assert batch.cls_positions[row, number] == np.flatnonzero(inside)[0]
+        yield batch.input_ids[row, inside].tolist()
+
+
+def predictions_of(features, logits):
+    """The predictions from these logits, one row for each sample, decoded in two batches and in another order."""
+    found = {}
+    for samples in (range(1, len(logits)), [0]):
+        output = SimpleNamespace(logits=torch.tensor(logits[list(samples)]))
+        found.update(zip(samples, features.decode(samples, None, output)))
+    return features.predictions(found)
+
+
+def test_texts_and_pairs(vocabulary):
+    long, short = "Bafi dolon kemist. " * 9, "Sara vi!"
+    examples = [
+        TextExample("7", "Café, DOLON", short, 1), TextExample("3", short, long, 0), TextExample("5", "", "", None)
+    ]  # fmt: skip
+    features = TextFeatures(TASKS["rte"], vocabulary, examples, 32)
+    batch = features.batch([1, 0, 2], training=True)
+    cut = tokens(vocabulary, long)[: 32 - 3 - len(tokens(vocabulary, short))]
+    assert list(sequences(batch)) == [
+        [2, *tokens(vocabulary, short), 3, *cut, 3],
+        [2, *tokens(vocabulary, "cafe, dolon"), 3, *tokens(vocabulary, short), 3],
+        [2, 3, 3],
+    ]
+    assert features.lengths.tolist() == [sequence_length(*features.segments(sample)) for sample in range(3)]
+    assert (batch.labels.tolist(), batch.label_count) == ([0, 1, -100], 2)
+    logits = np.arange(6, dtype=np.float32).reshape(3, 2)
+    found = predictions_of(features, logits)
+    assert found.ids.tolist() == ["7", "3", "5"]
+    np.testing.assert_array_equal(found.logits, logits)
+    assert found.labels is None  # one is not known
+    alone = TextFeatures(TASKS["stsb"], vocabulary, [TextExample("0", long, None, 3.8)], 16)
+    batch = alone.batch([0], training=True)
+    assert list(sequences(batch)) == [[2, *tokens(vocabulary, long)[:14], 3]]
+    assert alone.lengths.tolist() == [16]
+    assert (batch.labels.dtype, batch.labels.tolist()) == (np.float32, [pytest.approx(3.8)])
+    assert predictions_of(alone, np.ones((1, 1), np.float32)).labels.tolist() == [pytest.approx(3.8)]
+
+
+def test_every_number_is_a_label_of_a_regression(vocabulary):
+    examples = [TextExample("0", "a", None, -100.0), TextExample("1", "b", None, 2.0)]
+    features = TextFeatures(TASKS["stsb"], vocabulary, examples, 16)
+    batch = features.batch([0, 1], training=True)
+    assert batch.label_count == 2
+    outputs = torch.zeros(2, 1)
+    assert [float(value) for value in regression_sums(outputs, torch.from_numpy(batch.labels))] == [10004.0, 0.0, 2.0]
+    assert predictions_of(features, np.ones((2, 1), np.float32)).labels.tolist() == [-100.0, 2.0]
+    unknown = TextFeatures(TASKS["stsb"], vocabulary, [*examples, TextExample("2", "c")], 16)
+    assert unknown.batch([2, 1], training=True).label_count == 1
+    assert predictions_of(unknown, np.ones((3, 1), np.float32)).labels is None
+
+
+def test_the_option_replaces_the_blank():
+    assert query("What is _ ?", "a cat") == "What is a cat ?"
+    assert query("____ and _, \\1", r"\g<0>") == r"\g<0> and \g<0>, \1"
+    assert query("Why?", "Because.") == "Why? Because."
+
+
+def test_questions_with_options(vocabulary):
+    passage, other = "Bafi dolon kemist. " * 40, "Sara vi."
+    options = ("bafi", "dolon " * 200, "kemist", "")
+    examples = [
+        ChoiceExample("high1-0", passage, "Who _ ?", options, 2, "high"),
+        ChoiceExample("middle1-0", other, "Why?", options, 0, "middle"),
+    ]
+    features = ChoiceFeatures(TASKS["race"], vocabulary, examples, 400)
+    batch = features.batch([1, 0], training=True)
+    wanted = []
+    for example in reversed(examples):
+        for option in options:
+            asked = tokens(vocabulary, query(example.question, option))[-128:]
+            read = tokens(vocabulary, example.passage)[: 400 - 3 - len(asked)]
+            wanted.append([2, *read, 3, *asked, 3])
+    assert list(sequences(batch)) == wanted
+    assert max(map(len, wanted)) == 400
+    assert any(len(sequence) < 200 for sequence in wanted)
+    assert (batch.sequences.shape, batch.labels.tolist(), batch.label_count) == ((2, 4), [0, 2], 2)
+    assert features.lengths.tolist() == [sum(map(len, wanted[4:])), sum(map(len, wanted[:4]))]
+    found = predictions_of(features, np.eye(4, dtype=np.float32)[[2, 1]])
+    assert found.ids.tolist() == ["high1-0", "middle1-0"]
+    assert found.levels.tolist() == ["high", "middle"]
+    assert (found.predictions() == found.labels).tolist() == [True, False]
+    # In a model with few positions, half of them are kept for the passage.
+    short = ChoiceFeatures(TASKS["race"], vocabulary, examples, 32)
+    assert max(len(asked) for _, asked in short.segments(0)) == 16
+    assert max(sequence_length(*texts) for texts in short.segments(0)) == 32

@@ -1,0 +1,256 @@
+"""Tasks on own files: labels are found, examples are read, and every mistake is one line."""
+
+import json
+
+import pytest
+
+from common.errors import UserError
+from pipeline.settings import finetune
+from pipeline.tasks import own_tasks
+from pipeline.tasks.files import reading
+from pipeline.tasks.files.rows import name_of
+from pipeline.tasks.registry import TASKS
+from tests.pipeline.tasks import own_files
+
+
+def parse(*words):
+    return finetune.parse([str(word) for word in ("--init", "x", "--output", "y", *words)])
+
+
+def read(*words):
+    return own_tasks.read(parse(*words).own_data())
+
+
+def files(directory, train, dev=None, test=None, ending="csv"):
+    """Writes the splits as rows of columns; returns the flags that name them."""
+    words = []
+    for split, columns in (("train", train), ("dev", dev), ("test", test)):
+        if columns is not None:
+            words += [f"--{split}-file", own_files.write(directory / f"{split}.{ending}", columns)]
+    return words
+
+
+TEXTS = ["a b", "c", "d e f", "g"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["pos", "neg", "pos", "neg"], ("neg", "pos")),
+        ([10, 9, 1, 1], ("1", "9", "10")),  # by number
+        ([1.0, 0.0, 1.0, 0.0], ("0", "1")),
+        ([True, False, True, True], ("false", "true")),
+        (["1", "x", "10", "9"], ("1", "10", "9", "x")),
+    ],
+)
+def test_labels_are_found_in_training(tmp_path, labels, expected):
+    task, splits = read("--task", "classification", *files(tmp_path, {"text": TEXTS, "label": labels}, ending="jsonl"))
+    assert task.labels == expected
+    names = [name_of(label) for label in labels]
+    assert [expected[example.label] for example in splits["train"]] == names
+
+
+def test_metrics_suit_the_task(tmp_path):
+    def metrics(labels, *words):
+        return read(*words, *files(tmp_path, {"text": TEXTS, "label": labels}, ending="jsonl"))[0].metrics
+
+    assert metrics([0, 1, 0, 1], "--task", "classification") == ("accuracy", "f1_macro", "matthews")
+    assert metrics([0, 1, 2, 1], "--task", "classification") == ("accuracy", "f1_macro")
+    assert metrics([0, 1, 2, 1.5], "--task", "regression") == ("pearson", "spearman", "rmse")
+    words = ("--task", "tagging", "--text-column", "text", "--label-column", "label")
+    columns = {"text": [["a", "b"]] * 2, "label": [["NOUN", "VERB"]] * 2}
+    assert read(*words, *files(tmp_path, columns, ending="jsonl"))[0].metrics == ("accuracy", "f1_macro")
+
+
+def test_a_directory_and_its_splits(tmp_path):
+    columns = {"text": TEXTS, "label": ["x", "y", "x", "y"]}
+    for name in ("train.csv", "validation.jsonl", "test.parquet"):
+        own_files.write(tmp_path / name, columns)
+    (tmp_path / "notes.txt").write_text("of a person")
+    _, splits = read("--task", "classification", "--data", tmp_path)
+    assert {split: len(examples) for split, examples in splits.items()} == {"train": 4, "dev": 4, "test": 4}
+    own_files.write(tmp_path / "dev.csv", columns)
+    with pytest.raises(UserError, match=r"has dev\.csv and validation\.jsonl for the split dev; name one with --dev"):
+        read("--task", "classification", "--data", tmp_path)
+
+
+def test_a_data_set_of_the_library(tmp_path):
+    import datasets
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0, 1]}, features=features)
+    datasets.DatasetDict(train=rows, validation=rows).save_to_disk(str(tmp_path / "saved"))
+    task, splits = read("--task", "classification", "--data", tmp_path / "saved")
+    assert task.labels == ("pos", "neg")  # in the order of the data set
+    assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["all"], "split train: column 'label' holds only 'all'; a task needs two different labels"),
+        ([f"class {number}" for number in range(1001)], "holds 1,001 different labels, more than 1,000"),
+    ],
+)
+def test_a_data_set_that_names_too_few_or_too_many_classes(tmp_path, names, message):
+    import datasets
+
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0] * 4}, features=features)
+    datasets.DatasetDict(train=rows).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(UserError, match=message):
+        read("--task", "classification", "--data", tmp_path / "saved")
+
+
+def test_two_splits_with_one_meaning_are_refused(tmp_path):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
+    datasets.DatasetDict(train=rows, validation=rows, dev=rows).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
+        read("--task", "classification", "--data", tmp_path / "saved")
+    with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
+        reading.read(TASKS["sst2"], str(tmp_path / "saved"))
+
+
+def test_a_data_set_on_the_hub(monkeypatch):
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
+    asked = []
+
+    def load(name, subset):
+        asked.append((name, subset))
+        return datasets.DatasetDict(train=rows, validation=rows, unsupervised=rows)
+
+    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda name: ["plain", "other"])
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    task, splits = read("--task", "classification", "--data", "someone/reviews", "--subset", "plain")
+    assert (task.labels, set(splits), asked) == (("x", "y"), {"train", "dev"}, [("someone/reviews", "plain")])
+    with pytest.raises(UserError, match="--subset third is none of plain, other"):
+        read("--task", "classification", "--data", "someone/reviews", "--subset", "third")
+
+
+def test_choices(tmp_path):
+    for label, ending in (
+        ([0, 1, 1, 0], "jsonl"),
+        (["A", "B", "B", "A"], "csv"),
+        (["one", "two", "two", "one"], "tsv"),
+    ):
+        columns = {"text": TEXTS, "one": TEXTS, "two": TEXTS[::-1], "label": label}
+        words = ("--task", "multiple-choice", "--choice-columns", "one", "two")
+        task, splits = read(*words, *files(tmp_path, columns, ending=ending))
+        assert task.labels == ("one", "two")
+        assert [example.label for example in splits["train"]] == [0, 1, 1, 0]
+    lists = {"text": TEXTS, "choices": [["x", "y", "z"]] * 4, "label": ["2", 0, 1, "C"]}
+    task, splits = read(
+        "--task", "multiple-choice", "--choice-columns", "choices", *files(tmp_path, lists, ending="jsonl")
+    )
+    assert task.labels == ("0", "1", "2")
+    assert [example.label for example in splits["train"]] == [2, 0, 1, 2]
+
+
+GOOD = {"text": TEXTS, "label": ["x", "y", "x", "y"]}
+TAGS = {"tokens": [["a", "b"], ["c"]], "tags": [["O", "B-X"], ["O"]]}
+CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("words", "train", "dev", "message"),
+    [
+        ("classification", {"review": TEXTS, "label": GOOD["label"]}, None,
+         "train.jsonl has no column 'text'; it has review, label; name one with --text-column"),
+        ("classification", {"text": TEXTS, "stars": GOOD["label"]}, None,
+         "has no column 'label'; it has text, stars; name one with --label-column"),
+        ("pairs", GOOD, None, "has no column 'text_pair'; it has text, label; name one with --second-text-column"),
+        ("classification", GOOD | {"label": ["x"] * 4}, None,
+         "column 'label' holds only 'x'; a task needs two different labels"),
+        ("classification", GOOD | {"text": ["a", "b", " ", "d"]}, None, "line 3: column 'text' is empty; fill it"),
+        ("classification", GOOD | {"text": ["a", None, "c", "d"]}, None, "line 2: column 'text' is empty"),
+        ("classification", GOOD | {"text": ["a", 5, "c", "d"]}, None, "line 2: column 'text' is 5, not a text"),
+        ("classification", GOOD | {"label": ["x", "", "y", "y"]}, None, "line 2: column 'label' is empty; fill it"),
+        ("classification", GOOD | {"label": ["x", ["y"], "y", "x"]}, None,
+         "line 2: column 'label' holds ['y'], which is no single label; correct it"),
+        ("classification", GOOD, GOOD | {"label": ["x", {"y": 1}, "y", "x"]},
+         "dev.jsonl, line 2: column 'label' holds {'y': 1}, which is no single label"),
+        ("tagging", TAGS | {"tags": [["O", ["B-X"]], ["O"]]}, None, "line 1: column 'tags' holds ['B-X'], which"),
+        ("classification", GOOD, GOOD | {"label": ["x", "z", "y", "y"]},
+         "dev.jsonl, line 2: the label 'z' does not occur in training, which has x, y; correct it"),
+        ("classification", {"text": [f"t{n}" for n in range(1001)], "label": list(range(1001))}, None,
+         "holds 1,001 different labels, more than 1,000; check --label-column"),
+        ("regression", GOOD, None, "line 1: column 'label' holds 'x', which is no number; correct it"),
+        ("regression", GOOD | {"label": [1, 2, "nan", 3]}, None, "line 3: column 'label' holds 'nan'"),
+        ("regression", GOOD | {"label": [1, True, 2, 3]}, None, "line 2: column 'label' holds True, which"),
+        ("regression", GOOD | {"label": [3] * 4}, None, "column 'label' holds one number only; name another column"),
+        ("regression", GOOD | {"label": [1, 1e300, 2, 3]}, None, "which is no number"),
+        ("regression", GOOD | {"label": [1, 1e20, 2, 3]}, None, "which is no number"),  # its square overflows in fp32
+        ("tagging", TAGS | {"tags": [["O", "B-X"], ["O", "O"]]}, None, "line 2: 1 tokens, but 2 tags; correct the row"),
+        ("tagging", TAGS | {"tokens": [["a", "b"], []]}, None, "line 2: column 'tokens' is empty"),
+        ("tagging", TAGS | {"tokens": [["a", "b"], "c"]}, None, "line 2: column 'tokens' is no list"),
+        ("tagging", TAGS | {"tokens": [["a", 3], ["c"]]}, None, "line 1: a token is 3, not a text"),
+        ("tagging", TAGS, TAGS | {"tags": [["O", "B-Y"], ["O"]]}, "the label 'B-Y' does not occur in training"),
+        ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x", "y"], ["x"]]}, None,
+         "line 2: column 'choices' holds 1 choices; give at least two"),
+        ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x", "y"], ["x", "y", "z"]]}, None,
+         "line 2: 3 choices instead of 2; give every row as many"),
+        ("multiple-choice --choice-columns choices", CHOICES | {"choices": ["x", "y"]}, None,
+         "line 1: column 'choices' is no list of choices; name a column for each"),
+        ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, 2]}, None,
+         "line 2: the right choice '2' is none of 0, 1, nor a number from 0 to 1, nor"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_file_is_one_line(tmp_path, words, train, dev, message):
+    with pytest.raises(UserError) as error:
+        read("--task", *words.split(), *files(tmp_path, train, dev, ending="jsonl"))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--task classification", "needs --train-file or --data, and none of them is given; give one of them"),
+        ("--task classification --train-file a.csv --data b", "and both are given"),
+        ("--task classification --dev-file a.csv", "needs --train-file beside the other files"),
+        ("--task classification --train-file a.csv --subset b", "--subset names a part of a data set on the hub"),
+        ("--task classification --data . --subset b", "--subset names a part of a data set on the hub; give its name"),
+        ("--task multiple-choice --train-file a.csv", "needs --choice-columns, one for each choice or one with lists"),
+        ("--task multiple-choice --train-file a.csv --choice-columns a a", "--choice-columns names a column twice"),
+        ("--task pairs --train-file a.csv --choice-columns a", "--choice-columns is for --task multiple-choice"),
+        ("--task tagging --train-file a.csv --second-text-column a", "--second-text-column is for texts, not for"),
+        (
+            "--task pairs --train-file a.csv --text-column a --label-column a",
+            "one column has two uses: a, text_pair, a",
+        ),
+        ("--task classification --train-file a.csv --task-name sst2", "--task-name sst2 is a task of the paper"),
+        ("--task classification --train-file a.csv --task-name a/b", "--task-name 'a/b' is no name; use letters"),
+        ("--task sst2 --data a --text-column b", "--text-column is for tasks on own files"),
+        ("--task sst2", "--task sst2 needs --data, a directory with its files"),
+        ("--task clasification --data a", "there is no task 'clasification'; choose one of cola, stsb"),
+        ("--task classification --train-file a.csv --steps 3 --epochs 2", "--steps and --epochs both say how long"),
+        ("--task classification --train-file a.csv --epochs 0", "0 is not above 0"),
+    ],
+)
+def test_flags_that_do_not_fit_are_one_line(words, message):
+    with pytest.raises(UserError) as error:
+        parse(*words.split())
+    assert message in str(error.value)
+
+
+def test_a_task_comes_back_from_its_record(tmp_path):
+    task, _ = read("--task", "classification", "--task-name", "reviews", *files(tmp_path, GOOD))
+    content = json.loads(json.dumps({"task": task.name} | own_tasks.record_of(task)))
+    assert own_tasks.task_of(content, tmp_path) == task
+    assert own_tasks.task_of({"task": "sst2"}, tmp_path) is TASKS["sst2"]
+    assert own_tasks.record_of(TASKS["sst2"]) == {}
+    with pytest.raises(UserError, match="there is no task 'reviews'"):
+        own_tasks.task_of({"task": "reviews"}, tmp_path)
+
+
+def test_hidden_labels_of_a_test_file(tmp_path):
+    hidden = GOOD | {"label": ["x", "", "y", "x"]}
+    _, splits = read("--task", "classification", *files(tmp_path, GOOD, test=hidden))
+    assert [example.label for example in splits["test"]] == [0, None, 1, 0]
+    numbers, hidden = ({"text": TEXTS, "label": label} for label in ([1, 2, 3, 4], [1.5, None, float("nan"), 2]))
+    _, splits = read("--task", "regression", *files(tmp_path, numbers, test=hidden, ending="jsonl"))
+    assert [example.label for example in splits["test"]] == [1.5, None, None, 2.0]

@@ -1,0 +1,149 @@
+"""Runs under a time limit, on a simulated clock."""
+
+import random
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.checkpoint.saver import Saved
+from pipeline.run import lifecycle
+from pipeline.training import schedule
+from pipeline.training.callbacks.deadline import Deadline, TimeLimit
+from pipeline.training.clock import Clock
+from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.training_task import Evaluation
+
+
+def test_what_the_end_takes_is_set_aside() -> None:
+    limit = TimeLimit(steps=1000, hours=1.0, saved_bytes=1e9)  # a save of 10 s until one is measured
+    assert limit.progress(0, 1787.5) == pytest.approx(1787.5 / 3562.5)  # 3600 - 1.25 * 3 * 10
+    limit.learn("save", 40.0)
+    limit.learn("evaluation", 100.0)
+    limit.learn("step", 12.0)
+    limit.learn("step", 3.0)
+    assert limit.reserve == 445.0  # 1.25 * (3 * 40 + 2 * 100 + 3 * 12)
+    assert limit.progress(1, 2366.25) == pytest.approx(0.75)  # of 3155
+    assert limit.progress(2, 1577.5) == pytest.approx(0.75)  # never less than before
+    assert limit.progress(990, 2366.25) == pytest.approx(0.99)
+    assert limit.progress(3, 3155.0) == 1.0
+
+
+def test_a_limit_that_is_too_short_for_anything_makes_one_step() -> None:
+    assert TimeLimit(steps=1000, hours=0.001, saved_bytes=1e12).progress(0, 0.0) == 1.0
+
+
+def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[float]]:
+    """Simulates a run whose steps, saves and evaluations take random times.
+
+    Returns:
+        When its last step ends, when its last save ends, and its learning rates.
+    """
+    chance = random.Random(seed)
+    limit = TimeLimit(steps, hours, saved_bytes=2e9)
+    now, read_at, step, rates, trained = 0.0, 0.0, 0, [], 0.0
+    while step < steps:
+        progress = limit.progress(step, read_at)
+        rates.append(schedule.albert(schedule.step_of_progress(progress, step, steps), 1.0, steps // 10, steps))
+        step += 1
+        for what, lasts, due in (("step", 2.0, True), ("evaluation", 30.0, step % 50 == 0 or progress >= 1)):
+            if due:
+                took = lasts * chance.uniform(0.8, 1.0)
+                limit.learn(what, took)
+                # The clock is read within a step, if neither an evaluation nor a save follows the step.
+                read_at = now if what == "step" else now + took
+                now += took
+        trained = now
+        if progress >= 1.0 or step % 100 == 0:
+            took = 20.0 * chance.uniform(0.8, 1.0)
+            limit.learn("save", took)
+            now += took
+            read_at = now
+        if progress >= 1.0:
+            break
+    return trained, now, rates
+
+
+@given(hours=st.floats(0.5, 3.0), seed=st.integers(0, 1000))
+def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
+    steps = 10_000
+    trained, saved, rates = ended_at(hours, steps, seed)
+    assert saved <= 3600 * hours
+    assert trained >= 3600 * hours - 1.25 * (3 * 20 + 2 * 30 + 3 * 2)  # no more was given away than set aside
+    assert max(rates) > 0.85  # the whole warm-up
+    assert rates[-1] < 0.05  # and the whole decay
+    assert rates[-1] > 0.0
+
+
+def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
+    _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
+    assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
+
+
+def test_a_rollback_gives_no_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps go back from 600 to 500 of 1,000, and nearly all of the hour is used."""
+    now = 3000.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    clock = Clock(3000.0)
+
+    def load(*_: object) -> dict[str, object]:
+        nonlocal now
+        now += 100.0  # to load a checkpoint, which was saved after 1,500 seconds
+        return asdict(TrainState(step=500, seconds=1500.0))
+
+    monkeypatch.setattr(lifecycle.loader, "load_latest", load)
+    monkeypatch.setattr(lifecycle.rollback, "roll_back", lambda *_: None)
+    settings: Any = SimpleNamespace(output=Path("run"), max_hours=1.0, patience=None)
+    control, engine, state = SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600)
+    run = TrainingRun(settings, control, engine, state, clock=clock)  # type: ignore[arg-type]
+    before = TimeLimit(1000, 1.0, saved_bytes=1e9).progress(600, clock.seconds())
+    lifecycle._go_back(run, None)  # type: ignore[arg-type]
+    assert (run.state.step, run.state.rollbacks, run.clock.seconds()) == (500, 1, 3100.0)
+    after = TimeLimit(1000, 1.0, saved_bytes=1e9).progress(run.state.step, run.clock.seconds())
+    assert (before, after) == (pytest.approx(3000 / 3562.5), pytest.approx(3100 / 3562.5))
+    assert schedule.step_of_progress(after, 500, 1000) == 870  # as if there had been 870 steps
+
+
+def make_deadline(rank: int = 0) -> tuple[Deadline, TrainingRun, Any]:
+    """The callback of a run of 1,000 steps and one hour."""
+    settings: Any = SimpleNamespace(steps=1000)
+    engine: Any = SimpleNamespace(module=SimpleNamespace(parameters=list))
+    run = TrainingRun(settings, SimpleNamespace(rank=rank), engine, TrainState(), clock=Clock(900.0))  # type: ignore[arg-type]
+    task: Any = SimpleNamespace()
+    return Deadline(run, task, 1.0), run, task
+
+
+def test_only_rank_0_votes_and_at_the_limit_the_step_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    deadline, run, _ = make_deadline()
+    assert deadline.vote(10) == [0.25]
+    assert make_deadline(rank=1)[0].vote(10) == [0.0]
+    deadline.agreed([0.25])
+    assert (run.schedule_progress, run.ends) == (0.25, False)
+    deadline.agreed([1.0])
+    assert (run.schedule_progress, run.ends) == (1.0, True)
+
+
+def test_what_only_a_start_does_is_not_expected_of_each_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation before the first step compiles. Later ones of that size, a hundredth, take 2 s."""
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    deadline, _, task = make_deadline()
+
+    def evaluate(engine: Any) -> tuple[None, float]:
+        nonlocal now
+        now += 2.0
+        return None, 0.01
+
+    task.try_evaluation = evaluate
+    deadline.tried_evaluation(None, 0.01)
+    assert deadline.limit.reserve == pytest.approx(1.25 * 2 * 200.0)
+    deadline.step(3.0)
+    deadline.evaluated(Evaluation({}, 0.0, "loss"), 300.0)
+    deadline.saved(Saved(10, 40.0, 1.0))
+    assert deadline.limit.reserve == pytest.approx(1.25 * (2 * 343.0 + 40.0 + 3.0))
