@@ -79,13 +79,13 @@ def test_the_sample_is_split_sensibly(demo):
         assert sum(count.documents for count in counts.values()) == documents
         assert str(documents) in printed
     skipped = read_manifest(directory / "documents" / "wikipedia").skipped
-    assert {reason: entry["count"] for reason, entry in skipped.items()} == {
+    assert {reason: entry.count for reason, entry in skipped.items()} == {
         "disambiguation page": 8,
         "no prose": 1,
         "not an article": 1,
         "redirect": 99,
     }
-    assert skipped["no prose"]["examples"] == ["List of anthropologists"]
+    assert skipped["no prose"].examples == ["List of anthropologists"]
 
 
 def test_the_demo_s_model_and_shards_open_elsewhere(demo):
