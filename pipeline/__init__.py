@@ -3,7 +3,7 @@
 The modules of this directory are the commands, which `python -m pipeline` lists:
 
     pretrain, finetune             train; started by `deepspeed --module`
-    evaluate, export, similarity   use finished runs
+    evaluate, export               use finished runs
     predict                        predicts with a finished run
     report                         compares runs on an HTML page
     plan, preflight, reproduce     before and around runs
@@ -18,7 +18,7 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     paper/        reproduces the tables of the paper
     planning/     memory, time and cost of a run before it starts
     sharing/      exports, model cards, the Hugging Face hub
-    analysis/     compares and combines finished runs; Figure 1 of the paper
+    analysis/     compares and combines finished runs
     run/          the life of a run: launch, start, resume, finish
     training/     the training loop and its callbacks; shared by pretraining/ and finetuning/
     settings/     the flags of both training commands, declared once
@@ -27,7 +27,7 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     engine/       DeepSpeed: its configuration, its engine, and LAMB
     distributed/  ranks and hosts: rendezvous, lost hosts, preflight's checks of a host
     data/         rows of shards -> batches: the order of rows, sentence order, masks
-    tracking/     the figures of a run to TensorBoard, CSV, MLflow, W&B, Comet
+    tracking/     the figures of a run to TensorBoard, MLflow and W&B
 """
 
 import sys

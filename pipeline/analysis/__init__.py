@@ -1,7 +1,6 @@
-"""Compares and combines runs, and measures what the layers of a model do.
+"""Compares and combines runs.
 
 finished_runs     finds fine-tuning runs that have ended, reads them, and traces them back to their pre-training
-intervals         confidence intervals of metrics, and majority baselines
 comparison        compares runs with the majority class and with random weights
 ensemble          averages the predictions of several runs
 compared_runs     reads runs of both kinds, finished or not

@@ -26,7 +26,7 @@ EXPORT_TOOL = "pipeline.export"
 OWN_NAMES = (
     *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
     *("results.json", "logits", "submission", "hangs", "rollbacks.json"),
-    *("trackers.json", "csv", "wandb", "comet"),
+    *("trackers.json", "wandb"),
 )
 """The names that a run writes into its directory after settings.json."""
 _FILES = ("settings.json", "config.yaml", "metrics.jsonl", "spiece.model", "done", "results.json")

@@ -1,99 +1,158 @@
-"""The trackers that --track and the DeepSpeed JSON turn on. Each has a thread: training never waits for a network."""
+"""MLflow and Weights & Biases, which --track turns on. Each has a thread: training never waits for a network."""
 
 import contextlib
 import importlib.util
 import os
 import queue
+import re
+import secrets
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from common.errors import UserError, one_line
-from pipeline.tracking.comet_runs import CometRun
-from pipeline.tracking.csv_files import CsvFiles
-from pipeline.tracking.mlflow_runs import MlflowRun
-from pipeline.tracking.tensorboard import FurtherTensorBoardFiles
-from pipeline.tracking.tracker import JsonBlock, Scalars, Service, TrackedRun, Tracker
-from pipeline.tracking.wandb_runs import WandbRun
+from pipeline.tracking.tracker import BLOCKS, Scalars, TrackedRun, Tracker, shown, shown_flat
 
-SERVICES: dict[str, type[Service]] = {
-    "csv": CsvFiles,
-    "mlflow": MlflowRun,
-    "wandb": WandbRun,
-    "comet": CometRun,
-    "tensorboard": FurtherTensorBoardFiles,
-}
-TRACK_CHOICES = tuple(name for name in SERVICES if name != "tensorboard")
-"""The values of --track. RUN/tensorboard is always written."""
+PROJECT = "albert-pretraining"
+"""The project or experiment in which services keep runs, if none is named."""
 MAX_WAITING = 10_000
 """Records that wait for a tracker. Further ones are dropped; metrics.jsonl has them."""
 CLOSE_SECONDS = 30.0
 """How long the end of a run waits for a tracker."""
+_LOGIN_SECONDS = 10  # W&B asks a person at a terminal for a key; a run must not wait for an answer that never comes
+_MLFLOW_PARAMETERS = 100  # MLflow's bound for one call
+_UNSAFE = re.compile(r"[^\w\-. :/]")
+
+JsonBlock = Mapping[str, Any]
+
+
+class MlflowRun(Tracker):
+    """Logs to one MLflow run, which a resumed run continues. MLFLOW_TRACKING_URI names a server or a file store."""
+
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
+        uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if uri.startswith("file:") or (uri and "://" not in uri):
+            # MLflow 3 refuses its own file store without this variable.
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        from mlflow import MlflowClient
+
+        self._client: Any = MlflowClient()
+        known = run.id_of("mlflow")
+        self._id = self._start(run) if known is None else known
+        if known is not None:
+            self._client.update_run(self._id, status="RUNNING")
+
+    def log(self, scalars: Scalars) -> None:
+        """Logs the scalars of one record in one call."""
+        from mlflow.entities import Metric
+
+        now = round(1000 * time.time())
+        values = scalars.values | scalars.consumed
+        metrics = [Metric(_UNSAFE.sub("_", tag), value, now, scalars.step) for tag, value in values.items()]
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def close(self, finished: bool) -> None:
+        """Ends the MLflow run: FINISHED, or KILLED if it may be resumed."""
+        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
+
+    def _start(self, run: TrackedRun) -> str:
+        from mlflow.entities import Param
+
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        experiment = self._client.get_experiment_by_name(name)
+        number = self._client.create_experiment(name) if experiment is None else experiment.experiment_id
+        identifier: str = self._client.create_run(number, run_name=run.name).info.run_id
+        run.remember("mlflow", identifier)
+        parameters = [Param(_UNSAFE.sub("_", key), str(value)) for key, value in shown_flat(run.settings).items()]
+        for start in range(0, len(parameters), _MLFLOW_PARAMETERS):
+            self._client.log_batch(identifier, params=parameters[start : start + _MLFLOW_PARAMETERS])
+        return identifier
+
+
+class WandbRun(Tracker):
+    """Logs to one W&B run, which a resumed run continues; WANDB_MODE=offline needs no network.
+
+    The x axis is the number `step`, because W&B's own step cannot go back after a resume. The `wandb` block of the
+    DeepSpeed JSON has project, group and team.
+    """
+
+    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
+        import wandb
+
+        identifier = run.id_of("wandb") or secrets.token_hex(8)
+        self._run: Any = wandb.init(
+            project=block.get("project") or os.environ.get("WANDB_PROJECT") or PROJECT,
+            group=block.get("group"),
+            entity=block.get("team"),
+            name=run.name,
+            id=identifier,
+            resume="allow",
+            dir=os.environ.get("WANDB_DIR") or str(run.directory),
+            config=shown(run.settings),
+            allow_val_change=True,
+            settings=wandb.Settings(
+                silent=True, console="off", login_timeout=_LOGIN_SECONDS, disable_git=True, disable_code=True
+            ),
+        )
+        run.remember("wandb", identifier)
+        for axis in ("step", "tokens", "epochs"):
+            self._run.define_metric(axis, hidden=True)
+        self._run.define_metric("*", step_metric="step")
+
+    def log(self, scalars: Scalars) -> None:
+        """Logs the scalars of one record."""
+        self._run.log({**scalars.values, **scalars.consumed, "step": scalars.step})
+
+    def close(self, finished: bool) -> None:
+        """Ends the W&B run; one that may be resumed is marked as failed until then."""
+        self._run.finish(exit_code=0 if finished else 1)
+
+
+SERVICES: dict[str, Callable[[TrackedRun, JsonBlock], Tracker]] = {"mlflow": MlflowRun, "wandb": WandbRun}
+"""By name, which is also that of the package and, for W&B, of the block in the DeepSpeed JSON."""
+TRACK_CHOICES = tuple(SERVICES)
 
 
 def wanted(track: Sequence[str], deepspeed: Mapping[str, Any]) -> dict[str, JsonBlock]:
-    """The trackers that are turned on, by name, with their blocks.
-
-    Args:
-        track: the values of --track.
-        deepspeed: the DeepSpeed JSON.
-    """
-    found: dict[str, JsonBlock] = {}
-    for name, service in SERVICES.items():
-        block = deepspeed.get(service.block) or {}
-        if name == "tensorboard" and not block.get("output_path"):
-            continue  # RUN/tensorboard has it already
-        if name in track or block.get("enabled"):
-            found[name] = block
-    return found
+    """The trackers that --track or the DeepSpeed JSON turns on, by name, with their blocks."""
+    blocks = {name: deepspeed.get(name) or {} for name in SERVICES}
+    return {name: block for name, block in blocks.items() if name in track or block.get("enabled")}
 
 
 def check(track: Sequence[str], deepspeed: Mapping[str, Any]) -> None:
-    """Raises UserError if a package of a tracker is missing on the host of rank 0, which alone tracks."""
+    """Prints which of DeepSpeed's monitors are not used. On rank 0, which alone tracks.
+
+    Raises UserError if a package of a tracker is missing.
+    """
     if os.environ.get("RANK", "0") != "0":
         return
+    if unused := [name for name in BLOCKS if name not in SERVICES and (deepspeed.get(name) or {}).get("enabled")]:
+        print(f"note: {', '.join(unused)} of the DeepSpeed JSON is not used; metrics.jsonl has all numbers", flush=True)
     for name in wanted(track, deepspeed):
-        package = SERVICES[name].package
-        if package and importlib.util.find_spec(package) is None:
-            asked = f"--track {name}" if name in track else f"the block {SERVICES[name].block} of the DeepSpeed JSON"
-            raise UserError(f"{asked} needs the package {package}: `pip install {package}`, or leave it out")
+        if importlib.util.find_spec(name) is None:
+            asked = f"--track {name}" if name in track else f"the block {name} of the DeepSpeed JSON"
+            raise UserError(f"{asked} needs the package {name}: `pip install {name}`, or leave it out")
 
 
 def open_all(track: Sequence[str], deepspeed: Mapping[str, Any], run: TrackedRun) -> list[Tracker]:
     """Opens the trackers that are turned on. Called on rank 0."""
-    return [
-        BackgroundTracker(name, partial(open_service, name, block), run)
-        for name, block in wanted(track, deepspeed).items()
-    ]
-
-
-def open_service(name: str, block: JsonBlock, run: TrackedRun) -> tuple[Tracker, frozenset[tuple[int, str]]]:
-    """Opens a tracker. Returns it with step and split of the records that it has got from an earlier start."""
-    service = SERVICES[name]
-    sent = run.sent if service.keeps_records and run.id_of(name) is not None else frozenset()
-    return service(run, block), sent
+    return [BackgroundTracker(name, block, run) for name, block in wanted(track, deepspeed).items()]
 
 
 class BackgroundTracker(Tracker):
     """Opens a tracker in a thread and passes it the scalars. Prints its first error; training goes on.
 
+    Records that the tracker has got from an earlier start are not passed.
+
     Args:
-        name: of the tracker, for messages.
-        open_tracker: opens it for `run`; see `open_service`.
+        name: of the tracker in `SERVICES`.
         close_seconds: how long `close` waits for it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        open_tracker: Callable[[TrackedRun], tuple[Tracker, frozenset[tuple[int, str]]]],
-        run: TrackedRun,
-        close_seconds: float = CLOSE_SECONDS,
-    ) -> None:
-        self._name, self._open, self._run, self._close_seconds = name, open_tracker, run, close_seconds
+    def __init__(self, name: str, block: JsonBlock, run: TrackedRun, close_seconds: float = CLOSE_SECONDS) -> None:
+        self._name, self._block, self._run, self._close_seconds = name, block, run, close_seconds
         self._waiting: queue.Queue[Scalars | None] = queue.Queue(MAX_WAITING)
         self._finished = False
         self._complained = False
@@ -122,7 +181,8 @@ class BackgroundTracker(Tracker):
         tracker: Tracker | None = None
         sent: frozenset[tuple[int, str]] = frozenset()
         with self._complaining():
-            tracker, sent = self._open(self._run)
+            sent = self._run.sent if self._run.id_of(self._name) is not None else sent
+            tracker = SERVICES[self._name](self._run, self._block)
         while (scalars := self._waiting.get()) is not None:
             if tracker is not None and (scalars.step, scalars.split) not in sent:
                 with self._complaining():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from common.text import markdown_table
-from pipeline.tracking.tracker import JsonBlock, Plain, Scalars, Service, TrackedRun, Tracker, shown_flat
+from pipeline.tracking.tracker import Plain, Scalars, TrackedRun, Tracker, shown_flat
 
 DESCRIPTIONS = {
     "loss": "What is minimised, in nats: the MLM loss plus the sentence loss; in fine-tuning the task's loss.",
@@ -97,16 +97,6 @@ class TensorBoardFiles(Tracker):
         self._writer.file_writer.add_summary(_charts_summary(self._run), 0)
         rows = ((_cell(name), _cell(value)) for name, value in settings.items())
         self.text("settings", markdown_table(["setting", "value"], rows), self._run.step)
-
-
-class FurtherTensorBoardFiles(TensorBoardFiles, Service):
-    """The same files at output_path/job_name of the JSON's block, beside those in the run."""
-
-    block = "tensorboard"
-    keeps_records = False
-
-    def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
-        super().__init__(Path(block["output_path"]), run, run.job_name(block))
 
 
 def _cell(value: Plain) -> str:

@@ -6,26 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from common.files import atomic
 from common.files.json_files import check_as, read_object
 
-PROJECT = "albert-pretraining"
-"""The project or experiment in which services keep runs, if none is named."""
-DEFAULT_JOB_NAME = "DeepSpeedJobName"
-"""DeepSpeed's own default. The name of the run says more."""
 TRACKERS = "trackers.json"
 """In the run's directory: for each tracker the id under which it knows the run."""
 BLOCKS = ("tensorboard", "wandb", "csv_monitor", "comet")
-"""The keys of a DeepSpeed JSON that turn on a tracker. DeepSpeed itself does not get them."""
+"""The keys of a DeepSpeed JSON for DeepSpeed's own monitors. DeepSpeed itself does not get them."""
 
 _lock = threading.Lock()
 """The trackers of a run open in threads of their own, and keep their ids in one file."""
 
 _REMEDY = "restore it, or move it away: the trackers then begin anew"
 
-JsonBlock = Mapping[str, Any]
 Plain = int | float | str | bool
 
 
@@ -62,24 +57,6 @@ class Tracker(ABC):
         """
 
 
-class Service(Tracker):
-    """A tracker that can be turned on.
-
-    Attributes:
-        block: the key of the DeepSpeed JSON that turns it on, one of `BLOCKS`; "" if only --track does.
-        package: the package that it imports, inside its methods only; "" for none.
-        keeps_records: whether it still has the records that an earlier start sent; these are not sent again.
-    """
-
-    block: ClassVar[str] = ""
-    package: ClassVar[str] = ""
-    keeps_records: ClassVar[bool] = True
-
-    @abstractmethod
-    def __init__(self, run: "TrackedRun", block: JsonBlock) -> None:
-        """Opens it for a run, with the content of the JSON's block, which may be empty."""
-
-
 @dataclass(frozen=True)
 class TrackedRun:
     """A run as trackers see it.
@@ -110,11 +87,6 @@ class TrackedRun:
         """The objective "sop", "nsp" or "mlm" of a pre-training run; None for fine-tuning."""
         objective: str | None = self.settings.get("objective")
         return objective
-
-    def job_name(self, block: JsonBlock) -> str:
-        """The `job_name` of a JSON's block, or the run's name in place of DeepSpeed's default."""
-        given = block.get("job_name", DEFAULT_JOB_NAME)
-        return self.name if given == DEFAULT_JOB_NAME else str(given)
 
     def id_of(self, tracker: str) -> str | None:
         """The id under which `tracker` knows the run from an earlier start; None if it does not.

@@ -88,7 +88,6 @@ COMMANDS_WITH_PATHS = {
     "pipeline.report": "--runs --out",
     "pipeline.reproduce 2": "--data --eval-data --data-root --out",
     "pipeline.show": "",
-    "pipeline.similarity": "--model --text --out",
 }
 """The flags that take paths, by command; "" for a command whose argument is a path."""
 

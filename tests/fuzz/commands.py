@@ -10,7 +10,7 @@ from unittest import mock
 from common.command_line import in_one_line
 from common.errors import UserError
 from data_prep import __main__ as data_prep
-from pipeline import evaluate, export, finetune, plan, predict, pretrain, replay, report, reproduce, show, similarity
+from pipeline import evaluate, export, finetune, plan, predict, pretrain, replay, report, reproduce, show
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.manifest import DamagedCheckpoint
 from pipeline.distributed.hosts.query import read_hostfile
@@ -89,7 +89,6 @@ MAINS: dict[str, Run] = {
     "pipeline.report": report.main,
     "pipeline.reproduce": reproduce.main,
     "pipeline.show": show.main,
-    "pipeline.similarity": similarity.main,
 }
 """What `python -m` of a module does, in this process."""
 
@@ -215,19 +214,6 @@ COMMANDS = (
         f"--model albert-tiny --deepspeed_config @/{_CONFIG} --gpu h100 --gpus-per-node 1 "
         "--benchmark @/configs/benchmark.json",
         (_CONFIG, "configs/benchmark.json"),
-    ),
-    Command(
-        "similarity",
-        "pipeline.similarity",
-        "--model @/export --text @/configs/text.txt --out @/out",
-        ("export/*", "configs/text.txt"),
-        slow=True,
-    ),
-    Command(
-        "similarity of our form",
-        "pipeline.similarity",
-        "--model @/own --text @/configs/text.txt --out @/out",
-        ("own/*",),
     ),
     Command(
         "hostfile",

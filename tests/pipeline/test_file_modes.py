@@ -11,7 +11,7 @@ import pytest
 
 from data_prep import __main__ as data_prep_command
 from data_prep.sources import sample
-from pipeline import evaluate, export, reproduce, show, similarity
+from pipeline import evaluate, export, reproduce, show
 from pipeline.paper.experiments import Command
 from tests.data_prep.sources import test_sample
 from tests.pipeline.analysis import made_runs
@@ -50,9 +50,6 @@ COMMANDS = {
     "show": lambda m, out: of(show.main, m.train, "--masks", "2", "--out", out),
     "export": lambda m, out: of(export.main, "--run", m.run, "--out", out),
     "export --all": lambda m, out: of(export.main, "--run", m.run, "--out", out, "--all"),
-    "similarity": lambda m, out: of(
-        similarity.main, "--model", m.run, "--text", m.text, "--out", out
-    ),
     "tables": lambda m, out: of(evaluate.main, "tables", "--runs", m.run, "--out", out, "--tables", "6"),
     "compare": lambda m, out: of(evaluate.main, "compare", "--runs", m.tuned, "--out", out),
     "ensemble": lambda m, out: of(evaluate.main, "ensemble", "--runs", m.tuned, "--out", out),
@@ -91,16 +88,15 @@ def trained(made, tmp_path_factory):
         steps = ("--steps", "2", "--warmup-steps", "0")
         place.mkdir()
         optimizer = {"type": "Lamb", "params": {"lr": 0.01}}
-        curves = {"enabled": True, "output_path": str(place / "pretrain" / "curves")}
         (place / "config.json").write_text(
             json.dumps({
-                "train_batch_size": 4, "optimizer": optimizer, "zero_optimization": {"stage": 1}, "tensorboard": curves,
+                "train_batch_size": 4, "optimizer": optimizer, "zero_optimization": {"stage": 1},
             })
         )  # fmt: skip
         pretrain = (
             "--model", "albert-tiny", "--data", made.train, "--eval-data", made.held_out, "--deepspeed_config",
             place / "config.json", "--output", place / "pretrain", "--eval-batches", "1", "--eval-interval", "1",
-            "--save-interval", "1", "--track", "csv",
+            "--save-interval", "1",
             "--model-args", "hidden_size=16", "num_attention_heads=2", "intermediate_size=16", "embedding_size=8",
         )  # fmt: skip
         finetune = (
@@ -156,8 +152,7 @@ def test_a_run_has_the_modes_of_the_umask(trained, name, umask):
     run = trained / f"{umask:03o}" / name
     assert (run / "export" / "model.safetensors").exists()
     assert list(run.glob("checkpoints/*/rank-00000.safetensors"))
-    for directory in ("tensorboard", *(("csv", "curves") if name == "pretrain" else ())):
-        assert any(path.is_file() for path in (run / directory).rglob("*"))
+    assert any(path.is_file() for path in (run / "tensorboard").rglob("*"))
     assert other_modes(run, umask) == []
 
 

@@ -11,7 +11,7 @@ import pytest
 from common.files.owned import MARKER
 from data_prep import __main__ as data_prep_command
 from model import huggingface
-from pipeline import evaluate, export, finetune, pretrain, reproduce, show, similarity
+from pipeline import evaluate, export, finetune, pretrain, reproduce, show
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.manifest import CheckpointManifest, DamagedCheckpoint, File, check
@@ -112,12 +112,6 @@ CASES = {
     "compare": (
         {"comparison.json": "theirs"},
         lambda m, v: of_main(evaluate.main, "compare", "--runs", m.root / "tuned", "--out", v),
-    ),
-    "similarity": (
-        {"similarity.json": "theirs"},
-        lambda m, v: of_main(
-            similarity.main, "--model", m.root / "export", "--text", m.root / "text.txt", "--out", v
-        ),
     ),
     "stats": ({"cut.png": "theirs"}, lambda m, v: of_data_prep("stats", m.train, "--out", v)),
     "show": ({"ngrams.png": "theirs"}, lambda m, v: of_main(show.main, m.train, "--masks", "2", "--out", v)),

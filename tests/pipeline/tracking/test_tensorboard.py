@@ -8,7 +8,6 @@ from tensorboard import plugin_util
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2
 
-from pipeline.tracking import services
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
 
 MAX_CHARTS = 25
@@ -27,10 +26,6 @@ def resumed(tmp_path_factory):
     log_run(directory, 0, 40, finished=False)
     log_run(directory, 20, 60)
     return read(directory / "tensorboard" / "base")
-
-
-def points(events, tag):
-    return [(event.step, pytest.approx(event.value, rel=1e-6)) for event in events.Scalars(tag)]
 
 
 def test_no_more_charts_than_a_person_reads(resumed):
@@ -82,14 +77,6 @@ def test_settings_are_a_table_without_the_names_of_accounts(resumed):
 
 def test_predictions_are_a_table(resumed):
     assert "<th>right</th>" in text_of(resumed, "eval/guesses/text_summary")
-
-
-def test_a_block_of_the_json_writes_the_same_curves_to_another_place(tmp_path):
-    block = {"enabled": True, "output_path": str(tmp_path / "logs")}
-    log_run(tmp_path / "base", 0, 40, open_trackers=lambda run: services.open_all([], {"tensorboard": block}, run))
-    there, here = read(tmp_path / "logs" / "base"), read(tmp_path / "base" / "tensorboard" / "base")
-    assert there.Tags()["scalars"] == here.Tags()["scalars"]
-    assert points(there, "eval/mlm_loss") == points(here, "eval/mlm_loss")
 
 
 def test_a_seed_has_the_name_of_its_task_as_well(tmp_path):
