@@ -67,7 +67,7 @@ def test_a_flag_that_does_not_exist_is_seen():
     with pytest.raises(UserError):
         test_its_arguments_are_those_of_the_module("", "python -m data_prep verify --nothing DIR")
     with pytest.raises(AssertionError):
-        test_its_arguments_are_those_of_the_module("", "python -m pipeline.show --nothing DIR")
+        test_its_arguments_are_those_of_the_module("", "python -m pipeline.preflight --nothing DIR")
 
 
 def test_the_page_of_the_plan_has_every_flag():
