@@ -3,6 +3,7 @@
 A kind is a subclass of `Kind` in `pipeline/tasks/kinds/`. `pipeline.tasks.registry` lists them.
 """
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,20 +27,6 @@ SampleOutput = Any
 
 Statistic = Callable[[NDArray[np.int64]], float]
 """A metric of some examples, given their numbers (M,); an example may occur several times."""
-
-
-class Example(Protocol):
-    """An example as text. Each kind has its own type."""
-
-    @property
-    def id(self) -> str:
-        """Of a test example the file's own index; of any other the number of its row, from 0."""
-        ...
-
-    @property
-    def labelled(self) -> bool:
-        """Whether its label is known."""
-        ...
 
 
 class Features(Protocol):
@@ -74,17 +61,22 @@ class Features(Protocol):
         ...
 
 
-E = TypeVar("E", bound=Example)
+E = TypeVar("E")
 P = TypeVar("P")
 
 
 class Kind(ABC, Generic[E, P]):
     """A kind of task. E is the type of its examples, P that of the predictions of one split.
 
-    torch and `model` are imported inside the methods: a command line answers without them.
+    An example has two attributes that others read: `id`, of a test example the file's own index and of any other the
+    number of its row, from 0; and `labelled`, whether its label is known. torch and `model` are imported inside the
+    methods: a command line answers without them.
 
     Attributes:
         name: in the files of a run.
+        model_class: the encoder with the head, as MODULE.CLASS.
+        has_output_per_label: whether `model_class` takes the number of labels.
+        features: makes the features of one split.
         own_tasks: what --task calls tasks of this kind on own files, each with the default columns.
         has_second_text, has_choices: which columns tasks on own files may name.
         predicts_numbers: whether a prediction is a number, so that there are no classes and no hits to count.
@@ -98,6 +90,9 @@ class Kind(ABC, Generic[E, P]):
     """
 
     name: ClassVar[str]
+    model_class: ClassVar[str]
+    has_output_per_label: ClassVar[bool] = True
+    features: ClassVar[Callable[..., Features]]
     own_tasks: ClassVar[Mapping[str, "Columns"]] = {}
     has_second_text: ClassVar[bool] = True
     has_choices: ClassVar[bool] = False
@@ -120,17 +115,20 @@ class Kind(ABC, Generic[E, P]):
 
     # The model
 
-    @abstractmethod
     def make_model(
         self, task: "Task", config: "AlbertConfig", execution: "ExecutionOptions | None" = None
     ) -> "ModelWithHead":
         """Makes the encoder with the head of the task, with random weights."""
+        module, _, name = self.model_class.rpartition(".")
+        sizes = [len(task.labels)] if self.has_output_per_label else []
+        model: ModelWithHead = getattr(importlib.import_module(module), name)(config, *sizes, execution)
+        return model
 
-    @abstractmethod
     def make_features(
         self, task: "Task", vocabulary: Vocabulary, examples: Sequence[E], max_length: int, limits: "SpanLimits"
     ) -> Features:
         """Makes the features of one split."""
+        return self.features(task, vocabulary, examples, max_length)
 
     # Own files
 

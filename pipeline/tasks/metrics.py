@@ -167,22 +167,6 @@ def is_share(name: str) -> bool:
     return name not in METRICS or METRICS[name].is_share
 
 
-def compute(names: Sequence[str], predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
-    """Several metrics of the same predictions.
-
-    Args:
-        names: of the metrics.
-        predictions: (N,) classes, or the numbers of a regression.
-        labels: (N,) of the same kind.
-
-    Raises:
-        ValueError: see `find_metric` and `check_values`.
-    """
-    functions = {name: find_metric(name).function for name in names}
-    predicted, true = check_values(predictions, labels)
-    return {name: function(predicted, true) for name, function in functions.items()}
-
-
 def check_values(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
     """Predictions and labels as arrays (N,), numbers as float64.
 

@@ -4,7 +4,7 @@ texts        classes and numbers of texts and pairs: GLUE
 choices      questions with options: RACE
 tags         a class for each token
 spans        answers in a passage: SQuAD
-logits       what the first three share: predictions as arrays in .npz files, and their metrics
+logits       what the first three share: logits in .npz files, and their metrics
 answers      questions, passages and answers of SQuAD, and their JSON files
 best_spans   the most probable answers of a window
 row_packing  texts as tokens, and sequences packed into rows

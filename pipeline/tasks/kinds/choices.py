@@ -1,9 +1,10 @@
 """Questions with options about a passage: RACE."""
 
+import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,10 @@ from numpy.typing import NDArray
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files.rows import ExampleRow, name_of
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Features
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
-from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, SegmentPair, cls_grid, pack, to_host
-from pipeline.tasks.kinds.texts import TextBatch
-from pipeline.tasks.task import Columns, SpanLimits, Task
-
-if TYPE_CHECKING:
-    from model.classification import AlbertForMultipleChoice, ClassificationOutput
-    from model.config import AlbertConfig, ExecutionOptions
+from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair
+from pipeline.tasks.kinds.texts import TextFeatures
+from pipeline.tasks.task import Columns, Task
 
 LEVELS = ("middle", "high")
 """Of RACE's questions."""
@@ -65,59 +61,39 @@ class ChoiceExample:
         return self.label is not None
 
 
-class ChoiceFeatures:
-    """The features of questions; a sample is one question with its K options. Implements `Features`."""
+class ChoiceFeatures(TextFeatures):
+    """The features of questions; a sample is one question with its K options."""
 
     def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[ChoiceExample], max_length: int) -> None:
         """Cuts the passage if question, option and passage have more than `max_length` tokens."""
-        self.examples = len(examples)
-        self._ids = np.array([example.id for example in examples])
+        self.describe(task, examples)
         self._levels = np.array([example.level for example in examples])
-        labels = [IGNORED_LABEL if example.label is None else example.label for example in examples]
-        self._labels = np.array(labels, dtype=np.int64)
-        self._options = len(task.labels)
+        self.options = (len(task.labels),)
         self._max_length = max_length
         self._query_length = min(MAX_QUERY_LENGTH, max_length // 2)
         passages = {example.passage: None for example in examples}
         numbers = {passage: number for number, passage in enumerate(passages)}
         self._passage_of = [numbers[example.passage] for example in examples]
         self._passages = EncodedTexts(vocabulary, list(passages))
-        queries = [query(example.question, option) for example in examples for option in example.options]
-        self._queries = EncodedTexts(vocabulary, queries)
-        self.lengths = self._lengths()
-
-    def _lengths(self) -> NDArray[np.int64]:
-        queries = np.minimum(self._queries.lengths, self._query_length).reshape(-1, self._options)  # (samples, K)
-        passages = self._passages.lengths[self._passage_of, None]  # (samples, 1)
-        return np.minimum(queries + passages + 3, self._max_length).sum(axis=1)
+        asked = [query(example.question, option) for example in examples for option in example.options]
+        self._queries = EncodedTexts(vocabulary, asked)
+        queries = np.minimum(self._queries.lengths, self._query_length).reshape(-1, *self.options)  # (samples, K)
+        with_passage = queries + self._passages.lengths[self._passage_of, None] + 3  # (samples, K)
+        self.lengths = np.minimum(with_passage, max_length).sum(axis=1)
 
     def segments(self, sample: int) -> list[SegmentPair]:
         """The passage and the question with each option, as tokens, K pairs."""
         passage = self._passages[self._passage_of[sample]]
         pairs: list[SegmentPair] = []
-        for option in range(self._options):
-            asked = self._queries[sample * self._options + option][-self._query_length :]
+        (count,) = self.options
+        for query_number in range(sample * count, (sample + 1) * count):
+            asked = self._queries[query_number][-self._query_length :]
             pairs.append((passage[: self._max_length - 3 - len(asked)], asked))
         return pairs
 
-    def batch(self, samples: Sequence[int], training: bool) -> TextBatch:
-        """See `Features.batch`."""
-        rows, placement = pack([segments for sample in samples for segments in self.segments(sample)])
-        grid = cls_grid(placement, len(rows.input_ids))
-        sequences = (placement.row * grid.shape[1] + placement.number).reshape(len(samples), self._options)
-        return TextBatch(*rows, grid, sequences, self._labels[np.asarray(samples, dtype=np.int64)])
-
-    def decode(
-        self, samples: Sequence[int], batch: TextBatch, output: "ClassificationOutput"
-    ) -> list[NDArray[np.float32]]:
-        """The logits (K,) of each sample."""
-        return list(to_host(output.logits))
-
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
         """See `Features.predictions`."""
-        logits = np.stack([outputs[sample] for sample in range(self.examples)])
-        labels = None if (self._labels == IGNORED_LABEL).any() else self._labels
-        return Logits(self._ids, logits, labels, self._levels)
+        return dataclasses.replace(super().predictions(outputs), levels=self._levels)
 
 
 def query(question: str, option: str) -> str:
@@ -132,6 +108,9 @@ class Choice(LogitsKind[ChoiceExample]):
 
     name = "choice"
     own_tasks: ClassVar = {"multiple-choice": Columns("text")}
+    model_class = "model.classification.AlbertForMultipleChoice"
+    has_output_per_label = False
+    features = ChoiceFeatures
     has_choices = True
     architecture = "AlbertForMultipleChoice"
     pipeline_tag = "multiple-choice"
@@ -145,20 +124,6 @@ class Choice(LogitsKind[ChoiceExample]):
         super().check(task)
         if task.columns is not None and not task.columns.choices:
             raise ValueError(f"task {task.name} has no columns of choices")
-
-    def make_model(
-        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
-    ) -> "AlbertForMultipleChoice":
-        """See `Kind.make_model`."""
-        from model.classification import AlbertForMultipleChoice
-
-        return AlbertForMultipleChoice(config, execution)
-
-    def make_features(
-        self, task: Task, vocabulary: Vocabulary, examples: Sequence[ChoiceExample], max_length: int, limits: SpanLimits
-    ) -> Features:
-        """See `Kind.make_features`."""
-        return ChoiceFeatures(task, vocabulary, examples, max_length)
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """The choices: called as their columns, or by their numbers from 0 if one column has a list of them."""

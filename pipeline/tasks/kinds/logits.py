@@ -1,12 +1,10 @@
-"""Predictions as arrays in .npz files, and what the kinds share whose predictions are logits of examples."""
+"""Predictions as logits in .npz files, and what the kinds share whose predictions they are."""
 
-import contextlib
 import dataclasses
 import io
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -17,47 +15,76 @@ from numpy.typing import NDArray
 from common.errors import UserError, one_line
 from common.files import atomic
 from common.files.json_files import read_bytes
-from pipeline.tasks.kind import Example, Kind, Statistic
-from pipeline.tasks.metrics import METRICS, Interval, check_values, compute, find_metric, softmax
+from pipeline.tasks.kind import Kind, Statistic
+from pipeline.tasks.metrics import METRICS, Interval, check_values, find_metric, softmax
 from pipeline.tasks.task import Task
 
 MAX_BYTES = 4 << 30
+_DTYPES = {"ids": "U", "logits": "f", "labels": "iuf", "levels": "U", "lengths": "i"}
 _REMEDY = "fine-tune again, or name another run"
 
 
 @dataclass(frozen=True)
-class Arrays(ABC):
-    """Arrays of one split in an .npz file. A subclass has further arrays, of which some may be None.
+class Logits:
+    """The logits of N examples. The order of the examples has no meaning.
+
+    An example has one row of logits; of tagging it has a row for each token, all examples one after the other.
 
     Attributes:
-        ids: (N,) text; the example of each row. The order of the examples has no meaning.
-        logits: float32; the first dimension is that of the labels.
-        labels: the true values; None if they are not known.
+        ids: (N,) text; the examples.
+        logits: float32 (rows, classes), (N, 1) for a number, or (N, options).
+        labels: (rows,) the true values; None if they are not known.
+        levels: (N,) text; RACE only: "middle" or "high", "" where the level is not known.
+        lengths: (N,) int64; tagging only: the tokens of each text, at least 1.
+
+    Raises:
+        ValueError: arrays of different lengths, or an id that occurs twice.
     """
 
     ids: NDArray[np.str_]
     logits: NDArray[np.float32]
     labels: NDArray | None = None
-
-    shapes: ClassVar[Mapping[str, tuple[str, int]]] = {"ids": ("U", 1), "logits": ("f", 2), "labels": ("iuf", 1)}
-    """By name of an array, the kinds of its dtype and the number of its dimensions."""
+    levels: NDArray[np.str_] | None = None
+    lengths: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        if len(set(self.ids.tolist())) != len(self.ids):
+        count = rows = len(self.ids)
+        if self.lengths is not None:
+            if len(self.lengths) != count or (self.lengths < 1).any():
+                raise ValueError(f"{count} ids, but {len(self.lengths)} lengths, or a length of 0")
+            rows = int(self.lengths.sum())
+        for name, wanted in (("logits", rows), ("labels", rows), ("levels", count)):
+            array = getattr(self, name)
+            if array is not None and len(array) != wanted:
+                raise ValueError(f"{wanted} {'ids' if wanted == count else 'tokens'}, but {len(array)} {name}")
+        if len(set(self.ids.tolist())) != count:
             raise ValueError("an id occurs twice")
-
-    @abstractmethod
-    def aligned(self, ids: NDArray[np.str_]) -> Self:
-        """The same examples in the order of `ids`. Raises ValueError if `ids` are not those of these examples."""
 
     def arrays(self) -> dict[str, NDArray]:
         """The arrays that there are, by name."""
-        arrays = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: array for name, array in arrays.items() if array is not None}
+        return {name: array for name, array in vars(self).items() if array is not None}
 
     def predictions(self) -> NDArray:
         """The class or option with the largest logit; if there is only one logit, the logit itself."""
         return self.logits[:, 0] if self.logits.shape[1] == 1 else self.logits.argmax(axis=1)
+
+    def rows_of(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of logits of some examples, given by their numbers, in their order."""
+        if self.lengths is None:
+            return examples
+        starts, lengths = np.cumsum(self.lengths) - self.lengths, self.lengths[examples]
+        begins = np.cumsum(lengths) - lengths  # (examples,) in the new order
+        return np.repeat(starts[examples] - begins, lengths) + np.arange(lengths.sum())
+
+    def aligned(self, ids: NDArray[np.str_]) -> Self:
+        """The same examples in the order of `ids`. Raises ValueError if `ids` are not those of these examples."""
+        numbers = {name: number for number, name in enumerate(self.ids.tolist())}
+        if len(ids) != len(numbers) or any(name not in numbers for name in ids.tolist()):
+            raise ValueError(f"{len(numbers)} examples are not the {len(ids)} of the other run")
+        order = np.array([numbers[name] for name in ids.tolist()], dtype=np.int64)
+        rows = self.rows_of(order)
+        moved = {name: array[rows if name in ("logits", "labels") else order] for name, array in self.arrays().items()}
+        return dataclasses.replace(self, **moved)
 
     def save(self, path: Path) -> None:
         """Writes the arrays to `path`, an .npz file."""
@@ -67,17 +94,21 @@ class Arrays(ABC):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Reads a file that `save` wrote. Raises UserError for any other file."""
-        with _arrays_in(path) as arrays:
-            found = cls(**arrays)
+        content = io.BytesIO(read_bytes(path, _REMEDY, MAX_BYTES))
+        try:
+            with np.load(content, allow_pickle=False) as arrays:
+                found = cls(**{name: arrays[name] for name in arrays.files})
             found._check_values()
+        except (OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, MemoryError) as error:
+            raise UserError(f"{path} holds no logits ({one_line(error)}); {_REMEDY}") from None
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(f"{path} is damaged ({one_line(error)}); {_REMEDY}") from None
         return found
 
     def _check_values(self) -> None:
         """Raises ValueError for arrays of other types or shapes than `save` writes, or numbers that cannot be."""
-        found = self.arrays()
-        for name, array in found.items():
-            kinds, dimensions = self.shapes[name]
-            if array.dtype.kind not in kinds or array.ndim != dimensions:
+        for name, array in self.arrays().items():
+            if array.dtype.kind not in _DTYPES[name] or array.ndim != (2 if name == "logits" else 1):
                 raise ValueError(f"{name} are {array.dtype}, {array.shape}")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError(f"{name} hold NaN or infinity")
@@ -87,153 +118,100 @@ class Arrays(ABC):
         if labels is not None and classes > 1 and not ((labels >= 0) & (labels < classes)).all():
             raise ValueError(f"a label is none of the {classes} classes")
 
-    def _order(self, wanted: NDArray[np.str_]) -> NDArray[np.int64]:
-        """The row of each of the ids `wanted`. Raises ValueError if they are not the ids of these examples."""
-        rows = {name: row for row, name in enumerate(self.ids.tolist())}
-        if len(wanted) != len(rows) or any(name not in rows for name in wanted.tolist()):
-            raise ValueError(f"{len(rows)} examples are not the {len(wanted)} of the other run")
-        return np.array([rows[name] for name in wanted.tolist()], dtype=np.int64)
+
+E = TypeVar("E")
 
 
-@dataclass(frozen=True)
-class Logits(Arrays):
-    """The logits of examples: (N, classes), (N, 1) for a number, or (N, options).
+class LogitsKind(Kind[E, Logits], Generic[E]):
+    """A kind whose predictions are `Logits`.
 
     Attributes:
-        levels: (N,) text; RACE only: "middle" or "high", "" where the level is not known.
-
-    Raises:
-        ValueError: arrays of different lengths, or an id that occurs twice.
+        own_metrics: metrics beside those of `pipeline.tasks.metrics`.
     """
 
-    levels: NDArray[np.str_] | None = None
+    record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "probabilities")
+    own_metrics: ClassVar[tuple[str, ...]] = ()
 
-    shapes: ClassVar = {**Arrays.shapes, "levels": ("U", 1)}
+    def check(self, task: Task) -> None:
+        """See `Kind.check`. A number has one label, all others have at least two."""
+        if unknown := set(task.metrics) - METRICS.keys() - set(self.own_metrics):
+            raise ValueError(f"task {task.name} has an unknown metric: {', '.join(sorted(unknown))}")
+        if task.score not in task.metrics:
+            raise ValueError(f"task {task.name} has no metric {task.score!r} to choose the best step by")
+        wanted = "one label" if self.predicts_numbers else "at least two labels"
+        if (len(task.labels) == 1) != self.predicts_numbers or not task.labels:
+            raise ValueError(f"task {task.name} is a {self.name} and needs {wanted}; it has {len(task.labels)}")
 
-    def __post_init__(self) -> None:
-        for name, array in self.arrays().items():
-            if len(array) != len(self.ids):
-                raise ValueError(f"{len(self.ids)} ids, but {len(array)} {name}")
-        super().__post_init__()
-
-    def aligned(self, ids: NDArray[np.str_]) -> Self:
-        """See `Arrays.aligned`."""
-        order = self._order(ids)
-        return dataclasses.replace(self, **{name: array[order] for name, array in self.arrays().items()})
-
-
-@contextlib.contextmanager
-def _arrays_in(path: Path) -> Iterator[dict[str, NDArray]]:
-    """The arrays in an .npz file, by name. Errors of values in the block become a UserError."""
-    content = io.BytesIO(read_bytes(path, _REMEDY, MAX_BYTES))
-    try:
-        with np.load(content, allow_pickle=False) as arrays:
-            given = {name: arrays[name] for name in arrays.files}
-        yield given
-    except (OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, MemoryError) as error:
-        raise UserError(f"{path} holds no logits ({one_line(error)}); {_REMEDY}") from None
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path} is damaged ({one_line(error)}); {_REMEDY}") from None
-
-
-def check_labels(task: Task, further_metrics: Sequence[str] = ()) -> None:
-    """Raises ValueError if a task has no two labels (a number: not one), or unknown metrics."""
-    if unknown := set(task.metrics) - METRICS.keys() - set(further_metrics):
-        raise ValueError(f"task {task.name} has an unknown metric: {', '.join(sorted(unknown))}")
-    if task.score not in task.metrics:
-        raise ValueError(f"task {task.name} has no metric {task.score!r} to choose the best step by")
-    wanted = "one label" if task.kind.predicts_numbers else "at least two labels"
-    if (len(task.labels) == 1) != task.kind.predicts_numbers or not task.labels:
-        raise ValueError(f"task {task.name} is a {task.kind.name} and needs {wanted}; it has {len(task.labels)}")
-
-
-A = TypeVar("A", bound=Arrays)
-E = TypeVar("E", bound=Example)
-
-
-class ArraysKind(Kind[E, A], Generic[E, A]):
-    """A kind whose predictions are `Arrays`.
-
-    Attributes:
-        arrays: the class of the predictions.
-    """
-
-    arrays: ClassVar[type[Arrays]]
-
-    def save(self, path: Path, predictions: A) -> None:
+    def save(self, path: Path, predictions: Logits) -> None:
         """See `Kind.save`."""
         predictions.save(path)
 
-    def load(self, path: Path) -> A:
+    def load(self, path: Path) -> Logits:
         """See `Kind.load`."""
-        return self.arrays.load(path)  # type: ignore[return-value]
+        return Logits.load(path)
 
-    def count(self, predictions: A) -> int:
+    def count(self, predictions: Logits) -> int:
         """See `Kind.count`."""
         return len(predictions.ids)
 
-    def is_labelled(self, predictions: A) -> bool:
+    def is_labelled(self, predictions: Logits) -> bool:
         """See `Kind.is_labelled`."""
         return predictions.labels is not None
 
-    def align(self, predictions: A, like: A) -> A:
-        """See `Kind.align`."""
-        return predictions.aligned(like.ids)
+    def align(self, predictions: Logits, like: Logits) -> Logits:
+        """See `Kind.align`. Also raises ValueError if a text has another number of tokens."""
+        found = predictions.aligned(like.ids)
+        if not np.array_equal(found.lengths, like.lengths):  # type: ignore[arg-type]
+            raise ValueError("the numbers of tokens differ")
+        return found
 
-    def average(self, members: Sequence[A]) -> A:
+    def average(self, members: Sequence[Logits]) -> Logits:
         """The mean of the members' logits of each example. Also raises ValueError if labels or shapes differ."""
         first = members[0]
         aligned = [first, *(self.align(member, first) for member in members[1:])]
         for member in aligned[1:]:
             if member.logits.shape != first.logits.shape:
                 raise ValueError(f"logits are {member.logits.shape} and {first.logits.shape}")
-            known = first.labels is not None and member.labels is not None
-            if known and not np.array_equal(first.labels, member.labels):  # type: ignore[arg-type]
+            if first.labels is not None and member.labels is not None and (first.labels != member.labels).any():
                 raise ValueError("the labels differ")
-        mean = np.stack([member.logits for member in aligned]).mean(axis=0, dtype=np.float64)  # (N, C)
+        mean = np.stack([member.logits for member in aligned]).mean(axis=0, dtype=np.float64)  # (rows, C)
         return dataclasses.replace(first, logits=mean.astype(np.float32))
 
-    def majority(self, task: Task, predictions: A) -> A:
+    def majority(self, task: Task, predictions: Logits) -> Logits:
         """See `Kind.majority`. For numbers it is their mean."""
         labels = predictions.labels
         assert labels is not None
-        if task.kind.predicts_numbers:
+        if self.predicts_numbers:
             answer = np.array([labels.mean()])  # (1,)
         else:
             counts = np.bincount(labels.astype(np.int64), minlength=len(task.labels))  # (C,)
             answer = counts == counts.max()  # (C,)
         return dataclasses.replace(predictions, logits=np.broadcast_to(answer, (len(labels), len(answer))))
 
-
-class LogitsKind(ArraysKind[E, Logits], Generic[E]):
-    """A kind whose predictions are `Logits`, one row for each example."""
-
-    arrays = Logits
-    record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "probabilities")
-
-    def check(self, task: Task) -> None:
-        """See `Kind.check`."""
-        check_labels(task)
-
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
         """See `Kind.metrics`."""
         if predictions.labels is None:
             return {}
-        return compute(task.metrics, predictions.predictions(), predictions.labels)
+        every = np.arange(len(predictions.ids))
+        return {name: self.statistic(task, name, predictions)(every) for name in task.metrics}
 
     def statistic(self, task: Task, metric: str, predictions: Logits) -> Statistic:
         """See `Kind.statistic`."""
         if predictions.labels is None:
             raise ValueError("the labels are not known")
         function = find_metric(metric).function
-        predicted, true = check_values(predictions.predictions(), predictions.labels)  # (N,) each
-        return lambda rows: function(predicted[rows], true[rows])
+        predicted, true = check_values(predictions.predictions(), predictions.labels)  # (rows,) each
+        return lambda examples: function(*(values[predictions.rows_of(examples)] for values in (predicted, true)))
 
     def interval(self, task: Task, metric: str, predictions: Logits, seed: int = 0) -> Interval:
-        """Accuracy: Wilson's interval. Correlations: Fisher's. Any other metric: a bootstrap over the examples."""
-        formula, count = find_metric(metric).interval, len(predictions.ids)
+        """Accuracy: Wilson's interval. Correlations: Fisher's. Any other metric: a bootstrap over the examples.
+
+        Examples of several rows always get a bootstrap over whole examples: their rows depend on each other.
+        """
+        formula = METRICS[metric].interval if predictions.lengths is None else None
         if formula is None:
             return super().interval(task, metric, predictions, seed)
+        count = len(predictions.ids)
         return formula(self.statistic(task, metric, predictions)(np.arange(count)), count)
 
     def spell(self, task: Task, predictions: Logits) -> list[str]:

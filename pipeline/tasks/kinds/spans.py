@@ -20,8 +20,7 @@ from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, pack
 from pipeline.tasks.task import SpanLimits, Task
 
 if TYPE_CHECKING:
-    from model.config import AlbertConfig, ExecutionOptions
-    from model.spans import AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering, SpanOutput
+    from model.spans import SpanOutput
     from pipeline.tasks.kinds.best_spans import BestSpans
 
 _USAGE = """
@@ -279,6 +278,8 @@ class Spans(Kind[Question, AnswersById]):
     """An answer in a passage (SQuAD 1.1)."""
 
     name = "spans"
+    model_class: ClassVar[str] = "model.spans.AlbertForQuestionAnswering"
+    has_output_per_label = False
     uses_span_limits = True
     in_percent = True
     ending = ".json"
@@ -293,14 +294,6 @@ class Spans(Kind[Question, AnswersById]):
             raise ValueError(f"task {task.name} answers with spans; it has no labels")
         if unknown := set(task.metrics) - {"exact", "f1"}:
             raise ValueError(f"task {task.name} has an unknown metric: {', '.join(sorted(unknown))}")
-
-    def make_model(
-        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
-    ) -> "AlbertForQuestionAnswering | AlbertForConditionedQuestionAnswering":
-        """See `Kind.make_model`."""
-        from model.spans import AlbertForQuestionAnswering
-
-        return AlbertForQuestionAnswering(config, execution)
 
     def make_features(
         self, task: Task, vocabulary: Vocabulary, examples: Sequence[Question], max_length: int, limits: SpanLimits
@@ -379,16 +372,9 @@ class ConditionedSpans(Spans):
     """An answer in a passage, or the verdict that there is none (SQuAD 2.0)."""
 
     name = "conditioned_spans"
+    model_class = "model.spans.AlbertForConditionedQuestionAnswering"
     record_names = (*Spans.record_names, "no_answer_score")
     architecture = None
-
-    def make_model(
-        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
-    ) -> "AlbertForConditionedQuestionAnswering":
-        """See `Kind.make_model`."""
-        from model.spans import AlbertForConditionedQuestionAnswering
-
-        return AlbertForConditionedQuestionAnswering(config, execution)
 
     def problem_of(self, example: Question) -> str:
         """See `answers.problem_of`."""

@@ -6,11 +6,10 @@ its type and both of its ends are. A tag is "O", or a prefix and a type, such as
 I (inside), E (last) or S (single). An I or E that continues no entity of its type begins one.
 """
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +18,13 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks import metrics
 from pipeline.tasks.files.rows import ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Features, Statistic
-from pipeline.tasks.kinds.logits import Arrays, ArraysKind, check_labels
+from pipeline.tasks.kind import Statistic
+from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import IGNORED_LABEL, EncodedTexts, Tokens, cls_grid, pack, to_host
-from pipeline.tasks.task import Columns, SpanLimits, Task
+from pipeline.tasks.task import Columns, Task
 
 if TYPE_CHECKING:
-    from model.classification import AlbertForTokenClassification, ClassificationOutput
-    from model.config import AlbertConfig, ExecutionOptions
+    from model.classification import ClassificationOutput
 
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
 OUTSIDE = "O"
@@ -58,50 +56,6 @@ class TagExample:
     def labelled(self) -> bool:
         """See `Example.labelled`."""
         return self.labels is not None
-
-
-@dataclass(frozen=True)
-class TagLogits(Arrays):
-    """The logits (T, classes) and labels (T,) of the tokens of N texts, of all texts one after the other.
-
-    Attributes:
-        lengths: (N,) int64, the tokens of each text, at least 1.
-
-    Raises:
-        ValueError: arrays of different lengths, or an id that occurs twice.
-    """
-
-    lengths: NDArray[np.int64] = dataclasses.field(kw_only=True)
-
-    shapes: ClassVar = {**Arrays.shapes, "lengths": ("i", 1), "labels": ("i", 1)}
-
-    def __post_init__(self) -> None:
-        if len(self.lengths) != len(self.ids) or (self.lengths < 1).any():
-            raise ValueError(f"{len(self.ids)} ids, but {len(self.lengths)} lengths, or a length of 0")
-        tokens = sum(self.lengths.tolist())
-        for name, array in (("logits", self.logits), ("labels", self.labels)):
-            if array is not None and len(array) != tokens:
-                raise ValueError(f"{tokens} tokens, but {len(array)} {name}")
-        super().__post_init__()
-
-    def predictions(self) -> NDArray[np.int64]:
-        """(T,) the class with the largest logit."""
-        return self.logits.argmax(axis=1)
-
-    def tokens_of(self, texts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The numbers of the tokens of some texts, given by their numbers, in their order."""
-        starts, lengths = np.cumsum(self.lengths) - self.lengths, self.lengths[texts]
-        begins = np.cumsum(lengths) - lengths  # (texts,) in the new order
-        return np.repeat(starts[texts] - begins, lengths) + np.arange(lengths.sum())
-
-    def aligned(self, ids: NDArray[np.str_]) -> Self:
-        """See `Arrays.aligned`."""
-        order = self._order(ids)
-        tokens = self.tokens_of(order)  # (T,)
-        labels = None if self.labels is None else self.labels[tokens]
-        return dataclasses.replace(
-            self, ids=self.ids[order], lengths=self.lengths[order], logits=self.logits[tokens], labels=labels
-        )
 
 
 class TagBatch(NamedTuple):
@@ -202,11 +156,11 @@ class TagFeatures:
             found.append(of_window)
         return found
 
-    def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> TagLogits:
+    def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
         """See `Features.predictions`."""
         logits = np.concatenate([outputs[sample] for sample in range(len(self._windows))])
         labels = None if (self._labels == IGNORED_LABEL).any() else self._labels
-        return TagLogits(self._ids, logits, labels, lengths=self._token_counts)
+        return Logits(self._ids, logits, labels, lengths=self._token_counts)
 
 
 def is_entity_scheme(labels: Sequence[str]) -> bool:
@@ -230,9 +184,10 @@ def entities(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def entity_counts(task: Task, predictions: TagLogits) -> NDArray[np.int64]:
+def entity_counts(task: Task, predictions: Logits) -> NDArray[np.int64]:
     """(N, 3): of each text the number of entities that are right, predicted and true."""
     assert predictions.labels is not None
+    assert predictions.lengths is not None
     counts = np.zeros((len(predictions.ids), 3), dtype=np.int64)
     names, predicted = np.array(task.labels, dtype=object), predictions.predictions()  # (C,), (T,)
     end = 0
@@ -251,35 +206,19 @@ def entity_score(metric: str, right: int, predicted: int, true: int) -> float:
     return above / below if below else 0.0
 
 
-class Tagging(ArraysKind[TagExample, TagLogits]):
+class Tagging(LogitsKind[TagExample]):
     """A class for each token."""
 
     name = "tagging"
     own_tasks: ClassVar = {"tagging": Columns("tokens", label="tags")}
     has_second_text = False
     noun = "text"
-    arrays = TagLogits
+    model_class = "model.classification.AlbertForTokenClassification"
+    features = TagFeatures
+    own_metrics = ENTITY_METRICS
     record_names = ("prediction", "probability")
     architecture = "AlbertForTokenClassification"
     pipeline_tag = "token-classification"
-
-    def check(self, task: Task) -> None:
-        """See `Kind.check`."""
-        check_labels(task, ENTITY_METRICS)
-
-    def make_model(
-        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
-    ) -> "AlbertForTokenClassification":
-        """See `Kind.make_model`."""
-        from model.classification import AlbertForTokenClassification
-
-        return AlbertForTokenClassification(config, len(task.labels), execution)
-
-    def make_features(
-        self, task: Task, vocabulary: Vocabulary, examples: Sequence[TagExample], max_length: int, limits: SpanLimits
-    ) -> Features:
-        """See `Kind.make_features`."""
-        return TagFeatures(task, vocabulary, examples, max_length)
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """The tags, see `find_classes`."""
@@ -305,15 +244,9 @@ class Tagging(ArraysKind[TagExample, TagLogits]):
         known = [tag for tag in (row.class_of(tag, labels) for tag in tags) if tag is not None]
         return TagExample(row.id, tokens, tuple(known) if len(known) == len(tags) else None)
 
-    def align(self, predictions: TagLogits, like: TagLogits) -> TagLogits:
-        """See `Kind.align`. Also raises ValueError if a text has another number of tokens."""
-        found = predictions.aligned(like.ids)
-        if not np.array_equal(found.lengths, like.lengths):
-            raise ValueError("the numbers of tokens differ")
-        return found
-
-    def records(self, task: Task, predictions: TagLogits) -> dict[str, dict[str, Any]]:
+    def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
         """The lists of the tags and of their probabilities."""
+        assert predictions.lengths is not None
         tags, shares = predictions.predictions(), metrics.softmax(predictions.logits).max(axis=1)  # (T,) each
         ends = np.cumsum(predictions.lengths)[:-1]
         return {
@@ -321,23 +254,12 @@ class Tagging(ArraysKind[TagExample, TagLogits]):
             for name, of_text, of_shares in zip(predictions.ids.tolist(), np.split(tags, ends), np.split(shares, ends))
         }
 
-    def metrics(self, task: Task, predictions: TagLogits) -> dict[str, float]:
-        """See `Kind.metrics`."""
-        if predictions.labels is None:
-            return {}
-        every = np.arange(len(predictions.ids))
-        return {name: self.statistic(task, name, predictions)(every) for name in task.metrics}
-
-    def statistic(self, task: Task, metric: str, predictions: TagLogits) -> Statistic:
-        """See `Kind.statistic`. The bootstrap samples whole texts: the tokens of one depend on each other."""
-        if predictions.labels is None:
-            raise ValueError("the labels are not known")
-        if metric in ENTITY_METRICS:
-            counts = entity_counts(task, predictions)  # (N, 3)
-            return lambda texts: entity_score(metric, *counts[texts].sum(axis=0).tolist())
-        function = metrics.find_metric(metric).function
-        predicted, true = metrics.check_values(predictions.predictions(), predictions.labels)  # (T,) each
-        return lambda texts: function(*(of[predictions.tokens_of(texts)] for of in (predicted, true)))
+    def statistic(self, task: Task, metric: str, predictions: Logits) -> Statistic:
+        """See `Kind.statistic`."""
+        if metric not in ENTITY_METRICS or predictions.labels is None:
+            return super().statistic(task, metric, predictions)
+        counts = entity_counts(task, predictions)  # (N, 3)
+        return lambda texts: entity_score(metric, *counts[texts].sum(axis=0).tolist())
 
     def usage(self, task: Task) -> str:
         """See `Kind.usage`."""

@@ -13,7 +13,6 @@ from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files.fields import class_of
 from pipeline.tasks.files.rows import ExampleRow, find_classes
 from pipeline.tasks.files.tables import Table
-from pipeline.tasks.kind import Features
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
     IGNORED_LABEL,
@@ -24,11 +23,10 @@ from pipeline.tasks.kinds.row_packing import (
     to_host,
     truncate_pair,
 )
-from pipeline.tasks.task import Columns, SpanLimits, Task
+from pipeline.tasks.task import Columns, Task
 
 if TYPE_CHECKING:
-    from model.classification import AlbertForSequenceClassification, ClassificationOutput
-    from model.config import AlbertConfig, ExecutionOptions
+    from model.classification import ClassificationOutput
 
 _USAGE = """
 from transformers import pipeline
@@ -78,16 +76,17 @@ class TextBatch(NamedTuple):
 
 
 class TextFeatures:
-    """The features of texts and pairs; a sample is one example. Implements `Features`."""
+    """The features of texts and pairs; a sample is one example. Implements `Features`.
+
+    Attributes:
+        options: (K,) if a sample has K sequences; empty if it has one.
+    """
+
+    options: tuple[int, ...] = ()
 
     def __init__(self, task: Task, vocabulary: Vocabulary, examples: Sequence[TextExample], max_length: int) -> None:
         """Cuts sequences of more than `max_length` tokens at the end of the longer text."""
-        self.examples = len(examples)
-        self._ids = np.array([example.id for example in examples])
-        numbers = task.kind.predicts_numbers
-        unknown = math.nan if numbers else IGNORED_LABEL  # any number may be a label, -100 too
-        labels = [unknown if example.label is None else example.label for example in examples]
-        self._labels = np.array(labels, dtype=np.float32 if numbers else np.int64)
+        self.describe(task, examples)
         self._max_length = max_length
         self._first = EncodedTexts(vocabulary, [example.first for example in examples])
         self._second = None
@@ -96,18 +95,28 @@ class TextFeatures:
             self._second = EncodedTexts(vocabulary, [example.second or "" for example in examples])
             self.lengths = np.minimum(self._first.lengths + self._second.lengths + 3, max_length)
 
-    def segments(self, sample: int) -> SegmentPair:
-        """The tokens of an example's text or texts, cut to the maximal length."""
+    def describe(self, task: Task, examples: Sequence[Any]) -> None:
+        """Keeps the ids and the labels of the examples."""
+        self.examples = len(examples)
+        self.ids = np.array([example.id for example in examples])
+        numbers = task.kind.predicts_numbers
+        unknown = math.nan if numbers else IGNORED_LABEL  # any number may be a label, -100 too
+        labels = [unknown if example.label is None else example.label for example in examples]
+        self.labels = np.array(labels, dtype=np.float32 if numbers else np.int64)
+
+    def segments(self, sample: int) -> list[SegmentPair]:
+        """The sequences of a sample: here one, the tokens of its text or texts, cut to the maximal length."""
         if self._second is None:
-            return self._first[sample][: self._max_length - 2], None
-        return truncate_pair(self._first[sample], self._second[sample], self._max_length - 3)
+            return [(self._first[sample][: self._max_length - 2], None)]
+        return [truncate_pair(self._first[sample], self._second[sample], self._max_length - 3)]
 
     def batch(self, samples: Sequence[int], training: bool) -> TextBatch:
         """See `Features.batch`."""
-        rows, placement = pack([self.segments(sample) for sample in samples])
+        rows, placement = pack([pair for sample in samples for pair in self.segments(sample)])
         grid = cls_grid(placement, len(rows.input_ids))
         sequences = placement.row * grid.shape[1] + placement.number
-        return TextBatch(*rows, grid, sequences, self._labels[np.asarray(samples, dtype=np.int64)])
+        sequences = sequences.reshape(len(samples), *self.options)  # (N,) or (N, K)
+        return TextBatch(*rows, grid, sequences, self.labels[np.asarray(samples, dtype=np.int64)])
 
     def decode(
         self, samples: Sequence[int], batch: TextBatch, output: "ClassificationOutput"
@@ -118,7 +127,7 @@ class TextFeatures:
     def predictions(self, outputs: Mapping[int, NDArray[np.float32]]) -> Logits:
         """See `Features.predictions`."""
         logits = np.stack([outputs[sample] for sample in range(self.examples)])
-        return Logits(self._ids, logits, self._labels if _known(self._labels).all() else None)
+        return Logits(self.ids, logits, self.labels if _known(self.labels).all() else None)
 
 
 def _known(labels: NDArray) -> NDArray[np.bool_]:
@@ -130,20 +139,8 @@ class _TextsKind(LogitsKind[TextExample]):
 
     architecture = "AlbertForSequenceClassification"
     pipeline_tag = "text-classification"
-
-    def make_model(
-        self, task: Task, config: "AlbertConfig", execution: "ExecutionOptions | None" = None
-    ) -> "AlbertForSequenceClassification":
-        """See `Kind.make_model`."""
-        from model.classification import AlbertForSequenceClassification
-
-        return AlbertForSequenceClassification(config, len(task.labels), execution)
-
-    def make_features(
-        self, task: Task, vocabulary: Vocabulary, examples: Sequence[TextExample], max_length: int, limits: SpanLimits
-    ) -> Features:
-        """See `Kind.make_features`."""
-        return TextFeatures(task, vocabulary, examples, max_length)
+    model_class = "model.classification.AlbertForSequenceClassification"
+    features = TextFeatures
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TextExample:
         """See `Kind.read_row`."""

@@ -19,7 +19,6 @@ from pipeline.checkpoint import run_directory
 from pipeline.finetuning.finetuned_model import read_task
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.kinds.tags import TagLogits
 from tests.docs.pages import commands_of, module_command
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, results
@@ -252,10 +251,9 @@ def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
     seeds = place.runs / "seeds"
     assert evaluate.main(["ensemble", "--runs", str(seeds), "--out", str(tmp_path / "mean")]) == 0
     mean, first = (
-        TagLogits.load(directory / "logits" / "dev.npz")
-        for directory in (tmp_path / "mean" / "tagging", seeds / "seed-0")
+        Logits.load(directory / "logits" / "dev.npz") for directory in (tmp_path / "mean" / "tagging", seeds / "seed-0")
     )
-    second = TagLogits.load(seeds / "seed-1" / "logits" / "dev.npz")
+    second = Logits.load(seeds / "seed-1" / "logits" / "dev.npz")
     np.testing.assert_allclose(mean.logits, (first.logits + second.logits) / 2, atol=1e-6)
     assert (tmp_path / "mean" / "tagging" / "submission" / "test.jsonl").exists()
     line = ["compare", "--runs", str(place.runs / "tagging"), "--random", str(tmp_path / "mean"), "--out"]

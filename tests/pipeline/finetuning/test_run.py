@@ -48,7 +48,7 @@ def test_a_run_leaves_what_it_promises(finished, data):
     dev = Logits.load(output / "logits" / "dev.npz")
     examples = reading.read(TASKS["sst2"], str(data.glue))
     assert dict(zip(dev.ids.tolist(), dev.labels.tolist())) == {one.id: one.label for one in examples["dev"]}
-    assert found["metrics"]["dev"] == metrics.compute(("accuracy",), dev.predictions(), dev.labels)
+    assert found["metrics"]["dev"] == {"accuracy": metrics.accuracy(dev.predictions(), dev.labels)}
     lines = (output / "submission" / "SST-2.tsv").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(11))]
     evaluations = [record for record in records(output) if record["split"] == "eval"]

@@ -13,7 +13,8 @@ import torch
 from data_prep.text.encoder import Encoder
 from data_prep.text.vocabulary import CLS_ID, SEP_ID
 from pipeline.analysis.comparison import estimate_of, gain_of
-from pipeline.tasks.kinds.tags import TagExample, TagFeatures, TagLogits, entities, is_entity_scheme
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.kinds.tags import TagExample, TagFeatures, entities, is_entity_scheme
 from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.task import Columns
 
@@ -84,7 +85,7 @@ def logits_of(found, true=TRUE):
     labels = np.array([LABELS.index(tag) for line in true for tag in line.split()])
     lengths = np.array([len(line.split()) for line in found])
     ids = np.array([str(number) for number in range(len(found))])
-    return TagLogits(ids, np.eye(len(LABELS), dtype=np.float32)[found_tags], labels, lengths=lengths)
+    return Logits(ids, np.eye(len(LABELS), dtype=np.float32)[found_tags], labels, lengths=lengths)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_the_order_of_texts_and_the_file(tmp_path):
     assert turned.labels.tolist()[-4:] == logits.labels.tolist()[:4]
     assert turned.predictions().tolist()[:6] == logits.predictions().tolist()[-6:]
     turned.save(tmp_path / "dev.npz")
-    again = TagLogits.load(tmp_path / "dev.npz")
+    again = Logits.load(tmp_path / "dev.npz")
     np.testing.assert_array_equal(again.aligned(logits.ids).logits, logits.logits)
     for change, message in (
         ({"lengths": np.array([4, 2])}, "3 ids, but 2 lengths"),

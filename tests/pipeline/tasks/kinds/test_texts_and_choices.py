@@ -51,7 +51,7 @@ def test_texts_and_pairs(vocabulary):
         [2, *tokens(vocabulary, "cafe, dolon"), 3, *tokens(vocabulary, short), 3],
         [2, 3, 3],
     ]
-    assert features.lengths.tolist() == [sequence_length(*features.segments(sample)) for sample in range(3)]
+    assert features.lengths.tolist() == [sequence_length(*features.segments(sample)[0]) for sample in range(3)]
     assert (batch.labels.tolist(), batch.label_count) == ([0, 1, -100], 2)
     logits = np.arange(6, dtype=np.float32).reshape(3, 2)
     found = predictions_of(features, logits)
