@@ -7,7 +7,7 @@ The claims behind the tables, tested with small models and three seeds on two co
 TABLE is 3, 4, 5 or 8 for the claim of that table, masks, or claims for all of them. Without --documents,
 made by `python -m data_prep extract`, it makes the sample corpus. Set OMP_NUM_THREADS=1: two runs share the cores.
 
-A table at the paper's scale: its commands and their cost on eight H100, without running them:
+A table at the paper's scale: its commands, without running them:
 
     python -m pipeline.reproduce 2 --scale paper --dry-run --data shards/train --eval-data shards/held_out \\
         --data-root tasks --out reproduction
@@ -29,10 +29,9 @@ from common.command_line import Parser, entry_point, hours, positive
 from common.errors import UserError
 from pipeline.analysis.finished_runs import digest_of
 from pipeline.checkpoint.run_records import SETTINGS, read_settings
-from pipeline.engine.hardware import GPUS
-from pipeline.paper import claim_runs, claims_page, costs
+from pipeline.paper import claims, claims_page
 from pipeline.paper.claims import CLAIMS, SMALL, find_claims
-from pipeline.paper.experiments import Paths, distinct_rows, missing_tasks, stages
+from pipeline.paper.experiments import Paths, describe_commands, distinct_rows, missing_tasks, stages
 from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.paper.runner import Runner
 from pipeline.paper.scales import SCALES, TINY, Scale
@@ -87,27 +86,20 @@ def parser() -> Parser:
     p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on (tiny: the sample corpus)")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--additional-data", type=Path, metavar="DIR", help="shards of the rows with more data")
-    p.add_argument("--dry-run", action="store_true", help="print the commands, with their cost, and run nothing")
+    p.add_argument("--dry-run", action="store_true", help="print the commands, and run nothing")
     p.add_argument(
-        "--jobs", type=int, metavar="N", help="number of commands that run at the same time (paper: 1, others: 2)"
+        "--jobs", type=positive, metavar="N", help="number of commands that run at the same time (paper: 1, others: 2)"
     )
     p.add_argument(
         "--max-hours", type=hours, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
     )
-    p.add_argument("--random-weights", action="store_true", help="also fine-tune from random weights, and compare")
     p.add_argument("--hostfile", type=Path, metavar="FILE", help="hostfile for the DeepSpeed launcher (scale paper)")
-    p.add_argument("--gpu", default="h100", choices=tuple(GPUS), help="kind of GPU for the estimated cost (h100)")
-    p.add_argument("--nodes", type=int, default=1, metavar="N", help="nodes for the estimated cost (1)")
-    p.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs per node for the estimated cost (8)")
     return p
 
 
 def resolve(args: argparse.Namespace) -> tuple[Table, Scale, Paths]:
     """The table, the scale and the paths of a command line. Raises UserError for a mistake."""
     table, scale = find_table(args.table), SCALES[args.scale]
-    for flag, value in (("--nodes", args.nodes), ("--gpus-per-node", args.gpus_per_node)):
-        if value < 1:
-            raise UserError(f"{flag} {value} is not at least 1")
     if args.data_root is None:
         raise UserError("--data-root is missing; name the directory with the tasks' official files")
     if not args.data_root.is_dir():
@@ -153,14 +145,14 @@ def check_runs(table: Table, scale: Scale, paths: Paths) -> None:
             raise UserError(f"{run} read other shards than {shards}; choose another --out")
 
 
-def resolve_claims(args: argparse.Namespace) -> claim_runs.Setting:
+def resolve_claims(args: argparse.Namespace) -> claims.Setting:
     """Where the claims of a command line are made. Raises UserError for a mistake."""
     documents = tuple(args.documents or ())
     for directory in documents:
         if not (directory / "documents.json").exists():
             raise UserError(f"--documents {directory} holds no documents; make them with `python -m data_prep extract`")
     root = args.out / CLAIMS_SCALE
-    return claim_runs.Setting(root, documents, SMALL, args.seeds or 3, (sys.executable, "-m"))
+    return claims.Setting(root, documents, SMALL, args.seeds or 3, (sys.executable, "-m"))
 
 
 def _check_flags(args: argparse.Namespace) -> None:
@@ -170,20 +162,17 @@ def _check_flags(args: argparse.Namespace) -> None:
         if getattr(args, name) is not None:
             others = "paper and tiny" if small else CLAIMS_SCALE
             raise UserError(f"--{name.replace('_', '-')} is a flag of scale {others}, not of scale {args.scale}")
-    if small and args.random_weights:
-        raise UserError("--random-weights is a flag of scale paper and tiny, not of scale small")
-    if args.jobs is not None and args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs} is not at least 1")
 
 
 def make_claims(args: argparse.Namespace) -> int:
     """Runs or prints the commands of claims, and returns the exit status. UserError: a mistake."""
-    claims, setting = find_claims(args.table), resolve_claims(args)
+    chosen, setting = find_claims(args.table), resolve_claims(args)
+    planned = claims.stages(chosen, setting)
     if args.dry_run:
-        print(claim_runs.dry_run(claims, setting))
+        print(describe_commands(f"claims: {', '.join(claim.name for claim in chosen)}", planned))
         return 0
-    claim_runs.prepare(claims, setting)
-    if status := Runner(setting.root / "logs", args.jobs or 2).run(claim_runs.stages(claims, setting)):
+    claims.prepare(chosen, setting)
+    if status := Runner(setting.root / "logs", args.jobs or 2).run(planned):
         return status
     written = claims_page.write(setting.root, setting.root / "claims")
     print(f"written: {', '.join(map(str, written))}")
@@ -199,12 +188,11 @@ def main(argv: Sequence[str]) -> int:
         return make_claims(args)
     table, scale, paths = resolve(args)
     check_runs(table, scale, paths)
-    planned = stages(table, scale, paths, args.max_hours, args.random_weights)
-    gpus = None if scale is TINY else costs.Gpus(args.gpu, args.nodes, args.gpus_per_node)
+    planned = stages(table, scale, paths, args.max_hours)
     for task in missing_tasks(table, paths):
         print(f"# {task} is left out: {args.data_root} has no training file of it")
     if args.dry_run:
-        print(costs.dry_run(table, scale, planned, gpus))
+        print(describe_commands(f"{table.caption}, scale {scale.name}", planned))
         return 0
     return Runner(paths.root / "logs", args.jobs or (2 if scale is TINY else 1)).run(planned)
 

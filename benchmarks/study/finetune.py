@@ -92,7 +92,7 @@ def command(job: Job, plan: Plan, python: tuple[str, ...]) -> Command:
     if job.start.random:
         words.append("--random-weights")
     name = f"fine-tune {job.task.name} {job.start.name} {job.learning_rate:g} x{job.seeds}"
-    return Command(name, tuple(words), job.out / "results.json", task=job.task.name)
+    return Command(name, tuple(words), job.out / "results.json")
 
 
 def trials(

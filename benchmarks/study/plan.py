@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.paper.claim_runs import small_model_config
+from pipeline.paper.claims import small_model_config
 
 
 @dataclass(frozen=True)

@@ -2,25 +2,44 @@
 
 A claim compares sides. A side is one way to pre-train the small model of a plan. Sides that several claims compare are
 run once. The compute of a side is its number of floating-point operations, so a larger model reads fewer tokens.
+paper.toml lists the claims and their sides. The commands that make them write below ROOT:
+
+ROOT/claims.json               the text and the plan; another start with others is refused
+ROOT/corpus                    the documents of the sample, if none were given; the vocabulary; shards by length
+ROOT/runs/SIDE/seed-N          a run, and beside it its DeepSpeed JSON
+ROOT/claims                    the page
 """
 
+import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.files import atomic
 from model import AlbertConfig
 from model.counts import model_flops
 from pipeline.data.masking import MaskingSettings
-from pipeline.paper.printed_tables import TABLES
+from pipeline.paper.experiments import Command, Corpus, Stage
+from pipeline.paper.printed_tables import PAPER, TABLES
+from pipeline.training.metrics_log import last_record
 
 PRESET = "albert-tiny"
 MASK_PROBABILITY = 0.3
-ALL_CLAIMS = "claims"
-"""The name on the command line that stands for all claims."""
 LEARNING_RATE = 0.002
 """The peak, of AdamW, for all sides."""
+WARMUP = 0.1
+"""Part of the steps in which the learning rate rises."""
+MAX_MICRO_BATCH = 64
 CHANCE = 0.5
+METRICS = {"mlm_below_unigram": "MLM", "sop_accuracy": "SOP", "nsp_accuracy": "NSP"}
+"""The compared metrics, from 0 to 1, and their titles."""
+SAMPLE = ("wikipedia", "books", "api")
+ALL_CLAIMS = "claims"
+"""The name on the command line that stands for all claims."""
+SETTINGS = "claims.json"
 
 
 @dataclass(frozen=True)
@@ -46,17 +65,13 @@ class Side:
     compute: float = 1.0
 
 
-BASE = Side("SOP, all shared, E 128, no dropout, n-grams")
-"""What most sides are compared with. Its run defines the compute."""
-
-
 @dataclass(frozen=True)
 class Difference:
     """A difference that a claim is about: a metric of `first` minus that of `second`, or minus chance (None)."""
 
     metric: str
     first: str
-    second: str | None
+    second: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,8 +89,17 @@ class Claim:
     name: str
     caption: str
     paper: str
-    sides: tuple[str, ...]
-    differences: tuple[Difference, ...]
+    sides: Sequence[str]
+    differences: Sequence[Difference]
+
+
+SIDES = {key: Side(**fields) for key, fields in PAPER["sides"].items()}
+BASE = SIDES["base"]
+"""What most sides are compared with. Its run defines the compute."""
+CLAIMS = {
+    claim["name"]: Claim(**claim | {"differences": [Difference(*one) for one in claim["differences"]]})
+    for claim in PAPER["claims"]
+}
 
 
 @dataclass(frozen=True)
@@ -118,92 +142,6 @@ class Plan:
 SMALL = Plan(model={"num_hidden_layers": 4}, tokens=800_000, vocabulary_size=2000, evaluated_tokens=2**18)
 """For two cores: docs/study.md has the time that it takes."""
 
-# NSP is learned only with some tens of pairs in a batch, and after several hundred updates.
-_PAIRS: dict[str, Any] = {"fields": {"num_hidden_layers": 2}, "rows": 32, "compute": 1.7}
-_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-# Half the width has a quarter of the parameters in each of four layers.
-_HALF = {"parameter_sharing": "none", "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 256}
-
-SIDES: dict[str, Side] = {
-    "base": BASE,
-    "sop": Side("SOP", **_PAIRS),
-    "nsp": Side("NSP", objective="nsp", **_PAIRS),
-    "unshared": Side("no sharing, equal width", {"parameter_sharing": "none"}),
-    "unshared-64": Side("no sharing, half the width, equal parameters", _HALF),
-    "embedding-64": Side("E 64", {"embedding_size": 64}),
-    "embedding-256": Side("E 256", {"embedding_size": 256}),
-    "dropout": Side("dropout 0.1", _DROPOUT),
-    "single-words": Side("single words masked", max_ngram=1),
-}
-
-MLM, SOP, NSP = "mlm_below_unigram", "sop_accuracy", "nsp_accuracy"
-METRICS = {MLM: "MLM", SOP: "SOP", NSP: "NSP"}
-"""The compared metrics, from 0 to 1, and their titles."""
-
-
-def _printed(table: str, row: str, column: str = "avg") -> float:
-    """The first value of a cell of the paper."""
-    return next(printed for printed in TABLES[table].rows if printed.name == row).cells[column][0]
-
-
-def _between(metrics: Sequence[str], *pairs: tuple[str, str]) -> tuple[Difference, ...]:
-    return tuple(Difference(metric, first, second) for first, second in pairs for metric in metrics)
-
-
-CLAIMS: dict[str, Claim] = {
-    claim.name: claim
-    for claim in (
-        Claim(
-            "5",
-            "Table 5: the sentence loss, each model scored on both sentence tasks",
-            f"a model that learned SOP reaches {_printed('5', 'SOP', 'nsp_accuracy')} on NSP; one that learned NSP "
-            f"reaches {_printed('5', 'NSP', 'sop_accuracy')} on SOP, which is chance",
-            ("sop", "nsp"),
-            (
-                Difference(SOP, "sop", None),
-                Difference(NSP, "sop", None),
-                Difference(NSP, "nsp", None),
-                Difference(SOP, "nsp", None),
-                Difference(MLM, "sop", "nsp"),
-            ),
-        ),
-        Claim(
-            "4",
-            "Table 4: sharing all against none",
-            f"at equal width and E 128, all shared {_printed('4', 'E=128, all shared')}, not shared "
-            f"{_printed('4', 'E=128, not shared')} (average of five tasks)",
-            ("base", "unshared", "unshared-64"),
-            _between((MLM, SOP), ("base", "unshared"), ("base", "unshared-64")),
-        ),
-        Claim(
-            "3",
-            "Table 3: the embedding size",
-            "all shared, E 64, 128 and 256: "
-            + ", ".join(str(_printed("3", f"all shared, E={size}")) for size in (64, 128, 256))
-            + " (average of five tasks)",
-            ("embedding-64", "base", "embedding-256"),
-            _between(
-                (MLM, SOP), ("base", "embedding-64"), ("embedding-256", "base"), ("embedding-256", "embedding-64")
-            ),
-        ),
-        Claim(
-            "8",
-            "Table 8: dropout",
-            f"with dropout {_printed('8', 'with dropout')}, without {_printed('8', 'without dropout')} (average of "
-            "five tasks, ALBERT xxlarge after a million steps)",
-            ("base", "dropout"),
-            _between((MLM, SOP), ("base", "dropout")),
-        ),
-        Claim(
-            "masks",
-            "n-grams of up to three words masked, against single words",
-            "n-grams, without a comparison. Held-out rows have n-gram masks for both sides",
-            ("base", "single-words"),
-            _between((MLM, SOP), ("base", "single-words")),
-        ),
-    )
-}
-
 
 def find_claims(name: str) -> list[Claim]:
     """The claim called `name`, or all of them for "claims". Raises UserError for an unknown name."""
@@ -220,3 +158,136 @@ def find_claims(name: str) -> list[Claim]:
 def sides_of(claims: Sequence[Claim]) -> list[str]:
     """The keys of all sides that the claims compare, each once."""
     return list(dict.fromkeys(key for claim in claims for key in claim.sides))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where claims are made.
+
+    Attributes:
+        root: directory of everything that is made.
+        documents: made by `data_prep extract`; empty for the sample.
+        plan: the size of the runs.
+        seeds: runs of each side.
+        python: the words before the module of a command.
+    """
+
+    root: Path
+    documents: tuple[Path, ...]
+    plan: Plan
+    seeds: int
+    python: tuple[str, ...]
+
+    @property
+    def corpus(self) -> Corpus:
+        """The corpus below `root`."""
+        return Corpus(self.root / "corpus", self.python)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a side."""
+
+    key: str
+    seed: int
+
+    def directory(self, root: Path) -> Path:
+        """Its --output."""
+        return root / "runs" / self.key / f"seed-{self.seed}"
+
+    def result(self, root: Path) -> dict[str, Any] | None:
+        """Its held-out metrics at the end, with the "tokens" that it read. None: it has not ended."""
+        directory = self.directory(root)
+        if not (directory / "done").exists():
+            return None
+        trained, evaluated = last_record(directory, "train"), last_record(directory, "eval")
+        return None if trained is None or evaluated is None else {**evaluated, "tokens": trained["tokens"]}
+
+
+def config_file(key: str, root: Path) -> Path:
+    """The DeepSpeed JSON of a side."""
+    return root / "runs" / key / "deepspeed.json"
+
+
+def stages(claims: Sequence[Claim], setting: Setting) -> list[Stage]:
+    """The commands of the claims; each stage waits for the stage before it."""
+    corpus, keys = setting.corpus, sides_of(claims)
+    made = [] if setting.documents else corpus.sample_stages(SAMPLE)
+    documents = setting.documents or [corpus.documents(source) for source in SAMPLE]
+    sets = [
+        corpus.shards(f"{split}-{length}", split, documents, length)
+        for length in sorted({SIDES[key].length for key in keys})
+        for split in ("train", "held_out")
+    ]
+    # All sides once, then all again: an interrupted command has whole seeds.
+    runs = tuple(_command(Run(key, seed), setting) for seed in range(setting.seeds) for key in keys)
+    return [*made, (corpus.vocabulary(documents, setting.plan.vocabulary_size),), tuple(sets), runs]
+
+
+def _command(run: Run, setting: Setting) -> Command:
+    side, plan, out = SIDES[run.key], setting.plan, run.directory(setting.root)
+    steps = plan.steps(side)
+    shards = {split: setting.corpus.shards_at(f"{split}-{side.length}") for split in ("train", "held_out")}
+    fields = plan.model_fields(side)
+    words = [*setting.python, "pipeline.pretrain", "--model", PRESET]
+    words += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
+    words += ["--objective", side.objective, "--mask-probability", f"{MASK_PROBABILITY:g}"]
+    words += ["--max-ngram", str(side.max_ngram), "--data", str(shards["train"])]
+    words += ["--eval-data", str(shards["held_out"]), "--eval-batches", str(plan.eval_batches(side))]
+    words += ["--deepspeed_config", str(config_file(run.key, setting.root)), "--output", str(out)]
+    words += ["--seed", str(run.seed)]
+    words += ["--steps", str(steps), "--warmup-steps", str(round(WARMUP * steps))]
+    words += ["--eval-interval", str(steps), "--save-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
+    return Command(f"pre-train {run.key} seed {run.seed}", tuple(words), out / "done")
+
+
+def small_model_config(rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
+    """The DeepSpeed JSON of a small model in bf16, trained by AdamW.
+
+    Args:
+        rate: peak learning rate.
+        rows: of a batch.
+        micro_batch: rows of a micro-batch on each rank.
+    """
+    return {
+        "train_batch_size": rows,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
+        },
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 1, "reduce_bucket_size": 2_000_000, "allgather_bucket_size": 2_000_000},
+        "zero_allow_untested_optimizer": True,
+    }
+
+
+def prepare(claims: Sequence[Claim], setting: Setting) -> None:
+    """Writes the DeepSpeed JSONs, and what the claims are made with.
+
+    Raises UserError if `root` was made from other documents or with another plan.
+    """
+    setting.root.mkdir(parents=True, exist_ok=True)
+    sides = {key: dataclasses.asdict(side) for key, side in SIDES.items()}
+    for side in sides.values():
+        del side["title"]  # a run does not depend on it
+    record = {"documents": [str(path.resolve()) for path in setting.documents], **dataclasses.asdict(setting.plan)}
+    record["sides"] = sides
+    path, text = setting.root / SETTINGS, json.dumps(record, indent=1) + "\n"
+    if path.exists() and path.read_bytes() != text.encode():
+        raise UserError(f"{setting.root} has runs of other documents or of another plan; choose another --out")
+    atomic.write_text(path, text)
+    for key in sides_of(claims):
+        rows = SIDES[key].rows
+        config = small_model_config(LEARNING_RATE, rows, min(rows, MAX_MICRO_BATCH))
+        path = config_file(key, setting.root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_text(path, json.dumps(config, indent=1) + "\n")
+
+
+def results(key: str, root: Path) -> dict[int, dict[str, Any]]:
+    """The results of the finished runs of a side, by seed."""
+    numbers = (path.name.removeprefix("seed-") for path in (root / "runs" / key).glob("seed-*"))
+    seeds = sorted(int(number) for number in numbers if number.isdecimal())  # others are copies of a run
+    return {seed: result for seed in seeds if (result := Run(key, seed).result(root)) is not None}

@@ -12,8 +12,7 @@ from common.errors import UserError
 from common.files import atomic, owned
 from common.files.json_files import read_object
 from common.text import markdown_table
-from pipeline.paper.claim_runs import SETTINGS, results
-from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, SIDES, Claim, Difference, sides_of
+from pipeline.paper.claims import BASE, CHANCE, CLAIMS, METRICS, SETTINGS, SIDES, Claim, Difference, results, sides_of
 from pipeline.tasks.metrics import seeds_interval
 
 _RECORDED = ("tokens", "mlm_loss", "mlm_unigram_entropy", *METRICS, "pairs", "predictions")

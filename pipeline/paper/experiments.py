@@ -7,11 +7,11 @@ the table's tasks. Rows that two tables have in common are run once for both.
     ROOT/corpus                  the sample corpus, if no shards were given
     ROOT/SLUG/pretrain           a row's pre-training
     ROOT/SLUG/TASK               its fine-tuning
-    ROOT/random/SLUG/TASK        the same from random weights, with --random-weights
     ROOT/ensemble-N/TASK         the ensembles of table N
     ROOT/table-N                 the table
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,30 +71,38 @@ class Command:
         name: for the log.
         argv: its words.
         done: a file that exists once the command has ended; None if the command is always run.
-        pretraining: the row of a pre-training or fine-tuning.
-        task: the name of a fine-tuning's task.
     """
 
     name: str
     argv: tuple[str, ...]
     done: Path | None = None
-    pretraining: PreTraining | None = None
-    task: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the command has ended in an earlier start and need not run again."""
+        return self.done is not None and self.done.exists()
 
 
 Stage = tuple[Command, ...]
 """Commands that may run at the same time."""
 
 
-def stages(
-    table: Table, scale: Scale, paths: Paths, max_hours: float | None = None, random_weights: bool = False
-) -> list[Stage]:
+def describe_commands(caption: str, stages: Sequence[Stage]) -> str:
+    """The commands for a shell, each below a comment with its name."""
+    commands = [command for stage in stages for command in stage]
+    lines = [f"# {caption}"]
+    for command in commands:
+        lines += ["", f"# {command.name}{', done' if command.is_done else ''}", shlex.join(command.argv)]
+    left = sum(not command.is_done for command in commands)
+    return "\n".join([*lines, "", f"# {left} of {len(commands)} commands left to run"])
+
+
+def stages(table: Table, scale: Scale, paths: Paths, max_hours: float | None = None) -> list[Stage]:
     """All commands that `table` needs, in order; each stage waits for the stage before it.
 
     Args:
         max_hours: a limit on every pre-training in addition to the steps, for Table 6 on other hardware than the
             paper's.
-        random_weights: whether each model is also fine-tuned from random weights, for comparison.
     """
     rows = distinct_rows(table)
     tasks = [task for task in table.tasks if task in paths.tasks]
@@ -104,9 +112,6 @@ def stages(
     found.append(tuple(pretraining_command(row, scale, paths, max_hours) for row in rows))
     for chosen in (first, later):
         found.append(tuple(finetuning_command(row, task, tasks, scale, paths) for row in rows for task in chosen))
-    if random_weights and tasks:
-        found.append(tuple(finetuning_command(row, task, tasks, scale, paths, True) for row in rows for task in tasks))
-        found.append(tuple(comparison_command(row, scale, paths) for row in rows))
     if any(row.ensemble for row in table.rows) and tasks:
         found.append((ensemble_command(table, tasks, scale, paths),))
     found.append((tables_command(table, rows, paths),))
@@ -198,42 +203,29 @@ def pretraining_command(row: PreTraining, scale: Scale, paths: Paths, max_hours:
     argv += ["--eval-interval", str(often), "--save-interval", str(min(5000, max(1, steps // 2)))]
     if max_hours is not None:
         argv += ["--max-hours", f"{max_hours:g}"]
-    return Command(f"pre-train {scale.slug(row)}", tuple(argv), out / "done", row)
+    return Command(f"pre-train {scale.slug(row)}", tuple(argv), out / "done")
 
 
-def finetuning_command(
-    row: PreTraining, task: str, tasks: Sequence[str], scale: Scale, paths: Paths, random_weights: bool = False
-) -> Command:
+def finetuning_command(row: PreTraining, task: str, tasks: Sequence[str], scale: Scale, paths: Paths) -> Command:
     """The command that fine-tunes a row's model on one task.
 
     Args:
         tasks: all tasks that are run; if MNLI is one of them, some others start from its model.
-        random_weights: whether the model starts from random weights, for comparison; one seed.
     """
-    home, several = paths.root / scale.slug(row), scale.seeds > 1 and not random_weights
-    out = (paths.root / "random" / scale.slug(row) if random_weights else home) / task
-    init = home / "pretrain"
-    if _from_mnli(task, tasks) and not random_weights:
-        init = home / "mnli" / "seed-0" if several else home / "mnli"
+    home = paths.root / scale.slug(row)
+    out, init = home / task, home / "pretrain"
+    if _from_mnli(task, tasks):
+        init = home / "mnli" / "seed-0" if scale.seeds > 1 else home / "mnli"
     argv = [*paths.launcher, "pipeline.finetune", "--task", task, "--init", str(init)]
     argv += ["--data", str(paths.tasks[task]), "--output", str(out)]
-    if several:
+    if scale.seeds > 1:
         argv += ["--seeds", str(scale.seeds)]
     for name, value in scale.finetuning.items():
         argv += [f"--{name}", value]
-    if random_weights:
-        argv.append("--random-weights")
-    name = f"fine-tune {scale.slug(row)} on {task}" + (" from random weights" if random_weights else "")
     # With several seeds results.json is their summary, and is written last.
-    return Command(name, tuple(argv), out / ("results.json" if several else "done"), row, task)
-
-
-def comparison_command(row: PreTraining, scale: Scale, paths: Paths) -> Command:
-    """The command that compares a row's fine-tunings with those from random weights."""
-    home = paths.root / scale.slug(row)
-    argv = [*paths.python, "pipeline.evaluate", "compare", "--runs", str(home)]
-    argv += ["--random", str(paths.root / "random" / scale.slug(row)), "--out", str(home / "comparison")]
-    return Command(f"compare {scale.slug(row)}", tuple(argv))
+    return Command(
+        f"fine-tune {scale.slug(row)} on {task}", tuple(argv), out / ("results.json" if scale.seeds > 1 else "done")
+    )
 
 
 def ensemble_command(table: Table, tasks: Sequence[str], scale: Scale, paths: Paths) -> Command:

@@ -16,11 +16,6 @@ from pipeline.distributed.exits import EXIT_STOPPED, keep_output_open
 from pipeline.paper.experiments import Command, Stage
 
 
-def is_done(command: Command) -> bool:
-    """Whether the command has ended in an earlier start and need not run again."""
-    return command.done is not None and command.done.exists()
-
-
 def _say(text: str) -> None:
     """Prints lines in one write, so that those of other threads come before or after them."""
     print(f"{text}\n", end="", flush=True)
@@ -86,7 +81,7 @@ class Runner:
     def _run_one(self, command: Command, title: str) -> int:
         if self.stopped.is_set():
             return 0
-        if is_done(command):
+        if command.is_done:
             _say(f"{title}: done before")
             return 0
         log = self.logs / f"{command.name.replace(' ', '-')}.log"

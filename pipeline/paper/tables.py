@@ -15,7 +15,7 @@ from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline.analysis.finished_runs import Pretrained, TaskRun
 from pipeline.checkpoint.run_records import RESULTS
-from pipeline.paper.printed_tables import FIGURE_2, GLUE_SCORE, TABLES, Cell, Column, Panel, Table, TableRow
+from pipeline.paper.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
 from pipeline.paper.scales import SCALES, Scale
 from pipeline.training import metrics_log
 
@@ -23,6 +23,11 @@ NOT_RUN = "not run"
 PRINTED_DIGITS = {"parameters": 0, "steps": 0, "hours": 0}
 MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
 """Decimals by column; other columns have one."""
+FIGURE_2 = {
+    "7": ("figure2a", "Figure 2a: the effect of additional data on MLM accuracy"),
+    "8": ("figure2b", "Figure 2b: the effect of dropout on MLM accuracy"),
+}
+"""By table, the panel of Figure 2 with its rows: held-out MLM accuracy over the steps. The paper prints no numbers."""
 
 
 @dataclass(frozen=True)
@@ -226,21 +231,18 @@ def curve(run: Pretrained) -> list[tuple[int, float]]:
     return [(step, 100 * accuracy) for step, accuracy in found if accuracy is not None]
 
 
-def plot_curves(path: Path, panel: Panel, measured: Mapping[str, Sequence[tuple[int, float]]], scale: str) -> bool:
-    """Plots held-out MLM accuracy over the steps, a line for each row. Returns False if nothing was measured."""
-    if not any(measured.values()):
-        return False
+def plot_curves(path: Path, title: str, measured: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Plots held-out MLM accuracy over the steps, a line for each row that was measured."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, points in measured.items():
         if points:
             axes.plot(*zip(*points), label=name)
-    axes.set(xlabel="step", ylabel="held-out MLM accuracy (%)", title=f"{panel.caption} (measured, {scale})")
+    axes.set(xlabel="step", ylabel="held-out MLM accuracy (%)", title=title)
     axes.grid(alpha=0.3)
     axes.legend()
     with atomic.replacing(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
-    return True
 
 
 _NOTES = {
@@ -273,13 +275,13 @@ def write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None = No
     """
     owned.check_addable(out, ["tables.md", "tables.json"])
     with owned.adding_files(out, "pipeline.evaluate tables") as place:
-        written = [path.relative_to(place) for path in _write_tables(evidence, place, names)]
-    return [out / name for name in written]
+        plots = _write_tables(evidence, place, [TABLES[name] for name in names or TABLES])
+    return [out / name for name in ("tables.md", "tables.json", *plots)]
 
 
-def _write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None) -> list[Path]:
-    tables = [TABLES[name] for name in names or TABLES]
-    sections, written, values = [f"# The paper's tables\n\n{_READING}\n"], [], []
+def _write_tables(evidence: Evidence, out: Path, tables: Sequence[Table]) -> list[str]:
+    """Writes all files, and returns the names of the plots."""
+    sections, plots, values = [f"# The paper's tables\n\n{_READING}\n"], [], []
     scales = [scale for scale in SCALES.values() if any(_has_runs(table, evidence, scale) for table in tables)]
     for scale in scales or [SCALES["paper"]]:
         sections.append(_NOTES[scale.name] + "\n")
@@ -287,24 +289,24 @@ def _write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None) ->
             rows = measure(table, evidence, scale)
             sections.append(markdown(table, rows, scale))
             values.append(as_json(table, rows, scale))
-        for panel in FIGURE_2:
-            if not any(panel.rows == table.rows for table in tables):
+        for table in tables:
+            if table.name not in FIGURE_2:
                 continue
+            name, caption = FIGURE_2[table.name]
             curves = {
-                row.name: curve(found[0]) for row in panel.rows if (found := _pretrained_as(row, evidence, scale))
+                row.name: curve(found[0]) for row in table.rows if (found := _pretrained_as(row, evidence, scale))
             }
-            path = out / f"{scale.name}-{panel.name}.png"
-            missing = [row.name for row in panel.rows if not curves.get(row.name)]
-            sections.append(f"## {panel.caption}\n")
-            if missing:
-                sections.append("".join(f"{name}: {NOT_RUN}\n" for name in missing))
-            if plot_curves(path, panel, curves, scale.name):
-                written.append(path)
-                sections.append(f"![{panel.caption}]({path.name})\n")
-            values.append({"figure": panel.name, "caption": panel.caption, "scale": scale.name, "curves": curves})
+            sections.append(f"## {caption}\n")
+            if missing := [row.name for row in table.rows if not curves.get(row.name)]:
+                sections.append("".join(f"{row}: {NOT_RUN}\n" for row in missing))
+            if any(curves.values()):
+                plots.append(f"{scale.name}-{name}.png")
+                plot_curves(out / plots[-1], f"{caption} (measured, {scale.name})", curves)
+                sections.append(f"![{caption}]({plots[-1]})\n")
+            values.append({"figure": name, "caption": caption, "scale": scale.name, "curves": curves})
     atomic.write_text(out / "tables.md", "\n".join(sections))
     atomic.write_text(out / "tables.json", json.dumps(values, indent=1) + "\n")
-    return [out / "tables.md", out / "tables.json", *written]
+    return plots
 
 
 def _has_runs(table: Table, evidence: Evidence, scale: Scale) -> bool:

@@ -12,9 +12,8 @@ from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline import evaluate, reproduce
 from pipeline.engine import config as engine_config
-from pipeline.paper import claim_runs, claims_page, runner
-from pipeline.paper.claim_runs import Run, Setting, stages
-from pipeline.paper.claims import CLAIMS, LEARNING_RATE, PRESET, SIDES, SMALL, find_claims
+from pipeline.paper import claims, claims_page, runner
+from pipeline.paper.claims import CLAIMS, LEARNING_RATE, PRESET, SIDES, SMALL, Run, Setting, find_claims, stages
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import pretrain
 from tests.data_prep.corpora import make_sentences
@@ -43,7 +42,7 @@ def end(run, root, mlm_loss=4.0, **metrics):
 
 def test_pretrain_accepts_every_command(tmp_path):
     setting = setting_at(tmp_path)
-    claim_runs.prepare(ALL, setting)
+    claims.prepare(ALL, setting)
     commands = [command for stage in stages(ALL, setting) for command in stage if "pipeline.pretrain" in command.argv]
     assert len(commands) == len({command.done for command in commands}) == 9 * 3
     assert [words_after("--seed", command) for command in commands] == ["0"] * 9 + ["1"] * 9 + ["2"] * 9
@@ -91,7 +90,7 @@ def test_two_sides_differ_in_what_the_claim_varies(claim, first, second, varied)
 
 
 def test_the_page_compares_seed_by_seed(tmp_path, capsys):
-    claim_runs.prepare(ALL, setting_at(tmp_path))
+    claims.prepare(ALL, setting_at(tmp_path))
     accuracies = {"sop": [(0.80, 0.61), (0.84, 0.63), (0.82, 0.62)], "nsp": [(0.49, 0.70), (0.51, 0.72)]}
     for key, values in accuracies.items():
         for seed, (sop, nsp) in enumerate(values):
@@ -125,7 +124,7 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
 
 
 def test_the_page_names_documents_without_their_directories(tmp_path):
-    claim_runs.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
+    claims.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
     for key in ("base", "dropout"):
         end(Run(key, 0), tmp_path)
     claims_page.write(tmp_path, tmp_path / "page")
@@ -135,17 +134,17 @@ def test_the_page_names_documents_without_their_directories(tmp_path):
 
 
 def test_another_start_has_the_same_documents(tmp_path):
-    claim_runs.prepare(ALL, setting_at(tmp_path))
-    claim_runs.prepare(ALL, setting_at(tmp_path, seeds=5))
+    claims.prepare(ALL, setting_at(tmp_path))
+    claims.prepare(ALL, setting_at(tmp_path, seeds=5))
     for other in (
         setting_at(tmp_path, [tmp_path / "texts"]),
         setting_at(tmp_path, plan=dataclasses.replace(SMALL, tokens=1)),
     ):
         with pytest.raises(UserError, match="choose another --out"):
-            claim_runs.prepare([], other)
+            claims.prepare([], other)
     (tmp_path / "claims.json").write_bytes(b"\xff")
     with pytest.raises(UserError, match="choose another --out"):
-        claim_runs.prepare([], setting_at(tmp_path))
+        claims.prepare([], setting_at(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -156,8 +155,7 @@ def test_another_start_has_the_same_documents(tmp_path):
         (["5", "--documents", "{root}/none"], "holds no documents"),
         (["5", "--data", "{root}"], "--data is a flag of scale paper and tiny"),
         (["5", "--data-root", "{root}"], "--data-root is a flag of scale paper and tiny"),
-        (["5", "--random-weights"], "--random-weights is a flag"),
-        (["5", "--jobs", "0"], "--jobs 0"),
+        (["5", "--jobs", "0"], "--jobs"),
         (["2", "--scale", "paper", "--seeds", "3"], "--seeds is a flag of scale small"),
     ],
 )
@@ -178,7 +176,7 @@ def test_a_dry_run_names_all_runs_and_writes_nothing(tmp_path, capsys):
     assert reproduce.main(["claims", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "# extract api" in printed  # the sample has three corpora
-    assert re.search(r"^# 27 runs left, about \d+ minutes of one core$", printed, re.M)
+    assert "# 34 of 34 commands left to run" in printed  # 27 runs
     assert not (tmp_path / "out").exists()
 
 

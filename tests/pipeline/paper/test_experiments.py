@@ -1,8 +1,7 @@
-"""From tables to commands: their order, arguments and cost, and how they are run."""
+"""From tables to commands: their order and arguments, and how they are run."""
 
 import hashlib
 import json
-import re
 import shlex
 import signal
 import subprocess
@@ -15,9 +14,9 @@ import pytest
 
 from model import AlbertConfig
 from pipeline import reproduce
-from pipeline.paper import costs, experiments
+from pipeline.paper import experiments
 from pipeline.paper.experiments import Command, Paths, stages
-from pipeline.paper.printed_tables import TABLES, PreTraining
+from pipeline.paper.printed_tables import TABLES
 from pipeline.paper.runner import Runner
 from pipeline.paper.scales import PAPER, TINY
 from pipeline.pretraining.architecture import parse_fields
@@ -77,8 +76,8 @@ def test_rows_that_tables_share_have_one_directory():
 def test_table_9_starts_three_tasks_from_mnli_and_averages_two_models():
     pretrain, first, later, ensemble, _ = stages(TABLES["9"], PAPER, paths())
     assert [words_after("--steps", command) for command in pretrain] == ["1000000", "1500000"]
-    assert {command.task for command in later} == {"rte", "stsb", "mrpc"}
-    assert {command.task for command in first} == {"cola", "sst2", "qqp", "mnli", "qnli", "wnli"}
+    assert {words_after("--task", command) for command in later} == {"rte", "stsb", "mrpc"}
+    assert {words_after("--task", command) for command in first} == {"cola", "sst2", "qqp", "mnli", "qnli", "wnli"}
     for command in later:
         assert words_after("--init", command) == str(Path(words_after("--output", command)).parent / "mnli" / "seed-0")
     assert len(ensemble[0].argv[ensemble[0].argv.index("--runs") + 1 : -2]) == 18
@@ -90,23 +89,15 @@ def test_table_9_starts_three_tasks_from_mnli_and_averages_two_models():
 def test_finetune_accepts_every_command():
     for scale in (PAPER, TINY):
         for name in ("2", "9"):
-            made = stages(TABLES[name], scale, paths(), random_weights=True)
-            commands = [command for stage in made for command in stage if command.task is not None]
+            made = [command for stage in stages(TABLES[name], scale, paths()) for command in stage]
+            commands = [command for command in made if "pipeline.finetune" in command.argv]
+            assert len(commands) == {"2": 30, "9": 18}[name]
             for command in commands:
-                module = command.argv.index("pipeline.finetune")
-                args = finetune.parse(command.argv[module + 1 :])
-                assert args.task_word == command.task
-                assert args.output in (command.done.parent, command.done)
-                assert args.random_weights == ("random" in args.output.parts)
-                assert (args.seeds is not None) == (scale is PAPER and not args.random_weights)
+                args = finetune.parse(command.argv[command.argv.index("pipeline.finetune") + 1 :])
+                assert command.done == args.output / ("results.json" if scale is PAPER else "done")
+                assert args.task_word == args.output.name
+                assert args.seeds == (5 if scale is PAPER else None)
                 assert (args.learning_rate is None) == (scale is PAPER)
-            random = [command for command in commands if "--random-weights" in command.argv]
-            assert len(random) == len(commands) / 2
-            assert {words_after("--init", command) for command in random} == {
-                words_after("--output", command) for command in made[0]
-            }
-            compared = {words_after("--random", command) for command in made[-2 if name == "2" else -3]}
-            assert compared == {str(Path(words_after("--output", command)).parent) for command in random}
 
 
 def test_table_5_varies_the_sentence_loss_alone():
@@ -159,16 +150,15 @@ def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
     assert len(lines) == 2 + 2 * 4 + 1
     assert all(shlex.split(line)[0] in ("deepspeed", sys.executable) for line in lines)
     assert str(root / "out dir" / "paper" / "bert-large_400k" / "sst2") in shlex.split(printed)
-    assert len(re.findall(r"^# .*, [\d,.]+ GPU-hours of h100$", printed, re.M)) == 10
     assert not (root / "out dir").exists()
     # Commands that are done are not counted as left.
     done = root / "out dir" / "paper" / "albert-xxlarge" / "pretrain" / "done"
     done.parent.mkdir(parents=True)
     done.write_text("")
     assert reproduce.main(arguments(root, "6", "--scale", "paper", "--dry-run", *shards)) == 0
-    assert "# 10 of 11 commands left to run, about " in capsys.readouterr().out
-    assert reproduce.main(arguments(root, "6", "--dry-run")) == 0
-    assert "commands left to run\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "\n# pre-train albert-xxlarge, done\n" in printed
+    assert "# 10 of 11 commands left to run" in printed
 
 
 @pytest.mark.parametrize(
@@ -179,7 +169,7 @@ def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
         (["2", "--data", "{root}/train"], "go together"),
         (["2", "--data", "{root}/tasks", "--eval-data", "{root}/held_out"], "holds no shards"),
         (["7", "--data", "{root}/train", "--eval-data", "{root}/held_out"], "--additional-data"),
-        (["2", "--jobs", "0"], "--jobs 0"),
+        (["2", "--jobs", "0"], "argument --jobs: 0 is not at least 1"),
         (["2", "--max-hours", "-1"], "-1 is not a number of hours above 0"),
         (["2", "--job", "1"], "unknown argument --job"),
     ],
@@ -204,24 +194,6 @@ def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
         (run / "settings.json").write_text(json.dumps(settings | {"data": data}))
         assert reproduce.main(words) == status
     assert f"{run} read other shards than {task_data / 'train'}; choose another --out" in capsys.readouterr().err
-
-
-def test_the_plan_of_a_row_comes_from_the_planner():
-    gpus = costs.Gpus("h100", 2, 8)
-    row = PreTraining("albert-base", parameter_sharing="none", embedding_size=64)
-    planned = costs.pretraining_plan(row, PAPER, gpus)
-    plans = {row: planned}
-    assert planned.request.model == PAPER.config(row)
-    assert planned.request.steps == 125_000
-    pretraining = experiments.pretraining_command(row, PAPER, paths())
-    assert costs.gpu_hours(pretraining, PAPER, plans) == planned.gpu_hours
-    # SST-2: 5 seeds, 20935 steps of 32 sentences of 512, each with 6 operations a parameter and token, and attention.
-    finetuning = experiments.finetuning_command(row, "sst2", ["sst2"], PAPER, paths())
-    tokens = 5 * 20935 * 32 * 512
-    encoder = 12 * (4 * 768**2 + 2 * 768 * 3072)
-    attention = 12 * 12 * 512 * 768
-    expected = tokens * (6 * encoder + attention) / (planned.request.speed.tflops * 1e12) / 3600
-    assert costs.gpu_hours(finetuning, PAPER, plans) == pytest.approx(expected, rel=0.02)
 
 
 APPEND = "import sys; open(sys.argv[1], 'a').write(sys.argv[2]); open(sys.argv[3], 'w')"
