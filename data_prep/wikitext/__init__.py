@@ -10,12 +10,13 @@ Other packages use `to_prose` and the `Site` that it needs. Its stages, in order
     site        what one wiki calls things: namespaces, headings, numbers
     markers     characters that the stages use as markers and escapes
 
-`english.toml` and `languages.toml` have the words of the English and of the other wikis. Words that these modules use:
+`templates.toml` says what templates show, and `languages.toml` what the wikis of each language call things. Words that
+these modules use:
 
     marker      a private-use character that one stage puts into the text for a later one
     removed     `REMOVED`, the marker in the place of something without words, such as a footnote
     escaped     a character of markup that stands for itself, as inside <nowiki>
-    renderer    a function from the arguments of a template to the text that a reader sees
+    pattern     what a template shows, with fields for its arguments
 """
 
 from data_prep.wikitext.markup import to_prose

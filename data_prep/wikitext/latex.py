@@ -1,6 +1,6 @@
 """Turns LaTeX formulas into a line of text, so that the sentence around a formula stays whole.
 
-The symbols are those of pylatexenc, with a table of our own before it. Fractions, roots, scripts, accents and
+The symbols are those of pylatexenc, with those of `latex.toml` before them. Fractions, roots, scripts, accents and
 arrangements follow the rules in this file.
 """
 
@@ -8,46 +8,15 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
-# command and the symbol that it shows, where pylatexenc has none or another one
-_TABLE = """
-alpha α, beta β, gamma γ, delta δ, epsilon ε, zeta ζ, eta η, theta θ, iota ι, kappa κ, lambda λ, mu μ, nu ν, xi ξ, pi π
-rho ρ, sigma σ, tau τ, upsilon υ, phi φ, chi χ, psi ψ, omega ω, varepsilon ϵ, vartheta ϑ, varphi ϕ, Gamma Γ, Delta Δ
-Theta Θ, Lambda Λ, Xi Ξ, Pi Π, Sigma Σ, Phi Φ, Psi Ψ, Omega Ω, ell ℓ, hbar ħ, partial ∂, nabla ∇, infty ∞, aleph ℵ
-times ×, cdot ·, div ÷, pm ±, mp ∓, leq ≤, le ≤, geq ≥, ge ≥, neq ≠, ne ≠, approx ≈, equiv ≡, sim ∼, propto ∝
-leqslant ≤, geqslant ≥, bot ⊥, models ⊨, triangle △, square □, Re Re, Im Im, wp ℘, And &, lang ⟨, rang ⟩, sub ⊂, sup ⊃
-in ∈, notin ∉, subset ⊂, subseteq ⊆, cup ∪, cap ∩, emptyset ∅, setminus ∖, forall ∀, exists ∃, neg ¬, land ∧, lor ∨
-wedge ∧, vee ∨, oplus ⊕, otimes ⊗, circ ∘, to →, rightarrow →, leftarrow ←, leftrightarrow ↔, mapsto ↦, Rightarrow ⇒
-Leftrightarrow ⇔, iff ⇔, implies ⇒, impliedby ⇐, sum ∑, prod ∏, int ∫, prime ′, degree °, perp ⊥, parallel ∥, angle ∠
-longrightarrow →, longleftarrow ←, Longrightarrow ⇒, longmapsto ↦, longleftrightarrow ↔, Longleftrightarrow ⇔
-ldots …, dots …, dotsc …, dotsb ⋯, cdots ⋯, mid |, vert |, lvert |, rvert |, backslash \\, imath i, jmath j, R R, N N
-Z Z, Q Q, C C, lt <, gt >, langle ⟨, rangle ⟩, lfloor ⌊, rfloor ⌋, lbrace {, rbrace }, lbrack [, rbrack ], colon :
-arccos arccos, arcsin arcsin, arctan arctan, cos cos, cosh cosh, cot cot, csc csc, det det, dim dim, exp exp, gcd gcd
-inf inf, ker ker, lim lim, ln ln, log log, max max, min min, mod mod, bmod mod, sec sec, sin sin, sinh sinh, sup sup
-tan tan, tanh tanh, arg arg, deg deg, hom hom, lg lg, liminf liminf, limsup limsup, Pr Pr
-"""
-_SYMBOLS = dict(entry.split() for line in _TABLE.strip().split("\n") for entry in line.split(", "))
+from data_prep.wikitext.site import read_table
 
-_SHOWN = """
-text textrm textit textbf textsf texttt textnormal mathrm mathbf mathit mathsf mathbb mathcal mathfrak mathscr
-mathtt mathnormal boldsymbol bold bm pmb rm bf it hat check breve acute grave bar vec tilde dot ddot overline
-underline widehat widetilde mbox hbox ce chem boxed overrightarrow overleftarrow underbrace overbrace cancel
-smash mathop mathrel mathbin mathord mathopen mathclose mathinner mathstrut emph overleftrightarrow
-"""
-"""Commands whose argument is shown, without a mark: fonts, accents, lines."""
-_FUNCTIONS = frozenset({"operatorname", "operatornamewithlimits"})
-_HIDDEN = """
-color pagecolor label hspace vspace phantom hphantom vphantom kern mkern style class id
-"""
-"""Commands whose argument is an instruction for the typesetter."""
-_SIZES = """
-left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr bigm Bigm
-"""
-"""Sizes of the delimiter that follows."""
+_TABLE = read_table("latex.toml")
+_SYMBOLS = dict(entry.split() for entry in _TABLE["symbols"].strip().replace("\n", ", ").split(", "))
+_SHOWN, _FUNCTIONS, _HIDDEN, _SIZES, _INFIX = (
+    frozenset(_TABLE[key].split()) for key in ("shown", "functions", "hidden", "sizes", "infix")
+)
 _ARROWS = {"xrightarrow": "→", "xleftarrow": "←", "xleftrightarrow": "↔", "xRightarrow": "⇒", "xmapsto": "↦"}
-_SHOWN_NAMES, _HIDDEN_NAMES, _SIZE_NAMES = (frozenset(names.split()) for names in (_SHOWN, _HIDDEN, _SIZES))
-_INFIX = frozenset({"over", "choose", "atop", "brace", "brack"})
 
 _TOKEN = re.compile(r"\\([A-Za-z]+)\*?(\s?)|\\(.)|([{}\[\]^_&~])|([^\\{}\[\]^_&~]+)|(\\)", re.DOTALL)
 _ARRANGEMENT = re.compile(r"\\begin\s*\{[^{}]*\}(?:\{[^{}]*\})?|\\end\s*\{[^{}]*\}")
@@ -114,10 +83,10 @@ class _Reader:
         if special == "{":
             return self.sequence("}") if self._depth < _MAX_DEPTH else ""
         if special in "^_":
-            return _script(special, self._argument())
+            return _script(special, self.argument())
         return {"}": "", "~": " ", "&": self._column_end}.get(special, special)
 
-    def _argument(self) -> str:
+    def argument(self) -> str:
         """Returns the text of the next argument: a group, a command with its arguments, or one character."""
         self._pass_blanks()
         if self._at == len(self._tokens):
@@ -153,23 +122,23 @@ class _Reader:
 
     def _command(self, name: str, blank: str) -> str:
         """Returns what the command `name` shows. blank: the blank behind it."""
-        if name in _SHOWN_NAMES:
-            return self._argument()
+        if name in _SHOWN:
+            return self.argument()
         if name in _FUNCTIONS:
-            return self._word(self._argument())
-        if name in _HIDDEN_NAMES:
-            self._argument()
+            return self._word(self.argument())
+        if name in _HIDDEN:
+            self.argument()
             return ""
-        if name in _SIZE_NAMES:
+        if name in _SIZES:
             return self._delimiter()
         if name in _ARROWS:
             self._option()
-            above = self._argument().strip()
+            above = self.argument().strip()
             return f" –{above}{_ARROWS[name]} " if above else f" {_ARROWS[name]} "
         if name in _WITH_ARGUMENTS:
             return _WITH_ARGUMENTS[name](self)
         if name == "not":
-            negated = self._argument()
+            negated = self.argument()
             return unicodedata.normalize("NFC", f"{negated[:1]}\u0338") + negated[1:]
         shown = _SYMBOLS.get(name) or _library_symbol(name)
         if len(shown) > 1 and shown.isalpha() and shown.isascii():
@@ -199,70 +168,51 @@ class _Reader:
         else:
             self._at += 1
 
-    def fraction(self) -> str:
-        """`\\frac{a}{b}`."""
-        return _quotient(self._argument(), self._argument())
-
-    def binomial(self) -> str:
-        """`\\binom{n}{k}`."""
-        return _infix("choose", self._argument(), self._argument())
-
     def root(self) -> str:
         """`\\sqrt[n]{x}`."""
-        index, radicand = self._option().strip(), self._argument()
+        index, radicand = self._option().strip(), self.argument()
         sign = {"": "√", "2": "√", "3": "∛", "4": "∜"}.get(index)
         return f"{_grouped(radicand)}^(1/{index})" if sign is None else f"{sign}{_grouped(radicand)}"
 
     def above(self) -> str:
         """`\\overset{above}{base}`."""
-        script = self._argument()
-        return self._argument() + _script("^", script)
+        script = self.argument()
+        return self.argument() + _script("^", script)
 
     def below(self) -> str:
         """`\\underset{below}{base}`."""
-        script = self._argument()
-        return self._argument().rstrip() + _script("_", script)
-
-    def second(self) -> str:
-        """`\\textcolor{red}{x}`."""
-        self._argument()
-        return self._argument()
-
-    def modulus(self) -> str:
-        """`\\pmod{n}`."""
-        return f" (mod {self._argument().strip()})"
-
-    def tag(self) -> str:
-        """`\\tag{1}`."""
-        return f" ({self._argument().strip()})"
+        script = self.argument()
+        return self.argument().rstrip() + _script("_", script)
 
 
 _WITH_ARGUMENTS: dict[str, Callable[[_Reader], str]] = {
-    **dict.fromkeys(("frac", "tfrac", "dfrac", "cfrac", "sfrac", "nicefrac"), _Reader.fraction),
-    **dict.fromkeys(("binom", "tbinom", "dbinom"), _Reader.binomial),
+    **dict.fromkeys(
+        ("frac", "tfrac", "dfrac", "cfrac", "sfrac", "nicefrac"),
+        lambda reader: _quotient(reader.argument(), reader.argument()),
+    ),
+    **dict.fromkeys(
+        ("binom", "tbinom", "dbinom"), lambda reader: _infix("choose", reader.argument(), reader.argument())
+    ),
     "sqrt": _Reader.root,
     **dict.fromkeys(("overset", "stackrel"), _Reader.above),
     "underset": _Reader.below,
-    **dict.fromkeys(("textcolor", "colorbox", "href", "raisebox", "cancelto"), _Reader.second),
-    **dict.fromkeys(("pmod", "pod"), _Reader.modulus),
-    "tag": _Reader.tag,
+    **dict.fromkeys(
+        ("textcolor", "colorbox", "href", "raisebox", "cancelto"),
+        lambda reader: (reader.argument(), reader.argument())[1],
+    ),
+    **dict.fromkeys(("pmod", "pod"), lambda reader: f" (mod {reader.argument().strip()})"),
+    "tag": lambda reader: f" ({reader.argument().strip()})",
 }
-"""Commands with arguments, and the method that reads them."""
+"""Commands with arguments, and what reads them."""
 
 
 @cache
 def _library_symbol(name: str) -> str:
     """Returns the symbol that pylatexenc has for a command, or "" if it has none."""
-    symbol = getattr(_library().get_macro_spec(name), "simplify_repl", None)
+    from pylatexenc.latex2text import get_default_latex_context_db  # slow to import, and few formulas need it
+
+    symbol = getattr(get_default_latex_context_db().get_macro_spec(name), "simplify_repl", None)
     return symbol.strip() if isinstance(symbol, str) and "%" not in symbol else ""
-
-
-@cache
-def _library() -> Any:
-    """Returns pylatexenc's commands. The import takes a while, and few formulas need it."""
-    from pylatexenc.latex2text import get_default_latex_context_db
-
-    return get_default_latex_context_db()
 
 
 def _infix(command: str, left: str, right: str) -> str:

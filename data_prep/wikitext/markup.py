@@ -14,8 +14,8 @@ from data_prep.wikitext.markers import PIPE, REMOVED, strip_markers
 from data_prep.wikitext.paragraphs import paragraphs
 from data_prep.wikitext.site import ENGLISH_SITE, Site, heading
 from data_prep.wikitext.tags import choose_variants, render_scripts, render_tags
+from data_prep.wikitext.templates import render_template
 from data_prep.wikitext.templates.arguments import names
-from data_prep.wikitext.templates.registry import render_template
 
 _HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
 _LINK = re.compile(

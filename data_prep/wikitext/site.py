@@ -18,30 +18,15 @@ from data_prep.text.languages import ENGLISH
 
 # Keys of the namespaces whose links show nothing: media, special pages, users, files, templates, categories.
 HIDDEN_NAMESPACES = (-2, -1, 2, 6, 10, 14)
-_HIDDEN = ("file", "image", "media", "category", "special", "template", "user")
-_DISAMBIGUATION = (
-    r"[^{}|\n]*\bdisambig(?:uation)?(?: page| cleanup)?|dab|geodis|hndis|numberdis|letter-numbercombdis"
-    r"|mil-unit-dis|letter disambig|schooldis|airport dis|call ?sign dis|roaddis|hospitaldis"
-)
-# Sections that are lists, not prose.
-_SECTIONS = """
-    see also|references|external links|further reading|notes|bibliography|footnotes|citations
-    works cited|notes and references|references and notes|notes and sources|sources and notes
-    references and further reading|references and sources|sources and references|notes and citations
-    citations and notes|literature cited|bibliography and references|references and bibliography
-    further reading and references|external references|external sources|external links and references
-    references and external links|general references|cited references|cited sources|cited works
-    specific references|primary sources|secondary sources|explanatory notes|endnotes
-    notes and bibliography|bibliography and further reading|selected bibliography
-    select bibliography|gallery|galleries|image gallery|photo gallery
-    external link|reference|weblinks|web links|related pages|references in popular culture and notes
-"""
+_DISAMBIGUATION = r"[^{}|\n]*\bdisambig(?:uation)?(?: page| cleanup)?"  # a template; languages.toml has other names
 # A file whatever its namespace is called. English pages know their namespaces, and need no guess.
 _FILE_NAME = r"|[^\[\]{}|\n:]+:[^\[\]{}|\n]+\.(?:jpe?g|png|svg|gif|tiff?|webp|webm|og[agv]|mp[34]|wav|pdf|djvu)\s*$"
 
 _HEADER_LANGUAGE = re.compile(r"<mediawiki\b[^<>]*\sxml:lang=[\"']([A-Za-z][\w-]{1,30})[\"']")
 _HEADER_DATABASE = re.compile(r"<dbname>\s*([a-z][a-z_]*?)wik(?:i|tionary|ibooks|iquote|isource|inews|iversity)\b")
 _HEADER_NAMESPACE = re.compile(r"<namespace\s[^<>]*?\bkey=[\"'](-?\d+)[\"'][^<>]*>([^<>]*)</namespace\s*>")
+_POINT = re.compile(r"([-+−–]?)(\d+)((?:\.\d+)?)")
+_COMMA = re.compile(r"([-+−–]?)(\d+)((?:,\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -60,6 +45,26 @@ class NumberStyle:
     groups_of: int = 3
 
 
+def grouped(number: str, style: NumberStyle = NumberStyle()) -> str:
+    """Writes a number as a language does: "1234567.5" is "1,234,567.5" in English and "1.234.567,5" in German.
+
+    Other text is unchanged.
+    """
+    number = number.strip()
+    match = _POINT.fullmatch(number.replace(",", "") if style.thousands == "," else number)
+    match = match or (_COMMA.fullmatch(number) if style.decimal == "," else None)
+    if not match:
+        return number
+    sign, digits, decimals = match.groups()
+    if len(digits) >= style.grouped_from and digits[0] != "0":
+        groups, left = [digits[-3:]], digits[:-3]
+        while left:
+            groups.append(left[-style.groups_of :])
+            left = left[: -style.groups_of]
+        digits = style.thousands.join(reversed(groups))
+    return f"{'-' if sign in ('−', '–') else sign}{digits}{style.decimal + decimals[1:] if decimals else ''}"
+
+
 @dataclass(frozen=True)
 class Site:
     """The words of one wiki that have a meaning in its markup. `site_of` makes one.
@@ -73,8 +78,7 @@ class Site:
         sections: normalised headings of sections that are no prose, see `heading`.
         numbers: how numbers are written.
         variants: preferred variants of "-{zh-hans:..;zh-hant:..}-"; empty if the language has none.
-        templates: template name -> key of its family in `languages.toml`.
-        shown: name of a template without arguments -> what it shows.
+        templates: template name -> its pattern in `languages.toml`.
     """
 
     language: str
@@ -86,7 +90,6 @@ class Site:
     numbers: NumberStyle = NumberStyle()
     variants: tuple[str, ...] = ()
     templates: Mapping[str, str] = field(default_factory=dict, hash=False)
-    shown: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_english(self) -> bool:
@@ -105,14 +108,14 @@ def template_name(name: str) -> str:
 
 
 @functools.cache
-def _languages() -> dict[str, Any]:
-    path = Path(__file__).with_name("languages.toml")
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+def read_table(name: str) -> dict[str, Any]:
+    """Returns the content of a table beside this module, such as "languages.toml"."""
+    return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
 def known_languages() -> list[str]:
-    """Returns the codes of the languages whose words are known, English included, in order."""
-    return sorted({ENGLISH, *_languages()})
+    """Returns the codes of the languages whose words are known, in order."""
+    return sorted(read_table("languages.toml"))
 
 
 @functools.cache
@@ -123,29 +126,31 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
         language: code of the language.
         hidden: the names of the hidden namespaces, from the export's header.
     """
-    words = _languages().get(language, {})
-    names = list(dict.fromkeys(name.lower() for name in (*_HIDDEN, *words.get("hidden", ()), *hidden) if name.strip()))
+    table = read_table("languages.toml")
+    words = table.get(language, {})
+
+    def listed(key: str) -> list[str]:
+        return list(dict.fromkeys((*table[ENGLISH][key], *words.get(key, ()))))
+
     guessed = "" if language == ENGLISH else _FILE_NAME
-    templates = [re.escape(unicodedata.normalize("NFC", name)) for name in words.get("disambiguation", ())]
-    redirects = ["redirect", *words.get("redirect", ())]
-    sections = [name for name in _SECTIONS.replace("\n", "|").split("|") if name.strip()]
+    hidden_names = [name.lower() for name in (*listed("hidden"), *hidden) if name.strip()]
+    marks = [re.escape(unicodedata.normalize("NFC", name)) for name in listed("disambiguation")]
     return Site(
         language=language,
-        hidden_link=re.compile(rf"\s*(?:{_alternatives(names)})\s*:{guessed}", re.IGNORECASE),
-        redirect=re.compile(rf"\s*[#＃](?:{_alternatives(redirects)})", re.IGNORECASE),
+        hidden_link=re.compile(rf"\s*(?:{_alternatives(hidden_names)})\s*:{guessed}", re.IGNORECASE),
+        redirect=re.compile(rf"\s*[#＃](?:{_alternatives(listed('redirect'))})", re.IGNORECASE),
         disambiguation=re.compile(
-            rf"\{{\{{\s*(?:{'|'.join([_DISAMBIGUATION, *templates])})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE
+            rf"\{{\{{\s*(?:{'|'.join([_DISAMBIGUATION, *marks])})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE
         ),
-        meanings=("(disambiguation)", *words.get("meanings", ())),
-        sections=frozenset(heading(name) for name in [*sections, *words.get("sections", ())]),
+        meanings=tuple(listed("meanings")),
+        sections=frozenset(map(heading, listed("sections"))),
         numbers=NumberStyle(
             **{name: words[name] for name in ("thousands", "decimal", "grouped_from", "groups_of") if name in words}
         ),
         variants=tuple(words.get("variants", ())),
         templates={
-            template_name(name): family for family, listed in words.get("templates", {}).items() for name in listed
+            template_name(name): pattern for pattern, names in words.get("templates", {}).items() for name in names
         },
-        shown={template_name(name): text for name, text in words.get("shown", {}).items()},
     )
 
 

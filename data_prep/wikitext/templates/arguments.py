@@ -1,17 +1,14 @@
-"""The arguments of a template, and `shows`, by which a function says which templates it renders."""
+"""The arguments of a template, and patterns and functions that say what a template shows of them."""
 
-import functools
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
 
-from data_prep.wikitext.site import ENGLISH_SITE, Site
+from data_prep.wikitext.site import ENGLISH_SITE, Site, grouped
 
 _NAMED = re.compile(r"\s*([\w .:&/-]{1,40}?)\s*=(.*)", re.DOTALL)
+_FIELD = re.compile(r"\{(?:\*(?P<separator>[^{}?#]*)|(?P<keys>[\w,-]+))(?P<options>[?#]*)\}")
 
 
 @dataclass
@@ -67,43 +64,49 @@ class Arguments:
         """Joins the first `count` positional arguments that are not empty; None: all of them."""
         return separator.join(filter(None, self.positional[:count]))
 
+    def number(self, text: str) -> str:
+        """Returns a number with its digits in groups, as the page's language writes it."""
+        return grouped(text, self.site.numbers)
+
+    def show(self, pattern: str) -> str:
+        """Fills the fields of a pattern, which `templates.toml` describes. LookupError: an argument is missing."""
+        *others, last = pattern.split(" // ")
+        for alternative in others:
+            try:
+                return _FIELD.sub(self._fill, alternative)
+            except LookupError:
+                continue
+        return _FIELD.sub(self._fill, last)
+
+    def _fill(self, match: re.Match[str]) -> str:
+        if match["separator"] is not None:
+            value = self.join(match["separator"])
+        else:
+            value = next(filter(None, map(self._value, match["keys"].split(","))), "")
+        if not value and "?" not in match["options"]:
+            raise LookupError(match[0])
+        return self.number(value) if "#" in match["options"] else value
+
+    def _value(self, key: str) -> str:
+        if key == "TEMPLATE":
+            return self.template.upper()
+        if key == "-1":
+            return self.positional[-1] if self.positional else ""
+        return self.get(int(key) - 1 if key.isdecimal() else key)
+
 
 Renderer = Callable[[Arguments], str]
 """Returns what a reader sees of a template. LookupError, ValueError, ArithmeticError: the arguments are wrong."""
-Kind = Literal["any", "english", "convert", "number"]
-"""What a template shows: words of any language; English words; a quantity with its unit; a number."""
+RENDERERS: dict[str, Renderer] = {}
+"""The functions that `templates.toml` and `languages.toml` name, by their names."""
 
 
-class Family(NamedTuple):
-    """The templates that one function renders."""
-
-    render: Renderer
-    kind: Kind
-
-
-FAMILIES: dict[str, Family] = {}
-"""The families by the names of their templates, in lower case."""
+def renders(function: Renderer) -> Renderer:
+    """Lets `templates.toml` and `languages.toml` name a function, as "name()"."""
+    RENDERERS[function.__name__] = function
+    return function
 
 
 def names(text: str) -> list[str]:
     """Splits a list of template names, separated by "|" or line breaks."""
     return [name for name in (part.strip() for part in text.replace("\n", "|").split("|")) if name]
-
-
-def shows(templates: str, kind: Kind = "any") -> Callable[[Renderer], Renderer]:
-    """Registers a function for `templates`, names separated by "|" or line breaks."""
-
-    def register(render: Renderer) -> Renderer:
-        for name in names(templates):
-            if FAMILIES.setdefault(name, Family(render, kind)).render is not render:
-                raise ValueError(f"two functions render the template {name}")
-        return render
-
-    return register
-
-
-@functools.cache
-def english_words() -> dict[str, Any]:
-    """Returns the content of `english.toml`."""
-    path = Path(__file__).parent.with_name("english.toml")
-    return tomllib.loads(path.read_text(encoding="utf-8"))

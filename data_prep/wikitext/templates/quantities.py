@@ -1,60 +1,78 @@
-"""Templates of quantities, fractions, values, coordinates and amounts of money.
+"""Functions of templates of quantities, numbers, money, coordinates, dates and ages.
 
 Of {{convert}}, the quantity is shown as it was measured. The value that the template computes in another unit is left
 out; the sentence is complete without it.
 """
 
 import re
+from datetime import date
 from typing import NamedTuple
 
 from data_prep.wikitext.markers import REMOVED, UNKNOWN_AMOUNT
-from data_prep.wikitext.templates.arguments import Arguments, shows
-from data_prep.wikitext.templates.numbers import find_unit, grouped, is_number, ordinal, roman, spelled, written
+from data_prep.wikitext.site import NumberStyle, grouped, read_table
+from data_prep.wikitext.templates.arguments import Arguments, names, renders
 
+_TABLE = read_table("templates.toml")
+_NUMBER = re.compile(r"[-+−–]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+−–]?(?:\d+[+ ])?\d+//?\d+", re.IGNORECASE)
+_MIXED = re.compile(r"([-+−–]?)(?:(\d+)[+ ])?(\d+)//?(\d+)")
+_POWER = re.compile(r"(.*\d)e([-+]?\d+)", re.IGNORECASE)
+_ONES, _TENS, _MONTHS = (names(_TABLE["words"][key]) for key in ("ones", "tens", "months"))
 # Words between two numbers of one quantity, and how they are shown.
-_BETWEEN = {
-    **dict.fromkeys(["-", "–", "to(-)"], "–"),
-    **dict.fromkeys(["to", "to-", "to+"], " to "),
-    **dict.fromkeys(["and", "and-", "and(-)", "&"], " and "),
-    **dict.fromkeys(["or", "or-"], " or "),
-    **dict.fromkeys(["x", "×", "*", "xx", "x(-)"], " × "),
-    **dict.fromkeys(["+/-", "±"], " ± "),
-    "by": " by ",
-    "+": " + ",
-    ",": ", ",
-    "/": "/",
-    "to about": " to about ",
-}
+_BETWEEN = {word: shown for shown, words in _TABLE["between_numbers"].items() for word in names(words)}
 _LARGE_UNIT = re.compile(
     r"(e3|e6|e9|e12)(\D.*)|([kMGT])((?:oilbbl|cuft|USgal|impgal|bbl|PD/|/).*)"
 )  # "e6carat": million carats
 _LARGE = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _LARGE |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
-_CURRENCIES = {
-    **dict.fromkeys(["us$", "usd", "us dollar"], "US$"),
-    **dict.fromkeys(["a$", "aud", "au$"], "A$"),
-    **dict.fromkeys(["c$", "cad", "ca$"], "C$"),
-    **dict.fromkeys(["nz$", "nzd"], "NZ$"),
-    **dict.fromkeys(["gbp", "£", "pound sterling", "pound"], "£"),
-    **dict.fromkeys(["euro", "€", "eur"], "€"),
-    **dict.fromkeys(["inr", "indian rupee", "₹"], "₹"),
-    **dict.fromkeys(["¥", "jpy", "yen"], "¥"),
-    **dict.fromkeys(["krw", "₩"], "₩"),
-    **dict.fromkeys(["php", "philippine peso"], "₱"),
-    **{
-        code: f"{code.upper()} "
-        for code in ("sek", "nok", "dkk", "pln", "czk", "huf", "aed", "sar", "pkr", "thb", "myr")
-    },
-    "hk$": "HK$",
-    "cny": "CN¥",
-    "rmb": "RMB ",
-    "rub": "₽",
-    "brl": "R$",
-    "chf": "CHF ",
-    "ils": "₪",
-    "zar": "R",
-}
 _LARGE_IN_INDIA = {"l": "lakh", "c": "crore", "lc": "lakh crore", "k": "thousand", "m": "million", "b": "billion"}
+_SIGNS_OF_MONEY = {code: sign for sign, codes in _TABLE["money"].items() for code in names(codes)}
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_TODAY = {"year": "%Y", "monthname": "%B", "month": "%B", "day": "%d", "day2": "%d", "dayname": "%A"}
+_TODAY |= {"date": "%d %B %Y"}
+
+
+def written(number: str, style: NumberStyle) -> str:
+    """Writes a number of {{convert}}, with fractions ("1+1/2" -> "1 1/2") and powers of ten ("2e6" -> "2×10^6")."""
+    if match := _MIXED.fullmatch(number):
+        sign, whole, numerator, denominator = match.groups()
+        return f"{sign}{whole + ' ' if whole else ''}{numerator}/{denominator}"
+    if match := _POWER.fullmatch(number):
+        return f"{grouped(match[1], style)}×10^{int(match[2])}"
+    return grouped(number, style)
+
+
+def spelled(number: str) -> str:
+    """ "42" -> "forty-two", below a hundred; larger numbers stay digits."""
+    if not number.isdecimal() or int(number) > 99:
+        return grouped(number)
+    tens, ones = divmod(int(number), 10)
+    if tens < 2:
+        return _ONES[int(number)]
+    return _TENS[tens - 2] + (f"-{_ONES[ones]}" if ones else "")
+
+
+class UnitName(NamedTuple):
+    """The names of a unit: singular ("mile", "foot"), plural ("miles", "feet") and symbol ("mi", "ft")."""
+
+    singular: str
+    plural: str
+    symbol: str
+
+
+def _read_units(table: str) -> dict[str, UnitName]:
+    units: dict[str, UnitName] = {}
+    for codes, unit_names in _TABLE[table].items():
+        singular, plural, symbol = (cell.strip() for cell in unit_names.split("|"))
+        units |= dict.fromkeys(codes.split(","), UnitName(singular, plural or f"{singular}s", symbol))
+    return units
+
+
+_UNITS, _CASE_SENSITIVE_UNITS = _read_units("units"), _read_units("case_sensitive_units")
+
+
+def find_unit(code: str) -> UnitName | None:
+    """Returns the unit of a code of {{convert}} ("sqmi", "km2", "kW", "pd/sqmi", ...), or None."""
+    return _CASE_SENSITIVE_UNITS.get(code) or _UNITS.get(code.replace("²", "2").replace("³", "3").lower())
 
 
 class _Style(NamedTuple):
@@ -65,9 +83,9 @@ class _Style(NamedTuple):
     is_american: bool
 
 
-@shows("convert|cvt|conv|convert2|unit convert", kind="convert")
+@renders
 def convert(arguments: Arguments) -> str:
-    """Returns a quantity in words.
+    """Returns a quantity in words; on pages in other languages than English, with the symbol of its unit.
 
         {{convert|1300|mi|km}}               1,300 miles
         {{convert|6|to|8|ft|m|abbr=on}}      6 to 8 ft
@@ -78,15 +96,15 @@ def convert(arguments: Arguments) -> str:
 
     ValueError: the first argument is not a number.
     """
-    parts = arguments.positional
-    if not parts or not is_number(parts[0]):
+    parts, numbers = arguments.positional, arguments.site.numbers
+    if not parts or not _NUMBER.fullmatch(parts[0]):
         raise ValueError(f"no number in {{{{convert|{'|'.join(parts)}}}}}")
-    number, is_single = written(parts[0]), parts[0] in ("1", "-1")
+    number, is_single = written(parts[0], numbers), parts[0] in ("1", "-1")
     if spelling := arguments.get("spell"):
         number = spelled(number).capitalize() if spelling[0].isupper() else spelled(number)
     at = 1
-    while at + 1 < len(parts) and parts[at].lower() in _BETWEEN and is_number(parts[at + 1]):
-        number += _BETWEEN[parts[at].lower()] + written(parts[at + 1])
+    while at + 1 < len(parts) and parts[at].lower() in _BETWEEN and _NUMBER.fullmatch(parts[at + 1]):
+        number += _BETWEEN[parts[at].lower()] + written(parts[at + 1], numbers)
         is_single = False
         at += 2
     if at >= len(parts):
@@ -94,7 +112,7 @@ def convert(arguments: Arguments) -> str:
     short = "on" if arguments.template == "cvt" else "off"
     style = _Style(
         is_adjective=arguments.get("adj") in ("on", "mid", "1"),
-        is_short=arguments.get("abbr", short) not in ("off", "none", "out", "no"),
+        is_short=arguments.get("abbr", short) not in ("off", "none", "out", "no") or not arguments.site.is_english,
         is_american=arguments.get("sp") == "us",
     )
     if style.is_adjective and not style.is_short:
@@ -104,20 +122,13 @@ def convert(arguments: Arguments) -> str:
     text = _quantity(number, parts[at], is_single, style)
     at += 1
     # A second number with a unit of its own belongs to the first: feet and inches, pounds and ounces.
-    while at + 1 < len(parts) and is_number(parts[at]) and find_unit(parts[at + 1]):
+    while at + 1 < len(parts) and _NUMBER.fullmatch(parts[at]) and find_unit(parts[at + 1]):
         text += "-" if style.is_adjective else " "
-        text += _quantity(written(parts[at]), parts[at + 1], parts[at] == "1", style)
+        text += _quantity(written(parts[at], numbers), parts[at + 1], parts[at] == "1", style)
         at += 2
     if arguments.get("adj") == "mid" and len(parts) > at:
         text += f"-{parts[-1].strip(' -')}"
     return text
-
-
-@shows("mi to km|km to mi|ft to m|m to ft|km2 to mi2|mi2 to km2|in to cm|lb to kg", kind="convert")
-def convert_by_name(arguments: Arguments) -> str:
-    """{{mi to km|10}} and similar templates: "10 miles"."""
-    unit = arguments.template.partition(" ")[0]
-    return convert(Arguments("convert", [arguments[0], unit], arguments.named))
 
 
 def _quantity(number: str, code: str, is_single: bool, style: _Style) -> str:
@@ -136,47 +147,42 @@ def _quantity(number: str, code: str, is_single: bool, style: _Style) -> str:
     return words.replace("metre", "meter").replace("litre", "liter") if style.is_american else words
 
 
-@shows("frac|fraction|sfrac|frac2|tfrac|sfrac2|ratio|dfrac|cfrac", kind="number")
+@renders
+def quantity(arguments: Arguments) -> str:
+    """{{unité|1234.5|km}} "1 234,5 km", {{unité|5|m|2}} "5 m²", {{unité|3|m||s|-1}} "3 m s^-1"."""
+    text = arguments.number(arguments[0])
+    units = arguments.positional[1:]
+    for at in range(0, len(units), 2):
+        unit, exponent = units[at], units[at + 1] if at + 1 < len(units) else ""
+        if exponent:
+            exponent = {"2": "²", "3": "³"}.get(exponent) or f"^{exponent}"
+        if unit:
+            text += f"{'' if unit[0] in '/%' and at else ' '}{unit}{exponent}"
+    return text
+
+
+@renders
 def fraction(arguments: Arguments) -> str:
     """{{frac|2}} "1/2", {{frac|2|3}} "2/3", {{frac|1|2|3}} "1 2/3"."""
     parts = [part for part in arguments.positional[:3] if part]
-    if len(parts) == 1:
-        return f"1/{parts[0]}"
     if len(parts) == 2:
-        return f"{_in_parentheses(parts[0])}/{_in_parentheses(parts[1])}"
-    return f"{parts[0]} {parts[1]}/{parts[2]}"
+        parts = [f"({part})" if re.search(r"\s[-+−–±]\s", part) else part for part in parts]
+    return Arguments("", parts).show("{1} {2}/{3} // {1}/{2} // 1/{1}")
 
 
-def _in_parentheses(term: str) -> str:
-    """Puts a sum or difference in parentheses; another term is unchanged."""
-    return f"({term})" if re.search(r"\s[-+−–±]\s", term) else term
-
-
-@shows("val|value|physconst|nval", kind="number")
+@renders
 def value(arguments: Arguments) -> str:
     """{{val|6.241|e=18|u=C}} "6.241×10^18 C"; {{val|1.5|0.1|u=m}} "1.5±0.1 m"."""
-    numbers = [grouped(part) for part in arguments.positional if part]
-    if not numbers:
-        raise IndexError("no number")
-    text = numbers[0]
-    if len(numbers) > 1:
-        text += numbers[1] if numbers[1].startswith("(") else f"±{numbers[1].lstrip('+')}"
-    if power := arguments.get("e"):
-        text += f"×10^{power}"
-    unit = arguments.get("u") or arguments.get("ul")
-    per = arguments.get("up") or arguments.get("upl")
-    text += f" {unit}" if unit else ""
-    prefix, suffix = arguments.get("p"), arguments.get("s")
-    return f"{prefix}{text}{'/' + per if per else ''}{suffix}"
+    text, *others = [arguments.number(part) for part in arguments.positional if part]
+    if others:
+        text += others[0] if others[0].startswith("(") else f"±{others[0].lstrip('+')}"
+    for key, before in (("e", "×10^"), ("u", " "), ("ul", " "), ("up", "/"), ("upl", "/")):
+        if shown := arguments.get(key):
+            text += f"{before}{shown}"
+    return f"{arguments.get('p')}{text}{arguments.get('s')}"
 
 
-@shows("e|esp|x10|x10^|10^", kind="number")
-def power_of_ten(arguments: Arguments) -> str:
-    """{{e|24}} "×10^24"."""
-    return f"×10^{arguments[0]}"
-
-
-@shows("coord|coordinates|geocoord", kind="number")
+@renders
 def coordinates(arguments: Arguments) -> str:
     """{{coord|13|19|N|169|9|W}} "13°19′N 169°9′W" in the text; REMOVED if it is shown beside the title."""
     if arguments.get("display", "inline").strip() in ("title", "t"):
@@ -198,46 +204,33 @@ def coordinates(arguments: Arguments) -> str:
     return text.strip() or REMOVED
 
 
-@shows("height|ft in", kind="number")
-def height(arguments: Arguments) -> str:
-    """{{height|ft=6|in=2}} "6 ft 2 in"."""
-    parts = [f"{arguments.get(key)} {key}" for key in ("m", "cm", "ft", "in") if arguments.get(key)]
-    return " ".join(parts) or REMOVED
-
-
-@shows("format price|formatprice", kind="number")
-def price(arguments: Arguments) -> str:
-    """{{format price|3160384}}: the amount with commas."""
-    return grouped(arguments[0])
-
-
-@shows("inflation|inflation-old|inflation-year|inflation/year|to usd", kind="number")
+@renders
 def computed_price(arguments: Arguments) -> str:
     """{{inflation|US|3160384|2003}}, {{to USD|5|GBP}}: an amount that needs the wiki's tables of prices."""
     return UNKNOWN_AMOUNT
 
 
-@shows("|".join(_CURRENCIES), kind="number")
+@renders
 def money(arguments: Arguments) -> str:
     """{{US$|2 billion}} "US$2 billion"."""
-    return f"{_CURRENCIES[arguments.template]}{grouped(arguments.get(0))}"
+    return f"{_SIGNS_OF_MONEY[arguments.template]}{arguments.number(arguments.get(0))}"
 
 
-@shows("currency|currency amount", kind="number")
+@renders
 def currency(arguments: Arguments) -> str:
     """{{currency|5|USD}}: "US$5"; a currency without a sign of its own is written out, "5 XYZ"."""
     code = (arguments.get(1) or arguments.get("type", "USD")).lower()
-    sign, amount = _CURRENCIES.get(code), grouped(arguments.get("amount") or arguments[0])
+    sign, amount = _SIGNS_OF_MONEY.get(code), arguments.number(arguments.get("amount") or arguments[0])
     return f"{sign}{amount}" if sign else f"{amount} {code.upper()}"
 
 
-@shows("inrconvert", kind="english")
+@renders
 def rupees(arguments: Arguments) -> str:
     """{{INRConvert|5|c}}: "₹5 crore"."""
     return f"₹{grouped(arguments[0])} {_LARGE_IN_INDIA.get(arguments.get(1), '')}".strip()
 
 
-@shows("pop density|population density|popdens", kind="english")
+@renders
 def density(arguments: Arguments) -> str:
     """{{pop density|3645257|640081.87|km2}} "6 inhabitants per square kilometre": population divided by area."""
     population, area = (float(arguments[index].replace(",", "")) for index in (0, 1))
@@ -246,20 +239,115 @@ def density(arguments: Arguments) -> str:
     return f"{population / area:,.{digits}f} inhabitants per {unit.singular if unit else arguments[2]}"
 
 
-@shows("railgauge|track gauge|rail gauge", kind="number")
+@renders
 def track_gauge(arguments: Arguments) -> str:
     """{{track gauge|1435mm}} "1,435 mm", {{track gauge|4ft8.5in}} "4 ft 8.5 in"."""
     spaced = re.sub(r"(?<=\d)(?=[a-z])", " ", arguments[0].removesuffix("al").removesuffix("lk"))
     spaced = re.sub(r"(?<=[a-z])(?=\d)", " ", spaced)
-    return re.sub(r"\d{4,}", lambda match: grouped(match[0]), spaced)
+    return re.sub(r"\d{4,}", lambda match: arguments.number(match[0]), spaced)
 
 
-@shows("number|gaps|formatnum|num|digits", kind="number")
-def rounded(arguments: Arguments) -> str:
-    """{{number|1234567}}, {{formatnum}}, {{gaps|1|234}}: digits in groups."""
-    return grouped("".join(arguments.positional))
+@renders
+def ordinal(arguments: Arguments) -> str:
+    """{{ordinal|1}} "1st", {{ordinal|1203}} "1,203rd"."""
+    last_two = int(arguments[0]) % 100
+    suffix = "th" if 10 < last_two < 14 else {1: "st", 2: "nd", 3: "rd"}.get(last_two % 10, "th")
+    return f"{grouped(arguments[0])}{suffix}"
 
 
-shows("ordinal", kind="english")(lambda arguments: ordinal(arguments[0]))
-shows("spell number|spellnum|number to word|spelled number", kind="english")(lambda arguments: spelled(arguments[0]))
-shows("roman|roman numeral|rn", kind="number")(lambda arguments: roman(arguments[0]))
+@renders
+def number_in_words(arguments: Arguments) -> str:
+    """{{spell number|42}} "forty-two"."""
+    return spelled(arguments[0])
+
+
+def format_date(year: str, month: str, day: str, day_first: bool) -> str:
+    """Writes a date in words. Month and day may be numbers, words, or empty."""
+    if month.isdecimal() and 1 <= int(month) <= 12:
+        month = _MONTHS[int(month) - 1]
+    if day.isdecimal():
+        day = str(int(day))
+    if not month:
+        return year
+    if not day:
+        return f"{month} {year}".strip()
+    return f"{day} {month} {year}".strip() if day_first else f"{month} {day}, {year}".strip(" ,")
+
+
+@renders
+def date_in_words(arguments: Arguments) -> str:
+    """{{start date|1990|1|2|df=y}}, {{birth date and age|...}}, {{date|1990-01-02|mdy}}, ...: the date in words."""
+    if iso := _ISO.fullmatch(arguments[0]):
+        return format_date(iso[1], iso[2], iso[3], arguments.get(1).lower() != "mdy")
+    return format_date(arguments[0], arguments.get(1), arguments.get(2), bool(arguments.get("df")))
+
+
+@renders
+def as_of(arguments: Arguments) -> str:
+    """{{as of|2014|6|lc=y}} "as of June 2014"; {{as of|2014|alt=in 2014|post=,}} "in 2014,"."""
+    if words := arguments.get("alt"):
+        return f"{words}{arguments.get('post')}"
+    shown = format_date(arguments[0], arguments.get(1), arguments.get(2), arguments.get("df").lower() != "us")
+    if arguments.get("bare"):
+        return shown
+    lead = "since" if arguments.get("since") else "as of"
+    return f"{lead if arguments.get('lc') else lead.capitalize()} {shown}{arguments.get('post')}"
+
+
+@renders
+def old_style(arguments: Arguments) -> str:
+    """{{OldStyleDate|February 2|1905|January 20}}: "February 2, 1905": the date in the new style only."""
+    return arguments.show("{1}, {2} // {1}" if arguments[0][-1:].isdecimal() else "{1} {2} // {1}")
+
+
+@renders
+def duration(arguments: Arguments) -> str:
+    """{{duration|1|2|3}} and {{duration|h=1|m=2|s=3}} "1:02:03"; {{duration|m=5|s=3}} "5:03"."""
+    hours, minutes, seconds = (int(arguments.get(key) or arguments.get(at) or 0) for at, key in enumerate("hms"))
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _begin_and_end(arguments: Arguments) -> tuple[date, date]:
+    """Returns the two dates of {{age|1946|4|29|1990|1|2}}. The second defaults to the day the page was saved."""
+    numbers = [int(part) for part in (arguments[0], *arguments.positional[1:6]) if part]
+    begin, end = ((*numbers[at : at + 3], 1, 1)[:3] for at in (0, 3))
+    return date(*begin), date(*end) if len(numbers) > 3 else _day_saved(arguments)
+
+
+def _day_saved(arguments: Arguments) -> date:
+    if arguments.written is None:
+        raise ValueError("nothing says when the page was saved")
+    return arguments.written
+
+
+@renders
+def age(arguments: Arguments) -> str:
+    """{{age|1946|4|29|1990|1|2}} "43": whole years between two dates."""
+    begin, end = _begin_and_end(arguments)
+    return str(end.year - begin.year - ((end.month, end.day) < (begin.month, begin.day)))
+
+
+@renders
+def age_in_days(arguments: Arguments) -> str:
+    """{{age in days|1990|1|2|1990|2|1}} "30"."""
+    begin, end = _begin_and_end(arguments)
+    return f"{(end - begin).days:,}"
+
+
+@renders
+def age_in_full(arguments: Arguments) -> str:
+    """{{age in years, months and days|1775|4|19|1783|9|3}}: "8 years, 4 months and 15 days"."""
+    begin, end = _begin_and_end(arguments)
+    months = (end.year - begin.year) * 12 + end.month - begin.month - (end.day < begin.day)
+    year, month = divmod(begin.year * 12 + begin.month - 1 + months, 12)
+    days = (end - date(year, month + 1, 1)).days - begin.day + 1
+    counts = ((months // 12, "year"), (months % 12, "month"), (max(days, 0), "day"))
+    parts = [f"{count} {unit}{'s' * (count != 1)}" for count, unit in counts if count]
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+
+
+@renders
+def today(arguments: Arguments) -> str:
+    """{{CURRENTYEAR}} and similar templates: the date on which the page was saved."""
+    pattern = _TODAY[re.sub("current|local|this", "", arguments.template)]
+    return _day_saved(arguments).strftime(pattern).lstrip("0")
