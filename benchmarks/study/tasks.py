@@ -18,9 +18,9 @@ from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.finetuning.fine_tuning import make_features
 from pipeline.tasks.files import reading
-from pipeline.tasks.files.fields import read_text
 from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.files.squad import SquadFiles
+from pipeline.tasks.files.tables import read_text
 from pipeline.tasks.task import SpanLimits, Task
 
 DEV_PART = 5

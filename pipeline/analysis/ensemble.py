@@ -76,8 +76,7 @@ def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path) -> dict[str,
                     f"{task.name}: {error} in split {split} of {names}; average runs of the same data"
                 ) from None
             task.kind.save(place / "logits" / f"{split}{task.kind.ending}", mean)
-            if task.submission is not None:
-                task.submission.write(task, split, mean, place / "submission")
+            task.write_submission(split, mean, place / "submission")
             results["examples"][split] = task.kind.count(mean)
             if metrics := task.kind.metrics(task, mean):
                 results["metrics"][split] = metrics

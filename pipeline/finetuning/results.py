@@ -93,8 +93,7 @@ def _write_split(task: Task, split: str, found: Any, output: Path) -> None:
     submission.mkdir(exist_ok=True)
     (output / "logits").mkdir(exist_ok=True)
     task.kind.save(output / "logits" / f"{split}{task.kind.ending}", found)
-    if task.submission is not None:
-        task.submission.write(task, split, found, submission)
+    task.write_submission(split, found, submission)
 
 
 def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Any) -> None:

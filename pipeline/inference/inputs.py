@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from pipeline.tasks.files.fields import MAX_FILE_BYTES
 from pipeline.tasks.files.rows import read_examples
-from pipeline.tasks.files.tables import Row, Table, parse_json_lines, read_table
+from pipeline.tasks.files.tables import MAX_FILE_BYTES, Row, Table, parse_json_lines, read_table
 from pipeline.tasks.task import Columns, Examples, Task
 
 PIPE = "-"

@@ -5,14 +5,12 @@ the outputs of the model mean.
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.tasks.files.reading import open_dataset, our_splits
 from pipeline.tasks.files.rows import check_columns, read_examples
@@ -61,20 +59,6 @@ class OwnRecord:
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
     columns: Columns
-
-
-@dataclass(frozen=True)
-class PredictionLines:
-    """The JSON Lines of a task on the user's own files: one object for each example, see `Kind.records`."""
-
-    def write(self, task: Task, split: str, predictions: Any, directory: Path) -> list[Path]:
-        """Writes `{split}.jsonl`, in the order of the rows, whose numbers from 0 are the ids."""
-        path = directory / f"{split}.jsonl"
-        found = task.kind.records(task, predictions)
-        order = sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
-        lines = [json.dumps({"id": name, **found[name]}, ensure_ascii=False) + "\n" for name in order]
-        atomic.write_text(path, "".join(lines))
-        return [path]
 
 
 def read(data: OwnData) -> tuple[Task, Splits]:
@@ -144,7 +128,6 @@ def make_task(name: str, record: OwnRecord) -> Task:
         labels=record.labels,
         metrics=record.metrics,
         value_range=(-1e30, 1e30),
-        submission=PredictionLines(),
         columns=record.columns,
     )
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from common.errors import UserError
-from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles, GlueSubmission, HubTexts
-from pipeline.tasks.files.race import HubChoices, RaceFiles, RaceSubmission
-from pipeline.tasks.files.squad import HubQuestions, SquadFiles, SquadSubmission
+from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
+from pipeline.tasks.files.race import RaceFiles
+from pipeline.tasks.files.squad import SquadFiles
 from pipeline.tasks.kind import Kind
 from pipeline.tasks.kinds.choices import Choice
 from pipeline.tasks.kinds.spans import ConditionedSpans, Spans
@@ -36,8 +36,6 @@ PAPER_TASKS = (
         labels=_BINARY,
         metrics=("matthews", "accuracy"),
         files=GlueFiles("CoLA", ("sentence",), columns=("source", "label", "mark", "sentence")),
-        hub=HubTexts(("sentence",)),
-        submission=GlueSubmission({"test": "CoLA.tsv"}),
     ),
     Task(
         "stsb",
@@ -47,8 +45,6 @@ PAPER_TASKS = (
         metrics=("pearson", "spearman"),
         value_range=(0.0, 5.0),
         files=GlueFiles("STS-B", _PAIR, label="score"),
-        hub=HubTexts(_PAIR),
-        submission=GlueSubmission({"test": "STS-B.tsv"}),
         starts_from="mnli",
     ),
     Task(
@@ -57,8 +53,6 @@ PAPER_TASKS = (
         Hyperparameters(1e-5, 32, 0.0, 20935, 1256),
         labels=_BINARY,
         files=GlueFiles("SST-2", ("sentence",)),
-        hub=HubTexts(("sentence",)),
-        submission=GlueSubmission({"test": "SST-2.tsv"}),
     ),
     Task(
         "mnli",
@@ -66,14 +60,15 @@ PAPER_TASKS = (
         Hyperparameters(3e-5, 128, 0.0, 10000, 1000),
         labels=("contradiction", "entailment", "neutral"),
         dev_splits=("dev_matched", "dev_mismatched"),
-        files=GlueFiles("MNLI", _PAIR, label="gold_label", extra_splits={"diagnostic": DIAGNOSTIC}),
-        hub=HubTexts(
-            ("premise", "hypothesis"),
-            label_order=("entailment", "neutral", "contradiction"),
+        files=GlueFiles(
+            "MNLI",
+            _PAIR,
+            label="gold_label",
+            extra_splits={"diagnostic": DIAGNOSTIC},
+            hub_texts=("premise", "hypothesis"),
+            hub_order=("entailment", "neutral", "contradiction"),
             extra_subsets={"ax": "diagnostic"},
-        ),
-        submission=GlueSubmission(
-            {"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"}
+            submitted={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
         ),
     ),
     Task(
@@ -82,8 +77,6 @@ PAPER_TASKS = (
         Hyperparameters(1e-5, 32, 0.0, 33112, 1986),
         labels=_ENTAILMENT,
         files=GlueFiles("QNLI", ("question", "sentence")),
-        hub=HubTexts(("question", "sentence")),
-        submission=GlueSubmission({"test": "QNLI.tsv"}),
     ),
     Task(
         "qqp",
@@ -92,8 +85,6 @@ PAPER_TASKS = (
         labels=_BINARY,
         metrics=("accuracy", "f1"),
         files=GlueFiles("QQP", _QUESTIONS, label="is_duplicate", index="id", may_lack_columns=True),
-        hub=HubTexts(_QUESTIONS),
-        submission=GlueSubmission({"test": "QQP.tsv"}),
     ),
     Task(
         "rte",
@@ -101,8 +92,6 @@ PAPER_TASKS = (
         Hyperparameters(3e-5, 32, 0.1, 800, 200),
         labels=_ENTAILMENT,
         files=GlueFiles("RTE", _PAIR),
-        hub=HubTexts(_PAIR),
-        submission=GlueSubmission({"test": "RTE.tsv"}),
         starts_from="mnli",
     ),
     Task(
@@ -111,9 +100,7 @@ PAPER_TASKS = (
         Hyperparameters(2e-5, 32, 0.0, 800, 200),
         labels=_BINARY,
         metrics=("accuracy", "f1"),
-        files=GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality"),
-        hub=HubTexts(_PAIR),
-        submission=GlueSubmission({"test": "MRPC.tsv"}),
+        files=GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality", hub_texts=_PAIR),
         starts_from="mnli",
     ),
     Task(
@@ -122,8 +109,6 @@ PAPER_TASKS = (
         Hyperparameters(2e-5, 16, 0.1, 2000, 250),
         labels=_BINARY,
         files=GlueFiles("WNLI", _PAIR),
-        hub=HubTexts(_PAIR),
-        submission=GlueSubmission({"test": "WNLI.tsv"}),
     ),
     Task(
         "squad1",
@@ -131,8 +116,6 @@ PAPER_TASKS = (
         Hyperparameters(5e-5, 48, 0.0, 3649, 365, max_length=384),
         metrics=("f1", "exact"),
         files=SquadFiles("v1.1"),
-        hub=HubQuestions(),
-        submission=SquadSubmission(),
     ),
     Task(
         "squad2",
@@ -141,8 +124,6 @@ PAPER_TASKS = (
         metrics=("f1", "exact"),
         best_by="best_f1",  # with the best threshold, as the paper's code reports it
         files=SquadFiles("v2.0"),
-        hub=HubQuestions(),
-        submission=SquadSubmission(),
     ),
     Task(
         "race",
@@ -150,8 +131,6 @@ PAPER_TASKS = (
         Hyperparameters(2e-5, 32, 0.1, 12000, 1000),
         labels=("A", "B", "C", "D"),
         files=RaceFiles(),
-        hub=HubChoices(),
-        submission=RaceSubmission(),
     ),
 )
 """The tasks of Table 14, in its order."""

@@ -3,13 +3,17 @@
 A `Task` is made of small parts. The paper's tasks are made in `registry`; any other one can be made at run time.
 """
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
+from common.errors import UserError
+from common.files import atomic
 from pipeline.tasks.files import tables
 from pipeline.tasks.kind import Kind
 
@@ -90,18 +94,18 @@ class SpanLimits:
     nbest: int = 20
 
 
-class OfficialFiles(ABC):
-    """The layout of the files that a task is published as."""
+class TaskFiles(ABC):
+    """The files that a task is published as, its data set on the Hugging Face hub, and its submission.
 
-    @property
-    @abstractmethod
-    def archives(self) -> tuple[str, ...]:
-        """Directories, below a root with the data of many tasks, that may hold this task's files."""
+    Attributes:
+        archives: directories, below a root with the data of many tasks, that may hold this task's files.
+        table_columns: the columns of a table with such examples.
+        extra_subsets: further subsets of the data set: the test split of subset KEY is the task's split VALUE.
+    """
 
-    @property
-    @abstractmethod
-    def table_columns(self) -> Columns:
-        """The columns of a table with such examples."""
+    archives: tuple[str, ...]
+    table_columns: Columns
+    extra_subsets: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def find(self, task: "Task", directory: Path) -> dict[str, list[Path]]:
@@ -111,6 +115,10 @@ class OfficialFiles(ABC):
     def read(self, task: "Task", split: str, files: list[Path]) -> Examples:
         """The examples of one split. Raises UserError, with file and line, for broken content."""
 
+    def read_dataset(self, task: "Task", split: str, rows: Any, place: str) -> Examples:
+        """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
+        raise UserError(f"{place}: task {task.name} has no data set on the hub; give --data a directory of its files")
+
     def is_official(self, path: Path) -> bool:
         """Whether a single file, such as the input of `pipeline.predict`, is read by `read` and not as a table."""
         return False
@@ -119,26 +127,9 @@ class OfficialFiles(ABC):
         """A single file that is a table. Raises UserError for broken content."""
         return tables.read_table(path)
 
-
-class HubColumns(Protocol):
-    """The columns of a task's data set on the Hugging Face hub."""
-
-    @property
-    def extra_subsets(self) -> Mapping[str, str]:
-        """Further subsets of the data set: the test split of subset KEY is the task's split VALUE."""
-        ...
-
-    def read(self, task: "Task", split: str, rows: Any, place: str) -> Examples:
-        """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
-        ...
-
-
-class SubmissionFormat(Protocol):
-    """The format in which a leaderboard takes a task's predictions."""
-
-    def write(self, task: "Task", split: str, predictions: Any, directory: Path) -> list[Path]:
-        """Writes the submission of one split; returns the files, none for a split that is not submitted."""
-        ...
+    @abstractmethod
+    def write_submission(self, task: "Task", split: str, predictions: Any, directory: Path) -> list[Path]:
+        """Writes the predictions as the leaderboard takes them; returns the files, none for a split without one."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +146,7 @@ class Task:
         best_by: the metric that chooses the best step; None for the first of `metrics`.
         value_range: lowest and highest value of a regression.
         dev_splits: the splits that are evaluated while training; the first one chooses the best step.
-        files: the layout of its official files; None if it has none.
-        hub: the columns of its data set on the hub; None if it has none.
-        submission: the format of its leaderboard; None if it has none.
+        files: its official files; None if it has none.
         starts_from: the task whose fine-tuned model the paper starts from (section 4.9); None for a pre-trained one.
         columns: of the user's own files; None for a task that is known by its name.
 
@@ -173,9 +162,7 @@ class Task:
     best_by: str | None = None
     value_range: tuple[float, float] = (0.0, 1.0)
     dev_splits: tuple[str, ...] = ("dev",)
-    files: OfficialFiles | None = None
-    hub: HubColumns | None = None
-    submission: SubmissionFormat | None = None
+    files: TaskFiles | None = None
     starts_from: str | None = None
     columns: Columns | None = None
 
@@ -200,6 +187,19 @@ class Task:
     def sequences_per_sample(self) -> int:
         """How many sequences the model reads for one sample."""
         return self.kind.sequences_per_sample(self)
+
+    def write_submission(self, split: str, predictions: Any, directory: Path) -> list[Path]:
+        """Writes the submission of one split, and returns its files.
+
+        A task without official files gets JSON Lines with one object for each example, see `Kind.records`.
+        """
+        if self.files is not None:
+            return self.files.write_submission(self, split, predictions, directory)
+        found = self.kind.records(self, predictions)
+        order = sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
+        lines = [json.dumps({"id": name, **found[name]}, ensure_ascii=False) + "\n" for name in order]
+        atomic.write_text(directory / f"{split}.jsonl", "".join(lines))
+        return [directory / f"{split}.jsonl"]
 
     def in_percent(self, value: float) -> float:
         """The value of a metric in percent. Metrics of SQuAD are percentages already."""

@@ -6,5 +6,4 @@ squad    the same of SQuAD
 race     the same of RACE
 tables   CSV, TSV, JSON Lines, Parquet and CoNLL files as rows
 rows     rows -> examples, by the columns that the user names
-fields   texts, labels and JSON in files that may be broken
 """

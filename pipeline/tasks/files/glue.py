@@ -21,12 +21,10 @@ import numpy as np
 
 from common.errors import UserError
 from common.files import atomic
-from pipeline.tasks.files.fields import index_of, read_text, text_of
-from pipeline.tasks.files.reading import check_columns
-from pipeline.tasks.files.tables import Table, read_table
+from pipeline.tasks.files.tables import Table, index_of, read_table, read_text, text_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.texts import TextExample
-from pipeline.tasks.task import Columns, OfficialFiles, Task
+from pipeline.tasks.task import Columns, Task, TaskFiles
 
 _UNKNOWN_LABEL = -1
 
@@ -35,8 +33,8 @@ DIAGNOSTIC = ("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX
 
 
 @dataclass(frozen=True)
-class GlueFiles(OfficialFiles):
-    """A task's directory and the columns of its files.
+class GlueFiles(TaskFiles):
+    """The directory of a task, the columns of its files and of its data set on the hub, and its submission.
 
     Attributes:
         directory: its name in the GLUE archive.
@@ -46,6 +44,10 @@ class GlueFiles(OfficialFiles):
         columns: the columns of files without a header.
         may_lack_columns: whether rows of train and dev files with too few columns are left out.
         extra_splits: further splits, each with the places of its file relative to the directory.
+        hub_texts: the columns of the texts on the hub, as in the data set "glue"; by default as in the files.
+        hub_order: the classes that the numbers on the hub stand for; empty for the task's own order.
+        extra_subsets: see `TaskFiles`.
+        submitted: the name of the file of each split that is submitted; by default the test split's only.
     """
 
     directory: str
@@ -55,19 +57,20 @@ class GlueFiles(OfficialFiles):
     columns: tuple[str, ...] | None = None
     may_lack_columns: bool = False
     extra_splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    hub_texts: tuple[str, ...] = ()
+    hub_order: tuple[str, ...] = ()
+    extra_subsets: Mapping[str, str] = field(default_factory=dict)
+    submitted: Mapping[str, str] = field(default_factory=dict)
+
+    archives = ("glue", "GLUE", ".")
 
     @property
-    def archives(self) -> tuple[str, ...]:
-        """See `OfficialFiles.archives`."""
-        return ("glue", "GLUE", ".")
-
-    @property
-    def table_columns(self) -> Columns:
-        """See `OfficialFiles.table_columns`."""
+    def table_columns(self) -> Columns:  # type: ignore[override]
+        """See `TaskFiles`."""
         return Columns(self.texts[0], self.texts[1] if len(self.texts) > 1 else None, self.label)
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
-        """See `OfficialFiles.find`. The files are in `directory` or in its subdirectory of the task's name."""
+        """See `TaskFiles.find`. The files are in `directory` or in its subdirectory of the task's name."""
         subdirectory = directory / self.directory
         place = subdirectory if subdirectory.is_dir() else directory
         splits = ["train", *task.dev_splits, *(name.replace("dev", "test") for name in task.dev_splits)]
@@ -79,7 +82,7 @@ class GlueFiles(OfficialFiles):
         return found
 
     def read_table(self, path: Path, kept: Container[str] | None = None) -> Table:
-        """See `OfficialFiles.read_table`. A row may have fewer cells than the header.
+        """See `TaskFiles.read_table`. A row may have fewer cells than the header.
 
         Args:
             kept: the columns that are kept in memory; None keeps all.
@@ -101,7 +104,7 @@ class GlueFiles(OfficialFiles):
         return Table(str(path), columns, rows, range(first, first + len(rows)))
 
     def read(self, task: Task, split: str, files: list[Path]) -> list[TextExample]:
-        """See `OfficialFiles.read`. Each split is one file.
+        """See `TaskFiles.read`. Each split is one file.
 
         Raises:
             UserError: a column is missing, a row has too few columns, a label is unknown, or an index is not a number.
@@ -133,58 +136,36 @@ class GlueFiles(OfficialFiles):
             raise UserError(f"{path} holds no example; get the file again")
         return examples
 
-
-@dataclass(frozen=True)
-class HubTexts:
-    """The columns of texts or pairs of texts, as in the data set "glue".
-
-    Attributes:
-        texts: the column of the text, or the columns of both texts.
-        label_order: the classes that the numbers in column "label" stand for; empty for the task's own order.
-        extra_subsets: see `HubColumns.extra_subsets`.
-    """
-
-    texts: tuple[str, ...]
-    label_order: tuple[str, ...] = ()
-    extra_subsets: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self, task: Task, split: str, rows: Any, place: str) -> list[TextExample]:
-        """See `HubColumns.read`."""
-        check_columns(rows, (*self.texts, "label"), place)
+    def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> list[TextExample]:
+        """See `TaskFiles.read_dataset`."""
+        texts = self.hub_texts or self.texts
+        if lost := [name for name in (*texts, "label") if name not in rows.column_names]:
+            raise UserError(
+                f"{place}: there is no column {lost[0]!r} among {', '.join(rows.column_names)}; check --data and --task"
+            )
         names = getattr(rows.features["label"], "names", None) or ()
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
-        order = tuple(names) if set(names) == set(task.labels) else self.label_order or task.labels
-        for_submission = not split.startswith(("train", "dev"))
+        order = tuple(names) if set(names) == set(task.labels) else self.hub_order or task.labels
         examples = []
         for number, row in enumerate(rows):
             here = f"{place}, row {number}"
-            first, *second = (text_of(row[column], f"column {column!r}", here) for column in self.texts)
+            first, *second = (text_of(row[column], f"column {column!r}", here) for column in texts)
             label: Any = None if row["label"] == _UNKNOWN_LABEL else row["label"]
             if label is not None:
                 is_class = isinstance(label, int) and len(task.labels) > 1
                 name = order[label] if is_class and 0 <= label < len(order) else str(label)
                 label = task.kind.parse_label(task, name, here)
-            identity = row.get("idx", number) if for_submission else number
+            identity = number if split.startswith(("train", "dev")) else row.get("idx", number)
             examples.append(TextExample(index_of(str(identity), here), first, next(iter(second), None), label))
         return examples
 
-
-@dataclass(frozen=True)
-class GlueSubmission:
-    """The TSVs of a GLUE task.
-
-    Attributes:
-        files: the name of the file of each split that is submitted.
-    """
-
-    files: Mapping[str, str]
-
-    def write(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
+    def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
         """Writes the TSV of `split`, by rising index; nothing for a split that is not submitted.
 
         Raises UserError for ids that are not integers, the index column of the test files.
         """
-        if split not in self.files:
+        submitted = self.submitted or {"test": f"{self.directory}.tsv"}
+        if split not in submitted:
             return []
         try:
             numbers = predictions.ids.astype(np.int64).tolist()
@@ -193,5 +174,5 @@ class GlueSubmission:
                 f"{task.name}: the examples' ids are not the index of a GLUE test file; predict its test.tsv"
             ) from None
         lines = [f"{index}\t{label}\n" for index, label in sorted(zip(numbers, task.kind.spell(task, predictions)))]
-        atomic.write_text(directory / self.files[split], "".join(["index\tprediction\n", *lines]))
-        return [directory / self.files[split]]
+        atomic.write_text(directory / submitted[split], "".join(["index\tprediction\n", *lines]))
+        return [directory / submitted[split]]

@@ -4,37 +4,30 @@ The official files are train, dev and test, each with middle/ and high/ and one 
 one passage in each line are also read.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.files import atomic
 from common.files.json_files import check_as
-from pipeline.tasks.files.fields import class_of, load_json, read_text, write_json
-from pipeline.tasks.files.reading import check_columns
+from pipeline.tasks.files.tables import class_of, load_json, read_text
 from pipeline.tasks.kinds.choices import LEVELS, ChoiceExample
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.task import Columns, OfficialFiles, Task
+from pipeline.tasks.task import Columns, Task, TaskFiles
 
 
-@dataclass(frozen=True)
-class RaceFiles(OfficialFiles):
-    """The layout of RACE: SPLIT/**/*.txt, or SPLIT*.jsonl."""
+class RaceFiles(TaskFiles):
+    """The files of RACE: SPLIT/**/*.txt, or SPLIT*.jsonl."""
 
-    @property
-    def archives(self) -> tuple[str, ...]:
-        """See `OfficialFiles.archives`."""
-        return ("race", "RACE", ".")
-
-    @property
-    def table_columns(self) -> Columns:
-        """See `OfficialFiles.table_columns`."""
-        return Columns("article", "question", "answer", ("options",))
+    archives = ("race", "RACE", ".")
+    table_columns = Columns("article", "question", "answer", ("options",))
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
-        """See `OfficialFiles.find`."""
+        """See `TaskFiles.find`."""
         found = {}
         for split in ("train", "dev", "test"):
             files = sorted((directory / split).rglob("*.txt"), key=_order) or sorted(directory.glob(f"{split}*.jsonl"))
@@ -43,7 +36,7 @@ class RaceFiles(OfficialFiles):
         return found
 
     def read(self, task: Task, split: str, files: list[Path]) -> list[ChoiceExample]:
-        """See `OfficialFiles.read`.
+        """See `TaskFiles.read`.
 
         Raises:
             UserError: broken JSON, a missing field, or an answer that is not the letter of an option; it names file
@@ -67,6 +60,29 @@ class RaceFiles(OfficialFiles):
             return path.suffix.lower() == ".txt"
         first = next((line for line in read_text(path).split("\n") if line.strip()), "{}")
         return "questions" in load_json(first, path)
+
+    def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> list[ChoiceExample]:
+        """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
+        count_of: dict[str, int] = defaultdict(int)  # the questions of each passage so far
+        examples = []
+        for number, row in enumerate(rows):
+            here = f"{place}, row {number}"
+            found = check_as(row, _HubRow, here, "correct it, or check --data", extra="ignore")
+            name = found.example_id.removesuffix(".txt")
+            level = next((level for level in LEVELS if name.startswith(level)), "")
+            identity, answer = f"{name}-{count_of[name]}", found.answer or None
+            count_of[name] += 1
+            examples.append(
+                _question(task, identity, found.article, found.question, found.options, answer, level, here)
+            )
+        return examples
+
+    def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
+        """Writes `{task}_{split}.json`: the name of the chosen option of every question."""
+        path = directory / f"{task.name}_{split}.json"
+        chosen = dict(zip(predictions.ids.tolist(), task.kind.spell(task, predictions)))
+        atomic.write_text(path, json.dumps(chosen, ensure_ascii=False, indent=1) + "\n")
+        return [path]
 
 
 def _order(path: Path) -> tuple[str, int, str]:
@@ -119,37 +135,3 @@ class _HubRow:
     question: str
     options: list[str]
     answer: str | None
-
-
-@dataclass(frozen=True)
-class HubChoices:
-    """The columns of questions with options, as in the data set "race"."""
-
-    extra_subsets: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self, task: Task, split: str, rows: Any, place: str) -> list[ChoiceExample]:
-        """See `HubColumns.read`."""
-        check_columns(rows, ("example_id", "article", "question", "options", "answer"), place)
-        count_of: dict[str, int] = defaultdict(int)  # the questions of each passage so far
-        examples = []
-        for number, row in enumerate(rows):
-            here = f"{place}, row {number}"
-            found = check_as(row, _HubRow, here, "correct it, or check --data", extra="ignore")
-            name = found.example_id.removesuffix(".txt")
-            level = next((level for level in LEVELS if name.startswith(level)), "")
-            identity, answer = f"{name}-{count_of[name]}", found.answer or None
-            count_of[name] += 1
-            examples.append(
-                _question(task, identity, found.article, found.question, found.options, answer, level, here)
-            )
-        return examples
-
-
-@dataclass(frozen=True)
-class RaceSubmission:
-    """The JSON of a task with options: the name of the chosen option of every question."""
-
-    def write(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
-        """Writes `{task}_{split}.json`."""
-        chosen = dict(zip(predictions.ids.tolist(), task.kind.spell(task, predictions)))
-        return [write_json(directory / f"{task.name}_{split}.json", chosen)]

@@ -42,15 +42,15 @@ def _read_dataset(task: Task, name: str) -> Splits:
     Raises:
         UserError: the data set cannot be opened, for the library's reason, or lacks a column of the task.
     """
-    if task.hub is None:
+    files = task.files
+    if files is None:
         raise UserError(f"--data {name} holds no file of task {task.name}; name the directory with its train split")
-    extra_subsets = task.hub.extra_subsets
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets
 
         splits = datasets.load_dataset(name, next((wanted for wanted in (task.name, "all") if wanted in subsets), None))
-        for subset, split in extra_subsets.items():
+        for subset, split in files.extra_subsets.items():
             if subset in subsets:
                 splits[split] = datasets.load_dataset(name, subset)["test"]
         return splits
@@ -59,7 +59,9 @@ def _read_dataset(task: Task, name: str) -> Splits:
     named = our_splits(
         {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in found}, name
     )
-    return {ours: task.hub.read(task, ours, found[split], f"{name}, split {split}") for ours, split in named.items()}
+    return {
+        ours: files.read_dataset(task, ours, found[split], f"{name}, split {split}") for ours, split in named.items()
+    }
 
 
 def our_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
@@ -109,12 +111,3 @@ def open_dataset(name: str, load: Callable[[Sequence[str]], Any], before: str) -
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(f"{before}, and `datasets` cannot open it: {reason}; check --data, or the network") from error
-
-
-def check_columns(rows: Any, wanted: tuple[str, ...], place: str) -> None:
-    """Raises UserError if a data set lacks a column."""
-    for column in wanted:
-        if column not in rows.column_names:
-            raise UserError(
-                f"{place}: there is no column {column!r} among {', '.join(rows.column_names)}; check --data and --task"
-            )

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from common.errors import UserError
-from pipeline.tasks.files.fields import text_of
-from pipeline.tasks.files.tables import Table
+from pipeline.tasks.files.tables import Table, text_of
 from pipeline.tasks.kind import Kind
 from pipeline.tasks.task import Columns, Examples
 

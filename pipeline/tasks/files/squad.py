@@ -1,16 +1,16 @@
 """SQuAD 1.1 and 2.0: official files, one JSON object in each, data sets on the hub, and submissions."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from common.files import atomic
 from common.files.json_files import check_as
-from pipeline.tasks.files.fields import load_json, read_text, write_json
-from pipeline.tasks.files.reading import check_columns
+from pipeline.tasks.files.tables import load_json, read_text
 from pipeline.tasks.kinds.answers import AnswersById, Passage, Question, null_odds, squad_answers
-from pipeline.tasks.task import Columns, OfficialFiles, Task
+from pipeline.tasks.task import Columns, Task, TaskFiles
 
 VERSIONS = ("v1.1", "v2.0")
 
@@ -75,7 +75,7 @@ class _HubRow:
 
 
 @dataclass(frozen=True)
-class SquadFiles(OfficialFiles):
+class SquadFiles(TaskFiles):
     """The layout of SQuAD: train*.json, dev*.json and test*.json.
 
     Attributes:
@@ -84,18 +84,15 @@ class SquadFiles(OfficialFiles):
 
     version: str
 
+    table_columns = Columns("question", "context", "answers")
+
     @property
-    def archives(self) -> tuple[str, ...]:
-        """See `OfficialFiles.archives`."""
+    def archives(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `TaskFiles`."""
         return ("squad", "SQuAD", f"squad{self.version[1]}", ".")
 
-    @property
-    def table_columns(self) -> Columns:
-        """See `OfficialFiles.table_columns`."""
-        return Columns("question", "context", "answers")
-
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
-        """See `OfficialFiles.find`. Files that name the version are preferred to files that name none.
+        """See `TaskFiles.find`. Files that name the version are preferred to files that name none.
 
         Raises UserError if several files fit a split and none of them has the official name.
         """
@@ -114,7 +111,7 @@ class SquadFiles(OfficialFiles):
         return found
 
     def read(self, task: Task, split: str, files: list[Path]) -> list[Question]:
-        """See `OfficialFiles.read`. Each split is one file.
+        """See `TaskFiles.read`. Each split is one file.
 
         Raises:
             UserError: broken JSON, a missing field, an answer that is not at its place in the passage, an id that
@@ -141,22 +138,8 @@ class SquadFiles(OfficialFiles):
         lines = [line for line in text.split("\n") if line.strip()]
         return text.lstrip()[:1] == "{" and (len(lines) != 1 or "data" in load_json(text, path))
 
-
-def _check(task: Task, question: Question, place: str) -> Question:
-    if problem := task.kind.problem_of(question):
-        raise UserError(f"{place}: {problem}")
-    return question
-
-
-@dataclass(frozen=True)
-class HubQuestions:
-    """The columns of questions about passages, as in the data sets "squad" and "squad_v2"."""
-
-    extra_subsets: Mapping[str, str] = field(default_factory=dict)
-
-    def read(self, task: Task, split: str, rows: Any, place: str) -> list[Question]:
-        """See `HubColumns.read`."""
-        check_columns(rows, ("id", "question", "context", "answers"), place)
+    def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> list[Question]:
+        """See `TaskFiles.read_dataset`. The columns are those of the data sets "squad" and "squad_v2"."""
         passages: dict[str, Passage] = {}
         questions = []
         for number, row in enumerate(rows):
@@ -168,16 +151,18 @@ class HubQuestions:
             questions.append(_check(task, question, here))
         return questions
 
-
-@dataclass(frozen=True)
-class SquadSubmission:
-    """The JSONs of SQuAD: the answers, and the null odds if the model has any."""
-
-    def write(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> list[Path]:
+    def write_submission(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> list[Path]:
         """Writes `{task}_{split}_predictions.json` and, if there are null odds, `{task}_{split}_null_odds.json`."""
-        prefix = f"{task.name}_{split}"
-        answers = squad_answers(predictions)
-        written = [write_json(directory / f"{prefix}_predictions.json", answers)]
-        if odds := null_odds(predictions):
-            written.append(write_json(directory / f"{prefix}_null_odds.json", odds))
-        return written
+        contents = {"predictions": squad_answers(predictions), "null_odds": null_odds(predictions)}
+        written = {
+            directory / f"{task.name}_{split}_{name}.json": values for name, values in contents.items() if values
+        }
+        for path, values in written.items():
+            atomic.write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
+        return list(written)
+
+
+def _check(task: Task, question: Question, place: str) -> Question:
+    if problem := task.kind.problem_of(question):
+        raise UserError(f"{place}: {problem}")
+    return question

