@@ -10,16 +10,159 @@ space, warnings, and the fastest settings that fit. The speed of the GPU comes f
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from common.command_line import entry_point
-from pipeline.planning.plan import make_plan, report
-from pipeline.planning.request import parse, resolve
+from common.command_line import Parser, above_zero, entry_point, positive, price
+from common.errors import UserError
+from data_prep.format.packing import max_pairs
+from model import AlbertConfig
+from model.config import ACTIVATION_CHECKPOINTING, PRESETS
+from pipeline.data.collate import BatchShape, Objective
+from pipeline.data.masking import MaskingSettings
+from pipeline.engine import config as engine_config
+from pipeline.engine import workarounds
+from pipeline.engine.config import EngineConfig, Hardware
+from pipeline.engine.hardware import GPUS, Cluster, Gpu, find_gpu
+from pipeline.planning.plan import Plan, report
+from pipeline.planning.time import (
+    ASSUMED_RESTART_SECONDS,
+    Failures,
+    Speed,
+    assumed_speed,
+    load_benchmark,
+    measured_speed,
+    page_of,
+)
+from pipeline.pretraining.architecture import parse_fields
+from pipeline.pretraining.earlier_start import paper_steps
+from pipeline.settings import declare
+from pipeline.settings.declare import flag
+from pipeline.settings.run import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFlags:
+    """The command line of `pipeline.plan`."""
+
+    preset: str = flag(f"a preset: {', '.join(PRESETS)}", name="--model", metavar="NAME", group="run")
+    model_args: tuple[str, ...] = flag("fields of AlbertConfig to replace", (), metavar="FIELD=VALUE")
+    objective: Objective | None = flag("sentence loss (default: sop; BERT presets: nsp)", None)
+    mask_probability: float = flag("part of the tokens that is predicted", 0.15, metavar="P")
+    deepspeed_config: Path = flag("such as ds_configs/base.json", name="--deepspeed_config", metavar="JSON")
+    steps: int | None = flag("optimizer steps (default: the paper's 125,000 at a batch of 4096)", None, positive)
+    precision: Precision = flag("as for pipeline.pretrain", "auto")
+    activation_checkpointing: str = flag("as for pipeline.pretrain", "none", choices=ACTIVATION_CHECKPOINTING)
+    text_gb: float = flag("size of the corpus in GB", 16.0, above_zero, metavar="G")
+
+    nodes: int = flag("number of nodes", 1, positive, group="machines")
+    gpus_per_node: int = flag("GPUs of each node", 8, positive)
+    gpu: str = flag(f"one of {', '.join(GPUS)}", metavar="KIND")
+    network_gbit: float | None = flag(
+        "Gbit/s of a node in one direction (default: usual for the GPU)", None, above_zero, metavar="G"
+    )
+    benchmark: Path | None = flag(
+        "result of `make gpu` on that GPU (default: the one in benchmarks/results, if there is one)",
+        None,
+        metavar="FILE",
+    )
+    price_per_gpu_hour: float | None = flag("price of a GPU for an hour; adds the cost", None, price, metavar="P")
+
+    mtbf_hours: float | None = flag(
+        "mean hours between failures of one node; gives a save interval",
+        None,
+        above_zero,
+        metavar="H",
+        group="failures",
+    )
+    save_seconds: float | None = flag(
+        "seconds that a save stops training (blocked_seconds of a run; default: 1 GB/s)", None, above_zero, metavar="S"
+    )
+    restart_seconds: float | None = flag(
+        f"seconds from the loss of a node to the next new step (default: {ASSUMED_RESTART_SECONDS:.0f})",
+        None,
+        above_zero,
+        metavar="S",
+    )
+
+
+def parse(words: Sequence[str]) -> PlanFlags:
+    """Parses the command line. Raises UserError for a mistake."""
+    return declare.from_namespace(PlanFlags, parser().parse_all(words))
+
+
+def parser() -> Parser:
+    """The command line of `pipeline.plan`."""
+    made = Parser(
+        prog="python -m pipeline.plan", description="Plans a run: memory, time and cost, before a GPU is rented."
+    )
+    declare.add_flags(made, PlanFlags)
+    return made
+
+
+def resolve(flags: PlanFlags) -> Plan:
+    """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
+    gpu = find_gpu(flags.gpu, flags.network_gbit)
+    cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
+    hardware = Hardware(gpu.name, fp16="fp16" in gpu.tflops, bf16="bf16" in gpu.tflops)
+    config = engine_config.load(flags.deepspeed_config)
+    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision)
+    if engine.precision not in gpu.tflops:
+        raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
+    workarounds.reject_unsafe_settings(engine.json)
+    fields = parse_fields(flags.model_args)
+    if flags.objective is not None:
+        fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
+    try:
+        model = AlbertConfig.preset(flags.preset, **fields)
+        masking = MaskingSettings(mask_probability=flags.mask_probability)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    length = model.max_position_embeddings
+    return Plan(
+        name=flags.preset,
+        model=model,
+        engine=engine,
+        cluster=cluster,
+        shape=BatchShape(length, max_pairs(length), masking.max_predictions(length)),
+        checkpointing=flags.activation_checkpointing,
+        speed=_speed(flags, model, engine, gpu),
+        steps=flags.steps or paper_steps(engine.train_batch_size),
+        text_bytes=flags.text_gb * 1e9,
+        failures=_failures(flags),
+        price_per_gpu_hour=flags.price_per_gpu_hour,
+    )
+
+
+def _failures(flags: PlanFlags) -> Failures | None:
+    """What the flags say about failures."""
+    if flags.mtbf_hours is not None:
+        restart = flags.restart_seconds or ASSUMED_RESTART_SECONDS
+        return Failures(flags.mtbf_hours, flags.nodes, flags.save_seconds, restart)
+    for name, value in (("--save-seconds", flags.save_seconds), ("--restart-seconds", flags.restart_seconds)):
+        if value is not None:
+            raise UserError(f"{name} has no effect without --mtbf-hours; give both, or leave it out")
+    return None
+
+
+def _speed(flags: PlanFlags, model: AlbertConfig, engine: EngineConfig, gpu: Gpu) -> Speed:
+    """The speed in --benchmark, or that on the page of this GPU, or an assumption."""
+    path = flags.benchmark or page_of(gpu)
+    measured = None
+    if path is not None:
+        measured = measured_speed(load_benchmark(path), flags.preset, engine.precision, model.max_position_embeddings)
+    if flags.benchmark is not None and measured is None:
+        raise UserError(
+            f"--benchmark {flags.benchmark} has no measurement of {flags.preset} in {engine.precision} with rows of "
+            f"{model.max_position_embeddings} tokens; run `make gpu` for it, or leave --benchmark out"
+        )
+    return measured or assumed_speed(model, gpu.tflops[engine.precision])
 
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Prints the plan. UserError: a mistake."""
-    print(report(make_plan(resolve(parse(argv)))))
+    print(report(resolve(parse(argv))))
 
 
 if __name__ == "__main__":

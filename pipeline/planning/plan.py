@@ -2,17 +2,29 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from common.errors import UserError
+from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING
 from model.counts import executed_flops, model_flops, parameter_counts
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
+from pipeline.data import sampler
+from pipeline.data.collate import BatchShape
 from pipeline.engine import workarounds
-from pipeline.planning.failures import describe_failures
-from pipeline.planning.memory import Memory, copy_bytes, largest_micro_batch, memory
-from pipeline.planning.request import PlanRequest
-from pipeline.planning.time import NETWORK_EFFICIENCY, StepTime, collective_seconds, is_same_kind
+from pipeline.engine.config import EngineConfig
+from pipeline.engine.hardware import Cluster
+from pipeline.planning import memory as memory_plan
+from pipeline.planning.memory import Memory, MemorySettings
+from pipeline.planning.time import (
+    NETWORK_EFFICIENCY,
+    Failures,
+    Speed,
+    StepTime,
+    collective_seconds,
+    is_same_kind,
+)
 from pipeline.settings.pretrain import PretrainFlags
 
 USABLE = 0.92
@@ -25,98 +37,162 @@ NETWORK_BOUND = 0.2
 """The report warns if collectives take more than this part of a step."""
 EQUALLY_FAST = 1.01
 """Step times that differ by a smaller factor are equal: the estimates are not more accurate."""
+MAX_COMPARED = 256
+"""Numbers of micro-steps, and small micro-batches, that are compared."""
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """What a run needs.
+class Plan:
+    """A run, and what it needs.
 
     Attributes:
-        request: what was planned.
-        parameters: of the model.
-        memory: bytes on one GPU.
-        usable_memory: bytes of one GPU that a run can use.
-        largest_micro_batch: rows; 0 if not even one fits.
-        step: seconds of one optimizer step.
-        tokens_per_second: of all GPUs together.
-        mfu: model FLOPs utilisation, from 0 to 1.
-        days: of all steps.
-        gpu_hours: of all steps and GPUs.
-        data_bytes: shards, on disk.
-        checkpoint_bytes: one checkpoint, on disk.
-        copy_bytes: copies of a checkpoint in the memory of each host while it is written.
+        name: of the preset.
+        model: architecture.
+        engine: the DeepSpeed JSON, fitted to the ranks.
+        cluster: the GPUs.
+        shape: of a batch.
+        checkpointing: of activations: "none", "ffn" or "layer".
+        speed: of a GPU.
+        steps: optimizer steps of the run.
+        text_bytes: size of the corpus.
+        failures: of nodes; None to plan for none.
+        price_per_gpu_hour: in any currency; None if it is not known.
     """
 
-    request: PlanRequest
-    parameters: int
-    memory: Memory
-    usable_memory: float
-    largest_micro_batch: int
-    step: StepTime
-    tokens_per_second: float
-    mfu: float
-    days: float
-    gpu_hours: float
-    data_bytes: float
-    checkpoint_bytes: float
-    copy_bytes: float
+    name: str
+    model: AlbertConfig
+    engine: EngineConfig
+    cluster: Cluster
+    shape: BatchShape
+    checkpointing: str
+    speed: Speed
+    steps: int
+    text_bytes: float
+    failures: Failures | None = None
+    price_per_gpu_hour: float | None = None
+
+    @property
+    def memory_settings(self) -> MemorySettings:
+        """The settings that decide about memory."""
+        zero = self.engine.json.get("zero_optimization", {})
+        return MemorySettings(
+            precision=self.engine.precision,
+            zero_stage=self.engine.zero_stage,
+            world_size=self.cluster.world_size,
+            checkpointing=self.checkpointing,
+            accumulation=self.engine.accumulation_steps,
+            accumulates=self.engine.json.get("data_types", {}).get("grad_accum_dtype"),
+            bucket=int(zero.get("reduce_bucket_size", memory_plan.DEFAULT_BUCKET)),
+            overlap=bool(zero.get("overlap_comm", False)),
+            max_live=int(zero.get("stage3_max_live_parameters", 1e9)),
+            offload=(zero.get("offload_optimizer") or {}).get("device", "none") != "none",
+        )
+
+    @property
+    def rows_per_gpu(self) -> int:
+        """Rows of one step on the GPU that has most."""
+        return -(-self.engine.train_batch_size // self.cluster.world_size)
+
+    @property
+    def micro_batches(self) -> list[int]:
+        """The micro-batches that are worth a comparison, ascending.
+
+        Each is as small as its number of micro-steps allows. Up to `MAX_COMPARED` numbers of micro-steps and as many
+        small micro-batches are compared; up to 65,536 rows on a GPU these are all.
+        """
+        rows = self.rows_per_gpu
+        few = range(1, min(rows, MAX_COMPARED) + 1)
+        return sorted({-(-rows // steps) for steps in (*few, *(-(-rows // size) for size in few))})
+
+    def micro_step_count(self, micro_batch: int) -> int:
+        """The micro-steps of a step with micro-batches of up to `micro_batch` rows."""
+        return sampler.micro_step_count(self.cluster.world_size, micro_batch, self.engine.train_batch_size)
+
+    @cached_property
+    def parameters(self) -> int:
+        """Of the model."""
+        return parameter_counts(self.model).total
+
+    @cached_property
+    def memory(self) -> Memory:
+        """Bytes on one GPU."""
+        return memory_plan.memory(self.model, self.engine.micro_batch_size, self.shape, self.memory_settings)
+
+    @property
+    def usable_memory(self) -> float:
+        """Bytes of one GPU that a run can use."""
+        return USABLE * self.cluster.gpu.memory_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the micro-batch fits into a GPU's memory."""
+        return self.memory.total <= self.usable_memory
+
+    @cached_property
+    def largest_micro_batch(self) -> int:
+        """Rows; 0 if not even one fits."""
+        return memory_plan.largest_micro_batch(self.model, self.shape, self.memory_settings, self.usable_memory)
+
+    @cached_property
+    def step(self) -> StepTime:
+        """Seconds of one optimizer step. Empty rows take as long as others."""
+        engine, length, predictions = self.engine, self.shape.sequence_length, self.shape.predictions
+        rows = engine.micro_batch_size * engine.accumulation_steps
+        flops = rows * executed_flops(self.model, length, predictions, self.checkpointing)
+        collectives = collective_seconds(
+            self.parameters, engine.precision, engine.zero_stage, engine.accumulation_steps, self.cluster
+        )
+        return StepTime(flops / (1e12 * self.speed.tflops), collectives)
 
     @property
     def empty_seconds(self) -> float:
         """Seconds of a step that the empty rows take."""
-        return self.step.computing * self.request.engine.empty_share
+        return self.step.computing * self.engine.empty_share
 
     @property
-    def fits(self) -> bool:
-        """Whether the planned micro-batch fits into a GPU's memory."""
-        return self.memory.total <= self.usable_memory
+    def tokens_per_second(self) -> float:
+        """Of all GPUs together."""
+        return self.engine.train_batch_size * self.shape.sequence_length / self.step.total
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation, from 0 to 1."""
+        flops = model_flops(self.model, self.shape.sequence_length, self.shape.predictions)
+        rows = self.engine.train_batch_size / self.cluster.world_size
+        return rows * flops / self.step.total / (1e12 * self.cluster.gpu.tflops[self.engine.precision])
+
+    @property
+    def days(self) -> float:
+        """Of all steps."""
+        return self.steps * self.step.total / 86400
+
+    @property
+    def gpu_hours(self) -> float:
+        """Of all steps and GPUs."""
+        return self.days * 24 * self.cluster.world_size
+
+    @property
+    def checkpoint_bytes(self) -> float:
+        """One checkpoint, on disk."""
+        return BYTES_A_PARAMETER * self.parameters
 
 
-def make_plan(request: PlanRequest) -> RunPlan:
-    """Computes the plan of a run."""
-    config, engine, cluster, shape = request.model, request.engine, request.cluster, request.shape
-    parameters = parameter_counts(config).total
-    usable = USABLE * cluster.gpu.memory_bytes
-    accumulation, rows = engine.accumulation_steps, engine.train_batch_size / cluster.world_size
-    computed_rows = engine.micro_batch_size * accumulation  # the empty ones take as long
-    collectives = collective_seconds(parameters, engine.precision, engine.zero_stage, accumulation, cluster)
-    executed = executed_flops(config, shape.sequence_length, shape.predictions, request.checkpointing)
-    needed = model_flops(config, shape.sequence_length, shape.predictions)
-    step = StepTime(computed_rows * executed / (1e12 * request.speed.tflops), collectives)
-    days = request.steps * step.total / 86400
-    return RunPlan(
-        request=request,
-        parameters=parameters,
-        memory=memory(config, engine.micro_batch_size, shape, request.memory_settings),
-        usable_memory=usable,
-        largest_micro_batch=largest_micro_batch(config, shape, request.memory_settings, usable),
-        step=step,
-        tokens_per_second=engine.train_batch_size * shape.sequence_length / step.total,
-        mfu=rows * needed / step.total / (1e12 * cluster.gpu.tflops[engine.precision]),
-        days=days,
-        gpu_hours=days * 24 * cluster.world_size,
-        data_bytes=STORED_BYTES_PER_TOKEN * request.text_bytes / TEXT_BYTES_PER_TOKEN,
-        checkpoint_bytes=BYTES_A_PARAMETER * parameters,
-        copy_bytes=cluster.gpus_per_node * copy_bytes(config, cluster.world_size),
-    )
-
-
-def alternatives(request: PlanRequest) -> Iterator[PlanRequest]:
+def alternatives(plan: Plan) -> Iterator[Plan]:
     """The same batch on the same GPUs with every ZeRO stage, activation checkpointing and micro-batch."""
     for stage in (0, 1, 2, 3):
-        zero = {**request.engine.json.get("zero_optimization", {}), "stage": stage}
-        json = {**request.engine.json, "zero_optimization": zero}
-        if not _can_train(json, request.engine.precision):
+        zero = {**plan.engine.json.get("zero_optimization", {}), "stage": stage}
+        json = {**plan.engine.json, "zero_optimization": zero}
+        if not _can_train(json, plan.engine.precision):
             continue
         for checkpointing in ACTIVATION_CHECKPOINTING:
-            for micro_batch in request.micro_batches:
+            for micro_batch in plan.micro_batches:
                 engine = replace(
-                    request.engine,
+                    plan.engine,
                     micro_batch_size=micro_batch,
-                    accumulation_steps=request.micro_step_count(micro_batch),
+                    accumulation_steps=plan.micro_step_count(micro_batch),
                     json=json,
                 )
-                yield replace(request, engine=engine, checkpointing=checkpointing)
+                yield replace(plan, engine=engine, checkpointing=checkpointing)
 
 
 def _can_train(json: dict[str, Any], precision: str) -> bool:
@@ -129,74 +205,67 @@ def _can_train(json: dict[str, Any], precision: str) -> bool:
     return sums_as_it_trains or json["zero_optimization"]["stage"] > 0
 
 
-def fastest(request: PlanRequest) -> RunPlan | None:
+def fastest(plan: Plan) -> Plan | None:
     """The fastest alternative that fits; None if none fits.
 
     If several are equally fast, it is one without empty rows, then the one with the largest micro-batch, then the one
     with the lowest ZeRO stage above 0.
     """
-    fitting = [plan for plan in map(make_plan, alternatives(request)) if plan.fits]
-    least = min((plan.step.total for plan in fitting), default=0.0)
+    fitting = [other for other in alternatives(plan) if other.fits]
+    least = min((other.step.total for other in fitting), default=0.0)
 
-    def rank(plan: RunPlan) -> tuple[bool, int, bool, int]:
-        engine = plan.request.engine
+    def rank(other: Plan) -> tuple[bool, int, bool, int]:
+        engine = other.engine
         return engine.empty_rows > 0, -engine.micro_batch_size, engine.zero_stage == 0, engine.zero_stage
 
-    return min((plan for plan in fitting if plan.step.total <= EQUALLY_FAST * least), key=rank, default=None)
+    return min((other for other in fitting if other.step.total <= EQUALLY_FAST * least), key=rank, default=None)
 
 
-def report(plan: RunPlan) -> str:
+def report(plan: Plan) -> str:
     """The plan for people, several lines."""
-    request, engine, cluster = plan.request, plan.request.engine, plan.request.cluster
-    price = request.price_per_gpu_hour
+    engine, cluster, price = plan.engine, plan.cluster, plan.price_per_gpu_hour
+    copies = cluster.gpus_per_node * memory_plan.copy_bytes(plan.model, cluster.world_size)
+    shards = STORED_BYTES_PER_TOKEN * plan.text_bytes / TEXT_BYTES_PER_TOKEN
     memory = [f"  {name:<14}{_gb(size):>12}" for name, size in asdict(plan.memory).items()]
     where = f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu.name}"
     lines = [
-        f"{request.name}, {plan.parameters:,} parameters, on {where}: {engine.precision}, ZeRO stage "
-        f"{engine.zero_stage}",
-        f"batch: {engine.describe_batch(f'rows of {request.shape.sequence_length}', 'GPU')}; activation checkpointing "
-        f"{request.checkpointing}",
+        f"{plan.name}, {plan.parameters:,} parameters, on {where}: {engine.precision}, ZeRO stage {engine.zero_stage}",
+        f"batch: {engine.describe_batch(f'rows of {plan.shape.sequence_length}', 'GPU')}; activation checkpointing "
+        f"{plan.checkpointing}",
         *(f"note: {note}" for note in engine.notes),
         "",
         "memory of a GPU",
         *memory,
         f"  {'together':<14}{_gb(plan.memory.total):>12} of {_gb(plan.usable_memory)} usable",
-        f"  largest micro-batch that fits: {plan.largest_micro_batch}{_division(request, plan.largest_micro_batch)}",
-        f"memory of a host: {_gb(plan.copy_bytes)} for the copy of a checkpoint while it is written in the background",
+        f"  largest micro-batch that fits: {plan.largest_micro_batch}{_division(plan, plan.largest_micro_batch)}",
+        f"memory of a host: {_gb(copies)} for the copy of a checkpoint while it is written in the background",
         "",
-        f"speed of a GPU: {request.speed.tflops:.0f} TFLOP/s ({request.speed.source})",
+        f"speed of a GPU: {plan.speed.tflops:.0f} TFLOP/s ({plan.speed.source})",
         f"network of a node: {cluster.gpu.network_gbit:g} Gbit/s, {100 * NETWORK_EFFICIENCY:.0f} % of it reached",
         f"a step: {plan.step.total:.2f} s, of which {1000 * plan.step.collectives:,.1f} ms in collectives",
         *([f"of the step {1000 * plan.empty_seconds:,.1f} ms go to empty rows"] if engine.empty_rows else []),
         f"{plan.tokens_per_second:,.0f} tokens/s, MFU {100 * plan.mfu:.0f} %",
-        f"{request.steps:,} steps: {plan.days:.1f} days, {plan.gpu_hours:,.0f} GPU-hours",
+        f"{plan.steps:,} steps: {plan.days:.1f} days, {plan.gpu_hours:,.0f} GPU-hours",
         *([f"cost: {price * plan.gpu_hours:,.0f} at {price:g} for a GPU-hour"] if price is not None else []),
-        f"disk: {_gb(plan.data_bytes)} of shards for {_gb(request.text_bytes)} of text, assumed to have "
+        f"disk: {_gb(shards)} of shards for {_gb(plan.text_bytes)} of text, assumed to have "
         f"{TEXT_BYTES_PER_TOKEN} bytes a token; {_gb(KEPT_CHECKPOINTS * plan.checkpoint_bytes)} for {KEPT_CHECKPOINTS} "
         "checkpoints",
-        *_failures(plan),
+        *(plan.failures.describe(plan.step.total, plan.steps, plan.checkpoint_bytes) if plan.failures else []),
         *(f"warning: {warning}" for warning in warnings_of(plan)),
     ]
-    best = fastest(request)
+    best = fastest(plan)
     if best is None:
         lines.append("nothing fits with this batch on these GPUs: use more of them, or larger ones")
     else:
         lines.append(
-            f"fastest that fits: micro-batch {best.request.engine.micro_batch_size}, ZeRO stage "
-            f"{best.request.engine.zero_stage}, activation checkpointing {best.request.checkpointing}: "
+            f"fastest that fits: micro-batch {best.engine.micro_batch_size}, ZeRO stage "
+            f"{best.engine.zero_stage}, activation checkpointing {best.checkpointing}: "
             f"{best.step.total:.2f} s a step, {_gb(best.memory.total)}"
         )
     return "\n".join(lines)
 
 
-def _failures(plan: RunPlan) -> list[str]:
-    request, seconds = plan.request, plan.step.total
-    if request.failures is None:
-        return []
-    return describe_failures(request.failures, request.cluster.nodes, seconds, request.steps, plan.checkpoint_bytes)
-
-
-def warnings_of(plan: RunPlan) -> list[str]:
+def warnings_of(plan: Plan) -> list[str]:
     """What will not work, or will work badly, each with a remedy."""
     warnings = []
     if not plan.fits:
@@ -208,9 +277,9 @@ def warnings_of(plan: RunPlan) -> list[str]:
         warnings.append(
             f"{_gb(plan.memory.total)} do not fit into the usable {_gb(plan.usable_memory)} of a GPU; {remedy}"
         )
-    measured_on = plan.request.speed.measured_on
-    if measured_on is not None and not is_same_kind(measured_on, plan.request.cluster.gpu):
-        warnings.append(f"the speed was measured on {measured_on}, not on {plan.request.cluster.gpu.name}")
+    measured_on = plan.speed.measured_on
+    if measured_on is not None and not is_same_kind(measured_on, plan.cluster.gpu):
+        warnings.append(f"the speed was measured on {measured_on}, not on {plan.cluster.gpu.name}")
     in_collectives = plan.step.collectives / plan.step.total
     if in_collectives > NETWORK_BOUND:
         warnings.append(
@@ -220,12 +289,12 @@ def warnings_of(plan: RunPlan) -> list[str]:
     return warnings
 
 
-def _division(request: PlanRequest, micro_batch: int) -> str:
+def _division(plan: Plan, micro_batch: int) -> str:
     """How a run with micro-batches of up to `micro_batch` rows would divide the batch."""
     if not micro_batch:
         return ""
-    steps = request.micro_step_count(micro_batch)
-    return f", which divides the batch into {-(-request.rows_per_gpu // steps)} x {steps} accumulated"
+    steps = plan.micro_step_count(micro_batch)
+    return f", which divides the batch into {-(-plan.rows_per_gpu // steps)} x {steps} accumulated"
 
 
 def _gb(size: float) -> str:

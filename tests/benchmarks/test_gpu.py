@@ -14,8 +14,8 @@ from benchmarks.gpu import parts as gpu_parts
 from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
 from common.errors import UserError
 from pipeline.engine import gpu_pages
+from pipeline.plan import parse, resolve
 from pipeline.planning import time as plan_time
-from pipeline.planning.request import parse, resolve
 from tests.pipeline.test_pretrain import Job as ForkedJob
 
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -10,7 +10,6 @@ import pytest
 from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
 from pipeline import evaluate, plan, predict, replay, report, reproduce, show
-from pipeline.planning import request
 from pipeline.settings import finetune, pretrain
 from pipeline.sharing import export_command
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
@@ -21,7 +20,7 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "pipeline.evaluate": lambda words: evaluate.parser().parse_args(words),
     "pipeline.finetune": lambda words: finetune.parser().parse_all(words),
     "pipeline.predict": lambda words: predict.parser().parse_all(words),
-    "pipeline.plan": request.parse,
+    "pipeline.plan": plan.parse,
     "pipeline.pretrain": pretrain.parse,
     "pipeline.replay": lambda words: replay.parser().parse_all(words),
     "pipeline.report": lambda words: report.parser().parse_all(words),
@@ -72,7 +71,7 @@ def test_a_flag_that_does_not_exist_is_seen():
 
 def test_the_page_of_the_plan_has_every_flag():
     page = (REPOSITORY / "docs" / "plan.md").read_text(encoding="utf-8")
-    flags = {flag for action in request.parser()._actions for flag in action.option_strings if flag.startswith("--")}
+    flags = {flag for action in plan.parser()._actions for flag in action.option_strings if flag.startswith("--")}
     assert not {flag for flag in flags - {"--help", "--version"} if f"{flag}`" not in page and f"{flag} " not in page}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.planning.request import PlanFlags
+from pipeline.plan import PlanFlags
 from pipeline.settings.declare import flags_of
 from pipeline.settings.finetune import FinetuneFlags
 from pipeline.settings.pretrain import PretrainFlags

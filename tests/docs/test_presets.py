@@ -35,8 +35,8 @@ def test_the_figures_are_those_of_the_plan(row):
         nodes = max(1, number // 8)
         words = ["--model", model, "--deepspeed_config", str(REPOSITORY / "ds_configs" / name), "--nodes", str(nodes)]
         words += ["--gpus-per-node", str(number // nodes), "--gpu", KINDS[kind]]
-        planned = plan.make_plan(plan.resolve(plan.parse(words)))
-        engine = planned.request.engine
+        planned = plan.resolve(plan.parse(words))
+        engine = planned.engine
         found = [str(engine.micro_batch_size), str(engine.accumulation_steps), f"{planned.memory.total / 1e9:.1f}"]
         assert found == [micro_batch, accumulation[index], memory[index]], f"{name} on {number} GPUs"
         assert f"{24 * planned.days:,.0f}" == hours[index], f"{name} on {number} GPUs"

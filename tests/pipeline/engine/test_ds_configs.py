@@ -8,11 +8,10 @@ import pytest
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from model import AlbertConfig
+from pipeline import plan
 from pipeline.engine import config as engine_config
 from pipeline.engine import workarounds
 from pipeline.engine.hardware import Hardware
-from pipeline.planning import request
-from pipeline.planning.plan import make_plan
 from tests.pipeline.conftest import REPOSITORY
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
@@ -69,14 +68,14 @@ def test_it_is_the_paper_s_recipe_and_fits(path: Path, world: int) -> None:
     }
     nodes = ["--nodes", str(max(1, world // 8)), "--gpus-per-node", str(min(8, world)), "--gpu", KINDS[variant]]
     words = ["--model", f"albert-{model}", "--deepspeed_config", str(path), *nodes]
-    planned = make_plan(request.resolve(request.parse(words)))
+    planned = plan.resolve(plan.parse(words))
     assert planned.fits
     # Buckets of about the model's size: DeepSpeed's default takes 1 GB.
     assert config["zero_optimization"]["reduce_bucket_size"] == pytest.approx(planned.parameters, rel=0.15)
-    assert AlbertConfig.preset(f"albert-{model}").hidden_size == planned.request.model.hidden_size
+    assert AlbertConfig.preset(f"albert-{model}").hidden_size == planned.model.hidden_size
     if variant.startswith("-80gb"):
-        twice = planned.request.engine.micro_batch_size * 2
-        divides = planned.request.engine.accumulation_steps % 2 == 0
+        twice = planned.engine.micro_batch_size * 2
+        divides = planned.engine.accumulation_steps % 2 == 0
         assert not divides or twice > planned.largest_micro_batch, "a larger power of two fits"
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from common.errors import UserError
 from pipeline import plan
-from pipeline.planning.failures import Failures, best_interval, describe_failures
-from pipeline.planning.plan import make_plan, report
-from pipeline.planning.request import parse, resolve
+from pipeline.plan import parse, resolve
+from pipeline.planning.plan import report
+from pipeline.planning.time import Failures, best_interval
 from tests.pipeline.conftest import REPOSITORY
 
 WORDS = ["--model", "albert-xxlarge", "--deepspeed_config", str(REPOSITORY / "ds_configs" / "xxlarge.json")]
@@ -40,8 +40,8 @@ def test_saves_that_take_longer_than_nodes_live() -> None:
 def test_the_plan_of_failures_by_hand() -> None:
     # 10 nodes, each every 1000 hours: one in 100 hours. Young: sqrt(2 * 20 s * 360,000 s) = 3,795 s; Daly: 3,781 s.
     # Half of 3,780 s and a minute are lost in 360,000 s; 20 s of 3,800 s go to saves; 72,000 steps take 200 hours.
-    failures = Failures(1000.0, 20.0, 60.0)
-    assert describe_failures(failures, 10, step_seconds=10.0, steps=72_000, checkpoint_bytes=1.0) == [
+    failures = Failures(1000.0, 10, 20.0, 60.0)
+    assert failures.describe(step_seconds=10.0, steps=72_000, checkpoint_bytes=1.0) == [
         "a node fails every 1,000 hours: one of 10 every 100.0 hours, 2.00 times in this run",
         "save every 378 steps, 1 h 3 min (Young/Daly): a save takes 20.0 s (given), all saves 0.53 % of the time",
         "a lost node costs 31 min 30 s of steps on average and 1 min 0 s of restart and warm-up, "
@@ -50,20 +50,20 @@ def test_the_plan_of_failures_by_hand() -> None:
 
 
 def test_nodes_that_never_fail_need_one_save() -> None:
-    never = Failures(1e306)  # infinite seconds
-    first, save, _ = describe_failures(never, 1, step_seconds=10.0, steps=100, checkpoint_bytes=3e9)
+    never = Failures(1e306, 1)  # infinite seconds
+    first, save, _ = never.describe(step_seconds=10.0, steps=100, checkpoint_bytes=3e9)
     assert first.endswith(" 0.00 times in this run")
     assert save.startswith("save every 100 steps, 16 min 40 s (Young/Daly): a save takes 3.0 s (assumed: 1 GB/s)")
 
 
 def test_the_plan_prints_it() -> None:
-    printed = report(make_plan(resolve(parse([*WORDS, "--mtbf-hours", "2000", "--save-seconds", "30"]))))
+    printed = report(resolve(parse([*WORDS, "--mtbf-hours", "2000", "--save-seconds", "30"])))
     assert "a node fails every 2,000 hours: one of 8 every 250.0 hours, 0.14 times in this run" in printed
     assert "save every 7,439 steps, 2 h 2 min (Young/Daly): a save takes 30.0 s" in printed
     assert "a lost node costs 1 h 1 min of steps on average and 3 min 0 s of restart and warm-up" in printed
-    assumed = report(make_plan(resolve(parse([*WORDS, "--mtbf-hours", "2000"]))))
+    assumed = report(resolve(parse([*WORDS, "--mtbf-hours", "2000"])))
     assert "a save takes 2.7 s (assumed: 1 GB/s)" in assumed  # 12 bytes of each of 223 million parameters
-    assert "Young" not in report(make_plan(resolve(parse(WORDS))))
+    assert "Young" not in report(resolve(parse(WORDS)))
 
 
 @pytest.mark.parametrize(
