@@ -5,5 +5,5 @@ comparison        compares runs with the majority class and with random weights
 ensemble          averages the predictions of several runs
 compared_runs     reads runs of both kinds, finished or not
 html_report       a page that compares runs
-svg_chart         curves as SVG
+charts            curves as SVG, by matplotlib
 """

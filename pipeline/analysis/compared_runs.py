@@ -1,6 +1,7 @@
-"""Reads runs of both kinds, finished or not, to compare them."""
+"""Reads runs of both kinds, finished or not, to compare them, and prints the table of one."""
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,17 @@ import numpy as np
 
 from common.errors import UserError
 from common.files.json_files import read_object
+from common.text import quantity
 from model.counts import parameter_counts
 from pipeline.checkpoint.run_records import SETTINGS, model_of, read_settings
 from pipeline.tracking.tracker import shown_flat
-from pipeline.training import metrics_log
+from pipeline.training import metrics_log, rollback
 
 Point = tuple[float, float]
 Records = Sequence[Mapping[str, Any]]
 MISSING = "-"
 _REPEATED = ("deepspeed.optimizer.", "deepspeed.scheduler.", "deepspeed.train_batch_size", "command")
+_LARGEST = 1e30  # of a drawn value: the width of larger ranges may overflow
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,12 @@ class ComparedRun:
     @property
     def objective(self) -> str | None:
         """The objective of a pre-training run; None for fine-tuning."""
-        found = self.settings.get("objective")
-        return None if found is None else str(found)
+        return self.settings.get("objective")
 
     @property
     def kind(self) -> str:
         """What the run trains, for people."""
         return f"fine-tuning, {self.settings['task']}" if self.objective is None else f"pre-training, {self.objective}"
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended."""
-        return (self.directory / "done").exists()
 
     @property
     def parameters(self) -> int:
@@ -70,6 +67,18 @@ class ComparedRun:
         records = self.training if split == "train" else self.evaluations
         return next((value for record in reversed(records) if (value := number(record, name)) is not None), None)
 
+    def highest(self, name: str) -> float | None:
+        """The highest number of this name in training; None if there is none."""
+        return max((value for _, value in self.points("train", name)), default=None)
+
+    @property
+    def against_unigram(self) -> str:
+        """How far the newest held-out MLM loss is from the unigram entropy, such as "8.3 % above"; "" if unknown."""
+        loss, entropy = self.last("mlm_loss", "eval"), self.last("mlm_unigram_entropy", "eval")
+        if loss is None or not entropy:
+            return ""
+        return f"{abs(100 * (1 - loss / entropy)):.1f} % {'below' if loss <= entropy else 'above'}"
+
     @property
     def gpu_hours(self) -> float | None:
         """Hours of all starts times the ranks of the last one."""
@@ -81,22 +90,16 @@ class ComparedRun:
 
         Tokens and hours of an evaluation lie between those of the training records around it.
         """
-        if split == "train":
-            return [(at, value) for record in self.training if (at := _x_of(record, x)) is not None
-                    and (value := number(record, name)) is not None]  # fmt: skip
-        steps, places = [0.0], [0.0]
-        for record in self.training:
-            if (place := _x_of(record, x)) is not None:
-                steps.append(record["step"])
-                places.append(place)
-        found = []
-        for record in self.evaluations:
+        known = [(record, place) for record in self.training if (place := _x_of(record, x)) is not None]
+        if split == "eval":
             # Not every step that is evaluated is logged.
-            place = record["step"] if x == "step" else np.interp(record["step"], steps, places, right=math.nan)
-            value = number(record, name)
-            if value is not None and not math.isnan(place):
-                found.append((float(place), value))
-        return found
+            steps, places = [0.0, *(record["step"] for record, _ in known)], [0.0, *(place for _, place in known)]
+            known = [
+                (record, record["step"] if x == "step" else float(np.interp(record["step"], steps, places, right=-1)))
+                for record in self.evaluations
+            ]
+        values = [(place, number(record, name)) for record, place in known if 0 <= place < _LARGEST]
+        return [(place, value) for place, value in values if value is not None and abs(value) < _LARGEST]
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
@@ -119,19 +122,14 @@ def sustained_speed(training: Records) -> float | None:
 
     The speed of each record is that of its interval. A mean of speeds would count a short interval like a long one.
     """
-    tokens = seconds = 0.0
-    for _, of_interval, lasted in _intervals(training):
-        tokens, seconds = tokens + of_interval, seconds + lasted
-    return tokens / seconds if seconds else None
+    parts = [(tokens, seconds) for _, tokens, seconds in _intervals(training)]
+    return sum(tokens for tokens, _ in parts) / sum(seconds for _, seconds in parts) if parts else None
 
 
 def mean_over_time(training: Records, name: str) -> float | None:
     """The mean of a share, such as the MFU, over the time of `sustained_speed`; None if unknown."""
-    total = seconds = 0.0
-    for record, _, lasted in _intervals(training):
-        if (value := number(record, name)) is not None:
-            total, seconds = total + value * lasted, seconds + lasted
-    return total / seconds if seconds else None
+    parts = [(value, s) for record, _, s in _intervals(training) if (value := number(record, name)) is not None]
+    return sum(value * seconds for value, seconds in parts) / sum(s for _, s in parts) if parts else None
 
 
 def _intervals(training: Records) -> Iterator[tuple[Mapping[str, Any], float, float]]:
@@ -139,7 +137,7 @@ def _intervals(training: Records) -> Iterator[tuple[Mapping[str, Any], float, fl
     before = 0.0
     for record in training:
         so_far, speed = number(record, "tokens"), number(record, "tokens_per_second")
-        if so_far is not None and speed is not None and speed > 0 and so_far >= before:
+        if so_far is not None and speed is not None and speed > 0 and so_far > before:
             yield record, so_far - before, (so_far - before) / speed
             before = so_far
 
@@ -155,8 +153,9 @@ def find(directories: Sequence[Path]) -> list[ComparedRun]:
                 places.setdefault(path.parent.resolve(), path.parent)
     if not places:
         raise UserError(f"--runs: no run in {', '.join(map(str, directories))}; name --output directories of runs")
-    names = _names(list(places))
-    return [_read(names[place], shown) for place, shown in sorted(places.items())]
+    shared = os.path.commonpath(places)
+    names = {place: name if (name := os.path.relpath(place, shared)) != "." else place.name for place in places}
+    return [read_run(shown, names[place]) for place, shown in sorted(places.items())]
 
 
 def _is_run(path: Path) -> bool:
@@ -165,21 +164,9 @@ def _is_run(path: Path) -> bool:
     return "objective" in content or ("task" in content and "model" in content)
 
 
-def _names(places: Sequence[Path]) -> dict[Path, str]:
-    """Each place without the part that all have in common."""
-    if len(places) == 1:
-        return {places[0]: places[0].name}
-    shared = 0
-    while len({place.parts[: shared + 1] for place in places}) == 1 and shared + 1 < min(
-        len(place.parts) for place in places
-    ):
-        shared += 1
-    return {place: "/".join(place.parts[shared:]) for place in places}
-
-
-def _read(name: str, directory: Path) -> ComparedRun:
-    training = metrics_log.read_records(directory, "train")
-    evaluations = metrics_log.read_records(directory, "eval")
+def read_run(directory: Path, name: str) -> ComparedRun:
+    """The run in a directory. Raises UserError for a file that cannot be read."""
+    training, evaluations = (metrics_log.read_records(directory, split) for split in ("train", "eval"))
     return ComparedRun(name, directory, read_settings(directory / SETTINGS), training, evaluations)
 
 
@@ -190,3 +177,42 @@ def differing_settings(runs: Sequence[ComparedRun]) -> Iterator[tuple[str, list[
         row = [settings.get(name, MISSING) for settings in values]
         if len(set(row)) > 1 and not name.startswith(_REPEATED):
             yield name, row
+
+
+def summarise(directory: Path, export: Path) -> str:
+    """A short table of a pre-training run: its last evaluation, its speed, and its files.
+
+    Raises:
+        UserError: the directory holds no run, a fine-tuning run, or a run without an evaluation on held-out rows.
+    """
+    run = read_run(directory, directory.name)
+    if run.objective is None:
+        raise UserError(f"{directory} is a fine-tuning run; its metrics are in {directory / 'results.json'}")
+    if not run.evaluations or (speed := sustained_speed(run.training)) is None:
+        raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
+
+    def last(name: str, split: str = "eval") -> float:
+        if (value := run.last(name, split)) is None:
+            raise UserError(f"{directory / metrics_log.METRICS} has no {name}; train {directory} on")
+        return value
+
+    tokens, entropy, settings = last("tokens", "train"), last("mlm_unigram_entropy"), run.settings
+    ranks = f" on {quantity(ranks, 'rank')}" if (ranks := settings.get("world_size")) else ""
+    rows = {
+        "steps": f"{run.step:,} of {settings['steps']:,}, {tokens:,.0f} tokens",
+        "held-out MLM loss": f"{last('mlm_loss'):.3f} nats, {run.against_unigram} the unigram entropy {entropy:.3f}",
+        "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
+    }
+    if run.last(name := f"{run.objective}_accuracy", "eval") is not None:
+        value, low, high = (100 * last(f"{name}{end}") for end in ("", "_low", "_high"))
+        rows[f"held-out {run.objective.upper()} accuracy"] = (
+            f"{value:.1f} % (95 % interval {low:.1f} to {high:.1f}) of {last('pairs'):,.0f} pairs"
+        )
+    rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.get('precision', 'unknown precision')}"
+    rows["time"] = f"{last('seconds', 'train'):.0f} s{ranks}"
+    if rollbacks := rollback.read(directory):
+        rows["divergence"] = rollback.describe(rollbacks)
+    rows |= {"run": str(directory), "exported model": str(export)}
+    width = max(map(len, rows))
+    lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+    return "\n".join([*lines, "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])

@@ -3,64 +3,35 @@
 All values are computed from the predictions of a run (`RUN/logits`), not read from its `results.json`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from common.errors import UserError
-from pipeline.analysis.finished_runs import TaskRun, member_directories, read_predictions
+from common.files import atomic, owned
+from common.text import markdown_table
+from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
 from pipeline.tasks.kind import Statistic
 from pipeline.tasks.metrics import Interval, bootstrap_interval
 from pipeline.tasks.task import Task
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A task's first metric on one split, in percent.
 
     Attributes:
         value: the measured value.
         interval: its 95 % interval.
-        majority: the metric of a model that always gives the most frequent answer.
+        majority: the metric of a model that always gives the most frequent answer. It says nothing if it is 0, as for
+            tags.
     """
 
     value: float
     interval: Interval
     majority: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A run beside the same model from random weights.
-
-    Attributes:
-        task, split, metric: what is compared.
-        examples: of the split.
-        run: directory of the run.
-        trained: the estimate of the run.
-        random: the estimate of the random weights; None if they were not run.
-        gain: 95 % interval of the run's metric minus that of the random weights, in percentage points.
-    """
-
-    task: str
-    split: str
-    metric: str
-    examples: int
-    run: str
-    trained: Estimate
-    random: Estimate | None
-    gain: Interval | None
-
-    @property
-    def verdict(self) -> str:
-        """The conclusion that the interval of the gain allows."""
-        if self.gain is None:
-            return "random weights not run"
-        if self.gain[0] > 0:
-            return "pre-training helps"
-        return "pre-training hurts" if self.gain[1] < 0 else "no difference shown"
 
 
 def estimate_of(task: Task, predictions: Any, seed: int = 0) -> Estimate | None:
@@ -100,17 +71,33 @@ def difference_of(task: Task, first: Any, second: Any) -> tuple[Statistic, int]:
     return lambda rows: ours(rows) - theirs(rows), kind.count(first)
 
 
-def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[Comparison]:
+def verdict_of(weights: str, gain: Interval | None) -> str:
+    """The conclusion that the interval of a gain over random weights allows, for a run from such weights."""
+    if weights == "random":
+        return "random weights themselves"
+    if gain is None:
+        return "random weights not run"
+    if gain[0] > 0:
+        return "pre-training helps"
+    return "pre-training hurts" if gain[1] < 0 else "no difference shown"
+
+
+def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str, Any]]:
     """Every labelled split of `runs` beside the same split of the same task in `random`; the first seed of each run.
 
-    Raises UserError if a run has no logits, its task is unknown, or the two runs of a task hold different examples.
+    Returns:
+        What comparison.json holds, in percent: the estimate of the run (`value`, `interval`, `majority`), that of the
+        random weights (`random`, `random_interval`; None if they were not run), and the 95 % interval of the difference
+        in percentage points (`gain_interval`). `weights` says what the run started from.
+    Raises:
+        UserError: a run has no logits, its task is unknown, or the two runs of a task hold different examples.
     """
     untrained: dict[str, dict[str, Any]] = {}
     for run in random:
         untrained.setdefault(run.task.name, read_predictions(member_directories(run.directory)[0], run.task))
     found = []
     for run in runs:
-        task = run.task
+        task, weights = run.task, "random" if run.results.get("random_weights") else "pre-trained"
         for split, predictions in read_predictions(member_directories(run.directory)[0], task).items():
             estimate, baseline = estimate_of(task, predictions), untrained.get(task.name, {}).get(split)
             if estimate is None:
@@ -119,57 +106,54 @@ def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[Comparis
                 gain = None if baseline is None else gain_of(task, predictions, baseline)
             except ValueError as error:
                 raise UserError(f"{run.directory} and the random weights differ on {split}: {error}") from None
+            other = None if baseline is None else estimate_of(task, baseline)
             found.append(
-                Comparison(
-                    task=task.name,
-                    split=split,
-                    metric=task.metrics[0],
-                    examples=task.kind.count(predictions),
-                    run=str(run.directory),
-                    trained=estimate,
-                    random=None if baseline is None else estimate_of(task, baseline),
-                    gain=gain,
-                )
+                {
+                    "task": task.name,
+                    "split": split,
+                    "metric": task.metrics[0],
+                    "examples": task.kind.count(predictions),
+                    "run": str(run.directory),
+                    "weights": weights,
+                    **estimate._asdict(),
+                    "random": None if other is None else other.value,
+                    "random_interval": None if other is None else other.interval,
+                    "gain_interval": gain,
+                    "verdict": verdict_of(weights, gain),
+                }
             )
     return found
 
 
-def markdown(comparisons: Sequence[Comparison]) -> str:
-    """The comparisons as a Markdown table, in percent."""
-    lines = [
-        "| task | split | examples | metric | majority class | random weights | pre-trained | gain, 95 % | verdict |",
-        "|---|---|---:|---|---:|---:|---:|---:|---|",
-    ]
-    for one in comparisons:
-        random = "not run" if one.random is None else _with_interval(one.random)
-        gain = "" if one.gain is None else f"{one.gain[0]:+.1f} to {one.gain[1]:+.1f}"
-        lines.append(
-            f"| {one.task} | {one.split} | {one.examples:,} | {one.metric} | {one.trained.majority:.1f} | {random} "
-            f"| {_with_interval(one.trained)} | {gain} | {one.verdict} |"
-        )
-    return "\n".join(lines) + "\n"
+def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | None) -> str:
+    """Compares the runs below directories, writes comparison.md and comparison.json into `out`, and returns the table.
+
+    Raises UserError if no run has predictions of labelled examples, and as `compare`.
+    """
+    if out is not None:
+        owned.check_addable(out, ["comparison.md", "comparison.json"])
+    found = compare(find_runs(runs), find_runs(random))
+    if not found:
+        raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")
+    if out is not None:
+        with owned.adding_files(out, "pipeline.evaluate compare") as place:
+            atomic.write_text(place / "comparison.md", markdown(found))
+            atomic.write_text(place / "comparison.json", json.dumps(found, indent=1) + "\n")
+    return markdown(found)
 
 
-def _with_interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.1f} ({estimate.interval[0]:.1f} to {estimate.interval[1]:.1f})"
+def markdown(found: Sequence[Mapping[str, Any]]) -> str:
+    """The rows of `compare` as a Markdown table."""
+    titles = ["run", "weights", "task", "split", "examples", "metric", "majority class", "random weights", "this run"]
+    rows = []
+    for row in found:
+        majority = f"{row['majority']:.1f}" if row["majority"] else ""
+        random = "not run" if row["random"] is None else _with_interval(row["random"], row["random_interval"])
+        gain = "" if row["gain_interval"] is None else "{:+.1f} to {:+.1f}".format(*row["gain_interval"])
+        measured = [majority, random, _with_interval(row["value"], row["interval"]), gain, row["verdict"]]
+        rows.append([*(row[name] for name in ("run", "weights", "task", "split", "examples", "metric")), *measured])
+    return markdown_table([*titles, "gain, 95 %", "verdict"], rows, "llllrlrrrrl") + "\n"
 
 
-def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The comparisons as plain values."""
-    return [
-        {
-            "task": one.task,
-            "split": one.split,
-            "metric": one.metric,
-            "examples": one.examples,
-            "run": one.run,
-            "majority": one.trained.majority,
-            "value": one.trained.value,
-            "interval": list(one.trained.interval),
-            "random": None if one.random is None else one.random.value,
-            "random_interval": None if one.random is None else list(one.random.interval),
-            "gain_interval": None if one.gain is None else list(one.gain),
-            "verdict": one.verdict,
-        }
-        for one in comparisons
-    ]
+def _with_interval(value: float, interval: Interval) -> str:
+    return f"{value:.1f} ({interval[0]:.1f} to {interval[1]:.1f})"

@@ -8,7 +8,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import atomic, owned
-from pipeline.analysis.finished_runs import TaskRun, member_directories, read_predictions
+from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
 from pipeline.checkpoint.run_records import RESULTS, read_results
 from pipeline.tasks.own_tasks import record_of
 from pipeline.tasks.task import Task
@@ -17,19 +17,21 @@ TOOL = "pipeline.evaluate ensemble"
 """What the marker of an ensemble names as its writer."""
 
 
-def write_ensembles(runs: Sequence[TaskRun], out: Path) -> list[dict[str, Any]]:
+def write_ensembles(places: Sequence[Path], out: Path) -> str:
     """Averages the runs of each task, with all their seeds, into `out/TASK`, which is laid out like a run.
 
     `out/TASK` gets `results.json`, `logits/` and `submission/`. Runs that are ensembles themselves are left out.
 
+    Args:
+        places: directories to search for runs.
     Returns:
-        The content of each `results.json`.
+        The metrics of the averages, for people.
     Raises:
         UserError: there is no run, a run has no logits, its task is unknown, runs of one task do not fit together, or
             `out/TASK` holds a run that is not an ensemble.
     """
     by_task: dict[str, list[TaskRun]] = defaultdict(list)
-    for run in runs:
+    for run in find_runs(places):
         if not run.members:
             by_task[run.task.name].append(run)
     if not by_task:
@@ -44,7 +46,13 @@ def write_ensembles(runs: Sequence[TaskRun], out: Path) -> list[dict[str, Any]]:
                 f"{first.directory} and {other.directory} are different tasks called {name}; name them with "
                 "--task-name, or average runs of the same data"
             )
-    return [_write_ensemble(members[0].task, members, out / name) for name, members in by_task.items()]
+    lines = []
+    for name, members in by_task.items():
+        written = _write_ensemble(members[0].task, members, out / name)
+        lines.append(f"{name}: {written['members']} members, {out / name}")
+        for split, metrics in written["metrics"].items():
+            lines.append(f"  {split}: " + ", ".join(f"{metric} {value:.4g}" for metric, value in metrics.items()))
+    return "\n".join(lines)
 
 
 def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path) -> dict[str, Any]:

@@ -103,9 +103,8 @@ def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: An
         if task.kind.predicts_numbers:
             print(f"  95 % interval of {task.metrics[0]}: {low / 100:.3f} to {high / 100:.3f}")
             return
-        print(
-            f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}; majority class: {estimate.majority:.1f}"
-        )
+        majority = f"; majority class: {estimate.majority:.1f}" if estimate.majority else ""
+        print(f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}{majority}")
 
 
 def is_summed_up(output: Path, members: Sequence[Path]) -> bool:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import report
+from pipeline.analysis.charts import MAX_POINTS, Chart, Curve, draw_charts, thinned
 from pipeline.analysis.compared_runs import ComparedRun, mean_over_time, sustained_speed
-from pipeline.analysis.svg_chart import Series, chart, short, thinned, ticks
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
 
@@ -27,7 +27,7 @@ PRETRAIN = {
 }
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td"),
-    *("span", "div", "svg", "text", "line", "polyline", "polygon", "circle"),
+    *("svg", "defs", "g", "path", "text", "use", "clippath", "rect"),
 }
 EVIL = "<script>alert('x')</script>"
 
@@ -37,13 +37,13 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.open, self.rows, self.attributes = set(), [], [], set()
+        self.tags, self.open, self.rows, self.attributes, self.targets = set(), [], [], set(), []
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
         self.tags.add(tag)
-        self.attributes |= {name for name, _ in attributes}
+        self._add(attributes)
         if tag != "meta":
             self.open.append(tag)
         if tag == "tr":
@@ -53,7 +53,11 @@ class Page(HTMLParser):
 
     def handle_startendtag(self, tag, attributes):
         self.tags.add(tag)
+        self._add(attributes)
+
+    def _add(self, attributes):
         self.attributes |= {name for name, _ in attributes}
+        self.targets += [value for name, value in attributes if name == "xlink:href"]
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -92,7 +96,7 @@ def test_each_run_has_its_figures(page):
     assert page.row("base", "pre-training, sop")[2:5] == ["finished", "60 of 100", "1,200"]
     assert page.row("base", "pre-training, sop")[-2:] == ["4", "NVIDIA H100"]
     assert page.row("other", "pre-training, sop")[2:4] == ["not finished", "40 of 200"]
-    assert page.row("base", "60")[2:] == ["6.5000", "-10.0 %", "10.0 % (8.0 to 12.0)", "60.0 % (50.0 to 70.0)"]
+    assert page.row("base", "60")[2:] == ["6.5000", "8.3 % above", "10.0 % (8.0 to 12.0)", "60.0 % (50.0 to 70.0)"]
     # 60 s on 4 ranks are 1/15 of an hour, which costs 2.
     assert page.row("base", "50") == ["base", "50", "40.0 %", "1.0 %", "3.50", "1 min 0 s", "0.07", "2.00"]
 
@@ -112,11 +116,12 @@ def test_fine_tuning_results_are_there(page):
 def test_nothing_from_outside_becomes_markup(runs, page):
     assert page.tags <= TAGS
     assert not {name for name in page.attributes if name.startswith("on") or name in ("src", "href")}
+    assert all(target.startswith("#") for target in page.targets)
     assert EVIL not in (runs / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_page_needs_nothing_else(runs, page):
-    assert not re.findall(r"https?://|url\(|@import", (runs / "report.html").read_text(encoding="utf-8"))
+    assert not re.findall(r"https?://|url\([^#]|@import", (runs / "report.html").read_text(encoding="utf-8"))
     assert "svg" in page.tags
 
 
@@ -176,26 +181,42 @@ def test_settings_of_a_run_without_a_json_are_read(tmp_path):
     assert report.main(["--runs", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
 
 
-def test_ticks_are_round():
-    assert ticks(0.0, 1.0) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert ticks(5.49, 7.7) == pytest.approx([5.5, 6.0, 6.5, 7.0, 7.5])
-    assert [short(value) for value in (0, 1e6, 1500, 0.25, 2.5e9)] == ["0", "1M", "1.5k", "0.25", "2.5G"]
+def drawn(*points, names=("a",), **more):
+    return draw_charts(names, [Chart("t", "x", [Curve(0, points, marked=True, **more)])])
 
 
-def test_points_lie_where_they_should():
-    drawn = chart("t", "x", [Series("a", "#000", [(0, 0.0), (10, 1.0)], marked=True)])
-    (x1, y1), (x2, y2) = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
-    assert (float(x1), float(x2)) == (64.0, 526.0)  # the edges of the plane
-    assert float(y1) > float(y2)
-    assert chart("t", "x", [Series("a", "#000", [])]) == ""
+def test_a_chart_has_its_names_and_round_ticks():
+    texts = re.findall(
+        r"<text[^>]*>([^<]*)</text>", drawn((0, 5.49), (2e6, 7.7), band=[(0, 5.4, 5.5), (2e6, 7.6, 7.8)])
+    )
+    assert {"a", "t", "x", "0", "1M", "2M", "6.0", "7.0"} <= set(texts)
+    assert draw_charts(["a"], []) == ""
+
+
+def test_a_constant_has_ticks_of_its_size():
+    """A learning rate that does not change up to rounding."""
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn((0, 0.001), (1, 0.001 + 1e-12)))
+    assert not [text for text in texts if "e\u2212" in text or "e-" in text]
+
+
+def test_more_than_ten_runs_look_different():
+    curves = [Curve(place, [(0.0, 0.0), (1.0, float(place))]) for place in range(40)]
+    svg = draw_charts([f"run {place}" for place in range(40)], [Chart("t", "x", curves)])
+    legend = svg[svg.index('id="legend_1"') :]
+    styles = re.findall(r'<path d="[^"]*" style="([^"]*)"/>', legend)
+    assert len({style for style in styles if "stroke-width: 1.5" in style}) == 40
 
 
 def test_a_long_curve_is_drawn_as_means():
     assert thinned([(float(x), 2.0 * x) for x in range(1000)], 500)[:2] == [(0.5, 1.0), (2.5, 5.0)]
-    assert len(thinned([(0.0, 0.0)] * 1001, 500)) <= 500
+    assert len(thinned([(0.0, 0.0)] * (2 * MAX_POINTS + 1))) <= MAX_POINTS
 
 
 @pytest.mark.parametrize("values", [(1e308, -1e308), (1e308, 1e308), (5e-324, 0.0), (0.0, 0.0), (2.0**60, 2.0**60)])
 def test_numbers_that_no_run_has_do_not_end_the_report(values):
-    for points in ([(0.0, values[0]), (1.0, values[1])], [(values[0], 0.0), (values[1], 1.0)]):
-        assert chart("t", "x", [Series("a", "#000", points, marked=True)]).startswith("<svg")
+    for at, value in ((values, (0.0, 1.0)), ((0.0, 1.0), values)):
+        training = [{"step": 1, "tokens": x, "grad_norm": y} for x, y in zip(at, value)]
+        run = ComparedRun("a", Path("a"), {"objective": "sop"}, training, [])
+        points = run.points("train", "grad_norm", "tokens")
+        assert len(points) == (2 if max(map(abs, values)) < 1e30 else 0)
+        assert drawn(*points).startswith("<svg")

@@ -22,35 +22,43 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
         made_runs.answers(made_runs.finetuning(tmp_path / name, "squad2", "x", {}), "dev", right, 40 - right, -1.0)
     good, random = finished_runs.find_runs([tmp_path / "good"]), finished_runs.find_runs([tmp_path / "random"])
     squad, sst2 = comparison.compare(good, random)
-    assert (sst2.trained.value, sst2.random.value, sst2.examples) == (90.0, 60.0, 200)
-    assert sst2.trained.interval == pytest.approx(tuple(100 * end for end in wilson_interval(180, 200)))
+    assert (sst2["value"], sst2["random"], sst2["examples"]) == (90.0, 60.0, 200)
+    assert sst2["interval"] == pytest.approx(tuple(100 * end for end in wilson_interval(180, 200)))
     # Sixty of two hundred examples are gained and none lost: a mean of 0.3 with standard error sqrt(0.21 / 200).
-    assert sst2.gain == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=0.8)
-    assert sst2.verdict == "pre-training helps"
-    assert (squad.trained.value, squad.random.value, squad.trained.majority) == (75.0, 25.0, 0.0)
-    assert comparison.compare(finished_runs.find_runs([tmp_path / "random"]), [])[0].verdict == "random weights not run"
+    assert sst2["gain_interval"] == pytest.approx((30 - 196 * 0.0324, 30 + 196 * 0.0324), abs=0.8)
+    assert sst2["verdict"] == "pre-training helps"
+    assert (squad["value"], squad["random"], squad["majority"]) == (75.0, 25.0, 0.0)
     same = comparison.compare(finished_runs.find_runs([tmp_path / "same"]), random)
-    assert same[0].gain[0] >= 0.0  # four of two hundred are won, none lost
+    assert same[0]["gain_interval"][0] >= 0.0  # four of two hundred are won, none lost
     arguments = ["compare", "--runs", str(tmp_path / "good"), "--random", str(tmp_path / "random")]
     assert evaluate.main([*arguments, "--out", str(tmp_path / "out")]) == 0
-    assert "| sst2 | dev | 200 | accuracy |" in capsys.readouterr().out
+    squad, sst2 = (line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:4])
+    assert sst2[:7] == [f"| {tmp_path}/good/sst2", "pre-trained", "sst2", "dev", "200", "accuracy", "55.5"]
+    assert squad[6] == "", "that no answer is right says nothing"
     written = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert [row["verdict"] for row in written] == ["pre-training helps"] * 2
 
 
 @pytest.mark.parametrize(
-    ("gain", "verdict"),
+    ("weights", "gain", "verdict"),
     [
-        ((0.1, 2.0), "pre-training helps"),
-        ((-0.1, 2.0), "no difference shown"),
-        ((-2.0, 0.0), "no difference shown"),
-        ((-2.0, -0.1), "pre-training hurts"),
-        (None, "random weights not run"),
+        ("pre-trained", (0.1, 2.0), "pre-training helps"),
+        ("pre-trained", (-0.1, 2.0), "no difference shown"),
+        ("pre-trained", (-2.0, 0.0), "no difference shown"),
+        ("pre-trained", (-2.0, -0.1), "pre-training hurts"),
+        ("pre-trained", None, "random weights not run"),
+        ("random", (0.1, 2.0), "random weights themselves"),
     ],
 )
-def test_the_verdict_follows_from_the_interval_of_the_gain(gain, verdict):
-    estimate = comparison.Estimate(50.0, (40.0, 60.0), 50.0)
-    assert comparison.Comparison("rte", "dev", "accuracy", 9, "run", estimate, estimate, gain).verdict == verdict
+def test_the_verdict_follows_from_the_interval_of_the_gain(weights, gain, verdict):
+    assert comparison.verdict_of(weights, gain) == verdict
+
+
+def test_a_run_from_random_weights_is_not_called_pretrained(tmp_path):
+    run = made_runs.finetuning(tmp_path / "random" / "sst2", "sst2", "x", {}, random_weights=True)
+    made_runs.logits(run, "dev", 120, 80)
+    (found,) = comparison.compare(finished_runs.find_runs([tmp_path]), [])
+    assert (found["weights"], found["verdict"]) == ("random", "random weights themselves")
 
 
 def test_noise_is_no_gain():
