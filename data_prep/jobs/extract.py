@@ -44,8 +44,7 @@ from data_prep.mpi.executor import Job, Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
 from data_prep.sources import Source
 from data_prep.sources.books import Books
-from data_prep.sources.hub import Hub
-from data_prep.sources.jsonl import Fields, Records
+from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text.languages import ENGLISH, check_language
 

@@ -6,8 +6,7 @@ documents. Where it cuts depends on the input alone.
     wikipedia  MediaWiki XML exports
     bzip2      random access to .bz2 files
     books      text files, one book each
-    jsonl      records with a field of text: JSON lines and Parquet
-    hub        datasets that `datasets.load_dataset` can stream
+    records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream
     sample     downloads the sample corpus (the job `sample`)
 """
 
@@ -62,35 +61,35 @@ class Source(abc.ABC):
         self.sizes: list[int] = []
         self.consumed = 0
         self.language = ENGLISH
-        self._names: set[str] = set()
-        self._places: set[tuple[int, int]] = set()  # device and inode of each file
 
-    def add_file(self, path: str | Path, name: str) -> int:
-        """Records a file among the inputs and returns its size in bytes.
-
-        Its time does not depend on the number of files that were added before.
+    def plan(self, files: Sequence[tuple[Path, str]]) -> None:
+        """Records (path, name) of all files among the inputs, and cuts each into work units by `plan_file`.
 
         Raises:
-            UserError: it is given twice, or another file has the same name and documents would share their ids.
+            UserError: one is given twice, or two have the same name and documents would share their ids.
         """
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            status = os.fstat(descriptor)
-            if (place := (status.st_dev, status.st_ino)) in self._places:
-                raise UserError(f"{path} is given twice, and its documents would count double; name it once in --input")
-            if name in self._names:
-                raise UserError(f"two files are called {name}; give one directory above both as --input")
-            self._places.add(place)
-            self._names.add(name)
-            checksum = fingerprint(descriptor, status.st_size)
-        finally:
-            os.close(descriptor)
-        self.inputs.append({"name": name, "bytes": status.st_size, "fingerprint": checksum})
-        return status.st_size
+        names: set[str] = set()
+        places: set[tuple[int, int]] = set()  # device and inode of each file
+        with Progress("plan", len(files), "files", quiet_seconds=_QUIET_SECONDS) as progress:
+            for path, name in files:
+                with path.open("rb", buffering=0) as file:
+                    status = os.fstat(file.fileno())
+                    place, size = (status.st_dev, status.st_ino), status.st_size
+                    if place in places:
+                        raise UserError(
+                            f"{path} is given twice, and its documents would count double; name it once in --input"
+                        )
+                    if name in names:
+                        raise UserError(f"two files are called {name}; give one directory above both as --input")
+                    places.add(place)
+                    names.add(name)
+                    self.inputs.append({"name": name, "bytes": size, "fingerprint": fingerprint(file.fileno(), size)})
+                self.plan_file(path, name, size)
+                progress.update()
 
-    def __getstate__(self) -> dict[str, object]:
-        """Leaves out what only `add_file` needs: other ranks get a finished plan."""
-        return self.__dict__ | {"_names": set(), "_places": set()}
+    def plan_file(self, path: Path, name: str, size: int) -> None:
+        """Checks a file of `size` bytes and appends its work units. UserError: it cannot be read."""
+        raise NotImplementedError
 
     def add(self, unit: Any, size: int) -> None:
         """Appends a work unit of `size` bytes."""
@@ -102,33 +101,39 @@ class Source(abc.ABC):
         """Yields the documents of one work unit in order. UserError: a file is damaged."""
 
 
-def planning(files: int) -> Progress:
-    """Returns the progress of planning, in which every one of `files` files is read once. It is silent at first."""
-    return Progress("plan", files, "files", quiet_seconds=_QUIET_SECONDS)
-
-
-def files_below(directory: Path, is_wanted: Callable[[str], object]) -> list[tuple[str, str]]:
-    """Returns (path, name) of the files below `directory` in the order of the names, which are relative to it.
+def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> list[tuple[Path, str]]:
+    """Returns (path, name) of the file at `path`, or of those below it in the order of their names relative to it.
 
     Links to directories are not followed, and directories that cannot be read are left out.
 
     Args:
-        directory: where to look.
-        is_wanted: tells from the last part of a file's path whether it is wanted.
+        path: a file, or a directory.
+        is_wanted: tells from the last part of a file's path whether it is wanted. A single file always is.
+        kind: of the files, for messages.
+
+    Raises:
+        UserError: nothing of the kind is there.
     """
+    if path.is_file():
+        return [(path, spelled(path.name))]
+    if not path.is_dir():
+        reason = "is not a regular file" if path.exists() else "does not exist"
+        raise UserError(f"{path} {reason}; give a {kind}, or a directory of them")
     files = []
     folders = [""]
     while folders:
         folder = folders.pop()
         try:
-            entries = list(os.scandir(directory / folder))
+            entries = list(os.scandir(path / folder))
         except PermissionError:
             continue
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(f"{folder}{entry.name}/")
             elif is_wanted(entry.name) and entry.is_file():
-                files.append((entry.path, spelled(folder + entry.name)))
+                files.append((Path(entry.path), spelled(folder + entry.name)))
+    if not files:
+        raise UserError(f"{path} holds no {kind}; check --input and --source")
     return sorted(files, key=lambda file: file[1])
 
 

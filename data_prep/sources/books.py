@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
-from data_prep.sources import Skipped, Source, files_below, planning
+from data_prep.sources import Skipped, Source, find_files
 
 _TEXT_FILE = re.compile(r".\.(?:txt|text)$", re.IGNORECASE)
 _MAX_BOOK_BYTES = 64 << 20  # a book is read into memory whole; War and Peace has 3 MB
@@ -106,28 +106,24 @@ class Books(Source):
     def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
         """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file."""
         super().__init__()
-        books = [book for path in paths for book in find_books(path)]
-        with planning(len(books)) as progress:
-            for book in books:
-                self._add_book(book, unit_bytes)
-                progress.update()
+        self._unit_bytes = unit_bytes
+        self.plan([book for path in paths for book in find_files(path, _TEXT_FILE.search, ".txt file")])
 
-    def _add_book(self, book: tuple[str, str], unit_bytes: int) -> None:
-        size = self.add_file(*book)
+    def plan_file(self, path: Path, name: str, size: int) -> None:
+        """Adds a book to the last work unit, or to a new one."""
         if size > _MAX_BOOK_BYTES:
             raise UserError(
-                f"{book[0]} has {size >> 20} MB, more than one book; split it into one file per book, "
+                f"{path} has {size >> 20} MB, more than one book; split it into one file per book, "
                 'or make it lines of {"text": ...} for --source jsonl'
             )
-        if not self.units or self.sizes[-1] + size > unit_bytes:
+        if not self.units or self.sizes[-1] + size > self._unit_bytes:
             self.add([], 0)
-        self.units[-1].append(book)
+        self.units[-1].append((path, name))
         self.sizes[-1] += size
 
-    def read(self, unit: list[tuple[str, str]]) -> Iterator[Document | Skipped]:
+    def read(self, unit: list[tuple[Path, str]]) -> Iterator[Document | Skipped]:
         """Yields one document for each file."""
-        for file, book_id in unit:
-            path = Path(file)
+        for path, book_id in unit:
             content = path.read_bytes()
             self.consumed += len(content)
             text = decode(content)
@@ -136,17 +132,6 @@ class Books(Source):
                 continue
             prose = book_to_prose(text)
             yield Document(book_id, spelled(path.stem), prose) if prose else Skipped(book_id, "no prose")
-
-
-def find_books(path: Path) -> list[tuple[str, str]]:
-    """Returns (path, id) of the text files at `path`, in the order of their ids."""
-    if path.is_file():
-        return [(str(path), spelled(path.name))]
-    if not path.is_dir():
-        raise UserError(f"{path} does not exist; give a text file or a directory of .txt files")
-    if not (books := files_below(path, _TEXT_FILE.search)):
-        raise UserError(f"{path} holds no .txt file; give a text file or a directory of them")
-    return books
 
 
 def _of_one_byte(content: bytes) -> str:

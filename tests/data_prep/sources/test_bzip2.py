@@ -70,12 +70,12 @@ def test_what_is_not_whole_is_named(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "a.bz2"
-    path.write_bytes(bz2.compress(noise(700_000), 1))
+    path.write_bytes(bz2.compress(noise(500_000), 1))
     return path
 
 
-@pytest.mark.parametrize("stretch", [1, 10, 120_000])
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("stretch", [1, 120_000])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0.05, 0.95), start=st.floats(0, 1))
 def test_a_damaged_stretch_costs_the_blocks_that_it_touches(
     whole: Path, tmp_path: Path, stretch: int, place: float, start: float

@@ -1,50 +1,14 @@
-"""Planning: linear in the number of files, exact about files that are given twice, and not silent for long."""
+"""Planning: which files are found, exact about files that are given twice, and not silent for long."""
 
-import pickle
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
 from data_prep import sources
-from data_prep.corpus.documents import Document
-from data_prep.sources import Source, files_below, fingerprint
+from data_prep.sources import find_files, fingerprint
 from data_prep.sources.books import Books
-
-FILES = 20_000
-
-
-class Files(Source):
-    """A source of files that nobody reads."""
-
-    def read(self, unit: object) -> Iterator[Document]:
-        yield from ()
-
-
-class Name(str):
-    """A name that counts how often it is compared with another."""
-
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        Name.compared += 1
-        return str.__eq__(self, other)  # type: ignore[arg-type]
-
-    __hash__ = str.__hash__
-
-
-def test_a_name_is_not_compared_with_all_others(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.txt" for number in range(FILES)]
-    for path in paths:
-        path.touch()
-    source = Files()
-    Name.compared = 0
-    for path in paths:
-        source.add_file(path, Name(path.name))
-    assert Name.compared < FILES  # comparing all with all: 200 million
-    assert len(source.inputs) == FILES
-    assert len(pickle.dumps(source)) < len(pickle.dumps(source.inputs)) + 1000  # other ranks get the plan only
 
 
 def test_a_file_given_twice_is_refused_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +29,7 @@ def test_a_file_given_twice_is_refused_however_it_is_written(tmp_path: Path, mon
         Books([book, tmp_path / "more"], 1 << 20)
 
 
-def test_files_below(tmp_path: Path) -> None:
+def test_files_are_found_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("b/c.txt", "b/a.txt", "a.TXT", ".hidden/x.txt", ".txt", "b.text", "c.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -73,9 +37,21 @@ def test_files_below(tmp_path: Path) -> None:
     (tmp_path / "e.txt").symlink_to(tmp_path / "a.TXT")
     (tmp_path / "f.txt").symlink_to(tmp_path / "nothing")
     (tmp_path / "g").symlink_to(tmp_path / "b")
-    found = files_below(tmp_path, lambda name: name.lower().endswith(".txt"))
+    found = find_files(tmp_path, lambda name: name.lower().endswith(".txt"), "book")
     assert [name for _, name in found] == [".hidden/x.txt", ".txt", "a.TXT", "b/a.txt", "b/c.txt", "e.txt"]
-    assert [Path(path) for path, _ in found] == [tmp_path / name for _, name in found]
+    assert [path for path, _ in found] == [tmp_path / name for _, name in found]
+    assert find_files(tmp_path / "c.pdf", str.isupper, "book") == [(tmp_path / "c.pdf", "c.pdf")]
+
+
+def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.txt")
+    for path in (tmp_path / "fifo.txt", Path("/dev/zero")):
+        with pytest.raises(UserError, match=rf"{path} is not a regular file; give a book, or a directory of them"):
+            find_files(path, str, "book")
+    with pytest.raises(UserError, match=r"none does not exist; give a book"):
+        find_files(tmp_path / "none", str, "book")
+    with pytest.raises(UserError, match="holds no book"):
+        find_files(tmp_path, str, "book")
 
 
 def test_the_fingerprint_of_a_large_file_covers_blocks_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
