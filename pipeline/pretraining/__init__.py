@@ -2,8 +2,7 @@
 
 command             the work of `pipeline.pretrain`: checks the command, trains, exports
 host_data           checks the shards on each host, or copies them to its local disk
-evaluation          loss and accuracy on held-out rows
-metrics             metrics from sums over batches
+evaluation          loss and accuracy, from sums over batches and on held-out rows
 replay              the work of `pipeline.replay`: makes steps again, and compares them with the record
 resolve             the settings of a run, from flags, JSON, data and earlier starts
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions

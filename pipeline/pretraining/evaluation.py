@@ -1,29 +1,32 @@
-"""Evaluates a model in training on held-out rows, over all ranks, and shows some of its predictions."""
+"""Losses and accuracies of pre-training from sums over batches; the evaluation on held-out rows, with predictions.
+
+Every mean is over predicted tokens or pairs, never over means.
+"""
 
 import html
-import itertools
+import math
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from data_prep.text.vocabulary import WORD_START
 from model.layers.heads import IGNORED_LABEL
+from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
 from pipeline.data.collate import Batch, Collator, Objective
 from pipeline.data.prefetch import to_device
 from pipeline.distributed.control import ControlGroup
-from pipeline.pretraining.metrics import PretrainingSums, batch_sums, entropy, sentence_metrics, summarise
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.training.meter import Meter, sum_over_ranks
 from pipeline.training.training_task import Pace, without_pauses
 
 if TYPE_CHECKING:
     from pipeline.engine.state import Engine
-
 
 HEADER = ("| the text, masked tokens in bold | what the model reads, wrong tokens after ✗ | right |", "|---|---|---|")
 MAX_PIECES = 60
@@ -32,19 +35,80 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~])")
 _MASKED, _WRONG = ("<strong>", "</strong>"), ("<em>✗", "</em>")
 # Tags instead of Markdown's marks: marks side by side, as in `**a****b**`, are ambiguous.
 
+T = TypeVar("T", Tensor, float)
 
-class Scores(NamedTuple):
-    """The result of an evaluation.
+
+class PretrainingSums(NamedTuple, Generic[T]):
+    """Sums over batches.
 
     Attributes:
-        metrics: see `evaluate`.
-        batch: the first batch of this rank.
-        predicted_tokens: (B, M) the most likely token at each of its masked positions.
+        mlm_loss, mlm_correct, mlm_count: over the masked tokens.
+        sentence_loss, sentence_correct, sentence_count: over the segment pairs.
+        tokens: without padding.
+        rows: that hold at least one token.
     """
 
-    metrics: dict[str, Any]
-    batch: Batch
-    predicted_tokens: NDArray[np.int64]
+    mlm_loss: T
+    mlm_correct: T
+    mlm_count: T
+    sentence_loss: T
+    sentence_correct: T
+    sentence_count: T
+    tokens: T
+    rows: T
+
+
+def batch_sums(output: PreTrainingOutput, sequence_ids: Tensor) -> PretrainingSums[Any]:
+    """The sums of one batch, scalars () on its device; `sequence_ids` (B, S) is -1 on padding."""
+    return PretrainingSums(
+        mlm_loss=output.mlm_loss_sum,
+        mlm_correct=output.mlm_correct,
+        mlm_count=output.mlm_count,
+        sentence_loss=output.sentence_loss_sum,
+        sentence_correct=output.sentence_correct,
+        sentence_count=output.sentence_count,
+        tokens=(sequence_ids >= 0).sum(),
+        rows=(sequence_ids[:, 0] >= 0).sum(),
+    )
+
+
+def summarise(totals: PretrainingSums[float], sentence_task: str | None) -> dict[str, Any]:
+    """Losses and accuracies from sums over all batches and ranks.
+
+    Args:
+        sentence_task: "sop" or "nsp", the prefix of the sentence metrics; None leaves them out.
+    Returns:
+        `loss`, `mlm_loss`, `mlm_accuracy` (NaN if nothing was predicted), `predictions`, `interval_tokens` and
+        `sentence_metrics`.
+    """
+    predictions = totals.mlm_count
+    metrics: dict[str, Any] = {
+        "mlm_loss": totals.mlm_loss / predictions if predictions else math.nan,
+        "mlm_accuracy": totals.mlm_correct / predictions if predictions else math.nan,
+    }
+    metrics["loss"] = metrics["mlm_loss"]
+    if sentence_task is not None:
+        metrics |= sentence_metrics(totals, sentence_task)
+        metrics["loss"] += metrics.get(f"{sentence_task}_loss", 0.0)
+    return metrics | {"predictions": int(predictions), "interval_tokens": int(totals.tokens)}
+
+
+def sentence_metrics(totals: PretrainingSums[float], task: str) -> dict[str, Any]:
+    """Loss and accuracy of the sentence head, named after `task`, and the number of pairs; {} without pairs."""
+    pairs = totals.sentence_count
+    if not pairs:
+        return {}
+    return {
+        f"{task}_loss": totals.sentence_loss / pairs,
+        f"{task}_accuracy": totals.sentence_correct / pairs,
+        "pairs": int(pairs),
+    }
+
+
+def entropy(counts: Tensor) -> float:
+    """Entropy, in nats, of the distribution with the frequencies `counts` (V,)."""
+    probabilities = counts.double() / counts.sum().clamp(min=1)
+    return float(torch.special.entr(probabilities).sum())
 
 
 class _Pass(NamedTuple):
@@ -53,7 +117,8 @@ class _Pass(NamedTuple):
     Attributes:
         totals: sums of losses and counts.
         frequencies: float64 (V,) how often each token is a label.
-        batch, predicted_tokens: see `Scores`.
+        batch: the first batch of this rank.
+        predicted_tokens: (B, M) the most likely token at each of its masked positions.
     """
 
     totals: PretrainingSums[float]
@@ -67,9 +132,10 @@ def evaluate(
     collator: Collator,
     control: ControlGroup,
     micro_batch_size: int,
+    pieces: list[str],
     limit: int | None = None,
     pace: Pace = without_pauses,
-) -> Scores:
+) -> dict[str, Any]:
     """Evaluates `engine` on rows of `collator`, each once, and leaves it in training mode. Collective.
 
     A model with a sentence head is scored on both sentence tasks (Table 5 of the paper): on its own one, and on the
@@ -80,13 +146,14 @@ def evaluate(
 
     Args:
         collator: its objective is the model's; `loss` and the MLM metrics are those of the rows that it draws.
+        pieces: the vocabulary's, V strings.
         limit: number of rows, see `collate.evaluation`; None for all rows.
         pace: every batch passes through it.
     Returns:
         The metrics `loss`, `mlm_loss`, `mlm_accuracy` with its 95 % interval `mlm_accuracy_low` and
         `mlm_accuracy_high`, `mlm_unigram_entropy` (nats), `mlm_below_unigram` (from 0 to 1, by how much the MLM loss is
-        below that entropy) and `predictions`. With a sentence loss also `sop_loss`, `sop_accuracy` with its interval,
-        the same for `nsp`, and `pairs`.
+        below that entropy), `predictions` and `guesses`, see `show_predictions`. With a sentence loss also `sop_loss`,
+        `sop_accuracy` with its interval, the same for `nsp`, and `pairs`.
     """
     engine.eval()
     own_pass = _pass(engine, collator, control, micro_batch_size, limit, pace)
@@ -96,34 +163,28 @@ def evaluate(
     metrics |= {
         "mlm_unigram_entropy": unigram_entropy,
         "mlm_below_unigram": 1.0 - metrics["mlm_loss"] / unigram_entropy if unigram_entropy > 0 else 0.0,
-        **dict(zip(("mlm_accuracy_low", "mlm_accuracy_high"), _mlm_interval(own_pass.totals))),
+        # As if the masked tokens were independent.
+        **_with_interval("mlm", own_pass.totals.mlm_correct, own_pass.totals.mlm_count),
+        "guesses": show_predictions(own_pass.batch, own_pass.predicted_tokens, pieces),
     }
     if task is not None:
-        metrics |= _scores(own_pass.totals, task)
-        other = _other_task(task)
+        metrics |= _sentence_scores(own_pass.totals, task)
+        other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
         other_pass = _pass(engine, replace(collator, objective=other), control, micro_batch_size, limit, pace)
-        metrics |= _scores(other_pass.totals, other)
+        metrics |= _sentence_scores(other_pass.totals, other)
     engine.train()
-    return Scores(metrics, own_pass.batch, own_pass.predicted_tokens)
-
-
-def _other_task(task: Objective) -> Objective:
-    """The sentence task that is not `task`."""
-    return next(other for other in get_args(Objective) if other not in (task, "mlm"))
-
-
-def _mlm_interval(totals: PretrainingSums[float]) -> tuple[float, float]:
-    """The 95 % interval of the MLM accuracy, as if the masked tokens were independent."""
-    return wilson_interval(totals.mlm_correct, totals.mlm_count)
-
-
-def _scores(totals: PretrainingSums[float], task: str) -> dict[str, Any]:
-    """The sentence metrics of one task with the interval of its accuracy."""
-    metrics = sentence_metrics(totals, task)
-    if metrics:
-        low, high = wilson_interval(metrics[f"{task}_accuracy"] * metrics["pairs"], metrics["pairs"])
-        metrics |= {f"{task}_accuracy_low": low, f"{task}_accuracy_high": high}
     return metrics
+
+
+def _with_interval(name: str, correct: float, count: float) -> dict[str, float]:
+    """The 95 % interval of an accuracy."""
+    return dict(zip((f"{name}_accuracy_low", f"{name}_accuracy_high"), wilson_interval(correct, count)))
+
+
+def _sentence_scores(totals: PretrainingSums[float], task: str) -> dict[str, Any]:
+    """The sentence metrics of one task with the interval of its accuracy; {} without pairs."""
+    metrics = sentence_metrics(totals, task)
+    return metrics and metrics | _with_interval(task, totals.sentence_correct, totals.sentence_count)
 
 
 @torch.no_grad()
@@ -178,38 +239,30 @@ def show_predictions(
     return [*HEADER, *shown]
 
 
-Place = tuple[int, tuple[int, int] | None]
-"""A token of the input, and at a masked position (label, predicted token)."""
+def _row(places: list[tuple[int, tuple[int, int] | None]], pieces: list[str]) -> str:
+    """A sequence as a row of the table: the text, the model's reading, and how many predictions are right.
 
-
-def _row(places: list[Place], pieces: list[str]) -> str:
-    """A sequence as a row of the table: the text, the model's reading, and how many predictions are right."""
-    answers = [answer for _, answer in places[:MAX_PIECES] if answer is not None]
-    right = sum(label == predicted for label, predicted in answers)
-    end = " …" if len(places) > MAX_PIECES else ""
-    truth, reading = [], []
+    Args:
+        places: tokens of the input, each with (label, predicted token) at a masked position.
+    """
+    truth, reading, right, count = "", "", 0, 0
     for token, answer in places[:MAX_PIECES]:
         if answer is None:
-            truth.append((pieces[token], ("", "")))
-            reading.append((pieces[token], ("", "")))
-        else:
-            label, predicted = answer
-            truth.append((pieces[label], _MASKED))
-            reading.append((pieces[predicted], _MASKED if predicted == label else _WRONG))
-    return f"| {_text(truth)}{end} | {_text(reading)}{end} | {right}/{len(answers)} |"
+            truth += _plain(pieces[token])
+            reading += _plain(pieces[token])
+            continue
+        label, predicted = answer
+        right, count = right + (label == predicted), count + 1
+        truth += _marked(pieces[label], _MASKED)
+        reading += _marked(pieces[predicted], _MASKED if predicted == label else _WRONG)
+    end = " …" if len(places) > MAX_PIECES else ""
+    return f"| {truth.strip()}{end} | {reading.strip()}{end} | {right}/{count} |"
 
 
-Tags = tuple[str, str]
-
-
-def _text(styled: list[tuple[str, Tags]]) -> str:
-    """Pieces with their tags as text. Pieces side by side with the same tags become one."""
-    words: list[str] = []
-    for tags, group in itertools.groupby(styled, key=lambda entry: entry[1]):
-        text = "".join(_plain(piece) for piece, _ in group)
-        space = " " if text.startswith(" ") else ""
-        words.append(f"{space}{tags[0]}{text.strip() or '␣'}{tags[1]}" if any(tags) else text)
-    return "".join(words).strip()
+def _marked(piece: str, tags: tuple[str, str]) -> str:
+    """A piece between tags; the space before it stays outside."""
+    text = _plain(piece)
+    return f"{' ' * text.startswith(' ')}{tags[0]}{text.strip() or '␣'}{tags[1]}"
 
 
 def _plain(piece: str) -> str:

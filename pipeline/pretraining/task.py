@@ -11,9 +11,8 @@ from model.pretraining import PreTrainingOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.data.mixture import Mixture, training_step
 from pipeline.distributed.control import ControlGroup
-from pipeline.pretraining import metrics
-from pipeline.pretraining.evaluation import evaluate, show_predictions
-from pipeline.pretraining.metrics import PretrainingSums
+from pipeline.pretraining import evaluation
+from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.pretraining.resolve import PretrainSettings
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
 
@@ -81,12 +80,12 @@ class PreTraining:
         return mlm_loss + output.sentence_loss_sum * (micro_batches_per_step / max(label_counts.pairs, 1.0))
 
     def sums(self, output: PreTrainingOutput, tensors: dict[str, Tensor]) -> PretrainingSums[Any]:
-        """See `pipeline.pretraining.metrics.batch_sums`."""
-        return metrics.batch_sums(output, tensors["sequence_ids"])
+        """See `pipeline.pretraining.evaluation.batch_sums`."""
+        return evaluation.batch_sums(output, tensors["sequence_ids"])
 
     def summarise(self, totals: PretrainingSums[float]) -> dict[str, Any]:
-        """See `pipeline.pretraining.metrics.summarise`."""
-        return metrics.summarise(totals, None if self.settings.objective == "mlm" else self.settings.objective)
+        """See `pipeline.pretraining.evaluation.summarise`."""
+        return evaluation.summarise(totals, None if self.settings.objective == "mlm" else self.settings.objective)
 
     def data_progress(self, samples: int) -> dict[str, Any]:
         """The epochs of all rows together, and the samples and epochs of each corpus of a mixture."""
@@ -96,8 +95,8 @@ class PreTraining:
         """Evaluates on two batches of each rank from each held-out directory. See `TrainingTask.try_evaluation`."""
         limit = SANITY_BATCHES * self.settings.engine.micro_batch_size * self.control.world_size
         whole = self._rows(self._limit)
-        evaluation = self._evaluate(engine, min(limit, self._limit or limit), without_pauses)
-        return evaluation, min(1.0, self._rows(limit) / whole)
+        tried = self._evaluate(engine, min(limit, self._limit or limit), without_pauses)
+        return tried, min(1.0, self._rows(limit) / whole)
 
     def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
         """Evaluates on the same rows every time: all, or those of `eval_batches`. The score is the MLM accuracy."""
@@ -118,9 +117,8 @@ class PreTraining:
         """Evaluates on up to `limit` rows of each held-out directory."""
         found: dict[str, Any] = {}
         for number, (name, collator) in enumerate(self.held_out.items()):
-            scores = evaluate(engine, collator, self.control, self.settings.engine.micro_batch_size, limit, pace)
-            sentences = show_predictions(scores.batch, scores.predicted_tokens, self.pieces)
-            named = scores.metrics | {"guesses": sentences}
+            rows = self.settings.engine.micro_batch_size
+            named = evaluation.evaluate(engine, collator, self.control, rows, self.pieces, limit, pace)
             found |= {f"{name}/{key}": value for key, value in named.items()} if number else named
         objective = self.settings.objective
         tasks = ("mlm",) if objective == "mlm" else ("mlm", objective)
