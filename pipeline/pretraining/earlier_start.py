@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from data_prep.format.manifest import VOCABULARY, read_manifest
+from data_prep.format.manifest import VOCABULARY
 from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import retention, run_directory
@@ -158,27 +158,13 @@ def find_initial_model(init: Path | None, earlier: EarlierStart | None) -> Initi
 
 
 def check_vocabulary(initial: InitialWeights, init: Path, data: Path) -> None:
-    """Raises UserError unless the shards in `data` were made with the vocabulary of the initial model.
-
-    The pieces are compared, id by id, and how text is normalised.
-    """
+    """Raises UserError unless the shards in `data` were made with the pieces and the normalisation of `initial`."""
     of_data = Vocabulary.load(data / VOCABULARY)
-    normalizations = [one.normalization for one in (initial.vocabulary, of_data)]
-    if of_data.pieces == initial.vocabulary.pieces:
-        if normalizations[0] == normalizations[1]:
-            return
-        here, there = (one.description for one in normalizations)
-        what = f"text is normalised to {here!r} and {there!r}"
-    elif len(of_data) != len(initial.vocabulary):
-        what = f"{len(initial.vocabulary):,} and {len(of_data):,} pieces"
-    else:
-        pairs = zip(initial.vocabulary.pieces, of_data.pieces)
-        number, (here, there) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
-        what = f"piece {number} is {here!r} and {there!r}"
-    raise UserError(
-        f"--init {init} and --data {data} have different vocabularies, {initial.vocabulary_file} and "
-        f"{data / VOCABULARY}: {what}; make the shards with --vocab {initial.vocabulary_file}"
-    )
+    if (of_data.pieces, of_data.normalization) != (initial.vocabulary.pieces, initial.vocabulary.normalization):
+        raise UserError(
+            f"--init {init} and --data {data} have different vocabularies, {initial.vocabulary_file} and "
+            f"{data / VOCABULARY}; make the shards with --vocab {initial.vocabulary_file}"
+        )
 
 
 def check_data(earlier: EarlierStart, directories: Sequence[Path], digests: Any) -> None:
@@ -193,13 +179,6 @@ def check_data(earlier: EarlierStart, directories: Sequence[Path], digests: Any)
         return
     before = " ".join(earlier.settings.get("data_directories", ())) or "other shards"
     now = " ".join(map(str, directories))
-    vocabulary = earlier.output / VOCABULARY
-    for directory in directories:
-        if vocabulary.exists() and Vocabulary.load(vocabulary).sha256 != read_manifest(directory).vocabulary_sha256:
-            raise UserError(
-                f"{earlier.output} and --data {directory} have different vocabularies, {vocabulary} and "
-                f"{directory / VOCABULARY}; make the shards with --vocab {vocabulary}, or choose another --output"
-            )
     raise UserError(
         f"{earlier.output} was trained on {before}, and --data {now} holds other rows or weights; give the former to "
         f"resume the run, or start another run with --init {earlier.output}"

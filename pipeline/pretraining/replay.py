@@ -6,10 +6,10 @@ import functools
 import math
 import signal
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 
@@ -17,7 +17,6 @@ from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
-from model.config import GPU_KERNELS
 from pipeline.checkpoint import loader, manifest, retention, run_directory
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
@@ -68,13 +67,11 @@ class Replay:
         settings: of the run.
         tag: the checkpoint before the steps; None for the beginning of the run.
         records: of the steps that are made again; the last one is the step that was asked for.
-        note: about what the replay cannot compute as the run did; "" if there is nothing.
     """
 
     settings: PretrainSettings
     tag: Path | None
     records: Records
-    note: str
 
     @property
     def first(self) -> int:
@@ -97,7 +94,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
         known = f"its last is of step {max(records):,}" if records else "it has none"
         raise UserError(f"{args.run / METRICS} has no record of step {args.step:,} or a later one: {known}")
     last = min(step for step in records if step >= args.step)
-    settings, note = _settings(args, recorded, world_size)
+    settings = _settings(args, recorded, world_size)
     if settings.max_hours is not None:
         raise UserError(f"{args.run} has --max-hours: its learning rates followed the clock and cannot be replayed")
     tags = (tag for tag in retention.tags(args.run / "checkpoints") if retention.step_of(tag) < last)
@@ -105,15 +102,14 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
     if tag is None and settings.initial is not None and settings.initial.weights is None:
         raise UserError(f"{args.run} has no checkpoint before step {last:,}, and did not begin with random weights")
     first = 0 if tag is None else retention.step_of(tag)
-    replay = Replay(settings, tag, {step: one for step, one in records.items() if first < step <= last}, note)
+    replay = Replay(settings, tag, {step: one for step, one in records.items() if first < step <= last})
     facts = {"the run": str(settings.identity()), "the checkpoint": str(tag), "the step": str(last)}
     work = functools.partial(run, replay)
     # No rank is watched for hangs: the stacks would be written into the run.
     return Prepared(settings.output, facts, work, settings.host_timeout, hang_timeout=0.0)
 
 
-def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> tuple[PretrainSettings, str]:
-    """The settings of the run, and a note if a processor has to replace what needs a GPU."""
+def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size: int) -> PretrainSettings:
     words = run_directory.read_command(args.run)
     if not words:
         raise UserError(f"{args.run} was made by an older version, which did not record its command")
@@ -122,20 +118,12 @@ def _settings(args: argparse.Namespace, recorded: Mapping[str, Any], world_size:
     words += ["--deepspeed_config", str(args.deepspeed_config)] if args.deepspeed_config else []
     # A replay does not evaluate, and the held-out rows may be gone.
     given = dataclasses.replace(pretrain.parse(words), eval_data=())
-    hardware, note = detect_hardware(), ""
-    if hardware.name == "CPU" and given.cuda_graphs == "on":
-        given = dataclasses.replace(given, cuda_graphs="off")
-        note = "--cuda-graphs of the run needs a GPU, so figures may differ by rounding"
-    if given.attention in GPU_KERNELS and hardware.name == "CPU":
-        note = f"--attention {given.attention} of the run needs a GPU, so figures may differ by rounding"
-        given = dataclasses.replace(given, attention="auto")
     if given.deterministic:
         make_deterministic()
-    settings = resolve(given, world_size, hardware)
+    settings = resolve(given, world_size, detect_hardware())
     workarounds.reject_unsafe_settings(settings.engine.json)
-    earlier = declare.earlier_values(PretrainSettings)
-    run_directory.check_same_settings(args.run, settings.identity(), defaults=earlier)
-    return settings, note
+    run_directory.check_same_settings(args.run, settings.identity(), defaults=declare.earlier_values(PretrainSettings))
+    return settings
 
 
 def _is_complete(tag: Path) -> bool:
@@ -207,8 +195,6 @@ def run(prepared: Replay) -> int:
         print(
             f"making steps {prepared.first + 1:,} to {prepared.last:,} of {settings.output} again, from "
             f"{'the beginning' if prepared.tag is None else prepared.tag.name}",
-            *([f"note: {prepared.note}"] if prepared.note else []),
-            sep="\n",
             flush=True,
         )
     task = PreTraining(settings, training, {}, control, vocabulary.pieces)  # no held-out rows: it never evaluates
@@ -239,16 +225,8 @@ def run(prepared: Replay) -> int:
     return int(control.sum([float(status)])[0])
 
 
-Verdict = Literal["equal", "equal up to rounding", "differs", "not recorded", "not comparable"]
-
-
-class Row(NamedTuple):
-    """One line of the comparison: the name, the recorded value, the new one, and whether they agree."""
-
-    name: str
-    recorded: Any
-    again: Any
-    verdict: Verdict
+Row = tuple[str, Any, Any, str]
+"""One line of the comparison: the name, the recorded value, the new one, and whether they agree."""
 
 
 def compare(recorded: Mapping[str, Any], again: Mapping[str, Any], same: bool, settings: PretrainSettings) -> list[Row]:
@@ -260,72 +238,56 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any], same: bool, s
             ranks, nothing else is comparable.
     """
     dropout = settings.model.hidden_dropout_prob > 0 or settings.model.attention_probs_dropout_prob > 0
+    tolerance = ROUNDING[settings.engine.precision]
     rows = []
     for key, name in _SHOWN.items():
         before, now = recorded.get(key), again.get(key)
-        verdict: Verdict = "equal" if before == now else "differs"
+        if isinstance(now, float) and not math.isfinite(now):
+            now = None  # null in metrics.jsonl
+        verdict = "equal" if before == now else "differs"
         if before is None and key in CHECKSUMS:
             verdict = "not recorded"
         elif not same and key != _BATCH:
             if dropout or key in CHECKSUMS:
                 verdict = "not comparable"
-            elif before != now and before is not None and now is not None:
-                close = math.isclose(before, now, rel_tol=ROUNDING[settings.engine.precision])
-                verdict = "equal up to rounding" if close else "differs"
-        rows.append(Row(name, before, now, verdict))
+            elif verdict == "differs" and before is not None and now is not None:
+                verdict = "equal up to rounding" if math.isclose(before, now, rel_tol=tolerance) else "differs"
+        rows.append((name, before, now, verdict))
     return rows
 
 
 def print_comparison(prepared: Replay, again: Records) -> int:
     """Prints the comparison of the first record that differs, or of the last one, and returns the exit status."""
-    settings, layout = prepared.settings, layout_of(prepared.settings)
+    layout, before = layout_of(prepared.settings), prepared.first
     other: str | None = None
     for step in sorted(prepared.records):
         recorded = prepared.records[step].get(LAYOUT)
         other = other or (recorded if recorded != layout else None)
-        # null in metrics.jsonl
-        new = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in again[step].items()}
-        rows = compare(prepared.records[step], new, recorded == layout and other is None, settings)
-        wrong = [row.name for row in rows if row.verdict == "differs"]
-        if wrong:
+        same = recorded == layout and other is None
+        rows = compare(prepared.records[step], again[step], same, prepared.settings)
+        wrong = [name for name, *_, verdict in rows if verdict == "differs"]
+        if wrong or step == prepared.last:
             break
-    before = max((earlier for earlier in prepared.records if earlier < step), default=prepared.first)
-    print(*table(step, rows), sep="\n")
+        before = step
+    shown = [["-" if value is None else str(value) for value in row] for row in rows]
+    cells = [[f"step {step:,}", "recorded", "again", ""], *shown]
+    widths = [max(len(line[column]) for line in cells) for column in range(3)]
+    for line in cells:
+        print("  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0])).rstrip())
     if other is not None or recorded is None:
         which = "this step" if recorded != layout else "a step before it"
         print(f"the run computed {which} on {other or 'an unknown number of ranks'}, this replay on {layout}")
-    print(conclusion(step, before, wrong), flush=True)
-    return EXIT_FAILED if wrong else 0
-
-
-def table(step: int, rows: Sequence[Row]) -> list[str]:
-    """The lines of the comparison."""
-    cells = [(f"step {step:,}", "recorded", "again", "")]
-    cells += [(row.name, _text(row.recorded), _text(row.again), row.verdict) for row in rows]
-    widths = [max(len(line[column]) for line in cells) for column in range(3)]
-    return ["  ".join(text.ljust(width) for text, width in zip(line, [*widths, 0])).rstrip() for line in cells]
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else str(value)
-
-
-def conclusion(step: int, before: int, wrong: Sequence[str]) -> str:
-    """What the comparison means, for people.
-
-    Args:
-        before: the step of the record before, or the steps before the replay.
-        wrong: names of what differs in the record of `step`.
-    """
-    if not wrong:
-        return f"step {step:,} is as recorded"
     where = f"step {step:,}" if step == before + 1 else f"one of the steps {before + 1:,} to {step:,}"
-    if "batches" in wrong:
-        return (
+    if not wrong:
+        print(f"step {step:,} is as recorded")
+    elif "batches" in wrong:
+        print(
             f"the batch of {where} was another one on the device: it was changed after it was read, or the shards have "
             "changed since (python -m data_prep verify tells)"
         )
-    return (
-        f"{where} was not computed as here, from the same batches: the weights, the moments or the computation went "
-        "wrong, then or now; replay it on another host as well"
-    )
+    else:
+        print(
+            f"{where} was not computed as here, from the same batches: the weights, the moments or the computation "
+            "went wrong, then or now; replay it on another host as well"
+        )
+    return EXIT_FAILED if wrong else 0
