@@ -12,21 +12,44 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.command_line import entry_point
-from pipeline.checkpoint import run_directory
-from pipeline.finetuning.finetuned_model import finetuned
-from pipeline.sharing import export_command
-from pipeline.sharing.export import Source, pretrained
+from common.command_line import Parser, entry_point, positive
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m pipeline.export", description=__doc__.splitlines()[0])
+    p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
+    p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory to write")
+    which = p.add_mutually_exclusive_group()
+    which.add_argument("--step", type=positive, metavar="N", help="the checkpoint of this step")
+    which.add_argument(
+        "--best",
+        action="store_true",
+        help="the checkpoint with the lowest held-out loss; of a fine-tuning run, with the best metric",
+    )
+    which.add_argument("--all", action="store_true", help="every checkpoint, each in DIR/step-N")
+    p.add_argument("--onnx", action="store_true", help="also write model.onnx, for ONNX Runtime")
+    p.add_argument(
+        "--license",
+        default="other",
+        metavar="ID",
+        help="the model's license, as the hub spells it, such as apache-2.0 (default: other, not stated)",
+    )
+    p.add_argument(
+        "--language", nargs="+", default=[], metavar="CODE", help="languages of the text, such as en (default: none)"
+    )
+    p.add_argument("--push", metavar="OWNER/NAME", help="also push to this repository of the Hugging Face hub")
+    p.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
+    return p
 
 
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Exports as the command line asks. UserError: a mistake."""
-    export_command.run(export_command.parser(__doc__.splitlines()[0]).parse_all(argv), _open)
+    args = parser().parse_all(argv)
+    from pipeline.sharing import export_command  # torch takes seconds to import
 
-
-def _open(run: Path) -> Source:
-    return finetuned(run) if "task" in run_directory.read_settings(run) else pretrained(run)
+    export_command.run(args)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ earlier_start     what earlier starts recorded: the initial model, and whether a
 
 prediction        predicts every example of a split exactly once, over all ranks
 results           writes predictions, submissions and results.json
-finetuned_model   loads the model of a checkpoint, and exports it
 resolve           the settings of a run, from Table 14, flags and JSON
 fine_tuning       fine-tuning as a `TrainingTask`
 """

@@ -12,7 +12,7 @@ from torch import nn
 from common.errors import UserError
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
-from pipeline.checkpoint.initial_weights import best_checkpoint, fill_weights
+from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint, fill_weights
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_records import RESULTS, read_results
 from pipeline.distributed import elastic
@@ -24,7 +24,6 @@ from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.finetuning import results
 from pipeline.finetuning.earlier_start import InitialModel, answers_alone, find_initial_model
 from pipeline.finetuning.fine_tuning import FineTuning, make_features
-from pipeline.finetuning.finetuned_model import finetuned, has_head_of
 from pipeline.finetuning.resolve import FinetuneSettings, resolve
 from pipeline.run import attention_choice, lifecycle
 from pipeline.run.launch import Prepared
@@ -181,7 +180,7 @@ def _run_seed(
     def make_initial_model() -> nn.Module:
         model = settings.task.kind.make_model(settings.task, settings.model, settings.execution)
         if not settings.random_weights and (weights := initial.weights) is not None:
-            new_tensors.extend(fill_weights(model, weights, lambda name: has_head_of(weights, settings.task)))
+            new_tensors.extend(fill_weights(model, weights, lambda name: _has_head_of(weights, settings.task)))
         return model
 
     opened = lifecycle.open_run(settings, make_initial_model, initial.vocabulary, control)
@@ -196,9 +195,14 @@ def _run_seed(
     model = model.to(opened.engine.device, next(opened.engine.module.parameters()).dtype)
     counts = {split: len(examples) for split, examples in work.splits.items()}
     results.write_results(settings, model, features, counts, control, opened.state.step, best_step, work.all_data)
-    lifecycle.finish(opened, lambda run, out: export_usual(finetuned(run), out), f"the model of step {best_step}")
+    lifecycle.finish(opened, export_usual, f"the model of step {best_step}")
     release(opened.engine)
     return 0
+
+
+def _has_head_of(initial: InitialWeights, task: Task) -> bool:
+    """Whether the head of `initial` is that of `task`: its outputs mean the same."""
+    return initial.task == task.name and (not task.labels or initial.labels in (None, task.labels))
 
 
 def _print_header(

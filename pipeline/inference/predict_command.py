@@ -16,9 +16,9 @@ from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS
 from pipeline.finetuning.fine_tuning import make_features
-from pipeline.finetuning.finetuned_model import load_finetuned, read_task
 from pipeline.finetuning.prediction import batches_of_size, outputs_of
 from pipeline.inference import fill_mask, inputs, outputs
+from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.task import SpanLimits
 
 _REMEDY = "restore it, or name another run"
@@ -69,14 +69,16 @@ def predict(args: argparse.Namespace, settings: Mapping[str, Any]) -> None:
     for flag, value in (("--input", args.input), ("--out", args.out)):
         if value is None:
             raise UserError(f"{flag} is missing; name a file, or - for a pipe")
-    task = read_task(args.run)
+    trained = open_run(args.run)
+    task = trained.task
+    assert task is not None
     recorded = check_as(settings, _Recorded, args.run / SETTINGS, _REMEDY, extra="ignore")
     columns = inputs.columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
     outputs.check(args.out)
     given = inputs.read(task, columns, args.input)
     outputs.check_names(given.columns, task.kind.record_names)
     vocabulary = Vocabulary.load(args.run / VOCABULARY, _COPY_VOCABULARY)
-    model = load_finetuned(args.run)
+    model = trained.load()
     if len(vocabulary) != model.config.vocab_size:
         raise UserError(
             f"{args.run / VOCABULARY} has {len(vocabulary)} pieces, and the model a vocab_size of "

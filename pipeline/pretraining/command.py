@@ -27,7 +27,7 @@ from pipeline.pretraining.task import PreTraining
 from pipeline.run import attention_choice, lifecycle
 from pipeline.run.launch import Prepared
 from pipeline.settings.pretrain import PretrainFlags
-from pipeline.sharing.export import export_usual, pretrained
+from pipeline.sharing.export import export_usual
 from pipeline.training.callbacks.step_metrics import Throughput
 from pipeline.training.state import TrainingRun
 
@@ -82,7 +82,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
         throughput = Throughput.of(settings.model, shape, control.world_size, device_name, precision)
         if status := lifecycle.train(opened, task, StopSignals(), throughput):
             return status
-        lifecycle.finish(opened, lambda run, out: export_usual(pretrained(run), out))
+        lifecycle.finish(opened, export_usual)
         return 0
 
 

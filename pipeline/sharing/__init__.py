@@ -2,8 +2,8 @@
 
 export_command  the work of `pipeline.export`
 export          checkpoints -> directories with model, vocabulary, model card and ONNX graph
-selection       which checkpoints are exported
-card            the model card
+trained_run     the model of a run, and which of its checkpoints are exported
+card            the model card, of the text in card_template.md
 card_tables     the tables of the card, from the records of a run
 hub_repository  pushes exports to a repository of the hub
 """

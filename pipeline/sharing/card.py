@@ -4,6 +4,7 @@ It is written from the run's own records. What they lack is not in it.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,20 +13,13 @@ from common.normalization import Normalization
 from common.text import markdown_table
 from common.version import __version__
 from model import AlbertConfig
-from pipeline.checkpoint import run_records
-from pipeline.checkpoint.run_records import (
-    RESULTS,
-    SETTINGS,
-    FinetuneRecord,
-    PretrainRecord,
-    read_results,
-)
+from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
 from pipeline.sharing import card_tables
-from pipeline.sharing.card_tables import plain
+from pipeline.sharing.card_tables import Row, plain
 from pipeline.tasks.task import Task
 
 CARD = "README.md"
-SETTINGS_HEADER = ("setting", "value")
+TEMPLATE = Path(__file__).with_name("card_template.md")
 UNKNOWN_LICENSE = "other"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
@@ -53,6 +47,11 @@ with torch.no_grad():
     hidden = model.albert(torch.tensor([[CLS_ID, *ids, SEP_ID]])).last_hidden_state
 print(hidden.shape)
 """
+_INTERVALS = (
+    "Intervals cover the sampling of the evaluated examples. They take the examples as independent, and do not cover "
+    "other seeds."
+)
+_NO_LICENSE = "Not stated when the model was exported."
 
 
 @dataclass(frozen=True)
@@ -112,40 +111,12 @@ class Exported:
 
 def model_card(export: Exported, options: CardOptions) -> str:
     """The content of README.md. Raises UserError if a record of the run cannot be read."""
-    record = run_records.read_record(export.run / SETTINGS)
-    architecture = card_tables.describe_model(export.config, export.parameters, export.normalization)
-    parts = [
-        _header(export, options, record),
-        f"# {plain(export.name)}",
-        _opening(export, record),
-        _how_to_use(export),
-        _section(
-            "Model",
-            markdown_table(("part", "value"), architecture),
-        ),
-    ]
-    if isinstance(record, PretrainRecord):
-        parts += _pretraining(record, export.run)
-        measured = card_tables.describe_evaluation(export.run, export.step)
-        header = ("held-out set", "figure", "value")
-    else:
-        assert export.task is not None
-        parts += _finetuning(record, export.run)
-        measured = card_tables.describe_task_evaluation(export.run, export.step, export.task)
-        header = ("split", "metric", "value")
-    parts.append(_evaluation(measured, header, export.step))
-    if cost := card_tables.describe_cost(export.run, export.step, record):
-        parts.append(_section("Cost", markdown_table(("cost", "value"), cost)))
-    parts.append(_license(options))
-    return "\n\n".join(parts) + "\n"
+    from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
-
-def _header(export: Exported, options: CardOptions, record: PretrainRecord | FinetuneRecord) -> str:
-    """The YAML at the top of the card, which the hub reads."""
-    from huggingface_hub import ModelCardData  # takes a third of a second
-
-    pipeline_tag = "fill-mask" if export.task is None else export.task.kind.pipeline_tag
+    record = read_record(export.run / SETTINGS)
+    is_pretrained = isinstance(record, PretrainRecord)
     data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
+    pipeline_tag = "fill-mask" if export.task is None else export.task.kind.pipeline_tag
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == UNKNOWN_LICENSE else None,
@@ -155,104 +126,70 @@ def _header(export: Exported, options: CardOptions, record: PretrainRecord | Fin
         tags=["albert", *(["onnx"] if export.has_onnx else []), *([export.task.name] if export.task else [])],
         datasets=None if data is None else [data],
     )
-    return f"---\n{fields.to_yaml()}\n---"
-
-
-def _opening(export: Exported, record: PretrainRecord | FinetuneRecord) -> str:
-    if isinstance(record, PretrainRecord):
-        origin = f"step {export.step:,} of {record.steps:,} of a pre-training run"
-    else:
-        origin = f"step {export.step:,} of a fine-tuning run on the task {plain(record.task)}"
+    origin = (
+        f"step {export.step:,} of {record.steps:,} of a pre-training run"
+        if isinstance(record, PretrainRecord)
+        else f"step {export.step:,} of a fine-tuning run on the task {plain(record.task)}"
+    )
     shares = export.config.parameter_sharing != "none"
-    kind = (
-        "An ALBERT model" if shares else "A model like BERT, whose layers share nothing, in the architecture of ALBERT"
+    kind = "An ALBERT model" if shares else "A model like BERT, whose layers share nothing"
+    measured = card_tables.describe_evaluation(export.run, export.step, export.task)
+    header = ("held-out set" if is_pretrained else "split", "metric", "value")
+    evaluation = _table(header, measured) or f"The run recorded no evaluation of step {export.step:,}."
+    model = card_tables.describe_model(export.config, export.parameters, export.normalization)
+    sections = [
+        ("Model", _table(("part", "value"), model)),
+        *_training(export.run, record),
+        ("Evaluation", evaluation + (f"\n\n{_INTERVALS}" if measured else "")),
+        ("Cost", _table(("cost", "value"), card_tables.describe_cost(export.run, export.step, record))),
+        ("License", _NO_LICENSE if options.license == UNKNOWN_LICENSE else plain(options.license)),
+    ]
+    card = ModelCard.from_template(
+        fields,
+        template_path=str(TEMPLATE),
+        export=export,
+        opening=f"{kind} (Lan et al., [arXiv 1909.11942](https://arxiv.org/abs/1909.11942)): {origin}.",
+        plain=plain,
+        sections=[(title, content) for title, content in sections if content],
+        usage=_usage(export),
+        version=__version__,
     )
-    return (
-        f"{kind} (Lan et al., [arXiv 1909.11942](https://arxiv.org/abs/1909.11942)): {origin}.\n"
-        f"albert-pretraining {__version__} wrote this card from the records of that run."
-    )
+    return re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
 
 
-def _section(title: str, *parts: str) -> str:
-    return "\n\n".join([f"## {title}", *parts])
+def _table(header: Sequence[str], rows: Sequence[Row]) -> str:
+    """A table; empty without rows."""
+    return markdown_table(header, rows) if rows else ""
 
 
-def _how_to_use(export: Exported) -> str:
-    code = _usage(export.task, export.in_layout, export.repository or ".")
-    parts = []
-    if code is not None:
-        if export.repository is None:
-            parts.append("Start this in the directory of the model, or replace `.` by its path.")
-        elif export.revision is not None:
-            parts.append(f'Add `revision="{export.revision}"` for the weights of this step.')
-        if not export.in_layout:
-            parts.append("The model has no class in `transformers`. The code needs this project's packages.")
-        parts.append(f"```python\n{code}\n```")
-    else:
-        parts.append(
-            "The model has no class in `transformers`. `albert.safetensors` has its tensors, `albert.json` its "
-            "architecture and `head.json` its head, in the format of albert-pretraining."
-        )
-    if export.has_onnx:
-        parts.append("`model.onnx` is the same model for ONNX Runtime. Its inputs are those of the tokenizer.")
-    if prepared := card_tables.describe_normalization(export.normalization):
-        parts.append(f"Text {prepared} before it is cut into pieces.")
-    return _section("How to use", *parts)
+def _training(run: Path, record: PretrainRecord | FinetuneRecord) -> list[tuple[str, str]]:
+    """The sections on the training of a run and, if it is recorded, on the pre-training before it."""
+    if isinstance(record, PretrainRecord):
+        return _pretraining(record, "Training data", "Recipe")
+    recipe = _table(("setting", "value"), card_tables.describe_finetuning(run, record))
+    if record.random_weights:
+        return [("Recipe", recipe), ("Pre-training", "None: the run started from random weights.")]
+    before = record.pretraining
+    titles = "Pre-training data", "Pre-training recipe"
+    return [("Recipe", recipe), *([] if before is None else _pretraining(before, *titles))]
 
 
-def _usage(task: Task | None, in_layout: bool, model: str) -> str | None:
-    """Python that opens the model and uses it once; None for a kind of model without an example.
+def _pretraining(record: PretrainRecord, data_title: str, recipe_title: str) -> list[tuple[str, str]]:
+    header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
+    data = _table(header, card_tables.describe_corpora(record))
+    recipe = _table(("setting", "value"), card_tables.describe_pretraining(record))
+    return [
+        (data_title, data or "The run did not record what its training data was made from."),
+        (recipe_title, recipe),
+    ]
 
-    Args:
-        task: of a fine-tuned model; None after pre-training.
-        in_layout: whether the export is in the layout of `transformers`.
-        model: name of a directory or of a repository of the hub.
-    """
-    if task is None:
-        template = _FILL_MASK if in_layout else _OWN_PRETRAINED
-    elif in_layout or task.kind.architecture is None:
-        template = task.kind.usage(task)
+
+def _usage(export: Exported) -> str | None:
+    """Python that opens the model and uses it once; None for a kind of model without an example."""
+    if export.task is None:
+        template = _FILL_MASK if export.in_layout else _OWN_PRETRAINED
+    elif export.in_layout or export.task.kind.architecture is None:
+        template = export.task.kind.usage(export.task)
     else:
         return None  # it has a class in `transformers`, but its layers share in a way that `transformers` lacks
-    return template.strip().format(model=f'"{model}"')
-
-
-def _pretraining(
-    record: PretrainRecord, run: Path | None, data_title: str = "Training data", recipe_title: str = "Recipe"
-) -> list[str]:
-    """The sections on the data and the recipe of a pre-training run."""
-    rows = card_tables.describe_corpora(record)
-    header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
-    data = markdown_table(header, rows) if rows else "The run did not record what its training data was made from."
-    rollbacks = [] if run is None else card_tables.describe_rollbacks(run)
-    recipe = markdown_table(SETTINGS_HEADER, card_tables.describe_pretraining(record) + rollbacks)
-    return [_section(data_title, data), _section(recipe_title, recipe)]
-
-
-def _finetuning(record: FinetuneRecord, run: Path) -> list[str]:
-    """The sections on the recipe of a fine-tuning run, and on the pre-training before it if it is recorded."""
-    results = run / RESULTS
-    counts = read_results(results).get("examples") if results.exists() else None
-    examples = counts if isinstance(counts, dict) else {}
-    found = [_section("Recipe", markdown_table(SETTINGS_HEADER, card_tables.describe_finetuning(record, examples)))]
-    if record.random_weights:
-        return [*found, _section("Pre-training", "None: the run started from random weights.")]
-    if record.pretraining is None:
-        return found
-    return [*found, *_pretraining(record.pretraining, None, "Pre-training data", "Pre-training recipe")]
-
-
-def _evaluation(measured: list[tuple[str, ...]], header: tuple[str, ...], step: int) -> str:
-    if not measured:
-        return _section("Evaluation", f"The run recorded no evaluation of step {step:,}.")
-    note = (
-        "Intervals cover the sampling of the evaluated examples. They take the examples as independent, and do not "
-        "cover other seeds."
-    )
-    return _section("Evaluation", markdown_table(header, measured), note)
-
-
-def _license(options: CardOptions) -> str:
-    if options.license == UNKNOWN_LICENSE:
-        return _section("License", "Not stated when the model was exported.")
-    return _section("License", plain(options.license))
+    return template.strip().format(model=f'"{export.repository or "."}"')

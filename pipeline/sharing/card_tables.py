@@ -4,7 +4,7 @@ A figure that a run did not record is left out. A row is a tuple of cells that a
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +13,14 @@ from common.text import format_duration, quantity
 from model import AlbertConfig
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.analysis.finished_runs import read_predictions
-from pipeline.checkpoint.run_records import (
-    RESULTS,
-    CorpusRecord,
-    FinetuneRecord,
-    LengthRecord,
-    PretrainRecord,
-    read_results,
-)
+from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, PretrainRecord, read_results
 from pipeline.tasks.metrics import Interval, is_share, wilson_interval
 from pipeline.tasks.task import Task
-from pipeline.training import metrics_log, rollback
+from pipeline.training import metrics_log
 
 Row = tuple[str, ...]
 
-OBJECTIVES = {
-    "sop": "masked tokens (MLM) and sentence order (SOP)",
-    "nsp": "masked tokens (MLM) and next sentence (NSP)",
-    "mlm": "masked tokens (MLM)",
-}
+SENTENCE_LOSSES = {"sop": "sentence order (SOP)", "nsp": "next sentence (NSP)"}
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
 
 
@@ -40,28 +29,17 @@ def plain(text: object) -> str:
     return _SPECIAL.sub(lambda found: "\\" + found[0], " ".join(str(text).split()))
 
 
-def percent(value: float, low: float | None = None, high: float | None = None) -> str:
-    """A fraction in percent, with its 95 % interval."""
-    interval = "" if low is None or high is None else f" (95 % interval {100 * low:.1f} to {100 * high:.1f})"
-    return f"{100 * value:.1f} %{interval}"
-
-
-def describe_normalization(normalization: Normalization) -> str:
-    """What is done to a text before it is cut into pieces, for people; empty if it keeps its letters."""
-    changes = [] if normalization.keep_case else ["is made lower case"]
-    return " and ".join([*changes, *([] if normalization.keep_accents else ["loses its accents"])])
-
-
 def describe_model(config: AlbertConfig, parameters: int, normalization: Normalization) -> list[Row]:
     """The architecture."""
     case = "upper and lower case" if normalization.keep_case else "lower case"
+    accents = "with accents" if normalization.keep_accents else "no accents"
     return [
         ("layers", f"{config.num_hidden_layers}, sharing: {config.parameter_sharing}"),
         ("hidden size", f"{config.hidden_size:,}"),
         ("attention heads", f"{config.num_attention_heads}"),
         ("feed-forward size", f"{config.intermediate_size:,}"),
         ("embedding size", f"{config.embedding_size:,}"),
-        ("vocabulary", f"{config.vocab_size:,} SentencePiece pieces, {case}"),
+        ("vocabulary", f"{config.vocab_size:,} SentencePiece pieces, {case}, {accents}"),
         ("positions", f"{config.max_position_embeddings:,}"),
         ("parameters", f"{parameters:,}"),
     ]
@@ -74,7 +52,11 @@ def describe_corpora(record: PretrainRecord) -> list[Row]:
     return [
         (
             plain(corpus.name),
-            _sources(corpus),
+            "; ".join(
+                f"{plain(one.directory)} ({plain(one.source)}, {quantity(one.documents, 'document')}, "
+                f"{quantity(one.text_bytes, 'byte')})"
+                for one in corpus.sources
+            ),
             f"{corpus.documents:,}",
             f"{corpus.tokens:,}",
             f"{corpus.rows:,} of {corpus.max_seq_length:,} positions",
@@ -84,77 +66,52 @@ def describe_corpora(record: PretrainRecord) -> list[Row]:
     ]
 
 
-def _sources(corpus: CorpusRecord) -> str:
-    parts = [
-        f"{plain(one.directory)} ({plain(one.source)}, {quantity(one.documents, 'document')}, "
-        f"{quantity(one.text_bytes, 'byte')})"
-        for one in corpus.sources
-    ]
-    return "; ".join(parts)
-
-
 def describe_pretraining(record: PretrainRecord) -> list[Row]:
     """The recipe of a pre-training run."""
-    rows: list[Row] = [
-        ("objective", OBJECTIVES[record.objective]),
+    sentences = f" and {SENTENCE_LOSSES[record.objective]}" if record.objective in SENTENCE_LOSSES else ""
+    init = [] if record.init is None else [("initial weights", f"of the trained model {plain(Path(record.init).name)}")]
+    return [
+        ("objective", f"masked tokens (MLM){sentences}"),
         ("batch", quantity(record.train_batch_size, "row")),
-        *_start(record.init),
+        *init,
         ("steps of the whole run", f"{record.steps:,}"),
-        *_lengths(record.lengths or []),
-        *_optimizer(record.optimizer),
-        ("schedule", _schedule(record.scheduler, record.warmup_steps)),
-        *_given(record.masking),
+        *_optimization(record.optimizer, record.scheduler, record.warmup_steps),
+        *_rows(record.masking or {}),
+        *_execution(record),
     ]
-    return rows + _execution(record)
 
 
-def describe_rollbacks(run: Path) -> list[Row]:
-    """What a pre-training run skipped because of spikes; empty if it never went back. Raises UserError."""
-    rollbacks = rollback.read(run)
-    return [("after spikes of the loss", rollback.describe(rollbacks))] if rollbacks else []
-
-
-def _start(init: str | None) -> list[Row]:
-    """Whose weights the run began with, by the last part of the path."""
-    return [] if init is None else [("initial weights", f"of the trained model {plain(Path(init).name)}")]
-
-
-def _lengths(lengths: Sequence[LengthRecord]) -> list[Row]:
-    """The lengths of a run whose length was changed."""
-    if len(lengths) < 2:
-        return []
-    first, *later = lengths
-    changes = (f"from step {one.from_step:,} on {one.steps:,}" for one in later)
-    return [("length of the schedule", ", ".join([quantity(first.steps, "step"), *changes]))]
-
-
-def describe_finetuning(record: FinetuneRecord, examples: Mapping[str, Any]) -> list[Row]:
-    """The recipe of a fine-tuning run, whose splits have so many examples; empty if that is not known."""
+def describe_finetuning(run: Path, record: FinetuneRecord) -> list[Row]:
+    """The recipe of a fine-tuning run."""
+    counts = (read_results(run / RESULTS).get("examples") if (run / RESULTS).exists() else None) or {}
+    examples = ", ".join(f"{plain(split)} {count:,}" for split, count in counts.items() if isinstance(count, int))
     given = dict(record.hyperparameters or {})
-    scheduler, warmup = given.pop("scheduler", None), given.pop("warmup_steps", None)
-    rows = _optimizer(given.pop("optimizer", None))
-    if record.hyperparameters:
-        rows.append(("schedule", _schedule(scheduler, warmup)))
-    rows += [
-        (plain(name.replace("_", " ")), _value(value))
-        for name, value in given.items()
-        if name != "learning_rate" and value is not None and not isinstance(value, Mapping | list)
+    optimizer, scheduler, warmup = (given.pop(name, None) for name in ("optimizer", "scheduler", "warmup_steps"))
+    given.pop("learning_rate", None)  # it is the optimizer's
+    return [
+        ("task", plain(record.task)),
+        *([("examples", examples)] if examples else []),
+        *(_optimization(optimizer, scheduler, warmup) if record.hyperparameters else []),
+        *_rows({name: value for name, value in given.items() if not isinstance(value, Mapping | list | None)}),
+        *_execution(record),
     ]
-    counts = ", ".join(f"{plain(split)} {count:,}" for split, count in examples.items() if isinstance(count, int))
-    return [("task", plain(record.task)), *([("examples", counts)] if counts else []), *rows, *_execution(record)]
 
 
-def _optimizer(optimizer: Any) -> list[Row]:
-    if not isinstance(optimizer, Mapping) or "type" not in optimizer:
-        return []
-    params = optimizer.get("params")
-    return [("optimizer", plain(optimizer["type"])), *_given(params if isinstance(params, Mapping) else None)]
+def _optimization(optimizer: Any, scheduler: Any, warmup_steps: Any) -> list[Row]:
+    rows: list[Row] = []
+    if isinstance(optimizer, Mapping) and "type" in optimizer:
+        params = optimizer.get("params") or {}
+        rows = [("optimizer", plain(optimizer["type"]))]
+        rows += _rows({"peak learning rate" if name == "lr" else name: value for name, value in params.items()})
+    if isinstance(scheduler, Mapping) and "type" in scheduler:
+        return [*rows, ("schedule", plain(scheduler["type"]))]
+    warmup = "2.5 % of the steps" if warmup_steps is None else f"{warmup_steps:,} steps"
+    return [*rows, ("schedule", f"linear warm-up over {warmup}, then linear decay to 0")]
 
 
-def _given(values: Mapping[str, Any] | None) -> list[Row]:
+def _rows(values: Mapping[str, Any]) -> list[Row]:
     """A row for each value of a block of settings."""
-    named = {"peak learning rate" if name == "lr" else name: value for name, value in (values or {}).items()}
-    return [(plain(name.replace("_", " ")), _value(value)) for name, value in named.items()]
+    return [(plain(name.replace("_", " ")), _value(value)) for name, value in values.items()]
 
 
 def _value(value: Any) -> str:
@@ -165,20 +122,11 @@ def _value(value: Any) -> str:
     return plain(", ".join(map(str, value)) if isinstance(value, list) else value)
 
 
-def _schedule(scheduler: Any, warmup_steps: Any) -> str:
-    if isinstance(scheduler, Mapping) and "type" in scheduler:
-        return plain(scheduler["type"])
-    warmup = "2.5 % of the steps" if warmup_steps is None else f"{_value(warmup_steps)} steps"
-    return f"linear warm-up over {warmup}, then linear decay to 0"
-
-
 def _execution(record: PretrainRecord | FinetuneRecord) -> list[Row]:
     """Precision, ZeRO stage and seed, of the last start of the run."""
-    rows: list[Row] = [] if record.precision is None else [("precision", plain(record.precision))]
-    zero = (record.deepspeed or {}).get("zero_optimization")
-    if isinstance(zero, Mapping) and isinstance(zero.get("stage"), int):
-        rows.append(("DeepSpeed ZeRO stage", f"{zero['stage']}"))
-    return rows + ([] if record.seed is None else [("seed", f"{record.seed}")])
+    zero = (record.deepspeed or {}).get("zero_optimization") or {}
+    found = {"precision": record.precision, "DeepSpeed ZeRO stage": zero.get("stage"), "seed": record.seed}
+    return [(name, plain(value)) for name, value in found.items() if value is not None]
 
 
 def describe_cost(run: Path, last_step: int, record: PretrainRecord | FinetuneRecord) -> list[Row]:
@@ -204,78 +152,63 @@ def describe_cost(run: Path, last_step: int, record: PretrainRecord | FinetuneRe
     return rows
 
 
-_SENTENCE_TASKS = (("sop", "sentence order (SOP)"), ("nsp", "next sentence (NSP)"))
+def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
+    """What was measured of the model of a step: (held-out set or split, metric, value); empty if nothing was.
 
-
-def describe_evaluation(run: Path, step: int) -> list[Row]:
-    """What the evaluation after `step` measured: (held-out set, figure, value); empty if that step was not evaluated.
-
-    Raises:
-        UserError: metrics.jsonl cannot be read.
-    """
-    record = next((one for one in metrics_log.read_records(run, "eval") if one["step"] == step), None)
-    if record is None:
-        return []
-    sets = {key.rpartition("/")[0] for key in record if key.endswith("mlm_loss")}
-    rows: list[Row] = []
-    for name in sorted(sets):
-        prefix = f"{name}/" if name else ""
-        values = {key.removeprefix(prefix): value for key, value in record.items() if key.startswith(prefix)}
-        rows += [(plain(name) or "first", figure, value) for figure, value in _of_one_set(values)]
-    return rows
-
-
-def _of_one_set(record: Mapping[str, Any]) -> list[Row]:
-    """The figures of the record of one held-out set. A value that is not a number is left out."""
-    found = {name: value for name, value in record.items() if isinstance(value, int | float)}
-    rows: list[Row] = []
-    if "mlm_loss" in found:
-        entropy = found.get("mlm_unigram_entropy")
-        beside = "" if entropy is None else f"; unigram entropy {entropy:.3f}"
-        rows.append(("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{beside}"))
-    if "mlm_accuracy" in found and found.get("predictions", 0) > 0:
-        count = found["predictions"]
-        shown = percent(found["mlm_accuracy"], *wilson_interval(found["mlm_accuracy"] * count, count))
-        rows.append(("accuracy of masked tokens (MLM)", f"{shown} of {quantity(count, 'token')}"))
-    for task, name in _SENTENCE_TASKS:
-        if f"{task}_accuracy" not in found or "pairs" not in found:
-            continue
-        bounds = found.get(f"{task}_accuracy_low"), found.get(f"{task}_accuracy_high")
-        rows.append(
-            (f"accuracy of {name}", f"{percent(found[f'{task}_accuracy'], *bounds)} of {found['pairs']:,} pairs")
-        )
-    return rows
-
-
-def describe_task_evaluation(run: Path, step: int, task: Task) -> list[Row]:
-    """What was measured of a fine-tuned model: (split, metric, value).
-
-    The predictions of the run's best step give intervals. Of any other step, only the evaluation in metrics.jsonl is
-    known. Empty if neither is there.
+    The predictions of a fine-tuning run's best step give intervals. Of any other step, and after pre-training, the
+    evaluation in metrics.jsonl is known.
 
     Raises:
         UserError: a record cannot be read.
     """
     results = run / RESULTS
-    if results.exists() and (run / "logits").is_dir() and read_results(results).get("best_step") == step:
-        return [
-            (plain(split), plain(metric), value)
-            for split, predictions in read_predictions(run, task).items()
-            for metric, value in _of_predictions(task, predictions)
-        ]
+    is_predicted = task is not None and results.exists() and (run / "logits").is_dir()
+    if is_predicted and read_results(results).get("best_step") == step:
+        assert task is not None
+        return [row for split, found in read_predictions(run, task).items() for row in _scores(task, split, found)]
     record = next((one for one in metrics_log.read_records(run, "eval") if one["step"] == step), {})
-    names = [name for name in task.metrics if isinstance(record.get(name), int | float)]
-    return [(task.dev_splits[0], name, _shown(task, name, record[name])) for name in names]
+    numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
+    if task is not None:
+        names = [name for name in task.metrics if name in numbers]
+        return [(task.dev_splits[0], name, _shown(task, name, numbers[name])) for name in names]
+    rows: list[Row] = []
+    for prefix in sorted({name.removesuffix("mlm_loss") for name in numbers if name.endswith("mlm_loss")}):
+        of_set = {name.removeprefix(prefix): numbers[name] for name in numbers if name.startswith(prefix)}
+        rows += [(plain(prefix.removesuffix("/")) or "first", *row) for row in _losses(of_set)]
+    return rows
 
 
-def _of_predictions(task: Task, predictions: Any) -> list[tuple[str, str]]:
+def _losses(found: Mapping[str, float]) -> list[Row]:
+    """The figures of one held-out set."""
+    rows: list[Row] = []
+    if "mlm_loss" in found:
+        entropy = found.get("mlm_unigram_entropy")
+        beside = "" if entropy is None else f"; unigram entropy {entropy:.3f}"
+        rows.append(("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{beside}"))
+    if "mlm_accuracy" in found and (count := int(found.get("predictions", 0))):
+        interval = wilson_interval(found["mlm_accuracy"] * count, count)
+        value = f"{_percent(found['mlm_accuracy'], interval)} of {quantity(count, 'token')}"
+        rows.append(("accuracy of masked tokens (MLM)", value))
+    for loss, name in SENTENCE_LOSSES.items():
+        bounds = [found[f"{loss}_accuracy_{end}"] for end in ("low", "high") if f"{loss}_accuracy_{end}" in found]
+        if f"{loss}_accuracy" in found and "pairs" in found:
+            value = _percent(found[f"{loss}_accuracy"], (bounds[0], bounds[1]) if len(bounds) == 2 else None)
+            rows.append((f"accuracy of {name}", f"{value} of {found['pairs']:,} pairs"))
+    return rows
+
+
+def _scores(task: Task, split: str, predictions: Any) -> list[Row]:
     """Each metric of one split with its 95 % interval; empty if the labels are not known."""
     kind = task.kind
     if not kind.is_labelled(predictions):
         return []
     values, count = kind.metrics(task, predictions), quantity(kind.count(predictions), kind.noun)
     return [
-        (name, f"{_shown(task, name, values[name], kind.interval(task, name, predictions))} of {count}")
+        (
+            plain(split),
+            plain(name),
+            f"{_shown(task, name, values[name], kind.interval(task, name, predictions))} of {count}",
+        )
         for name in task.metrics
     ]
 
@@ -283,5 +216,11 @@ def _of_predictions(task: Task, predictions: Any) -> list[tuple[str, str]]:
 def _shown(task: Task, name: str, value: float, interval: Interval | None = None) -> str:
     """A metric with its interval. Accuracies and F1 are in percent, correlations and errors are not."""
     if is_share(name):
-        return percent(task.in_percent(value) / 100, *(interval or (None, None)))
+        return _percent(task.in_percent(value) / 100, interval)
     return f"{value:.3f}" + ("" if interval is None else f" (95 % interval {interval[0]:.3f} to {interval[1]:.3f})")
+
+
+def _percent(value: float, interval: Interval | None) -> str:
+    """A fraction in percent, with its 95 % interval."""
+    shown = "" if interval is None else f" (95 % interval {100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+    return f"{100 * value:.1f} %{shown}"

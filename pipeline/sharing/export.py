@@ -2,25 +2,23 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
 
-from common.errors import UserError
+from common.errors import UserError, one_line
 from common.files import atomic, owned
 from model import checkpoint, huggingface
-from model.albert import ModelWithHead
 from model.onnx_export import missing_packages, output_names, save_onnx
 from model.tokenizer import read_normalization, read_vocabulary
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import HEAD_FILE, load_pretrained
+from pipeline.checkpoint.initial_weights import HEAD_FILE
 from pipeline.checkpoint.retention import step_of
-from pipeline.sharing import selection
 from pipeline.sharing.card import CARD, CardOptions, Exported, model_card
-from pipeline.tasks.task import Task
+from pipeline.sharing.trained_run import TrainedRun, open_run
 
 ONNX_FILE = "model.onnx"
 FILES = (
@@ -29,25 +27,6 @@ FILES = (
     *(CARD, ONNX_FILE),
 )
 """The names of all files that an export of one checkpoint may have."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A run as the source of exports.
-
-    Attributes:
-        run: its directory.
-        load: loads the model of a checkpoint, in fp32 on the CPU and in evaluation mode.
-        usual: the checkpoint that is exported unless another one is asked for.
-        best: the one with the best evaluation; raises UserError if there is none.
-        task: of a fine-tuning run; None after pre-training.
-    """
-
-    run: Path
-    load: Callable[[Path], ModelWithHead]
-    usual: Callable[[], Path]
-    best: Callable[[], Path]
-    task: Task | None = None
 
 
 @dataclass(frozen=True)
@@ -73,22 +52,13 @@ class ExportOptions:
             )
 
 
-def pretrained(run: Path) -> Source:
-    """A pre-training run."""
-    return Source(
-        run,
-        lambda tag: load_pretrained(run, tag),
-        usual=lambda: selection.newest_checkpoint(run),
-        best=lambda: selection.lowest_loss(run),
-    )
+def export_usual(run: Path, out: Path) -> str:
+    """Exports the usual checkpoint of the run in a directory. See `export_one`."""
+    trained = open_run(run)
+    return export_one(trained, trained.usual(), out)
 
 
-def export_usual(source: Source, out: Path) -> str:
-    """Exports the usual checkpoint of a run to `out`. See `export_one`."""
-    return export_one(source, source.usual(), out)
-
-
-def export_one(source: Source, tag: Path, out: Path, options: ExportOptions | None = None) -> str:
+def export_one(run: TrainedRun, tag: Path, out: Path, options: ExportOptions | None = None) -> str:
     """Writes the model of the checkpoint `tag` to the directory `out`, which is never visible half-written.
 
     Returns:
@@ -97,26 +67,31 @@ def export_one(source: Source, tag: Path, out: Path, options: ExportOptions | No
         UserError: `out` cannot be written, or a record of the run is damaged.
     """
     with _directory(out) as temporary:
-        return _write(source, tag, temporary, _name(source, out), options or ExportOptions())
+        return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
 
 
-def export_each(source: Source, tags: Sequence[Path], out: Path, options: ExportOptions | None = None) -> str:
+def export_each(run: TrainedRun, tags: Sequence[Path], out: Path, options: ExportOptions | None = None) -> str:
     """Writes each checkpoint to a directory of its own below `out`, such as step-1000. See `export_one`."""
     options = options or ExportOptions()
     form = ""
     with _directory(out) as temporary:
         for tag in tags:
-            revision = selection.revision_of(tag)
+            revision = revision_of(tag)
             (temporary / revision).mkdir()
-            name = f"{_name(source, out)}, step {step_of(tag):,}"
-            form = _write(source, tag, temporary / revision, name, options, revision)
+            name = f"{_name(run, out)}, step {step_of(tag):,}"
+            form = _write(run, tag, temporary / revision, name, options, revision)
     return form
 
 
-def _name(source: Source, out: Path) -> str:
+def _name(run: TrainedRun, out: Path) -> str:
     """The title of the card. The directory "export" of a run has the run's name."""
     place = out.resolve()
-    return source.run.resolve().name if place.parent == source.run.resolve() else place.name
+    return run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
+
+
+def revision_of(tag: Path) -> str:
+    """The name of a checkpoint's directory in an export of all, and of its branch on the hub, such as step-1000."""
+    return f"step-{step_of(tag)}"
 
 
 @contextmanager
@@ -129,17 +104,15 @@ def _directory(out: Path) -> Iterator[Path]:
         raise
     except ValueError as error:  # the vocabulary is damaged, or another one
         raise UserError(str(error)) from None
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {error.strerror}; choose another place") from None
-    except SafetensorError as error:
-        raise UserError(f"cannot write {out}: {error}; choose another place") from None
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
 
 
 def _write(
-    source: Source, tag: Path, directory: Path, name: str, options: ExportOptions, revision: str | None = None
+    run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions, revision: str | None = None
 ) -> str:
     """Writes the files of one export into `directory`. Returns the format, for people."""
-    model, task, vocabulary = source.load(tag), source.task, source.run / "spiece.model"
+    model, task, vocabulary = run.load(tag), run.task, run.directory / "spiece.model"
     head = None if task is None else task.kind.head_fields(task)
     if options.onnx:
         output_names(model)  # raises before anything is written
@@ -158,13 +131,13 @@ def _write(
     if options.onnx:
         save_onnx(model, directory / ONNX_FILE)
     exported = Exported(
-        run=source.run,
+        run=run.directory,
         step=step_of(tag),
         name=name,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         normalization=read_normalization(read_vocabulary(vocabulary)),
-        task=source.task,
+        task=task,
         in_layout=in_layout,
         has_onnx=options.onnx,
         repository=options.repository,

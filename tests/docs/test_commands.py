@@ -9,14 +9,13 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
-from pipeline import evaluate, plan, predict, replay, report, reproduce, show
+from pipeline import evaluate, export, plan, predict, replay, report, reproduce, show
 from pipeline.settings import finetune, pretrain
-from pipeline.sharing import export_command
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
 
 PARSERS: dict[str, Callable[[list[str]], object]] = {
     "data_prep": parse_job,
-    "pipeline.export": lambda words: export_command.parser("").parse_all(words),
+    "pipeline.export": lambda words: export.parser().parse_all(words),
     "pipeline.evaluate": lambda words: evaluate.parser().parse_args(words),
     "pipeline.finetune": lambda words: finetune.parser().parse_all(words),
     "pipeline.predict": lambda words: predict.parser().parse_all(words),

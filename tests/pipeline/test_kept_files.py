@@ -17,7 +17,7 @@ from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.manifest import CheckpointManifest, DamagedCheckpoint, File, check
 from pipeline.checkpoint.retention import remove, tag_name
 from pipeline.paper.experiments import Command
-from pipeline.sharing.export import export_usual, pretrained
+from pipeline.sharing.export import export_usual
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.finetuning.finetune_runs import be_no_rank
 from tests.pipeline.sharing import runs
@@ -222,7 +222,7 @@ def test_a_run_that_has_not_ended_keeps_what_a_person_put_into_it(made, tmp_path
     """`export` and `checkpoints` are replaced and thinned out by training: what is not of the run is named before."""
     run = tmp_path / "run"
     shutil.copytree(made.run, run)
-    export_usual(pretrained(run), run / "export")  # killed before "done"
+    export_usual(run, run / "export")  # killed before "done"
     run_directory.check_output(run)
     for name in ("export/notes.txt", "checkpoints/notes.txt", "checkpoints/step-00000001/notes.txt"):
         write_files(run, {name: "x"})

@@ -11,7 +11,7 @@ import torch
 from pipeline import predict
 from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint.retention import find_best, step_of
-from pipeline.finetuning.finetuned_model import load_finetuned
+from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.kinds.answers import load_answers
 from pipeline.tasks.registry import PAPER_TASKS, TASKS
 from tests.pipeline.conftest import REPOSITORY, run
@@ -113,13 +113,13 @@ def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_pa
 
 def test_weights_of_another_task_lose_their_head_and_those_of_the_same_keep_it(all_tasks):
     outputs, printed = all_tasks
-    mnli = load_finetuned(outputs / "mnli").state_dict()
-    rte = load_finetuned(outputs / "rte-from-mnli").state_dict()
+    mnli = open_run(outputs / "mnli").load().state_dict()
+    rte = open_run(outputs / "rte-from-mnli").load().state_dict()
     assert rte["classifier.weight"].shape[0] == 2
     assert rte["albert.pooler.dense.weight"].sub(mnli["albert.pooler.dense.weight"]).abs().max() < 0.01
     assert f"weights from {outputs / 'mnli'}; new: classifier.weight, classifier.bias" in printed.stdout
-    before = load_finetuned(outputs / "squad2").state_dict()
-    after = load_finetuned(outputs / "squad2-again").state_dict()
+    before = open_run(outputs / "squad2").load().state_dict()
+    after = open_run(outputs / "squad2-again").load().state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     # Wherever they are looked for from, and however the command line put it.
     assert results(outputs / "squad2-again")["init"] == str(outputs / "squad2")
@@ -132,7 +132,7 @@ def test_several_seeds_give_median_and_spread(all_tasks):
     values = [results(outputs / "seeds" / f"seed-{seed}")["metrics"]["dev"]["f1"] for seed in range(3)]
     assert summary["median"]["dev"]["f1"] == sorted(values)[1]
     assert summary["spread"]["dev"]["f1"] == [min(values), max(values)]
-    weights = [load_finetuned(outputs / "seeds" / f"seed-{seed}").state_dict() for seed in range(2)]
+    weights = [open_run(outputs / "seeds" / f"seed-{seed}").load().state_dict() for seed in range(2)]
     name = "albert.embeddings.word_embeddings.weight"
     assert not torch.equal(weights[0][name], weights[1][name])
 

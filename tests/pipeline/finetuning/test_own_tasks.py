@@ -16,7 +16,7 @@ import transformers
 from pipeline import evaluate, export, finetune, predict
 from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint import run_directory
-from pipeline.finetuning.finetuned_model import read_task
+from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.kinds.logits import Logits
 from tests.docs.pages import commands_of, module_command
@@ -116,7 +116,7 @@ def test_the_run_has_its_labels_metrics_and_predictions(place, task):
     for line in lines:
         values = line["prediction"] if task == "tagging" else [line["prediction"]]
         assert task == "regression" or set(values) <= set(LABELS[task])
-    assert read_task(place.runs / task).labels == LABELS[task]
+    assert open_run(place.runs / task).task.labels == LABELS[task]
 
 
 def test_the_commands_of_the_page_predict(place, tmp_path, monkeypatch, capsys):
@@ -148,7 +148,7 @@ def test_predict_equals_the_evaluation_of_training(place, task, tmp_path):
     assert [{name: row[name] for name in given} for row, given in zip(rows, read_table(source).rows)] == list(
         read_table(source).rows
     )
-    found = read_task(place.runs / task)
+    found = open_run(place.runs / task).task
     expected = found.kind.records(found, read_predictions(place.runs / task, found)["dev"])
     assert len(rows) == len(expected) == own_files.SIZES["dev"]
     for number, row in enumerate(rows):

@@ -19,7 +19,6 @@ from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_directory import read_settings
 from pipeline.data.prefetch import to_device
 from pipeline.finetuning.earlier_start import find_initial_model
-from pipeline.finetuning.finetuned_model import finetuned
 from pipeline.sharing.export import export_usual
 from pipeline.tasks.kinds.answers import Passage, Question
 from pipeline.tasks.kinds.spans import SpanFeatures
@@ -135,32 +134,16 @@ def test_the_header_is_what_the_hub_reads(made, tmp_path, name, tag):
     }
 
 
-def test_a_continued_run_says_so(corpus, tmp_path):
-    lengths = [{"from_step": 0, "steps": 40}, {"from_step": 40, "steps": 60}]
-    runs.pretraining(tmp_path / "run", corpus.vocabulary, recorded={"init": "/home/me/base", "lengths": lengths})
-    card = exported(tmp_path, "run", tmp_path / "out")
-    recipe = dict(rows_of(card, "Recipe"))
-    assert recipe["initial weights"] == "of the trained model base"
-    assert recipe["length of the schedule"] == "40 steps, from step 40 on 60"
-    assert "/home" not in card
-
-
-@pytest.mark.parametrize(
-    ("kept", "case", "sentence"),
-    [
-        ("", "lower case", "Text is made lower case and loses its accents before it is cut into pieces."),
-        ("+case", "upper and lower case", "Text loses its accents before it is cut into pieces."),
-        ("+case+accents", "upper and lower case", None),
-    ],
-)
-def test_it_says_what_the_vocabulary_keeps(corpus, tmp_path, kept, case, sentence):
+def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     proto = sentencepiece_model_pb2.ModelProto.FromString(corpus.vocabulary.read_bytes())
-    proto.normalizer_spec.name = f"identity{kept}"
+    proto.normalizer_spec.name = "identity+case"
     (tmp_path / "v.model").write_bytes(proto.SerializeToString())
-    runs.pretraining(tmp_path / "run", tmp_path / "v.model")
+    runs.pretraining(tmp_path / "run", tmp_path / "v.model", recorded={"init": "/home/me/base"})
     card = exported(tmp_path, "run", tmp_path / "out")
-    assert dict(rows_of(card, "Model"))["vocabulary"] == f"200 SentencePiece pieces, {case}"
-    assert re.findall(r"^Text .* pieces\.$", card, re.MULTILINE) == ([] if sentence is None else [sentence])
+    assert dict(rows_of(card, "Recipe"))["initial weights"] == "of the trained model base"
+    assert "/home" not in card
+    vocabulary = dict(rows_of(card, "Model"))["vocabulary"]
+    assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
 
 
 def test_an_unknown_license_is_said_to_be_unknown(made, tmp_path):
@@ -191,7 +174,7 @@ def test_the_pre_training_is_that_of_the_first_start(corpus, tmp_path):
     for number, init in enumerate((before, before / "export", tmp_path / "0")):
         record = find_initial_model(init, [tmp_path / "new"]).pretraining
         tuned = runs.finetuning(tmp_path / str(number), corpus.vocabulary, pretraining=record)
-        export_usual(finetuned(tuned), tuned / "export")
+        export_usual(tuned, tuned / "export")
     (before / "settings.json").write_text(json.dumps(read_settings(before) | {"seed": 8}))
     for number in range(3):
         card = exported(tmp_path, str(number), tmp_path / "out" / str(number))

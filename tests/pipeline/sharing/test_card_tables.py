@@ -5,7 +5,6 @@ import json
 import pytest
 
 from common.errors import UserError
-from common.normalization import Normalization
 from pipeline import export
 from pipeline.checkpoint.run_records import SETTINGS, read_record
 from pipeline.sharing import card_tables
@@ -52,7 +51,9 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
         "gradient_clipping": None,
     }  # fmt: skip
     record = recorded(tmp_path, task="my_task", hyperparameters=given, seed=0)
-    assert card_tables.describe_finetuning(record, {"train": 1000, "dev": 20, "other": "x"}) == [
+    results = {"task": "my_task", "metrics": {}, "examples": {"train": 1000, "dev": 20, "other": "x"}}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    assert card_tables.describe_finetuning(tmp_path, record) == [
         ("task", r"my\_task"),
         ("examples", "train 1,000, dev 20"),
         ("optimizer", "AdamW"),
@@ -64,7 +65,8 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
         ("max length", "512"),
         ("seed", "0"),
     ]
-    assert card_tables.describe_finetuning(recorded(tmp_path, task="rte"), {}) == [("task", "rte")]
+    other = tmp_path / "other"
+    assert card_tables.describe_finetuning(other, recorded(other, task="rte")) == [("task", "rte")]
 
 
 def test_the_corpora_and_their_shares(tmp_path):
@@ -74,14 +76,6 @@ def test_the_corpora_and_their_shares(tmp_path):
     assert (first[0], first[2:]) == ("wikipedia", ("1,234", "56,789", "321 of 64 positions", "25 %"))
     assert second == ("books", "", "1", "56,789", "321 of 64 positions", "75 %")
     assert card_tables.describe_corpora(recorded(tmp_path, **runs.SETTINGS)) == []
-
-
-@pytest.mark.parametrize(
-    ("keep_case", "keep_accents", "text"),
-    [(False, False, "is made lower case and loses its accents"), (True, False, "loses its accents"), (True, True, "")],
-)
-def test_what_is_done_to_a_text(keep_case, keep_accents, text):
-    assert card_tables.describe_normalization(Normalization(keep_case, keep_accents)) == text
 
 
 def test_the_cost_until_a_step(tmp_path):
@@ -101,19 +95,19 @@ def test_metrics_of_the_best_step_have_intervals_and_those_of_other_steps_have_n
     made_runs.answers(run, "dev", 15, 5)
     lines = [{"step": step, "split": "eval", "f1": 70.0 + step, "exact": 60.0, "seconds": 1.0} for step in (4, 5)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    rows = card_tables.describe_task_evaluation(run, 5, TASKS["squad1"])
+    rows = card_tables.describe_evaluation(run, 5, TASKS["squad1"])
     assert [row[:2] for row in rows] == [("dev", "f1"), ("dev", "exact")]
     assert all(row[2].startswith("75.0 % (95 % interval 5") and row[2].endswith("of 20 questions") for row in rows)
-    assert card_tables.describe_task_evaluation(run, 4, TASKS["squad1"]) == [
+    assert card_tables.describe_evaluation(run, 4, TASKS["squad1"]) == [
         ("dev", "f1", "74.0 %"), ("dev", "exact", "60.0 %"),
     ]  # fmt: skip
-    assert card_tables.describe_task_evaluation(run, 3, TASKS["squad1"]) == []
+    assert card_tables.describe_evaluation(run, 3, TASKS["squad1"]) == []
 
 
 def test_a_correlation_is_not_in_percent(tmp_path):
     run = made_runs.finetuning(tmp_path / "run", "cola", "gone", {"dev": {"matthews": 0.5}}, best_step=1)
     made_runs.logits(run, "dev", 15, 5)
-    (matthews, accuracy) = card_tables.describe_task_evaluation(run, 1, TASKS["cola"])
+    (matthews, accuracy) = card_tables.describe_evaluation(run, 1, TASKS["cola"])
     assert matthews[2].startswith("0.")
     assert "%" not in matthews[2].replace("95 % interval", "")
     assert accuracy[2].startswith("75.0 %")

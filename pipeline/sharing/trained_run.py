@@ -1,0 +1,116 @@
+"""The model of a run: its task, its weights, and which of its checkpoints are exported."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from common.errors import UserError
+from model.albert import ModelWithHead
+from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.initial_weights import best_checkpoint, load_into, load_pretrained
+from pipeline.checkpoint.manifest import DamagedCheckpoint, check
+from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
+from pipeline.checkpoint.run_records import SETTINGS
+from pipeline.tasks.own_tasks import task_of
+from pipeline.tasks.task import Task
+from pipeline.training import metrics_log
+
+MAX_STEPS_NAMED = 12
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run whose model is used; `open_run` makes one. Its methods raise UserError if there is no such checkpoint.
+
+    Attributes:
+        directory: the --output of the run.
+        task: of a fine-tuning run; None after pre-training.
+    """
+
+    directory: Path
+    task: Task | None
+
+    def load(self, tag: Path | None = None) -> ModelWithHead:
+        """The model of a checkpoint, by default the usual one: fp32, on the CPU, in evaluation mode."""
+        if self.task is None:
+            return load_pretrained(self.directory, tag)
+        with torch.device("meta"):
+            model = self.task.kind.make_model(self.task, run_directory.read_model(self.directory))
+        return load_into(model, load_weights(tag or self.usual()), self.directory)
+
+    def usual(self) -> Path:
+        """The checkpoint that is exported unless another one is asked for.
+
+        It is the best one of a fine-tuning run, and the newest complete one of a pre-training run.
+        """
+        return best_checkpoint(self.directory) if self.task is not None else self._newest()
+
+    def best(self) -> Path:
+        """The checkpoint with the best evaluation, the newest of equals.
+
+        After pre-training it is the lowest loss on the first held-out set, from metrics.jsonl; after fine-tuning the
+        highest score on the dev set. Only checkpoints that are there and whose step was evaluated count.
+        """
+        if self.task is not None:
+            found, remedy = find_best(self.directory / "checkpoints"), "fine-tune with a dev set"
+        else:
+            records = metrics_log.read_records(self.directory, "eval")
+            losses = {record["step"]: record["loss"] for record in records if record.get("loss") is not None}
+            evaluated = [tag for tag in self._tags() if step_of(tag) in losses]
+            found = min(evaluated, key=lambda tag: (losses[step_of(tag)], -step_of(tag)), default=None)
+            remedy = "pre-train with --eval-data"
+        if found is None:
+            self._newest()  # says so if there are no checkpoints at all
+            raise UserError(
+                f"{self.directory} has no checkpoint of a step that was evaluated, so none is the best; {remedy}, or "
+                f"give --step one of {self._steps()}"
+            )
+        return found
+
+    def of_step(self, step: int) -> Path:
+        """The checkpoint of one step."""
+        found = next((tag for tag in self._tags() if step_of(tag) == step), None)
+        if found is None:
+            raise UserError(
+                f"{self.directory} has no checkpoint of step {step}: never saved, or deleted for newer ones; "
+                f"give --step one of {self._steps()}"
+            )
+        return found
+
+    def every(self) -> list[Path]:
+        """All checkpoints, by step. Also raises UserError if one is damaged."""
+        found = sorted(self._tags(), key=step_of)
+        for tag in found:
+            try:
+                check(tag, content=False)
+            except DamagedCheckpoint as error:
+                raise UserError(
+                    f"{tag} is damaged ({error}); move it away, or give --step one of {self._steps()}"
+                ) from None
+        return found or [self._newest()]
+
+    def _tags(self) -> list[Path]:
+        return tags(self.directory / "checkpoints")
+
+    def _newest(self) -> Path:
+        found = find_latest(self.directory / "checkpoints", content=True)
+        if found is None:
+            place = self.directory / "checkpoints"
+            raise UserError(f"{place} holds no complete checkpoint; train first, or name another run")
+        return found
+
+    def _steps(self) -> str:
+        """The steps of the checkpoints, for people; of many, the newest."""
+        steps = [f"{step_of(tag)}" for tag in self._tags()]
+        if not steps:
+            self._newest()
+        older = ["..."] if len(steps) > MAX_STEPS_NAMED else []
+        return ", ".join([*older, *reversed(steps[:MAX_STEPS_NAMED])])
+
+
+def open_run(directory: Path) -> TrainedRun:
+    """The run in a directory. Raises UserError if there is none, or its record is damaged."""
+    settings = run_directory.read_settings(directory)
+    return TrainedRun(directory, task_of(settings, directory / SETTINGS) if "task" in settings else None)
