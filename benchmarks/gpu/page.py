@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipeline.engine import gpu_pages
+from pipeline.engine.hardware import PAGE_FORMAT
 
 Result = dict[str, Any]
 EQUALITY = {"compile": "compiled", "cuda_graphs": "graphs"}
@@ -25,11 +25,15 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
     features = {}
     for feature, word in EQUALITY.items():
         told = [outcome for name, outcome in tests.items() if word in name]
-        gains = [gain for one in speeds.values() for gain in _gains_of(feature, one["gains"])]
+        gains = {
+            name.removeprefix("speed-"): min(found)
+            for name, one in speeds.items()
+            if (found := list(_gains_of(feature, one["gains"])))
+        }
         features[feature] = {"equal": bool(told) and set(told) == {"passed"}, "gains": gains}
     return {
         **machine,
-        "format": gpu_pages.FORMAT,
+        "format": PAGE_FORMAT,
         "parts": {name: {key: one[key] for key in ("seconds", "error") if key in one} for name, one in files.items()},
         "tests": tests,
         "matrix_product_tflops": products,

@@ -140,8 +140,8 @@ def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions,
     first = next(model.parameters())
     copy = AlbertForPreTraining(model.config, execution).to(device=first.device, dtype=first.dtype)
     copy.load_state_dict(model.state_dict())
-    if execution.cuda_graphs:
-        cuda_graphs.install(copy, None if first.is_cuda else cuda_graphs.EagerRecorder())
+    if execution.cuda_graphs and first.is_cuda:
+        cuda_graphs.install(copy)
     return this_system(name, copy, packed)
 
 

@@ -24,7 +24,7 @@ from pipeline.checkpoint.manifest import DamagedCheckpoint
 from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
-from pipeline.engine.slice_map import TensorSlice
+from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.state import Engine, EngineState
 
 

@@ -32,8 +32,8 @@ from pipeline.checkpoint.manifest import STATE, CheckpointManifest, StoredTensor
 from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
+from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
-from pipeline.engine.slice_map import TensorSlice
 from pipeline.engine.state import Engine, TensorState
 
 T = TypeVar("T")

@@ -133,23 +133,16 @@ def choose_spans(
     uniforms = as_uniforms(np.take_along_axis(numbers, places, axis=1))
     lengths = np.searchsorted(settings.ngram_cdf, uniforms, side="right") + 1  # (B, L)
     unplaced = _Unplaced(words, settings.max_ngram)
-    of_row, by_length = [], []  # how many spans each row has, and how many of these have a length that was sampled
+    of_row = []  # how many spans each row has
     for in_order, count, wanted, budget in zip(order, counts.tolist(), lengths.tolist(), budgets.tolist()):
-        before = len(unplaced.begins)
+        before = len(unplaced.spans)
         left = unplaced.place(in_order[:count].data, iter(wanted), budget)
-        by_length.append(len(unplaced.begins) - before)
         # The second pass adds single words. It only finds work in rows that are too short for the lengths sampled.
         if left:
             unplaced.place(in_order[:count].data, itertools.repeat(1), left)
-        of_row.append(len(unplaced.begins) - before)
-    begins = np.array(unplaced.begins, dtype=np.int64)  # (N,) the first word of each span
-    per_row = np.array(of_row, dtype=np.int64)  # (B,)
-    rows = np.repeat(np.arange(len(per_row)), per_row)  # (N,)
-    number = np.arange(len(begins)) - (np.cumsum(per_row) - per_row)[rows]  # (N,) as chosen in the row
-    has_length = number < np.array(by_length, dtype=np.int64)[rows]
-    sampled = np.where(has_length, lengths[rows, np.where(has_length, number, 0)], 1)  # (N,)
-    realised = sampled.copy()
-    realised[list(unplaced.shortened)] = list(unplaced.shortened.values())
+        of_row.append(len(unplaced.spans) - before)
+    begins, realised, sampled = np.array(unplaced.spans, dtype=np.int64).reshape(-1, 3).T  # (N,) each
+    rows = np.repeat(np.arange(len(of_row)), of_row)  # (N,)
     starts, last = words.starts[begins], begins + realised - 1
     spans = Spans(starts, words.starts[last] + words.lengths[last] - starts, realised, sampled, rows)
     # The words of a row follow those of the row before.
@@ -161,13 +154,11 @@ class _Unplaced:
     """The words that are in no span yet, and the spans placed so far.
 
     Attributes:
-        begins: the first word of each span.
-        shortened: the words of those spans that have fewer than their length, by their index in `begins`.
+        spans: of each its first word, its words, and the words that were sampled for it.
     """
 
     def __init__(self, words: Words, max_ngram: int) -> None:
-        self.begins: list[int] = []
-        self.shortened: dict[int, int] = {}
+        self.spans: list[tuple[int, int, int]] = []
         last = np.flatnonzero(np.diff(words.segments, append=-1))  # (segments,) each one's last word
         to_end = np.repeat(last + 1, np.diff(last, prepend=-1)) - np.arange(len(words.starts))  # (W,)
         # For each word the words to the end of its segment, as far as a span may need them; 0 if it is taken.
@@ -177,7 +168,7 @@ class _Unplaced:
 
     def place(self, order: Iterable[int], lengths: Iterator[int], budget: int) -> int:
         """Tries words in their order as beginnings of spans of the next of `lengths`. Returns the budget left."""
-        free, sizes, taken, begins = self._free, self._tokens, self._taken, self.begins
+        free, sizes, taken, spans = self._free, self._tokens, self._taken, self.spans
         wanted = next(lengths)
         for first in order:
             if free[first] < wanted:
@@ -188,20 +179,19 @@ class _Unplaced:
                 if tokens > budget:
                     continue
                 free[first] = 0
+                spans.append((first, 1, 1))
             else:
                 behind = first + wanted
                 if 0 in free[first:behind]:
                     continue
                 tokens = sum(sizes[first:behind])
-                if tokens > budget:
-                    while behind > first and tokens > budget:
-                        behind -= 1
-                        tokens -= sizes[behind]
-                    if behind == first:
-                        continue
-                    self.shortened[len(begins)] = behind - first
+                while tokens > budget:
+                    behind -= 1
+                    tokens -= sizes[behind]
+                if behind == first:
+                    continue
                 free[first:behind] = taken[behind - first]
-            begins.append(first)
+                spans.append((first, behind - first, wanted))
             budget -= tokens
             if not budget:
                 break

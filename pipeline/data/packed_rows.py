@@ -100,23 +100,24 @@ def offset_count(sequences: int) -> int:
     """The number of sequences that offsets are padded to: at least `sequences`, at most 1.25 times as many.
 
     There are four such numbers from each power of two to the next. The batches of a run have few of them, and each is
-    one shape of a compiled or captured graph.
+    one shape of a compiled graph.
     """
     step = 1 << max(0, sequences.bit_length() - 3)
     return -(-sequences // step) * step
 
 
-def sequence_offsets(sequence_ids: NDArray[np.int64]) -> NDArray[np.int32]:
+def sequence_offsets(sequence_ids: NDArray[np.int64], sequences: int | None = None) -> NDArray[np.int32]:
     """Where each sequence begins if all rows are joined end to end; the padding of a row is a sequence, too.
 
     Args:
         sequence_ids: (B, S), see `PackedRows`.
+        sequences: a number N that is enough for every batch; None: an `offset_count`.
     Returns:
-        (N + 1,) ascending from 0, filled up with B * S; N is an `offset_count`.
+        (N + 1,) ascending from 0, filled up with B * S.
     """
     begins = np.ones(sequence_ids.shape, dtype=np.bool_)  # (B, S)
     np.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1], out=begins[:, 1:])
     places = np.flatnonzero(begins)
-    offsets = np.full(offset_count(len(places)) + 1, sequence_ids.size, dtype=np.int32)
+    offsets = np.full((sequences or offset_count(len(places))) + 1, sequence_ids.size, dtype=np.int32)
     offsets[: len(places)] = places
     return offsets

@@ -9,13 +9,10 @@ config         reads the DeepSpeed JSON and fits it to ranks and hardware
 config_schema  checks its keys and values
 optimizers     the optimizers that a JSON can name, their parameters and parameter groups
 lamb           LAMB, the optimizer
-slice_map      LAMB's record of which elements of its buffers belong to which tensor; `zero_layout` fills it
 zero_layout    finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB
-workarounds    workarounds for DeepSpeed bugs, and rejected settings
-hardware       this rank's accelerator, and data sheets of GPU kinds
-gpu_pages      what the pages of `make gpu` show about GPUs like this one
+workarounds    workarounds for DeepSpeed bugs, rejected settings, and the compilation of its extensions
+hardware       this rank's accelerator; data sheets of GPU kinds, and what the pages of `make gpu` show about them
 ranks          this process as a rank, and room in /dev/shm for its buffer
-extensions     says when DeepSpeed compiles an extension, and removes locks of killed builds
 """
 
 import sys

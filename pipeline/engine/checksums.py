@@ -15,8 +15,8 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
 from pipeline.engine import state, zero_layout
+from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
-from pipeline.engine.slice_map import TensorSlice
 
 BLOCK = 1 << 16
 """Words that share a multiplier; their own multipliers repeat in each block."""
@@ -49,21 +49,18 @@ def _multipliers(stream: int, first: int, last: int, device: torch.device) -> Te
 
 
 @torch.no_grad()
-def tensor_checksum(
-    values: Tensor, start: int = 0, dtype: torch.dtype | None = None, chunk: int | None = None
-) -> Tensor:
+def tensor_checksum(values: Tensor, start: int = 0, dtype: torch.dtype | None = None) -> Tensor:
     """The checksum of a tensor, or of a part of one: int64 () on its device.
 
     Args:
         values: any shape.
         start: position of its first element in the flattened whole tensor.
         dtype: the elements are first rounded to this type.
-        chunk: blocks that are added up at once; it does not change the checksum.
     """
     flat = values.detach().reshape(-1)  # (N,)
     factor = -(-flat.element_size() // 4) if dtype is None else 1
     device, total = flat.device, torch.zeros((), dtype=torch.int64, device=flat.device)
-    chunk = chunk or (1 if device.type == "cpu" else CHUNK)
+    chunk = 1 if device.type == "cpu" else CHUNK
     position, end = start * factor, (start + flat.numel()) * factor
     while position < end:
         block, inside = divmod(position, BLOCK)

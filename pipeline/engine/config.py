@@ -5,13 +5,13 @@ precision that the hardware lacks is replaced. `EngineConfig.notes` says what di
 """
 
 import copy
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from common.errors import UserError, one_line
-from common.files.json_files import parse_object, read_text
+from common.errors import UserError
+from common.files.json_files import parse_object, read_bytes
 from common.text import quantity
 from pipeline.distributed import elastic
 from pipeline.engine import config_schema
@@ -95,25 +95,13 @@ def load(path: Path) -> dict[str, Any]:
         UserError: the file is missing, is not JSON (with the line), or has a duplicate key, an unknown key or an
             invalid value.
     """
+    # `os.path.exists` is False for a name that is too long, where `Path.exists` raises.
+    is_preset = not os.path.exists(path) and path.parent == Path("ds_configs") and os.path.exists(SHIPPED / path.name)
     try:
-        is_preset = not path.exists() and path.parent == Path("ds_configs") and (SHIPPED / path.name).exists()
-        text = read_text(SHIPPED / path.name if is_preset else path, REMEDY, MAX_CONFIG_BYTES)
-    except OSError as error:  # a name that is too long
-        raise UserError(f"--deepspeed_config {path}: {error.strerror}; {REMEDY}") from None
+        content = read_bytes(SHIPPED / path.name if is_preset else path, REMEDY, MAX_CONFIG_BYTES)
     except UserError as error:
         raise UserError(f"--deepspeed_config {error}") from None
-    try:
-        config = json.loads(text)
-        if isinstance(config, dict):
-            parse_object(text.encode(), path, "correct the JSON", allow_nan=True)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: line {error.lineno}: {error.msg}; correct the JSON there") from None
-    except RecursionError:
-        raise UserError(f"{path} has too many brackets inside each other; correct the JSON") from None
-    except ValueError as error:
-        raise error if isinstance(error, UserError) else UserError(f"{path}: {one_line(error)}; {REMEDY}") from None
-    if not isinstance(config, dict):
-        raise UserError(f"{path}: it must be a JSON object, {{...}}")
+    config = parse_object(content, path, "correct the JSON", allow_nan=True)
     config_schema.check(config, path)
     return config
 

@@ -1,17 +1,18 @@
-"""This rank's accelerator: its precisions, whether torch can use it, determinism; and data sheets of GPU kinds."""
+"""This rank's accelerator: precisions, whether torch can use it, determinism; data sheets and pages of GPU kinds."""
 
 import os
 import re
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from common.errors import UserError
+from common.errors import UserError, one_line
+from common.files.json_files import read_as
 from common.text import quantity
 from pipeline.distributed.hosts.probe import gpus_of_driver, has_gpu_device, lines_of
 
-_OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""The oldest driver for torch builds of a CUDA major version (NVIDIA, "CUDA Compatibility")."""
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     "NCCL_ALGO": "^NVLS,NVLSTree",
@@ -70,57 +71,27 @@ def check_gpus_are_usable() -> None:
     import torch
 
     chosen = os.environ.get("DS_ACCELERATOR")
-    if chosen == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            f"DS_ACCELERATOR is cuda, and {_build()} cannot use a GPU: {_reason()}; "
-            "unset it, or set DS_ACCELERATOR=cpu to train on the processor"
-        )
-    if chosen:
-        return
-    gpus = gpus_of_driver()
-    if not gpus and not has_gpu_device():
+    gpus = gpus_of_driver() if not chosen else []
+    if chosen != "cuda" and (chosen or not (gpus or has_gpu_device())):
         return
     with warnings.catch_warnings(action="ignore"):  # torch warns about an old driver, and the error says it
         if torch.cuda.is_available():
             return
-        reason = _reason()
-    driver = next(iter(lines_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")), "")
-    found = f"{quantity(len(gpus), 'GPU')} (driver {driver or 'unknown'})" if gpus else "/dev/nvidia0"
-    raise UserError(
-        f"this host has {found}, and {_build()} cannot use a GPU: {reason}; {_remedy(driver)}, "
-        "or set DS_ACCELERATOR=cpu to train on the processor"
-    )
-
-
-def _build() -> str:
-    import torch
-
-    return f"torch {torch.__version__} (built for CUDA {torch.version.cuda or 'none'})"
-
-
-def _reason() -> str:
-    """Why torch has no GPU, in its own words."""
-    import torch
-
-    try:
-        torch.cuda.init()
-    except Exception as error:  # RuntimeError, AssertionError
-        return str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
-    return "it sees none"
-
-
-def _remedy(driver: str) -> str:
-    import torch
-
+        reason = "it sees none"
+        try:
+            torch.cuda.init()
+        except Exception as error:  # RuntimeError, AssertionError: why torch has no GPU, in its own words
+            reason = one_line(error).partition(". ")[0].rstrip(".")
+    driver = next(iter(lines_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")), "unknown")
+    gpu = f"{quantity(len(gpus), 'GPU')} (driver {driver})" if gpus else "/dev/nvidia0"
+    remedy = 'install a driver and a build of torch that fit (README, "GPU drivers")'
     if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
-        return "unset CUDA_VISIBLE_DEVICES, which hides the GPUs"
-    if torch.version.cuda is None:
-        return 'install a build for CUDA (README, "GPU drivers")'
-    major, installed = int(torch.version.cuda.partition(".")[0]), driver.partition(".")[0]
-    oldest = _OLDEST_DRIVER.get(major)
-    if oldest is not None and installed.isdigit() and int(installed) < oldest:
-        return f'install driver {oldest} or newer, or a build for an older one (README, "GPU drivers")'
-    return "see `nvidia-smi`, and whether this user or container may use /dev/nvidia*"
+        remedy = "unset CUDA_VISIBLE_DEVICES, which hides the GPUs"
+    raise UserError(
+        f"{'DS_ACCELERATOR is cuda' if chosen else f'this host has {gpu}'}, and torch {torch.__version__} (built for "
+        f"CUDA {torch.version.cuda or 'none'}) cannot use a GPU: {reason}; {remedy}, or set DS_ACCELERATOR=cpu to "
+        "train on the processor"
+    )
 
 
 def make_deterministic() -> None:
@@ -150,6 +121,7 @@ class Gpu:
             the peak of the plain cores, because the project does not use TF32.
         link_bytes_per_second: from one GPU to the others of its node, one direction.
         network_gbit: network of a typical node, in Gbit/s, one direction.
+        device_names: a pattern of the driver's names. Variants with other peaks (H100 PCIe, A10G) do not match.
     """
 
     name: str
@@ -157,41 +129,30 @@ class Gpu:
     tflops: dict[str, float]
     link_bytes_per_second: float
     network_gbit: float
+    device_names: str
 
 
 _GIB = 2.0**30
 
 GPUS = {
-    "v100": Gpu("V100 32 GB", 32 * _GIB, {"fp16": 125, "fp32": 15.7}, 150e9, 100),
-    "t4": Gpu("T4", 15 * _GIB, {"fp16": 65, "fp32": 8.1}, 16e9, 50),
-    "a10": Gpu("A10", 22.5 * _GIB, {"fp16": 125, "bf16": 125, "fp32": 31.2}, 32e9, 100),
-    "a100-40": Gpu("A100 40 GB", 40 * _GIB, {"fp16": 312, "bf16": 312, "fp32": 19.5}, 300e9, 400),
-    "a100": Gpu("A100 80 GB", 80 * _GIB, {"fp16": 312, "bf16": 312, "fp32": 19.5}, 300e9, 1600),
-    "l40s": Gpu("L40S", 45 * _GIB, {"fp16": 362, "bf16": 362, "fp32": 91.6}, 32e9, 400),
-    "h100": Gpu("H100 SXM 80 GB", 80 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200),
-    "h200": Gpu("H200 141 GB", 139 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200),
-    "b200": Gpu("B200 180 GB", 178 * _GIB, {"fp16": 2250, "bf16": 2250, "fp32": 80}, 900e9, 3200),
-}
-
-
-# Names that the driver gives to the kinds above. Variants with other peaks (H100 PCIe and NVL, A10G) are left out.
-_DEVICE_NAMES = {
-    r"V100-.*-32GB": "v100",
-    r"T4": "t4",
-    r"A10": "a10",
-    r"A100-.*-40GB": "a100-40",
-    r"A100-.*-80GB|A100 80GB PCIe": "a100",
-    r"L40S": "l40s",
-    r"H100 80GB HBM3": "h100",
-    r"H200": "h200",
-    r"B200": "b200",
+    "v100": Gpu("V100 32 GB", 32 * _GIB, {"fp16": 125, "fp32": 15.7}, 150e9, 100, "V100-.*-32GB"),
+    "t4": Gpu("T4", 15 * _GIB, {"fp16": 65, "fp32": 8.1}, 16e9, 50, "T4"),
+    "a10": Gpu("A10", 22.5 * _GIB, {"fp16": 125, "bf16": 125, "fp32": 31.2}, 32e9, 100, "A10"),
+    "a100-40": Gpu("A100 40 GB", 40 * _GIB, {"fp16": 312, "bf16": 312, "fp32": 19.5}, 300e9, 400, "A100-.*-40GB"),
+    "a100": Gpu(
+        "A100 80 GB", 80 * _GIB, {"fp16": 312, "bf16": 312, "fp32": 19.5}, 300e9, 1600, "A100-.*-80GB|A100 80GB PCIe"
+    ),
+    "l40s": Gpu("L40S", 45 * _GIB, {"fp16": 362, "bf16": 362, "fp32": 91.6}, 32e9, 400, "L40S"),
+    "h100": Gpu("H100 SXM 80 GB", 80 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200, "H100 80GB HBM3"),
+    "h200": Gpu("H200 141 GB", 139 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200, "H200"),
+    "b200": Gpu("B200 180 GB", 178 * _GIB, {"fp16": 2250, "bf16": 2250, "fp32": 80}, 900e9, 3200, "B200"),
 }
 
 
 def find_by_device_name(name: str) -> Gpu | None:
     """The GPU kind by the driver's name, such as "NVIDIA A100-SXM4-80GB"; None if it is not known."""
     short = re.sub(r"^(NVIDIA|Tesla) ", "", name)
-    return next((GPUS[kind] for pattern, kind in _DEVICE_NAMES.items() if re.fullmatch(pattern, short)), None)
+    return next((gpu for gpu in GPUS.values() if re.fullmatch(gpu.device_names, short)), None)
 
 
 @dataclass(frozen=True)
@@ -214,3 +175,64 @@ def find_gpu(name: str, network_gbit: float | None = None) -> Gpu:
         raise UserError(f"--gpu {name!r} is not known; choose one of {', '.join(GPUS)}")
     gpu = GPUS[name]
     return gpu if network_gbit is None else replace(gpu, network_gbit=network_gbit)
+
+
+PAGE_FORMAT = "gpu 1"
+PAGES = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
+"""Where a checkout has the pages of `make gpu` (docs/gpu.md)."""
+WORTHWHILE = 1.01
+"""A feature is a default if a step is at least this many times as fast with it. Less is within the noise."""
+
+
+@dataclass(frozen=True)
+class ShownFeature:
+    """Whether the tests of a page found a feature equal, and by model, length and precision how many times as fast a
+    step is with it, such as {"albert-base-512-bf16": 1.2}."""
+
+    equal: bool
+    gains: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PageHardware:
+    """The GPU of a page."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The keys of a page's JSON file that are read here."""
+
+    format: str
+    device: str
+    date: str
+    hardware: PageHardware
+    features: dict[str, ShownFeature] = field(default_factory=dict)
+
+
+def newest_page(is_wanted: Callable[[str], bool]) -> tuple[Path, Page] | None:
+    """The newest page of a GPU whose device name is wanted; None if there is none. UserError: a page is damaged."""
+    remedy = "restore it, or delete it and run `make gpu` again"
+    pages = [(path, read_as(path, Page, remedy, extra="ignore")) for path in sorted(PAGES.glob("gpu-*.json"))]
+    found = [
+        (path, page)
+        for path, page in pages
+        if (page.format, page.device) == (PAGE_FORMAT, "cuda") and is_wanted(page.hardware.name)
+    ]
+    return max(found, key=lambda one: one[1].date, default=None)
+
+
+def is_shown_faster(feature: str, device_name: str, case: str) -> bool:
+    """Whether a page of this GPU shows a feature to be equal and worthwhile.
+
+    Args:
+        feature: "compile" or "cuda_graphs".
+        device_name: of the GPU, as its driver says it.
+        case: model, length and precision, such as "albert-base-512-bf16".
+    Raises:
+        UserError: a page is damaged.
+    """
+    found = newest_page(lambda name: name == device_name)
+    shown = None if found is None else found[1].features.get(feature)
+    return shown is not None and shown.equal and shown.gains.get(case, 0.0) >= WORTHWHILE

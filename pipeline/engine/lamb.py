@@ -16,24 +16,82 @@ The trust ratio belongs to a whole tensor. Under ZeRO a rank holds flat buffers 
 does this); the squared norms |w|^2 and |u|^2 are then summed over the ranks before the division.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.engine.slice_map import SliceMap, TensorSlice, Views
-
 _BLOCK = 1 << 18  # elements whose squares stay in a processor's cache
 
 
-class _ScaledGroup(NamedTuple):
-    """A parameter group with trust ratios in one step: its learning rate, its parameters and their u."""
+@dataclass(frozen=True, eq=False)
+class TensorSlice:
+    """The elements of one tensor that this rank updates, in fp32.
 
-    learning_rate: float
-    parameters: list[Tensor]
-    updates: list[Tensor]
+    Attributes:
+        name: of the parameter in the model.
+        shape: of the whole tensor.
+        group: index of its parameter group in the optimizer.
+        start, length: this rank's elements [start, start + length) of the flattened tensor; length may be 0.
+        flat: the optimizer's tensor that holds them (a key of `optimizer.state`).
+        offset: where they start in the flattened `flat`.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    group: int
+    start: int
+    length: int
+    flat: Tensor
+    offset: int
+
+    @property
+    def weight(self) -> Tensor:
+        """fp32 (length,): a view of the weights that the optimizer updates."""
+        return self.of(self.flat.detach())
+
+    def of(self, buffer: Tensor) -> Tensor:
+        """(length,): a view of the same elements of another buffer, which has the size of `flat`."""
+        return buffer.view(-1).narrow(0, self.offset, self.length)
+
+
+class _Part(NamedTuple):
+    """Elements [offset, offset + length) of a parameter belong to the scaled tensor `number`; -1 if not scaled."""
+
+    number: int
+    offset: int
+    length: int
+
+
+class _Views(NamedTuple):
+    """The parts of some parameters.
+
+    Attributes:
+        parts: (index of the parameter, part) of each part that is not empty.
+        weights: a view of the parameter's elements for each of `parts`.
+        numbers: int64 (len(parts),) the tensor's number of each part.
+        tensors: int64 (T,) the numbers of all tensors, including those of which this rank holds nothing.
+    """
+
+    parts: list[tuple[int, _Part]]
+    weights: list[Tensor]
+    numbers: Tensor
+    tensors: Tensor
+
+    def of(self, buffers: Sequence[Tensor]) -> list[Tensor]:
+        """The same parts of other buffers, one buffer for each parameter, in the order of `parts`."""
+        return _cut(self.parts, buffers)
+
+
+def _cut(parts: Sequence[tuple[int, _Part]], buffers: Sequence[Tensor]) -> list[Tensor]:
+    """Views of `parts` in `buffers`; a part that is a whole buffer keeps the buffer's shape and strides."""
+    return [
+        buffers[index] if part.length == buffers[index].numel() else buffers[index].narrow(0, part.offset, part.length)
+        for index, part in parts
+    ]
 
 
 class Lamb(torch.optim.Optimizer):
@@ -43,6 +101,7 @@ class Lamb(torch.optim.Optimizer):
     Without `attach` it is an ordinary optimizer, and each parameter is one tensor. `step` never waits for the device.
 
     Attributes:
+        tensor_names: the tensors with a trust ratio; numbers until `attach` names them.
         last_trust_ratios: fp32 (len(tensor_names),) the ratios of the last step, on the device of the weights.
     """
 
@@ -56,14 +115,14 @@ class Lamb(torch.optim.Optimizer):
         trust_ratio: bool = True,
     ) -> None:
         """Raises ValueError for a setting out of its range."""
-        if lr < 0.0:
-            raise ValueError(f"lr is {lr}; it must not be negative")
-        if not all(0.0 <= beta < 1.0 for beta in betas):
-            raise ValueError(f"betas are {betas}; each must lie in [0, 1)")
-        if eps <= 0.0:
-            raise ValueError(f"eps is {eps}; it must be positive")
-        if weight_decay < 0.0:
-            raise ValueError(f"weight_decay is {weight_decay}; it must not be negative")
+        for name, value, is_valid in (
+            ("lr", lr, lr >= 0.0),
+            ("betas", betas, all(0.0 <= beta < 1.0 for beta in betas)),
+            ("eps", eps, eps > 0.0),
+            ("weight_decay", weight_decay, weight_decay >= 0.0),
+        ):
+            if not is_valid:
+                raise ValueError(f"{name} is {value}, which is out of its range")
         defaults = {
             "lr": lr,
             "betas": tuple(betas),
@@ -72,15 +131,13 @@ class Lamb(torch.optim.Optimizer):
             "trust_ratio": trust_ratio,
         }
         super().__init__(params, defaults)
-        self._slices = SliceMap()
+        self.tensor_names: list[str] = []
+        self.last_trust_ratios = torch.ones(0)
+        self._is_attached = False
+        self._parts: dict[Tensor, list[_Part]] = {}
+        self._views: dict[tuple[int, ...], _Views] = {}
         self._process_group: dist.ProcessGroup | None = None
         self._communication_device: torch.device | None = None
-        self.last_trust_ratios = torch.ones(0)
-
-    @property
-    def tensor_names(self) -> list[str]:
-        """The tensors with a trust ratio, in the order of `last_trust_ratios`; numbers until `attach` names them."""
-        return self._slices.tensor_names
 
     def attach(
         self,
@@ -97,10 +154,39 @@ class Lamb(torch.optim.Optimizer):
             communication_device: a device on which `process_group` can sum; None: the weights' own. CPU offload needs
                 another one.
         """
-        self._slices.attach(locations, lambda group: bool(self.param_groups[group]["trust_ratio"]))
+        self._is_attached = True
         self._process_group = process_group
         self._communication_device = communication_device
+        self._parts, self._views, self.tensor_names = {}, {}, []
+        for place in locations:
+            number = self._number(place.name) if self.param_groups[place.group]["trust_ratio"] else -1
+            self._parts.setdefault(place.flat, []).append(_Part(number, place.offset, place.length))
         self.last_trust_ratios = torch.ones(len(self.tensor_names))
+
+    def _number(self, name: str) -> int:
+        """Numbers a tensor with a trust ratio."""
+        self.tensor_names.append(name)
+        return len(self.tensor_names) - 1
+
+    def _views_of(self, parameters: Sequence[Tensor], is_scaled: bool) -> _Views:
+        """The parts of `parameters`; computed at the first call with the same parameters, then reused."""
+        key = tuple(map(id, parameters))
+        if key not in self._views:
+            for parameter in parameters:
+                if parameter not in self._parts:
+                    if self._is_attached:
+                        raise RuntimeError("Lamb met a parameter whose location it was not told; call attach again")
+                    number = self._number(str(len(self.tensor_names))) if is_scaled else -1
+                    self._parts[parameter] = [_Part(number, 0, parameter.numel())]
+            found = [(index, part) for index, parameter in enumerate(parameters) for part in self._parts[parameter]]
+            parts = [(index, part) for index, part in found if part.length]
+            weights = _cut(parts, [parameter.detach() for parameter in parameters])
+            numbers, tensors = (
+                torch.tensor([part.number for _, part in some], dtype=torch.int64, device=parameters[0].device)
+                for some in (parts, found)
+            )
+            self._views[key] = _Views(parts, weights, numbers, tensors)
+        return self._views[key]
 
     def initialise_state(self, parameter: Tensor) -> dict[str, Any]:
         """The state of `parameter`; m = v = 0 before its first step."""
@@ -111,38 +197,29 @@ class Lamb(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(parameter, dtype=torch.float32)
         return state
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self) -> None:  # type: ignore[override]
         """One update of the parameters that have a gradient. Collective: all ranks step the same groups.
 
         DeepSpeed calls it for one group (stages 1 and 2) or sub-group (stage 3) at a time and hides the others. Groups
         without a trust ratio need no communication: ALBERT's two groups cost one all-reduce per step.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        scaled: list[_ScaledGroup] = []
+        scaled: list[tuple[float, _Views, list[Tensor]]] = []  # learning rate, where the weights are, u
         for group in self.param_groups:
             parameters = self._parameters_with_gradient(group)
             if not parameters:
                 continue
-            updates = self._adam_updates(group, parameters)  # u
+            views = self._views_of(parameters, group["trust_ratio"])
+            updates = views.of(self._adam_updates(group, parameters))  # u
             if group["trust_ratio"]:
-                scaled.append(_ScaledGroup(group["lr"], parameters, updates))
-            else:
-                self._apply_unscaled(group["lr"], parameters, updates)
+                scaled.append((group["lr"], views, updates))
+            elif updates:  # empty where a rank holds only padding of a sub-group
+                torch._foreach_add_(views.weights, updates, alpha=-group["lr"])
         if scaled:
             self._apply_scaled(scaled)
-        return loss
 
     def _parameters_with_gradient(self, group: dict[str, Any]) -> list[Tensor]:
-        if self._slices.is_attached:
+        if self._is_attached:
             # ZeRO turns a missing gradient into zeros. Stage 0 must compute the same.
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -173,35 +250,23 @@ class Lamb(torch.optim.Optimizer):
             torch._foreach_add_(u, parameters, alpha=group["weight_decay"])
         return u
 
-    def _apply_unscaled(self, learning_rate: float, parameters: list[Tensor], updates: list[Tensor]) -> None:
-        """w = w - lr * u."""
-        views = self._slices.views(parameters, scaled=False)
-        if views.weights:  # empty where a rank holds only padding of a sub-group
-            torch._foreach_add_(views.weights, views.of(updates), alpha=-learning_rate)
-
-    def _apply_scaled(self, groups: list[_ScaledGroup]) -> None:
+    def _apply_scaled(self, groups: list[tuple[float, _Views, list[Tensor]]]) -> None:
         """w = w - lr * r * u, with one all-reduce for all `groups`."""
-        views = self._slices.views([parameter for group in groups for parameter in group.parameters], scaled=True)
-        updates = views.of([update for group in groups for update in group.updates])
-        ratios = self._trust_ratios(views, updates)  # fp32 (T,)
-        if views.weights:
-            torch._foreach_mul_(updates, list(ratios[views.slots].unbind()))
-            rates = [group.learning_rate for group in groups for _ in group.parameters]
-            if len(set(rates)) == 1:
-                torch._foreach_add_(views.weights, updates, alpha=-rates[0])
-            else:
-                torch._foreach_mul_(updates, [-rates[parameter] for parameter, _ in views.slices])
-                torch._foreach_add_(views.weights, updates)
-        self._keep_trust_ratios(views, ratios)
-
-    def _trust_ratios(self, views: Views, updates: list[Tensor]) -> Tensor:
-        """fp32 (T,): r = |w| / |u| of each tensor of `views` over all ranks, 1 where either norm is 0."""
-        squares = torch.zeros(2, len(views.tensors), dtype=torch.float64, device=views.tensors.device)  # |w|^2, |u|^2
-        if views.weights:
-            squares[:, views.slots] = squared_norms(views.weights + updates).view(2, -1)
-        weight_norm, update_norm = self._sum_over_ranks(squares).sqrt()
+        device = groups[0][1].tensors.device
+        squares = torch.zeros(2, len(self.tensor_names), dtype=torch.float64, device=device)  # (2, T) |w|^2, |u|^2
+        for _, views, updates in groups:
+            if updates:
+                squares[:, views.numbers] = squared_norms(views.weights + updates).view(2, -1)
+        weight_norm, update_norm = self._sum_over_ranks(squares).sqrt()  # (T,) each
         defined = (weight_norm > 0.0) & (update_norm > 0.0)
-        return torch.where(defined, weight_norm / update_norm, 1.0).float()
+        ratios = torch.where(defined, weight_norm / update_norm, 1.0).float()  # (T,)
+        kept = self.last_trust_ratios if len(self.last_trust_ratios) == len(ratios) else torch.ones_like(ratios)
+        self.last_trust_ratios = kept.to(device)
+        for learning_rate, views, updates in groups:
+            if updates:
+                torch._foreach_mul_(updates, list(ratios[views.numbers].unbind()))
+                torch._foreach_add_(views.weights, updates, alpha=-learning_rate)
+            self.last_trust_ratios[views.tensors] = ratios[views.tensors]
 
     def _sum_over_ranks(self, squares: Tensor) -> Tensor:
         if self._process_group is None or dist.get_world_size(self._process_group) == 1:
@@ -210,13 +275,6 @@ class Lamb(torch.optim.Optimizer):
         summed = squares if self._communication_device is None else squares.to(self._communication_device)
         dist.all_reduce(summed, group=self._process_group)
         return summed.to(squares.device)
-
-    def _keep_trust_ratios(self, views: Views, ratios: Tensor) -> None:
-        kept = self.last_trust_ratios
-        if len(kept) != len(self.tensor_names):
-            kept = torch.ones(len(self.tensor_names))
-        self.last_trust_ratios = kept.to(ratios.device)
-        self.last_trust_ratios[views.tensors] = ratios
 
 
 def squared_norms(tensors: Sequence[Tensor]) -> Tensor:

@@ -1,10 +1,9 @@
 """The optimizers that a DeepSpeed JSON can name, the project's, torch's and DeepSpeed's, and their parameter groups.
 
-Lamb                                the project's own
-AdamW without bias correction       the same class with every trust ratio 1, as in the paper's code
-Adam, AdamW                         torch's, fused into one kernel on a GPU
-Adam, AdamW, "torch_adam": false    DeepSpeed's FusedAdam, which it compiles at the first start
-... with an offloaded state         DeepSpeed's CPUAdam, likewise, unless "torch_adam" is true
+Lamb                            the project's own
+AdamW without bias correction   the same class with every trust ratio 1, as in the paper's code
+Adam, AdamW                     torch's, fused into one kernel on a GPU
+... with an offloaded state     DeepSpeed's CPUAdam, which it compiles at the first start, unless "torch_adam" is true
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,22 +63,17 @@ def is_own(block: Mapping[str, Any]) -> bool:
 
 def _is_adamw_of_the_paper(block: Mapping[str, Any]) -> bool:
     """Whether it is AdamW without bias correction, as in the paper's code. This is `Lamb` with every trust ratio 1."""
-    return block["type"] == "AdamW" and block.get("params", {}).get("bias_correction") is False
+    return block["type"] != "Lamb" and block.get("params", {}).get("bias_correction") is False
 
 
 def check(block: Mapping[str, Any]) -> None:
     """Raises UserError for parameters that the optimizer of an `optimizer` block does not have."""
-    params = block.get("params", {})
-    if block["type"] == "Adam" and params.get("torch_adam") and params.get("bias_correction") is False:
-        raise UserError('torch\'s Adam always corrects the bias; remove "torch_adam" or "bias_correction"')
-    if not _is_adamw_of_the_paper(block):
-        return
-    for name in block["params"]:
-        if name not in _COMMON | {"bias_correction"}:
-            raise UserError(
-                f"optimizer.params.{name} belongs to DeepSpeed's AdamW, and with bias_correction false the project's "
-                "own is used; remove one of them"
-            )
+    others = block.get("params", {}).keys() - _COMMON - {"bias_correction"}
+    if _is_adamw_of_the_paper(block) and others:
+        raise UserError(
+            f"optimizer.params.{min(others)} belongs to another AdamW than the project's own, which is used with "
+            "bias_correction false; remove one of them"
+        )
 
 
 def make_own(block: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer | None:
@@ -99,16 +93,9 @@ def make_own(block: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torc
 
 
 def uses_torch_adam(config: Mapping[str, Any]) -> bool:
-    """Whether torch makes the optimizer of a DeepSpeed JSON, whose `optimizer` block `check` has accepted.
-
-    DeepSpeed makes it if the JSON asks for that: by "torch_adam", by Adam without bias correction, or by offloading.
-    """
-    block = config["optimizer"]
-    if is_own(block):
-        return False
-    params = block.get("params", {})
-    corrected = params.get("bias_correction") is not False
-    return bool(params.get("torch_adam", corrected and not _offloads(config)))
+    """Whether torch makes the optimizer of a DeepSpeed JSON. DeepSpeed makes it if its state is offloaded."""
+    params = config["optimizer"].get("params", {})
+    return not is_own(config["optimizer"]) and (not _offloads(config) or params.get("torch_adam", False))
 
 
 def _offloads(config: Mapping[str, Any]) -> bool:

@@ -87,34 +87,19 @@ def check_directory(directory: Path) -> None:
     """Raises UserError unless the ranks of this host can write their buffers in `directory`."""
     ranks = ranks_on_host()
     needed = ranks * BUFFER_BYTES if ranks > 1 else ALONE_BYTES
-    of_ranks = f"{quantity(ranks, 'rank')} on this host"
-    if not directory.is_dir():
-        raise UserError(
-            f"{directory} does not exist, and DeepSpeed needs {_mb(needed)} MB there for {of_ranks}; "
-            "mount a tmpfs there"
-        )
+    free = 0
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{directory} cannot be written, and DeepSpeed needs {_mb(needed)} MB there for {of_ranks}; "
-            f"mount -o remount,rw {directory}"
-        )
-    found = os.statvfs(directory)
-    # A killed job with the same address and port has left its buffers, and this one writes into them.
-    earlier = sum(path.stat().st_blocks * 512 for path in directory.glob(f"{_escaped(buffer_prefix())}*"))
-    free = found.f_bavail * found.f_frsize + earlier
-    if free < needed:
+        state, remedy = "cannot be written", f"mount a tmpfs there, or mount -o remount,rw {directory}"
+    else:
+        found = os.statvfs(directory)
+        # A killed job with the same address and port has left its buffers, and this one writes into them.
+        earlier = [path for path in directory.iterdir() if path.name.startswith(buffer_prefix())]
+        free = found.f_bavail * found.f_frsize + sum(path.stat().st_blocks * 512 for path in earlier)
         size = -(-(found.f_blocks * found.f_frsize - free + needed) // 2**20)
+        state = f"has {free // 10**6} MB free"
+        remedy = f"start the container with --shm-size={size}m, or mount -o remount,size={size}m {directory}"
+    if free < needed:
         raise UserError(
-            f"{directory} has {free // 10**6} MB free, and DeepSpeed needs {_mb(needed)} MB there for {of_ranks}; "
-            f"start the container with --shm-size={size}m, or mount -o remount,size={size}m {directory}"
+            f"{directory} {state}, and DeepSpeed needs {-(-needed // 10**6)} MB there for {quantity(ranks, 'rank')} on "
+            f"this host; {remedy}"
         )
-
-
-def _mb(size: int) -> int:
-    """Megabytes, rounded up."""
-    return -(-size // 10**6)
-
-
-def _escaped(name: str) -> str:
-    """`name` for a pattern of files. An address of IPv6 may be in brackets."""
-    return name.replace("[", "[[]")

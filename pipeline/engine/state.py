@@ -11,9 +11,8 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
 from pipeline.engine import zero_layout
-from pipeline.engine.lamb import Lamb
+from pipeline.engine.lamb import Lamb, TensorSlice
 from pipeline.engine.optimizers import KINDS
-from pipeline.engine.slice_map import TensorSlice
 
 Engine = DeepSpeedEngine
 """A model in training. Other packages use `backward`, `train`, `eval`, `module`, `device` and counts only."""
@@ -67,9 +66,12 @@ class EngineState:
 def tensor_states(engine: DeepSpeedEngine, slices: Sequence[TensorSlice]) -> list[TensorState]:
     """The values of each of `slices`. m and v are zeros before the optimizer's first step."""
     optimizer = engine.basic_optimizer
+    found = []
     for slice_ in slices:
         _prepare(optimizer, slice_.flat)
-    return [TensorState(slice_, {kind: _values(optimizer, slice_, kind) for kind in KINDS}) for slice_ in slices]
+        moments = {kind: slice_.of(optimizer.state[slice_.flat][kind]) for kind in KINDS[1:]}
+        found.append(TensorState(slice_, {KINDS[0]: slice_.weight, **moments}))
+    return found
 
 
 def _prepare(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
@@ -77,20 +79,11 @@ def _prepare(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
     if isinstance(optimizer, Lamb):
         optimizer.initialise_state(flat)
     elif not optimizer.state[flat]:
-        step = _no_steps(optimizer, flat)
+        step: Tensor | int = 0
+        if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+            # torch's fused kernel reads the count on the device of the weights.
+            step = torch.zeros((), device=flat.device if optimizer.defaults["fused"] else "cpu")
         optimizer.state[flat].update({"step": step, **{kind: torch.zeros_like(flat.detach()) for kind in KINDS[1:]}})
-
-
-def _no_steps(optimizer: torch.optim.Optimizer, flat: Tensor) -> Tensor | int:
-    """The count of steps in the state of a tensor before the first step."""
-    if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
-        return 0
-    # torch's fused kernel reads the count on the device of the weights.
-    return torch.zeros((), device=flat.device if optimizer.defaults["fused"] else "cpu")
-
-
-def _values(optimizer: torch.optim.Optimizer, slice_: TensorSlice, kind: str) -> Tensor:
-    return slice_.weight if kind == "weight" else slice_.of(optimizer.state[slice_.flat][kind])
 
 
 def engine_state(engine: DeepSpeedEngine) -> EngineState:

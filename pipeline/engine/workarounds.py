@@ -5,6 +5,7 @@ tests/pipeline/engine/test_workarounds.py shows each bug without its workaround.
 test fails and says that the workaround can be removed.
 """
 
+import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +17,8 @@ import torch.distributed as dist
 from deepspeed import DeepSpeedEngine
 from deepspeed.accelerator import get_accelerator
 
-from common.errors import UserError
-from pipeline.engine import extensions, optimizers
+from common.errors import UserError, one_line
+from pipeline.engine import optimizers
 from pipeline.engine.lamb import squared_norms
 from pipeline.engine.ranks import SHARED_MEMORY, buffer_prefix
 
@@ -41,7 +42,7 @@ def init_distributed(backend: str | None = None) -> None:
     job leaves its buffers there, until the memory is full. After every rank has opened the others' buffers, the names
     are not needed.
     """
-    extensions.watch_builds()
+    watch_builds()
     deepspeed.init_distributed(backend, verbose=False)
     if get_accelerator().device_name() == "cpu":
         dist.barrier()
@@ -53,13 +54,50 @@ def shared_memory() -> Path:
     return SHARED_MEMORY / f"{buffer_prefix()}{os.environ['RANK']}"
 
 
+def watch_builds() -> None:
+    """Announces every later build of a DeepSpeed extension in this process, and removes the lock of a killed build.
+
+    torch holds an empty file `lock` in the extension's directory while it builds. A killed build leaves it behind, and
+    every later start waits for it without end (torch/utils/file_baton.py). So each process of this project holds a
+    shared flock on `in_use` beside it, which the kernel releases when the process ends. If nobody else holds it, the
+    lock belongs to a killed build. A build that fails is a UserError, such as on a machine without nvcc.
+    """
+    from deepspeed.ops.op_builder.builder import OpBuilder
+    from torch.utils.cpp_extension import _get_build_directory
+
+    jit_load = OpBuilder.jit_load
+    if getattr(jit_load, "is_watched", False):
+        return
+
+    def watched(builder: Any, verbose: bool = True) -> Any:
+        name, directory = builder.name, Path(_get_build_directory(builder.name, verbose=False))
+        if not (directory / f"{name}.so").exists() and os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"compiling {name} (once, into {directory}); this can take minutes", flush=True)
+        with (directory / "in_use").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (directory / "lock").unlink(missing_ok=True)
+            except BlockingIOError:
+                pass  # another process is inside, and the lock is its own
+            fcntl.flock(file, fcntl.LOCK_SH)
+            try:
+                return jit_load(builder, verbose)
+            except Exception as error:  # of many kinds: no compiler, no nvcc, no GPU, another CUDA than torch's
+                raise UserError(
+                    f"DeepSpeed cannot build its extension {name}: {one_line(error)}; install the compiler and the "
+                    'CUDA toolkit that torch was built with, or use "torch_adam": true if it is for Adam'
+                ) from error
+
+    watched.is_watched = True  # type: ignore[attr-defined]
+    OpBuilder.jit_load = watched
+
+
 def apply(engine: DeepSpeedEngine) -> None:
     """Applies the workarounds to a new engine. Collective, once; `pipeline.engine.zero_layout.attach` calls it."""
     undo_first_step(engine)
     grow_loss_scale_after_step(engine)
     read_norm_once(engine)
     clip_by_exact_norm(engine)
-    keep_norm_without_clipping(engine)
 
 
 def undo_first_step(engine: DeepSpeedEngine) -> None:
@@ -140,40 +178,23 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
     """Clips fp32 gradients at stage 0 by their exact norm, and makes the engine return that norm.
 
     runtime/utils.py, `clip_grad_norm_`, sums squares in fp32, where the other stages use float64. On a CPU the norm is
-    7e-5 off for a tensor of 4 million elements and 5e-3 for 67 million. The engine does not keep the norm either.
-    bf16 at stage 0 and `bf16_optimizer.py` have the same inaccuracy, but it is below bf16's own rounding.
-    """
-
-    @torch.no_grad()
-    def clip() -> None:
-        gradients = _gradients(engine)
-        norm = squared_norms(gradients).sum().sqrt()
-        engine._global_grad_norm = norm
-        factor = (engine.gradient_clipping() / (norm + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, factor.float())
-
-    engine.clip_fp32_gradients = clip
-
-
-def keep_norm_without_clipping(engine: DeepSpeedEngine) -> None:
-    """Makes the engine return the norm of fp32 gradients at stage 0 if the JSON does not clip them.
-
-    runtime/engine.py, `_take_model_step`, has a norm only where it clips.
+    7e-5 off for a tensor of 4 million elements and 5e-3 for 67 million. The engine does not keep the norm, and computes
+    none where the JSON does not clip (runtime/engine.py, `_take_model_step`). bf16 at stage 0 and `bf16_optimizer.py`
+    have the same inaccuracy, but it is below bf16's own rounding.
     """
     if engine.zero_optimization_stage() > 0 or engine.fp16_enabled() or engine.bfloat16_enabled():
         return
-    if engine.gradient_clipping() > 0.0:
-        return
 
     @torch.no_grad()
-    def keep(*_: Any) -> None:
-        engine._global_grad_norm = squared_norms(_gradients(engine)).sum().sqrt()
+    def clip(*_: Any) -> None:
+        gradients = [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+        engine._global_grad_norm = norm = squared_norms(gradients).sum().sqrt()
+        if engine.gradient_clipping() > 0.0:
+            factor = (engine.gradient_clipping() / (norm + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, factor.float())
 
-    engine.basic_optimizer.register_step_pre_hook(keep)
-
-
-def _gradients(engine: DeepSpeedEngine) -> list[torch.Tensor]:
-    return [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+    engine.clip_fp32_gradients = lambda: None
+    engine.basic_optimizer.register_step_pre_hook(clip)
 
 
 def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
@@ -186,69 +207,66 @@ def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
     """
     check_version()
     zero = config.get("zero_optimization") or {}
-    _reject_wrong_gradients(config, zero)
-    _reject_missing_fp32_weights(config, zero)
-    _reject_wrong_optimizer(config, zero)
-
-
-def _reject_wrong_gradients(config: Mapping[str, Any], zero: Mapping[str, Any]) -> None:
-    """Settings under which gradients or trust ratios would be wrong."""
-    if zero.get("round_robin_gradients"):
-        raise UserError(
-            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where "
-            "they lie, so trust ratios would mix tensors; remove it"
-        )
-    if (config.get("fp16") or {}).get("enabled") and zero.get("stage", 0) == 0:
-        raise UserError(
-            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; "
-            'set "zero_optimization": {"stage": 1}, on one GPU as well'
-        )
-    if config.get("activation_checkpointing"):
-        raise UserError(
-            "the activation_checkpointing block means DeepSpeed's reentrant checkpointing, which gives wrong "
-            "gradients for shared layers under ZeRO; remove it and use --activation-checkpointing"
-        )
-
-
-def _reject_missing_fp32_weights(config: Mapping[str, Any], zero: Mapping[str, Any]) -> None:
-    """Settings under which a rank's memory does not hold exactly one fp32 copy of the weights and of m and v."""
-    for block, name in (
-        ("fp16", "fp16_master_weights_and_grads"),
-        ("bf16", "bf16_master_weights_and_grads"),
-        ("bf16", "bf16_optimizer_states"),
-    ):
-        if (config.get(block) or {}).get(name):
-            raise UserError(f"{block}.{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
-    offload_optimizer = zero.get("offload_optimizer") or {}
-    for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients"):
-        if zero.get(name) or offload_optimizer.get(name):
-            raise UserError(f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it")
-    if zero.get("zero_hpz_partition_size", 1) > 1:
-        raise UserError(
-            "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it"
-        )
-    if "nvme" in (offload_optimizer.get("device"), (zero.get("offload_param") or {}).get("device")):
-        raise UserError('offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload')
-
-
-def _reject_wrong_optimizer(config: Mapping[str, Any], zero: Mapping[str, Any]) -> None:
-    """Combinations of optimizer and ZeRO stage that DeepSpeed or the checkpoints do not support."""
+    fp16, bf16 = config.get("fp16") or {}, config.get("bf16") or {}
     optimizer = config.get("optimizer") or {"type": "Lamb"}
     optimizers.check(optimizer)
-    is_ours = optimizers.is_own(optimizer)
-    is_fused = not is_ours and not optimizers.uses_torch_adam(config)
-    level = zero.get("stage", 0)
-    if (config.get("bf16") or {}).get("enabled") and level == 0 and is_fused:
-        raise UserError(
-            f"bf16 with {optimizer['type']} at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
-            'set "zero_optimization": {"stage": 1}, on one GPU as well'
-        )
-    if not is_ours or level == 0:
-        return
-    if not config.get("zero_allow_untested_optimizer"):
-        raise UserError('the project\'s optimizer under ZeRO needs "zero_allow_untested_optimizer": true; add it')
-    offload = (zero.get("offload_optimizer") or {}).get("device", "none")
-    if offload == "cpu" and config.get("zero_force_ds_cpu_optimizer", True):
-        raise UserError(
-            'the project\'s optimizer with an offloaded state needs "zero_force_ds_cpu_optimizer": false; add it'
-        )
+    stage, offload = zero.get("stage", 0), zero.get("offload_optimizer") or {}
+    is_own = optimizers.is_own(optimizer)
+    for is_unsafe, problem in (
+        # Gradients or trust ratios would be wrong.
+        (
+            zero.get("round_robin_gradients"),
+            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where they lie, "
+            "so trust ratios would mix tensors; remove it",
+        ),
+        (
+            fp16.get("enabled") and stage == 0,
+            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; "
+            'set "zero_optimization": {"stage": 1}, on one GPU as well',
+        ),
+        (
+            config.get("activation_checkpointing"),
+            "the activation_checkpointing block means DeepSpeed's reentrant checkpointing, which gives wrong "
+            "gradients for shared layers under ZeRO; remove it and use --activation-checkpointing",
+        ),
+        # A rank's memory would not hold exactly one fp32 copy of the weights and of m and v.
+        *(
+            (block.get(name), f"{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
+            for block, name in (
+                (fp16, "fp16_master_weights_and_grads"),
+                (bf16, "bf16_master_weights_and_grads"),
+                (bf16, "bf16_optimizer_states"),
+            )
+        ),
+        *(
+            (
+                zero.get(name) or offload.get(name),
+                f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it",
+            )
+            for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients")
+        ),
+        (
+            zero.get("zero_hpz_partition_size", 1) > 1,
+            "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it",
+        ),
+        (
+            "nvme" in (offload.get("device"), (zero.get("offload_param") or {}).get("device")),
+            'offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload',
+        ),
+        # DeepSpeed or the checkpoints do not support the optimizer at this stage.
+        (
+            bf16.get("enabled") and stage == 0 and not is_own and not optimizers.uses_torch_adam(config),
+            f"bf16 with DeepSpeed's {optimizer['type']} at ZeRO stage 0 keeps its fp32 weights where checkpoints do "
+            'not look; set "zero_optimization": {"stage": 1}, on one GPU as well',
+        ),
+        (
+            is_own and stage > 0 and not config.get("zero_allow_untested_optimizer"),
+            'the project\'s optimizer under ZeRO needs "zero_allow_untested_optimizer": true; add it',
+        ),
+        (
+            is_own and stage > 0 and offload.get("device") == "cpu" and config.get("zero_force_ds_cpu_optimizer", True),
+            'the project\'s optimizer with an offloaded state needs "zero_force_ds_cpu_optimizer": false; add it',
+        ),
+    ):
+        if is_unsafe:
+            raise UserError(problem)

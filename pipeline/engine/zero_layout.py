@@ -15,9 +15,9 @@ Paths below are inside the `deepspeed` package, of the version in `pipeline.engi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,8 +26,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from pipeline.engine import workarounds
-from pipeline.engine.lamb import Lamb
-from pipeline.engine.slice_map import TensorSlice
+from pipeline.engine.lamb import Lamb, TensorSlice
 
 
 def stage(engine: DeepSpeedEngine) -> int:
@@ -52,74 +51,60 @@ def slices(engine: DeepSpeedEngine) -> list[TensorSlice]:
     """
     workarounds.check_version()
     optimizer = engine.optimizer
+    names = {
+        id(parameter): name.replace("_orig_mod.", "")  # torch.compile's wrapper
+        for name, parameter in engine.module.named_parameters()
+    }
     if stage(engine) == 3:
-        places = _places_at_stage_3(optimizer)
+        slices = _slices_at_stage_3(optimizer, names)
     elif hasattr(optimizer, "single_partition_of_fp32_groups"):
-        places = _places_in_groups(optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups)
+        slices = _slices_of_groups(optimizer.bit16_groups, optimizer.single_partition_of_fp32_groups, names)
     elif hasattr(optimizer, "fp32_groups_flat_partition"):
-        places = _places_in_groups(optimizer.bf16_groups, optimizer.fp32_groups_flat_partition)
+        slices = _slices_of_groups(optimizer.bf16_groups, optimizer.fp32_groups_flat_partition, names)
     elif hasattr(optimizer, "fp32_groups"):
-        places = _places_of_whole_tensors(optimizer.fp16_groups, optimizer.fp32_groups)
+        slices = _whole_tensors(optimizer.fp16_groups, optimizer.fp32_groups, names)
     else:
         groups = [group["params"] for group in engine.basic_optimizer.param_groups]
-        places = _places_of_whole_tensors(groups, groups)
-
-    found = []
-    for name, parameter in engine.module.named_parameters():
-        name = name.replace("_orig_mod.", "")  # torch.compile's wrapper
-        if id(parameter) not in places:
+        slices = _whole_tensors(groups, groups, names)
+    by_name = {slice_.name: slice_ for slice_ in slices}
+    for name in names.values():
+        if name not in by_name:
             raise ValueError(f"parameter {name} is in no group of the optimizer; every parameter must be trained")
-        place = places[id(parameter)]
-        if place.flat.dtype != torch.float32:
+        if (dtype := by_name[name].flat.dtype) != torch.float32:
             raise UserError(
-                f"the optimizer updates {name} in {place.flat.dtype}, without fp32 weights behind it; "
+                f"the optimizer updates {name} in {dtype}, without fp32 weights behind it; "
                 'set "zero_optimization": {"stage": 1}'
             )
-        found.append(TensorSlice(name, **place._asdict()))
-    return found
+    return [by_name[name] for name in names.values()]
 
 
-class _Place(NamedTuple):
-    """The fields of a `TensorSlice` without the name."""
-
-    shape: tuple[int, ...]
-    group: int
-    start: int
-    length: int
-    flat: Tensor
-    offset: int
+_Names = dict[int, str]  # by id of the model's parameter
 
 
-_Places = dict[int, _Place]  # by id of the model's parameter
-
-
-def _places_of_whole_tensors(groups: Sequence[Sequence[Tensor]], masters: Sequence[Sequence[Tensor]]) -> _Places:
+def _whole_tensors(
+    groups: Sequence[Sequence[Tensor]], masters: Sequence[Sequence[Tensor]], names: _Names
+) -> Iterator[TensorSlice]:
     """Stage 0: each parameter has its own fp32 weights in `masters`."""
-    return {
-        id(parameter): _Place(tuple(parameter.shape), number, 0, parameter.numel(), master, 0)
-        for number, (group, copies) in enumerate(zip(groups, masters))
-        for parameter, master in zip(group, copies)
-    }
+    for number, (group, copies) in enumerate(zip(groups, masters)):
+        for parameter, master in zip(group, copies):
+            shape, length = tuple(parameter.shape), parameter.numel()
+            yield TensorSlice(names[id(parameter)], shape, number, 0, length, master, 0)
 
 
-def _places_in_groups(groups: Sequence[Sequence[Any]], flats: Sequence[Tensor]) -> _Places:
+def _slices_of_groups(groups: Sequence[Sequence[Any]], flats: Sequence[Tensor], names: _Names) -> Iterator[TensorSlice]:
     """Stages 1 and 2: the mapping of utils/mixed_precision_linkage.py, None for a tensor outside this rank's part."""
-    places: _Places = {}
     for number, (group, flat) in enumerate(zip(groups, flats)):
         for parameter in group:
-            mapping = parameter._hp_mapping
-            if mapping is None:
-                start, length, offset = 0, 0, 0
-            else:
-                address = mapping.get_hp_fragment_address()
-                start, length, offset = mapping.lp_fragment_address.start, address.numel, address.start
-            places[id(parameter)] = _Place(tuple(parameter.shape), number, start, length, flat, offset)
-    return places
+            start, length, offset = 0, 0, 0
+            if parameter._hp_mapping is not None:
+                address = parameter._hp_mapping.get_hp_fragment_address()
+                start = parameter._hp_mapping.lp_fragment_address.start
+                length, offset = address.numel, address.start
+            yield TensorSlice(names[id(parameter)], tuple(parameter.shape), number, start, length, flat, offset)
 
 
-def _places_at_stage_3(optimizer: Any) -> _Places:
+def _slices_at_stage_3(optimizer: Any, names: _Names) -> Iterator[TensorSlice]:
     """Stage 3: `grad_position`. Its lengths include the padding of a tensor's last part, which is left out here."""
-    places: _Places = {}
     for sub_group, parameters in enumerate(optimizer.fp16_groups):
         flat = optimizer.fp32_partitioned_groups_flat[sub_group]
         number = optimizer.sub_group_to_group_id[sub_group]
@@ -127,8 +112,8 @@ def _places_at_stage_3(optimizer: Any) -> _Places:
             _, offset, part = optimizer.grad_position[optimizer.get_param_id(parameter)]
             start = min(part * optimizer._get_param_partition_rank(parameter), parameter.ds_numel)
             length = min(part, parameter.ds_numel - start)
-            places[id(parameter)] = _Place(tuple(parameter.ds_shape), number, start, length, flat, offset)
-    return places
+            shape = tuple(parameter.ds_shape)
+            yield TensorSlice(names[id(parameter)], shape, number, start, length, flat, offset)
 
 
 def owned_slices(engine: DeepSpeedEngine) -> list[TensorSlice]:

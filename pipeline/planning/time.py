@@ -16,11 +16,10 @@ from common.errors import UserError
 from common.files.json_files import read_as
 from common.text import format_duration
 from model import AlbertConfig
-from pipeline.engine import gpu_pages
-from pipeline.engine.hardware import Cluster, Gpu, find_by_device_name
+from pipeline.engine.hardware import PAGE_FORMAT, Cluster, Gpu, Page, find_by_device_name, newest_page
 from pipeline.planning.memory import BYTES
 
-BENCHMARK_FORMATS = ("train_step 1", gpu_pages.FORMAT)
+BENCHMARK_FORMATS = ("train_step 1", PAGE_FORMAT)
 """Result files of benchmarks.train_step, and of `make gpu`."""
 NETWORK_EFFICIENCY = 0.8
 """Part of a link's nominal speed that collectives reach."""
@@ -84,7 +83,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Benchmark(gpu_pages.Page):
+class Benchmark(Page):
     """The keys of a result file that are read."""
 
     measurements: list[Measurement] = field(default_factory=list)
@@ -104,7 +103,8 @@ def load_benchmark(path: Path) -> Benchmark:
 
 def page_of(gpu: Gpu) -> Path | None:
     """The result file of `make gpu` on a GPU of this kind; None if there is none."""
-    return gpu_pages.find(lambda name: is_same_kind(name, gpu))
+    found = newest_page(lambda name: is_same_kind(name, gpu))
+    return None if found is None else found[0]
 
 
 def measured_speed(result: Benchmark, model: str, precision: str, length: int) -> Speed | None:

@@ -20,8 +20,8 @@ from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import names_of, whole_weights
 from pipeline.engine import config as engine_config
-from pipeline.engine import gpu_pages
-from pipeline.engine.config import EngineConfig, Hardware
+from pipeline.engine.config import EngineConfig
+from pipeline.engine.hardware import Hardware, is_shown_faster
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.earlier_start import (
     EarlierStart,
@@ -256,7 +256,7 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
     settings = PretrainSettings(
         **declare.pass_on(flags, PretrainSettings),
         model=model,
-        execution=_execution_options(flags, model, engine, hardware, earlier),
+        execution=_execution_options(flags, model, corpora.manifest.max_seq_length, engine, hardware, earlier),
         engine=engine,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=flags.masking_settings(),
@@ -277,6 +277,7 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
 def _execution_options(
     flags: PretrainFlags,
     model: AlbertConfig,
+    length: int,
     engine: EngineConfig,
     hardware: Hardware,
     earlier: EarlierStart | None,
@@ -304,11 +305,12 @@ def _execution_options(
     # Without the flag, what does not fit together with the others stays off.
     fits = engine.zero_stage < 3 and flags.attention != "sequences"
     plain = fits and flags.activation_checkpointing == "none"
+    case = f"{flags.preset}-{length}-{engine.precision}"
     try:
         execution = ExecutionOptions(
             flags.activation_checkpointing,
-            compile=_is_on(flags.compile, "compile", fits, hardware, earlier),
-            cuda_graphs=_is_on(flags.cuda_graphs, "cuda_graphs", plain, hardware, earlier),
+            compile=_is_on(flags.compile, "compile", case, fits, hardware, earlier),
+            cuda_graphs=_is_on(flags.cuda_graphs, "cuda_graphs", case, plain, hardware, earlier),
             attention=flags.attention,
         )
         execution.check(model)
@@ -317,7 +319,7 @@ def _execution_options(
     return execution
 
 
-def _is_on(value: str, feature: str, fits: bool, hardware: Hardware, earlier: EarlierStart | None) -> bool:
+def _is_on(value: str, feature: str, case: str, fits: bool, hardware: Hardware, earlier: EarlierStart | None) -> bool:
     """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`.
 
     "auto" is what the last start did on the same kind of GPU, so that a new page does not change a run that has begun.
@@ -328,4 +330,4 @@ def _is_on(value: str, feature: str, fits: bool, hardware: Hardware, earlier: Ea
         recorded = (earlier.settings.get("implementation") or {}).get(feature)
         if isinstance(recorded, bool):
             return recorded
-    return gpu_pages.is_shown_faster(feature, hardware.name)
+    return is_shown_faster(feature, hardware.name, case)

@@ -62,7 +62,7 @@ class Trainer:
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
         batches = batches_to_come(run.rollbacks, state.step, run.settings.steps)
-        schedule, with_offsets = run.settings.schedule(), run.settings.execution.attention == "flash"
+        schedule, execution = run.settings.schedule(), run.settings.execution
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
         with self._callbacks_at_work(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
             run.clock.lap()  # the time before is no training: of trackers that open, of steps before a rollback
@@ -85,7 +85,7 @@ class Trainer:
                 torch.manual_seed(rng.dropout_seed(run.settings.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
                     self._enter("forward", number)
-                    tensors = to_device(batch, engine.device, with_offsets)
+                    tensors = to_device(batch, engine.device, execution.attention == "flash", execution.cuda_graphs)
                     output = engine(**tensors)
                     loss = task.loss(output, agreed.label_counts, micro_batches_per_step)  # ()
                     self._enter("backward", number)

@@ -13,13 +13,14 @@ from benchmarks.gpu import page, speed
 from benchmarks.gpu import parts as gpu_parts
 from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
 from common.errors import UserError
-from pipeline.engine import gpu_pages
+from pipeline.engine import hardware
 from pipeline.plan import parse, resolve
 from pipeline.planning import time as plan_time
 from tests.pipeline.test_pretrain import Job as ForkedJob
 
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 TINY = ["--device", "cpu", "--scale", "tiny"]
+CASE = "albert-xxlarge-512-fp16"
 MACHINE = {"date": "2026-01-02", "device": "cuda", "hardware": {"name": "NVIDIA H200"}, "versions": {"torch": "2"}}
 
 
@@ -89,31 +90,32 @@ def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:
     row |= {"system": "this, compiled", "tokens_per_second": 9000.0, "tflops": 432.1, "rows_per_second": 18.0}
     one = {"measurements": [row | {"memory_bytes": 1}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
     one |= {"gains": {"compile": compile_gain}}
-    return page.combine(MACHINE, {"speed-a": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
+    return page.combine(MACHINE, {f"speed-{CASE}": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
 
 
 def test_graphs_that_slow_a_compiled_step_are_no_default() -> None:
     one = {"measurements": [{"precision": "fp16"}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
     one |= {"gains": {"compile": 1.5, "cuda_graphs": 1.2, "both": 1.2}}
-    features = page.combine(MACHINE, {"speed-a": one})["features"]
-    assert features["compile"]["gains"] == [1.5]
-    assert features["cuda_graphs"]["gains"] == [1.2, pytest.approx(0.8)]
+    features = page.combine(MACHINE, {f"speed-{CASE}": one})["features"]
+    assert features["compile"]["gains"] == {CASE: 1.5}
+    assert features["cuda_graphs"]["gains"] == {CASE: pytest.approx(0.8)}
 
 
 @pytest.mark.parametrize(
-    ("gain", "outcome", "on"), [(1.1, "passed", True), (0.9, "passed", False), (1.1, "failed: no", False)]
+    ("gain", "outcome", "on"), [(1.01, "passed", True), (1.009, "passed", False), (1.1, "failed: no", False)]
 )
 def test_the_defaults_and_the_plan_follow_the_page(
     gain: float, outcome: str, on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_pages, "RESULTS", tmp_path)
-    assert not gpu_pages.is_shown_faster("compile", "NVIDIA H200")
+    monkeypatch.setattr(hardware, "PAGES", tmp_path)
+    assert not hardware.is_shown_faster("compile", "NVIDIA H200", CASE)
     words = ["--model", "albert-xxlarge", "--deepspeed_config", "ds_configs/xxlarge.json"]
     assert "assumed" in resolve(parse([*words, "--gpu", "h200"])).speed.source
     (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(gain, outcome)))
-    assert gpu_pages.is_shown_faster("compile", "NVIDIA H200") is on
-    assert not gpu_pages.is_shown_faster("compile", "NVIDIA H100 80GB HBM3")
-    assert not gpu_pages.is_shown_faster("cuda_graphs", "NVIDIA H200")
+    assert hardware.is_shown_faster("compile", "NVIDIA H200", CASE) is on
+    assert not hardware.is_shown_faster("compile", "NVIDIA H100 80GB HBM3", CASE)
+    assert not hardware.is_shown_faster("cuda_graphs", "NVIDIA H200", CASE)
+    assert not hardware.is_shown_faster("compile", "NVIDIA H200", "albert-xxlarge-512-bf16")
     assert resolve(parse([*words, "--gpu", "h200"])).speed.tflops == 432.1
     assert "assumed" in resolve(parse([*words, "--gpu", "h100"])).speed.source
     result = plan_time.load_benchmark(tmp_path / "gpu-x.json")
@@ -122,7 +124,7 @@ def test_the_defaults_and_the_plan_follow_the_page(
 
 @pytest.mark.parametrize("change", [{"hardware": {}}, {"features": {"compile": 1}}, {"date": None}])
 def test_a_damaged_page_is_one_line(change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_pages, "RESULTS", tmp_path)
+    monkeypatch.setattr(hardware, "PAGES", tmp_path)
     (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(1.1, "passed") | change))
     with pytest.raises(UserError, match=r"gpu-x.json .*; restore it, or delete it and run `make gpu` again"):
-        gpu_pages.is_shown_faster("compile", "NVIDIA H200")
+        hardware.is_shown_faster("compile", "NVIDIA H200", CASE)

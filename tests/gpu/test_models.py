@@ -81,19 +81,16 @@ def test_compiled_equals_eager(device: torch.device, dtype: torch.dtype) -> None
 
 
 @PRECISIONS
-@pytest.mark.filterwarnings("error:--cuda-graphs:UserWarning")
 def test_graphs_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
     check_as_close_as_eager(device, dtype, ExecutionOptions(cuda_graphs=True))
 
 
 @PRECISIONS
-@pytest.mark.filterwarnings("error:--cuda-graphs:UserWarning")
 def test_compiled_in_graphs_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
     execution = ExecutionOptions(compile=True, compile_backend=backend(device), cuda_graphs=True)
     check_as_close_as_eager(device, dtype, execution)
 
 
-@pytest.mark.filterwarnings("error:--cuda-graphs:UserWarning")
 def test_graphs_draw_the_dropout_of_eager(device: torch.device) -> None:
     """Also after a second seed, and although the warm-up has drawn numbers."""
     model = AlbertForPreTraining(tiny_config(hidden_dropout_prob=0.3), ExecutionOptions(attention="masked")).to(device)

@@ -4,10 +4,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.pipeline.conftest import REPOSITORY
-
 INSIDES = frozenset(
     {
         *("basic_optimizer", "global_samples", "micro_steps", "seq_data_parallel_group", "zero_optimization_stage"),
@@ -18,13 +14,6 @@ INSIDES = frozenset(
     }
 )
 """Attributes of DeepSpeed's engine, optimizers and parameters."""
-
-MODULES = [
-    path
-    for folder in ("common", "data_prep", "model", "pipeline")
-    for path in sorted((REPOSITORY / folder).rglob("*.py"))
-    if not path.is_relative_to(REPOSITORY / "pipeline" / "engine")
-]
 
 
 def uses_of_deepspeed(source: str) -> Iterator[str]:
@@ -44,9 +33,12 @@ def uses_of_deepspeed(source: str) -> Iterator[str]:
             yield from (f"{node.func.id}(..., {name!r})" for name in names if name in INSIDES)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_deepspeed_is_used_in_the_engine_package_only(path: Path) -> None:
-    assert list(uses_of_deepspeed(path.read_text(encoding="utf-8"))) == []
+def test_deepspeed_is_used_in_the_engine_package_only() -> None:
+    modules = [path for folder in ("common", "data_prep", "model", "pipeline") for path in Path(folder).rglob("*.py")]
+    assert len(modules) > 100
+    found = {path: list(uses_of_deepspeed(path.read_text(encoding="utf-8"))) for path in modules}
+    engine = Path("pipeline", "engine")
+    assert {path: uses for path, uses in found.items() if uses and engine not in path.parents} == {}
 
 
 def test_each_kind_of_use_is_found() -> None:

@@ -247,12 +247,9 @@ def test_values_that_can_be_meant_pass(tmp_path, path, value):
     assert engine_config.load(file) == changed(path, value)
 
 
-def test_a_missing_json_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"nowhere\.json"):
-        engine_config.load(tmp_path / "nowhere.json")
-
-
-def test_the_presets_are_accepted():
-    for path in sorted(engine_config.Path("ds_configs").glob("*.json")):
-        config = engine_config.load(path)
-        assert json.loads(path.read_text()) == config
+def test_a_missing_json_is_named_and_a_preset_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("nowhere.json", "ds_configs/nowhere.json", f"ds_configs/{'x' * 300}.json"):
+        with pytest.raises(UserError, match=r"--deepspeed_config .*; name a file such as ds_configs/base.json"):
+            engine_config.load(engine_config.Path(name))
+    assert engine_config.load(engine_config.Path("ds_configs/base.json"))["train_batch_size"] == 4096

@@ -1,28 +1,34 @@
 """Training by CUDA graphs equals training without. A tape that writes to fixed places stands for the graphs."""
 
+import weakref
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from common.errors import UserError
 from model import AlbertForPreTraining
 from model.pretraining import PreTrainingOutput
 from pipeline.engine import cuda_graphs
+from pipeline.engine.cuda_graphs import Capture
 from tests.model.examples import randomise, tiny_config
 from tests.model.test_execution_options import BATCH, OTHER
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases import cuda_graph
-from tests.pipeline.workers.cases.cuda_graph import Broken, Tape
+from tests.pipeline.workers.cases.cuda_graph import Tape
 
 
-def make_model(recorder: Tape | None = None, **fields: object) -> AlbertForPreTraining:
+def make_model(capture: Capture | None = None, **fields: object) -> AlbertForPreTraining:
     config = tiny_config(hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.2, **fields)
     model = AlbertForPreTraining(config)
     model.unused = torch.nn.Linear(3, 1)  # no gradient reaches it, and ZeRO must not wait for one
     randomise(model, seed=5)
-    if recorder is not None:
-        cuda_graphs.install(model, recorder)
+    if capture is not None:
+        cuda_graphs.install(model, capture)
     return model
 
 
@@ -36,17 +42,10 @@ def losses(model: AlbertForPreTraining, *batches: dict[str, Tensor]) -> list[Pre
     return found
 
 
-@pytest.mark.parametrize("recorder", [Tape(), Broken()])
 @pytest.mark.parametrize("sentence_head", ["sop", None])
-def test_losses_and_added_gradients_are_those_without_graphs(recorder: Tape, sentence_head: str | None) -> None:
-    plain = make_model(sentence_head=sentence_head)
-    wanted = losses(plain, BATCH, OTHER, BATCH)
-    graphed = make_model(recorder, sentence_head=sentence_head)
-    if isinstance(recorder, Broken):
-        with pytest.warns(UserWarning, match="goes on without: operation not permitted when stream is capturing$"):
-            found = losses(graphed, BATCH, OTHER, BATCH)
-    else:
-        found = losses(graphed, BATCH, OTHER, BATCH)
+def test_losses_and_added_gradients_are_those_without_graphs(sentence_head: str | None) -> None:
+    plain, graphed = (make_model(tape, sentence_head=sentence_head) for tape in (None, Tape()))
+    wanted, found = (losses(model, BATCH, OTHER, BATCH) for model in (plain, graphed))
     for one, other in zip(found, wanted):
         assert one.mlm_loss_sum == other.mlm_loss_sum
         assert one.sentence_loss_sum == other.sentence_loss_sum
@@ -69,8 +68,33 @@ def test_micro_batches_of_any_content_give_one_graph_and_evaluation_none() -> No
     assert tape.recorded == 4
     parameter = model.albert.embeddings.word_embeddings.weight
     parameter.data = parameter.data.clone()
-    losses(model, BATCH)
+    losses(model, {name: one[:1] for name, one in BATCH.items()})
     assert tape.recorded == 6  # a graph reads the old place
+
+
+def test_the_graphs_of_other_shapes_are_freed_before_a_capture() -> None:
+    graphs: list[weakref.ref[Any]] = []
+
+    def capture(work: Callable[[], Sequence[Tensor]]) -> tuple[Sequence[Tensor], Callable[[], None]]:
+        assert [graph() for graph in graphs[:2]] in ([], [None, None]) or len(graphs) == 1
+        replay = partial(int)
+        graphs.append(weakref.ref(replay))
+        return list(work()), replay
+
+    model = make_model(capture)
+    model(**BATCH)
+    model(**{name: one[:1] for name, one in BATCH.items()})
+    assert len(graphs) == 4
+
+
+def test_a_capture_that_fails_ends_the_run_with_a_line() -> None:
+    def fail(work: object) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    with pytest.raises(
+        UserError, match=r"cannot be captured here: operation .* capturing more; use --cuda-graphs off$"
+    ):
+        make_model(fail)(**BATCH)
 
 
 def test_passes_in_another_order_are_an_error() -> None:
@@ -83,5 +107,4 @@ def test_passes_in_another_order_are_an_error() -> None:
 
 @pytest.mark.slow
 def test_the_hooks_of_zero_get_the_same_gradients(tmp_path: Path) -> None:
-    """Rank 0 has graphs, and rank 1 could not capture any."""
     assert processes.run(2, cuda_graph.compare, "fp32", scratch=tmp_path) == {0: [], 1: [], 2: []}

@@ -33,38 +33,27 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch, directory: Path, gpus: int, drive
     monkeypatch.setenv("PATH", f"{nvidia_smi(directory, gpus, driver)}:{os.environ['PATH']}")
 
 
-def test_the_error_names_driver_build_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with_gpus(monkeypatch, tmp_path, 2, "535.104.05")
-    with pytest.raises(UserError) as caught:
-        check_gpus_are_usable()
-    line = str(caught.value)
-    assert line.startswith(
-        f"this host has 2 GPUs (driver 535.104.05), and torch {torch.__version__} (built for CUDA 13.0)"
-    )
-    assert "is too old (found version 12020); install driver 580 or newer" in line
-    assert "DS_ACCELERATOR=cpu" in line
-    assert "\n" not in line
-
-
 @pytest.mark.parametrize(
-    ("build", "driver", "hidden", "remedy"),
+    ("build", "hidden", "remedy"),
     [
-        ("12.6", "470.82", None, "install driver 525 or newer"),
-        ("13.0", "580.65", None, "see `nvidia-smi`"),
-        (None, "580.65", None, 'install a build for CUDA (README, "GPU drivers")'),
-        ("13.0", "580.65", "", "unset CUDA_VISIBLE_DEVICES"),
+        ("13.0", None, 'install a driver and a build of torch that fit (README, "GPU drivers")'),
+        (None, "", "unset CUDA_VISIBLE_DEVICES, which hides the GPUs"),
     ],
 )
-def test_each_cause_has_its_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, build: str | None, driver: str, hidden: str | None, remedy: str
+def test_the_error_names_driver_build_and_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, build: str | None, hidden: str | None, remedy: str
 ) -> None:
-    with_gpus(monkeypatch, tmp_path, 1, driver)
+    with_gpus(monkeypatch, tmp_path, 2, "535.104.05")
     monkeypatch.setattr(torch.version, "cuda", build)
     if hidden is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     with pytest.raises(UserError) as caught:
         detect_hardware()
-    assert remedy in str(caught.value)
+    assert str(caught.value) == (
+        f"this host has 2 GPUs (driver 535.104.05), and torch {torch.__version__} (built for CUDA {build or 'none'}) "
+        "cannot use a GPU: The NVIDIA driver on your system is too old (found version 12020); "
+        f"{remedy}, or set DS_ACCELERATOR=cpu to train on the processor"
+    )
 
 
 def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +65,7 @@ def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_asking_for_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cuda")
-    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, and torch .* \(found version 12020\); unset it"):
+    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, and torch .* \(found version 12020\); install"):
         check_gpus_are_usable()
 
 

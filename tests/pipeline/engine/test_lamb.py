@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pipeline.engine.lamb import Lamb, squared_norms
+from pipeline.engine.lamb import Lamb, TensorSlice, squared_norms
 from pipeline.engine.optimizers import describe_groups, parameter_groups
-from pipeline.engine.slice_map import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.cases.lamb import STEPS, Case, Outcome, train_all
 

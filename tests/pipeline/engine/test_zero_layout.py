@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.engine import zero_layout
-from pipeline.engine.slice_map import TensorSlice
+from pipeline.engine.lamb import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.cases.zero_layout import write_all_coded
 

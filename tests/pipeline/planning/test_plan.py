@@ -196,7 +196,9 @@ def test_nothing_is_proposed_that_pretrain_refuses(tmp_path: Path) -> None:
     assert stages() == {0, 1, 2, 3}
     assert stages(data_types={"grad_accum_dtype": "fp32"}) == {1, 2, 3}  # DeepSpeed cannot, at stage 0
     assert stages(optimizer={"type": "Adam", "params": {"lr": 1e-3}}) == {0, 1, 2, 3}
-    assert stages(optimizer={"type": "Adam", "params": {"lr": 1e-3, "torch_adam": False}}) == {1, 2, 3}
+    offloaded = {"stage": 1, "offload_optimizer": {"device": "cpu"}}
+    adam = {"type": "Adam", "params": {"lr": 1e-3}}
+    assert stages(optimizer=adam, zero_optimization=offloaded) == {1, 2, 3}
     path.write_text(json.dumps(config | {"zero_optimization": {"stage": 0}}))
     with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
         request("--deepspeed_config", str(path))

@@ -23,8 +23,8 @@ from pipeline.checkpoint.retention import find_latest, remove
 from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
+from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.optimizers import KINDS
-from pipeline.engine.slice_map import TensorSlice
 from tests.pipeline.workers import training
 from tests.pipeline.workers.cases.lamb import claim_fp16
 
