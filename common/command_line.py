@@ -7,12 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from common import interrupts
+from common import __version__, environment
 from common.errors import UserError
 from common.files.places import explain
-from common.version import __version__
 
 PATHS = re.compile("DIR|FILE|PATH|RUN|EXPORT|JSON")
 """Beginnings of the metavar of arguments that are files or directories."""
@@ -85,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         self._check_paths(words)
         result = super().parse_known_args(words, namespace)
-        interrupts.begin_work()
+        environment.begin_work()
         return result
 
     def _check_paths(self, words: Sequence[str]) -> None:
@@ -127,8 +126,8 @@ class Parser(argparse.ArgumentParser):
         return f"see `{self.prog} --help`"
 
 
-def in_one_line(work: Callable[[], int | None]) -> int:
-    """Calls `work` and returns the exit status of the command.
+def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:
+    """Calls `work` and returns the exit status of the command. With `is_silent`, another rank prints the errors.
 
     A mistake of the user, and a file that cannot be read or written, is one line on stderr and status 2. If the program
     that reads the output (head, less) has closed it, the command ends with status 0.
@@ -148,7 +147,8 @@ def in_one_line(work: Callable[[], int | None]) -> int:
         if explained is None:
             raise
         message = explained
-    print(f"error: {message}", file=sys.stderr)
+    if not is_silent:
+        print(f"error: {message}", file=sys.stderr)
     return 2
 
 
@@ -157,15 +157,7 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class EntryPoint(Protocol):
-    """A command as a function."""
-
-    def __call__(self, argv: Sequence[str] | None = None) -> int:
-        """Runs the command with the words `argv`, by default those of the command line. Returns the exit status."""
-        ...
-
-
-def entry_point(main: Callable[[Sequence[str]], int | None]) -> EntryPoint:
+def entry_point(main: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
     """Makes `main` take the words of the command line by default, and return the exit status (`in_one_line`)."""
 
     def run(argv: Sequence[str] | None = None) -> int:

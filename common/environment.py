@@ -1,10 +1,17 @@
-"""What this process is given: whole numbers in environment variables of launchers, and memory."""
+"""What a process gets from outside: numbers in variables of launchers, memory, and Ctrl-C."""
 
+import itertools
 import os
+import re
+import signal
+import sys
 from pathlib import Path
+from types import FrameType, TracebackType
 
 from common.errors import UserError
 
+INTERRUPTED = "interrupted\n"
+"""What is printed for Ctrl-C if no work had begun, or if nothing catches the KeyboardInterrupt."""
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
@@ -33,42 +40,63 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
 def available_bytes() -> int | None:
     """Returns the bytes of memory that this process can still get, or None if the system does not say.
 
-    It is the smaller of what the machine has and of what the process's control group, such as a container, may use.
+    It is the least of what the machine has and of what the process's control group (version 2), such as a container,
+    and the groups above it may use.
     """
-    amounts = [amount for amount in (_of_machine(), _of_control_group()) if amount is not None]
+    amounts = []
+    if machine := re.search(r"^MemAvailable: +(\d+) kB", _content(_MEMINFO), re.MULTILINE):
+        amounts.append(int(machine[1]) * 1024)
+    own = re.search(r"^0::(.*)", _content(_OWN_CGROUP), re.MULTILINE)
+    # A container may see its own group as the root, under another path than /proc says.
+    group = _CGROUP / (own[1] if own else "").strip("/")
+    for place in (group, *group.parents):
+        limit, used = (_content(place / f"memory.{name}").strip() for name in ("max", "current"))
+        if limit.isdecimal() and used.isdecimal():  # otherwise "max": no limit
+            # Caches of files count as used, but they can be dropped.
+            caches = re.search(r"^inactive_file (\d+)", _content(place / "memory.stat"), re.MULTILINE)
+            amounts.append(max(0, int(limit) - int(used) + (int(caches[1]) if caches else 0)))
     return min(amounts, default=None)
 
 
-def _of_machine() -> int | None:
+def _content(path: Path) -> str:
     try:
-        lines = _MEMINFO.read_text().splitlines()
+        return path.read_text()
     except OSError:
-        return None
-    kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return None if kilobytes is None else int(kilobytes) * 1024
+        return ""
 
 
-def _of_control_group() -> int | None:
-    """Returns what version 2 of control groups allows: the process's own group and those above it."""
-    try:
-        lines = _OWN_CGROUP.read_text().splitlines()
-    except OSError:
-        lines = []
-    own = next((line[3:] for line in lines if line.startswith("0::")), "")
-    # A container may see its own group as the root, under another path than /proc says.
-    group = _CGROUP / own.strip("/")
-    places = [place for place in (group, *group.parents) if place.is_relative_to(_CGROUP)]
-    return min((amount for place in places if (amount := _of_group(place)) is not None), default=None)
+def end_quietly() -> None:
+    """Makes Ctrl-C end a command of this project (`python -m pipeline.plan`) with one line instead of a traceback.
+
+    Until `begin_work` a signal handler ends the process: a KeyboardInterrupt during an import may be raised inside a
+    destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
+    be cleaned up. A program that imports the packages keeps its own ways.
+    """
+    following = itertools.pairwise(sys.orig_argv)
+    module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
+    if sys.argv[:1] != ["-m"] or module.partition(".")[0] not in ("data_prep", "pipeline"):
+        return
+    sys.excepthook = _report
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
+        signal.signal(signal.SIGINT, _end)
 
 
-def _of_group(place: Path) -> int | None:
-    """Returns what one group allows. File caches are not counted as used: they can be dropped."""
-    try:
-        limit = (place / "memory.max").read_text().strip()
-        used = int((place / "memory.current").read_text())
-        statistics = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):
-        return None
-    if not limit.isdecimal():  # "max": no limit
-        return None
-    return max(0, int(limit) - used + int(statistics.get("inactive_file", 0)))
+def begin_work() -> None:
+    """From here on, Ctrl-C raises KeyboardInterrupt. It does nothing in a process that `end_quietly` left alone."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ends the process by the signal, after the message. A Python stream might be in the middle of a write."""
+    os.write(2, INTERRUPTED.encode())
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Prints `INTERRUPTED` for a KeyboardInterrupt, and any other error as Python does."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.stderr.write(INTERRUPTED)
+    else:
+        sys.__excepthook__(kind, error, trace)

@@ -12,19 +12,6 @@
     mpi/       the executor of work units, and the ledger of finished ones
 """
 
-import sys
+from common import environment
 
-try:
-    from common import interrupts
-
-    interrupts.end_quietly()
-    from common.packages import require_siblings
-except ImportError:  # then no module of ours can be imported to report this
-    hiding_file = getattr(sys.modules.get("common"), "__file__", None) or "another package"
-    message = f"the package 'common' of this project is hidden by {hiding_file}; rename that one, or start elsewhere"
-    if sys.argv[0] != "-m":
-        raise ImportError(message) from None
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
-
-require_siblings(__file__, ("common",))
+environment.end_quietly()

@@ -26,10 +26,9 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from common.command_line import Parser, discard_output
+from common.command_line import Parser, in_one_line
 from common.errors import UserError
-from common.files.places import explain
-from data_prep.mpi.executor import INTERRUPTED, explain_full_disk, launched_rank
+from data_prep.mpi.executor import INTERRUPTED, launched_rank
 
 
 class Command(NamedTuple):
@@ -105,35 +104,14 @@ def entry() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        try:
-            main(sys.argv[1:])
-        finally:
-            sys.stdout.flush()
-        return 0
-    except UserError as error:
-        message = str(error)
-    except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            discard_output()
-            return 0
-        explained = explain_full_disk(error) or explain(error)
-        if explained is None:
-            raise
-        message = str(explained)
+        rank = launched_rank()
+    except UserError:  # `main` says so
+        rank = 0
+    try:
+        return in_one_line(lambda: main(sys.argv[1:]), is_silent=rank != 0)
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         return 130
-    if _prints():
-        print(f"error: {message}", file=sys.stderr)
-    return 2
-
-
-def _prints() -> bool:
-    """Whether this rank prints errors: rank 0, and any rank whose number is not known."""
-    try:
-        return launched_rank() == 0
-    except UserError:
-        return True
 
 
 if __name__ == "__main__":

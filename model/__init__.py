@@ -19,21 +19,8 @@ wrong and what to do.
     counts            parameters, and floating-point operations
 """
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-try:
-    from common.packages import require_siblings
-except ImportError:  # then no module of ours can be imported to report this
-    found = getattr(sys.modules.get("common"), "__file__", None) or "another package"
-    message = f"the package 'common' of this project is hidden by {found}; rename that one, or start elsewhere"
-    if sys.argv[0] != "-m":
-        raise ImportError(message) from None
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
-else:
-    require_siblings(__file__, ("common",))
 
 from model.config import AlbertConfig, ExecutionOptions
 

@@ -30,19 +30,6 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
     tracking/     the figures of a run to TensorBoard, MLflow and W&B
 """
 
-import sys
+from common import environment
 
-try:
-    from common import interrupts
-
-    interrupts.end_quietly()
-    from common.packages import require_siblings
-except ImportError:  # then no module of ours can be imported to report this
-    found = getattr(sys.modules.get("common"), "__file__", None) or "another package"
-    message = f"the package 'common' of this project is hidden by {found}; rename that one, or start elsewhere"
-    if sys.argv[0] != "-m":
-        raise ImportError(message) from None
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
-
-require_siblings(__file__, ("data_prep", "model"))
+environment.end_quietly()

@@ -22,8 +22,7 @@ from common.errors import UserError
 from common.files import owned
 from data_prep.format.manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
-from data_prep.jobs import show, stats_plots
-from data_prep.jobs.stats import table
+from data_prep.jobs import show, stats
 from data_prep.text.vocabulary import MASK_ID, Vocabulary
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data.collate import Batch, Collator
@@ -86,12 +85,10 @@ def _print_statistics(args: argparse.Namespace, collator: Collator, rows: Sequen
     out = args.out or args.directory / "stats"
     owned.check_addable(out, [PLOT])
     counted = count_masks(collator, args.epoch, rows)
-    print(table(f"{args.directory}: masks of epoch {args.epoch}, seed {args.seed}", counted.table))
+    print(stats.table(f"{args.directory}: masks of epoch {args.epoch}, seed {args.seed}", counted.table))
     counts = {"sampled": counted.sampled, "realised": counted.realised}
     with owned.adding_files(out, "pipeline.show") as place:
-        stats_plots.grouped_bars(
-            place / PLOT, "Lengths of the predicted n-grams", counts, "words of an n-gram", "n-grams"
-        )
+        stats.grouped_bars(place / PLOT, "Lengths of the predicted n-grams", counts, "words of an n-gram", "n-grams")
     print(f"wrote {out / PLOT}")
 
 

@@ -2,7 +2,7 @@
 
 A lock is a file with the host and the number of the process that holds it. The lock itself is an flock: the kernel
 releases it when the process ends, however it ends, so a file that stays behind locks nothing. An empty file may be a
-person's: it is locked, but neither written to nor removed.
+person's: it is locked, but neither written to nor removed. (The package filelock truncates the file that it finds.)
 
 While a command holds a lock, it publishes files below the lock's directory only if the lock is still there: otherwise
 the directory has been moved, and another one may have its name. `common.files.atomic` asks `check_still_there`.
@@ -28,7 +28,7 @@ WAIT_SECONDS = 60.0
 """How long a command waits for another that only moves its finished files into place."""
 _LINE = re.compile(r"(?:(\S+) (\d{1,10})\n)?")
 """All that a lock's file holds: host and process; nothing before its holder has written them."""
-_SETTLE_SECONDS = 1.0  # for a holder that has the lock and has not written its line
+_SETTLE_SECONDS = 1.0  # for a holder that has made the file and has not written its line
 _POLL_SECONDS = 0.02
 
 
@@ -54,11 +54,7 @@ class Lock:
             return False
 
     def release(self, remove: bool = True) -> None:
-        """Lets go of the lock.
-
-        Args:
-            remove: whether the file is removed as well; one that was empty stays.
-        """
+        """Lets go of the lock. With `remove` the file is removed as well; one that was empty stays."""
         if remove and self.is_signed and self.is_there:
             self.path.unlink(missing_ok=True)
         os.close(self.descriptor)
@@ -111,30 +107,28 @@ def take(path: Path, output: Path, seconds: float = 0.0, flag: str = "--out") ->
         HeldError: another process has it.
         UserError: `path` is no lock, or cannot be written.
     """
-    deadline, tries = time.monotonic() + seconds, 2
+    deadline = time.monotonic() + seconds
     while True:
-        lock = _open(path, output, flag)
         try:
-            fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock.descriptor)
-            if time.monotonic() >= deadline:
-                tries -= 1
-                holder = _holder(path)
-                if holder is None and tries:  # it ended in the meantime
-                    continue
-                raise HeldError(output, holder or "its lock does not say which", flag) from None
-            time.sleep(_POLL_SECONDS)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = _open(path)
+        except FileNotFoundError:  # another process has just removed the lock, or the directory that it had made
             continue
-        except OSError:  # a file system without locks: nothing is protected
-            pass
-        if lock.is_there:  # otherwise its last holder has removed it
+        except OSError as error:
+            raise cannot_write(output, error, flag) from None
+        is_locked = _try_flock(lock.descriptor)
+        if is_locked and lock.is_there:  # otherwise its last holder has removed it
             break
-        os.close(lock.descriptor)
+        try:
+            if not is_locked and time.monotonic() >= deadline:
+                raise HeldError(output, _holder(lock.descriptor), flag)
+        finally:
+            os.close(lock.descriptor)
+        time.sleep(_POLL_SECONDS)
     try:
         if lock.is_signed:
             os.ftruncate(lock.descriptor, 0)
-            os.write(lock.descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode())
+            os.pwrite(lock.descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
             os.fsync(lock.descriptor)  # other hosts read it, and after a power cut it must not be empty
     except OSError as error:
         lock.release()
@@ -149,19 +143,13 @@ def holding(path: Path, output: Path, seconds: float = 0.0) -> Iterator[None]:
     A directory that it made is removed again if the block leaves it empty.
     """
     made = not path.parent.exists()
+    lock = take(path, output, seconds)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(output, error) from None
-    try:
-        lock = take(path, output, seconds)
-        try:
-            with guarding(lock):
-                yield
-        finally:
-            made = made and lock.is_there
-            lock.release()
+        with guarding(lock):
+            yield
     finally:
+        made = made and lock.is_there
+        lock.release()
         if made:
             with contextlib.suppress(OSError):  # something is in it
                 path.parent.rmdir()
@@ -183,12 +171,9 @@ def is_held(path: Path) -> bool:
     """Whether another process has the lock `path`. On file systems without locks the answer is no."""
     try:
         with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+            return not _try_flock(file.fileno(), fcntl.LOCK_SH)
     except OSError:  # there is no lock, or no right to read it
         return False
-    return False
 
 
 def is_lock(path: Path) -> bool:
@@ -198,67 +183,53 @@ def is_lock(path: Path) -> bool:
     except OSError:
         return False
     try:
-        return _is_lock(descriptor)
+        return _line_of(descriptor) is not None
     finally:
         os.close(descriptor)
 
 
-def _is_lock(descriptor: int) -> bool:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return False
-    return _LINE.fullmatch(os.pread(descriptor, 1000, 0).decode(errors="replace")) is not None
-
-
-def _open(path: Path, output: Path, flag: str) -> Lock:
+def _open(path: Path) -> Lock:
     """The lock's file, which it makes if there is none. An empty one has a second to get the line of its maker."""
-    flags, deadline = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, time.monotonic() + _SETTLE_SECONDS
-    while True:
-        try:
-            with contextlib.suppress(FileExistsError):
-                return Lock(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
-            descriptor = os.open(path, flags)
-        except FileNotFoundError:  # another process has removed the lock, or the directory that it had made
-            with contextlib.suppress(OSError):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                continue
-            raise cannot_write(output, FileNotFoundError(2, "no such directory"), flag) from None
-        except OSError as error:
-            if path.is_symlink() or path.is_dir():
-                raise _not_ours(path) from None
-            raise cannot_write(output, error, flag) from None
-        is_lock, is_empty = _is_lock(descriptor), os.fstat(descriptor).st_size == 0
-        if is_lock and (not is_empty or time.monotonic() >= deadline):
-            return Lock(path, descriptor, is_signed=not is_empty)
-        os.close(descriptor)
-        if not is_lock:
-            raise _not_ours(path)
-        time.sleep(_POLL_SECONDS)
-
-
-def _not_ours(path: Path) -> UserError:
-    return UserError(f"{path} is not a lock of this project; move it away, or choose another directory")
-
-
-def _holder(path: Path) -> str | None:
-    """Who holds the lock: "process 123 on host node1"; None if its file names no process that lives."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
-    while True:
-        try:
-            line = _LINE.fullmatch(path.read_text(encoding="utf-8", errors="replace"))
-        except OSError:  # removed
-            line = None
-        if line and line[1] and (line[1] != socket.gethostname() or _runs(int(line[2]))):
-            return f"process {line[2]} on host {line[1]}"
-        if time.monotonic() >= deadline:
-            return None
-        time.sleep(_POLL_SECONDS)
-
-
-def _runs(process: int) -> bool:
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with contextlib.suppress(FileExistsError):
+        return Lock(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
+    not_ours = UserError(f"{path} is not a lock of this project; move it away, or choose another directory")
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        descriptor = os.open(path, flags)
+    except OSError:
+        if path.is_symlink() or path.is_dir():
+            raise not_ours from None
+        raise
+    line = _line_of(descriptor, _SETTLE_SECONDS)
+    if line is None:
+        os.close(descriptor)
+        raise not_ours
+    return Lock(path, descriptor, is_signed=bool(line[0]))
+
+
+def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Locks an open file. Returns whether no other process has it; where files cannot be locked, none has."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
-    except OSError:  # another user's
+    except OSError:
         pass
     return True
+
+
+def _line_of(descriptor: int, seconds: float = 0.0) -> re.Match[str] | None:
+    """The content of a lock's file, for which it waits so long if the file is empty; None if it is no lock."""
+    deadline = time.monotonic() + seconds
+    while stat.S_ISREG(os.fstat(descriptor).st_mode):
+        line = _LINE.fullmatch(os.pread(descriptor, 1000, 0).decode(errors="replace"))
+        if line is None or line[1] or time.monotonic() >= deadline:
+            return line
+        time.sleep(_POLL_SECONDS)
+    return None
+
+
+def _holder(descriptor: int) -> str:
+    """Who holds the lock: "process 123 on host node1"."""
+    line = _line_of(descriptor, _SETTLE_SECONDS)
+    return f"process {line[2]} on host {line[1]}" if line and line[1] else "its lock does not say which"

@@ -69,9 +69,7 @@ def check_replaceable(directory: Path, tool: str) -> None:
             f"{directory} is the root of the file system, and {tool} would replace it; choose another place"
         )
     check_directory(directory.parent)
-    try:
-        _check_replaceable(directory, tool)
-    except (UserError, OSError):  # perhaps another process is replacing it at this moment
+    if os.path.lexists(directory):
         with _replacing(directory):
             _check_replaceable(directory, tool)
 
@@ -114,39 +112,49 @@ def replacing_directory(directory: Path, tool: str) -> Iterator[Path]:
     """
     directory = Path(os.path.abspath(directory))
     check_replaceable(directory, tool)
-    new = _temporary(directory)
-    try:
-        new.mkdir(parents=True)
-    except OSError as error:
-        raise cannot_write(directory, error) from None
-    try:
+    old = None
+    with _staging(_temporary(directory), directory) as new:
         yield new
-        names = _files_below(new)
-        _write_marker(new, {name: _Entry.of(new / name, tool) for name in names})
-        for name in names:
-            fsync_file(new / name)
+        _write_marker(new, _finish(new, tool))
         with _replacing(directory):
             _check_replaceable(directory, tool)
             old = _put(new, directory)
         fsync_directory(directory.parent)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)  # made above, under a name that nothing else has
-        raise
     if old is not None:
         _remove_entries(old)
 
 
+@contextlib.contextmanager
+def _staging(place: Path, output: Path) -> Iterator[Path]:
+    """Makes the empty directory `place` for the files of `output`. After the block it is gone, if it was not moved."""
+    try:
+        place.mkdir(parents=True)
+    except OSError as error:
+        raise cannot_write(output, error) from None
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)  # made above, under a name that nothing else has
+
+
+def _finish(place: Path, tool: str) -> dict[str, _Entry]:
+    """Syncs the files below `place`, and returns their entries by name."""
+    names = _files_below(place)
+    for name in names:
+        fsync_file(place / name)
+    return {name: _Entry.of(place / name, tool) for name in names}
+
+
 def _put(new: Path, directory: Path) -> Path | None:
     """Moves `new` to `directory`. Returns the new place of the old directory; None if there was none."""
-    if not directory.exists():
-        os.rename(new, directory)
-        return None
-    old = _temporary(directory)
-    os.rename(directory, old)
+    old = _temporary(directory) if directory.exists() else None
+    if old is not None:
+        os.rename(directory, old)
     try:
         os.rename(new, directory)
     except OSError:
-        os.rename(old, directory)
+        if old is not None:
+            os.rename(old, directory)
         raise
     return old
 
@@ -159,19 +167,15 @@ def _remove_entries(directory: Path) -> None:
     """Removes the files that the marker of `directory` lists, and the directory if nothing else is in it."""
     entries = _read_marker(directory) or {}
     for name in _files_below(directory):
-        entry = entries.get(name)
-        if entry is not None and entry.describes(directory / name):
+        if not _others(directory, [name], entries):
             (directory / name).unlink()
-    if not _files_below(directory):
-        (directory / MARKER).unlink(missing_ok=True)
-        _remove_empty(directory)
+    _remove_empty(directory)
 
 
 def files_of(directory: Path, tool: str) -> list[str]:
     """The files, relative to `directory`, that `tool` wrote there and that have not changed since."""
     entries = _read_marker(directory) or {}
-    names = [name for name in _files_below(directory) if name in entries]
-    return [name for name in names if not _others(directory, [name], entries, tool)]
+    return [name for name in _files_below(directory) if not _others(directory, [name], entries, tool)]
 
 
 def check_addable(directory: Path, names: Iterable[str]) -> None:
@@ -183,10 +187,7 @@ def check_addable(directory: Path, names: Iterable[str]) -> None:
         names: relative to `directory`.
     """
     check_directory(directory)
-    names = list(names)
-    try:
-        _check_addable(directory, names)
-    except (UserError, OSError):  # perhaps another process is adding its files at this moment
+    if directory.exists():
         with _adding(directory):
             _check_addable(directory, names)
 
@@ -197,10 +198,8 @@ def _adding(directory: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _check_addable(directory: Path, names: Iterable[str]) -> None:
-    entries = _read_marker(directory) or {}
     present = [name for name in names if os.path.lexists(directory / name)]
-    others = [name for name in present if name not in entries or not entries[name].describes(directory / name)]
-    if others:
+    if others := _others(directory, present, _read_marker(directory) or {}):
         raise UserError(
             f"{directory} holds files that would be overwritten, and this command did not write them, or they have "
             f"changed since: {_shown(others)}; move them away, or choose another place"
@@ -214,26 +213,16 @@ def adding_files(directory: Path, tool: str) -> Iterator[Path]:
     Raises:
         UserError: see `check_addable`; nothing is touched then.
     """
-    staged = directory / f".{secrets.token_hex(8)}.tmp"
-    try:
-        staged.mkdir(parents=True)
-    except OSError as error:
-        raise cannot_write(directory, error) from None
-    try:
+    with _staging(directory / f".{secrets.token_hex(8)}.tmp", directory) as staged:
         yield staged
-        names = _files_below(staged)
-        written = {name: _Entry.of(staged / name, tool) for name in names}
-        for name in names:
-            fsync_file(staged / name)
+        written = _finish(staged, tool)
         with _adding(directory):
-            _check_addable(directory, names)
+            _check_addable(directory, written)
             # First: new files that a full disk or a kill leaves without an entry would be refused from then on.
             _write_marker(directory, (_read_marker(directory) or {}) | written)
-            for name in names:
+            for name in written:
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(staged / name, directory / name)
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)  # made above, under a name that nothing else has
 
 
 def take_workplace(directory: Path, tool: str) -> None:
@@ -267,12 +256,9 @@ def remove_workplace(directory: Path, own: re.Pattern[str]) -> None:
 
     Everything else stays. A directory that is not a workplace is not changed.
     """
-    if not is_workplace(directory):
-        return
-    remove_own(directory, own)
-    if [path.name for path in directory.iterdir()] == [MARKER]:
-        (directory / MARKER).unlink()
-        directory.rmdir()
+    if is_workplace(directory):
+        remove_own(directory, own)
+        _remove_empty(directory)
 
 
 def remove_own(directory: Path, own: re.Pattern[str]) -> None:
@@ -281,11 +267,8 @@ def remove_own(directory: Path, own: re.Pattern[str]) -> None:
         path = directory / name
         if path.name != MARKER and is_own(path, own):
             path.unlink()
-    nested = [place for place in directory.iterdir() if place.is_dir() and not place.is_symlink()]
-    for place in nested:
-        if all(Path(name).name == MARKER for name in _files_below(place)):
-            for marker in place.rglob(MARKER):
-                marker.unlink()
+    for place in directory.iterdir():
+        if place.is_dir() and not place.is_symlink():
             _remove_empty(place)
 
 
@@ -320,16 +303,22 @@ def _files_below(directory: Path) -> list[str]:
 
 
 def _remove_empty(directory: Path) -> None:
-    for root, _, _ in os.walk(directory, topdown=False):
-        with contextlib.suppress(OSError):  # something is in it
+    """Removes `directory` and those below it, if there is nothing in them but markers."""
+    if all(Path(name).name == MARKER for name in _files_below(directory)):
+        for root, _, names in os.walk(directory, topdown=False):
+            for name in names:
+                (Path(root) / name).unlink()
             os.rmdir(root)
 
 
-def _others(directory: Path, names: Iterable[str], entries: dict[str, _Entry], tool: str) -> list[str]:
+def _others(directory: Path, names: Iterable[str], entries: dict[str, _Entry], tool: str | None = None) -> list[str]:
+    """Those of the files `names` that have no entry, or have changed since; with `tool`, also those of other tools."""
     return [
         name
         for name in names
-        if name not in entries or entries[name].tool != tool or not entries[name].describes(directory / name)
+        if name not in entries
+        or tool not in (None, entries[name].tool)
+        or not entries[name].describes(directory / name)
     ]
 
 

@@ -41,11 +41,7 @@ def check_directory(directory: Path, flag: str = "--out") -> None:
         if not place.is_dir():
             kind = "a link that leads nowhere" if place.is_symlink() else "a file"
             raise UserError(f"cannot write to {directory}: {place} is {kind}; choose another {flag}")
-    except OSError as error:
-        raise cannot_write(directory, error, flag) from None
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {directory}: {_why_not(place)}; choose another {flag}")
-    try:  # Quotas do not show, and root has every right. A file that no name leads to shows both.
+        # Rights and quotas do not show whether a file can be made. One that no name leads to does.
         tempfile.TemporaryFile(dir=place).close()
     except OSError as error:
         raise cannot_write(directory, error, flag) from None
@@ -58,13 +54,7 @@ def check_file(path: Path, flag: str = "--out") -> None:
     if path.is_symlink() or not stat.S_ISREG(path.lstat().st_mode):
         raise UserError(f"{path} is not a regular file, and it would be written; move it away")
     if not os.access(path, os.W_OK):
-        raise UserError(f"cannot write {path}: {_why_not(path)}; make it writable, or choose another {flag}")
-
-
-def _why_not(path: Path) -> str:
-    if os.statvfs(path).f_flag & os.ST_RDONLY:
-        return f"{path} is on a read-only file system"
-    return f"{path} is write-protected"
+        raise UserError(f"cannot write {path}: it is write-protected; make it writable, or choose another {flag}")
 
 
 def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
@@ -74,11 +64,14 @@ def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
 
 
 def explain(error: OSError) -> UserError | None:
-    """A UserError in place of an error of the file system; None if the error does not name a file."""
-    if error.errno not in _OF_PLACES or error.filename is None:
+    """A UserError in place of an error of the file system; None if the error is another, or does not name a file."""
+    place = None if error.filename is None else os.fsdecode(error.filename)
+    if error.errno in FULL:
+        where = f" at {place}" if place else ""
+        return UserError(f"the disk is full{where} ({error.strerror}); free some space and give the same command again")
+    if error.errno not in _OF_PLACES or place is None:
         return None
-    remedy = "free some space" if error.errno in FULL else "make it accessible, or choose another place"
-    return UserError(f"{os.fsdecode(error.filename)}: {error.strerror}; {remedy}")
+    return UserError(f"{place}: {error.strerror}; make it accessible, or choose another place")
 
 
 @contextlib.contextmanager
@@ -155,11 +148,6 @@ def referenced_directory(path: object, source: Path | str) -> Path:
 
     Raises UserError unless `path` is absolute and normalised.
     """
-    if (
-        not isinstance(path, str)
-        or not path.isprintable()
-        or not os.path.isabs(path)
-        or os.path.normpath(path) != path.rstrip("/")
-    ):
-        raise UserError(f"{source} refers to {path!r:.80}, which is no absolute path of a run; restore {source}")
-    return Path(path)
+    if isinstance(path, str) and path.isprintable() and os.path.isabs(path) and os.path.normpath(path) == path:
+        return Path(path)
+    raise UserError(f"{source} refers to {path!r:.80}, which is no absolute path of a run; restore {source}")

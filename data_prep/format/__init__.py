@@ -1,7 +1,6 @@
 """The shard format, and how documents become rows.
 
-pairs         sentences -> segment pairs
-packing       segment pairs -> rows
+pairs         sentences -> segment pairs -> rows
 shards        shard files, mapped into memory: writing, reading, checking
 manifest      the manifest of a shard set, and its README.md
 """

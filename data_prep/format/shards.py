@@ -8,7 +8,6 @@ not change: A and B in the order of the document, without special tokens, paddin
 swaps A and B, when it reads a row. So one shard set serves every objective and every epoch.
 """
 
-import bisect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 
 from common.errors import UserError, one_line
 from common.files.atomic import replacing
-from data_prep.format import packing
 from data_prep.format.manifest import VOCABULARY, ShardFile, ShardManifest, describe_file, read_manifest
 from data_prep.format.pairs import Parts
 from data_prep.text.vocabulary import Vocabulary
@@ -115,7 +113,7 @@ def read_checked(path: Path, rows: int, manifest: ShardManifest) -> ShardColumns
     tokens = _summed(parts.total(), columns.pair_offsets)  # (R,)
     if not np.array_equal(tokens, np.diff(columns.token_offsets)):
         raise UserError(f"{path.name} has a row whose parts do not add up to its tokens")
-    used = _summed(packing.positions(parts), columns.pair_offsets)  # (R,)
+    used = _summed(parts.positions(), columns.pair_offsets)  # (R,)
     if used.max(initial=0) > manifest.max_seq_length:
         raise UserError(f"{path.name} has a row of {used.max()} positions, more than {manifest.max_seq_length}")
     if columns.tokens.max(initial=0) >= manifest.vocabulary_size:
@@ -173,8 +171,7 @@ class ShardRow(NamedTuple):
     """One row of P pairs and T tokens.
 
     Attributes:
-        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens. It is a read-only
-            view of the mapped file.
+        tokens: uint16[T], lead, a, b and trail of each pair, pair after pair, without special tokens.
         parts: int64[P] each, numbers of tokens in each part (data_prep/format/pairs.py); b is 0 in a segment without a
             partner.
         documents: int64[P], ordinal in the corpus of each pair's document.
@@ -203,7 +200,7 @@ class ShardRows(NamedTuple):
 class ShardSet(Sequence[ShardRow]):
     """The rows of a shard set, numbered across its shards. `open_shards` makes it.
 
-    A row is found in O(log shards) and read without copying its tokens. Threads may read at the same time. A copy in
+    A row is found in O(log shards). Threads may read at the same time. A copy in
     another process (by fork or pickle) maps the files again.
     """
 
@@ -233,25 +230,13 @@ class ShardSet(Sequence[ShardRow]):
 
     def row(self, index: int) -> ShardRow:
         """Returns row `index`, 0 to len - 1. IndexError: there is no such row. UserError: its shard is damaged."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"row {index} of a shard set of {len(self)} rows")
-        shard = bisect.bisect_right(self._first_rows, index) - 1
-        columns = self._columns(shard)
-        row = index - self._first_rows[shard]
-        first_token, last_token = columns.token_offsets[row], columns.token_offsets[row + 1]
-        first_pair, last_pair = columns.pair_offsets[row], columns.pair_offsets[row + 1]
-        tokens = columns.tokens[first_token:last_token]
-        parts = Parts(*(part[first_pair:last_pair].astype(np.int64) for part in columns.parts))
-        fits = int(parts.total().sum()) == len(tokens) <= self.manifest.max_seq_length
-        if not fits or (len(tokens) and int(tokens.max()) >= self.manifest.vocabulary_size):
-            raise UserError(
-                f"row {index} of {self.directory} has lengths or tokens that cannot be; "
-                f"run `python -m data_prep verify {self.directory}`"
-            )
-        return ShardRow(tokens, parts, columns.documents[first_pair:last_pair].astype(np.int64))
+        return ShardRow(*self.rows(np.array([index]))[:3])
 
     def rows(self, indices: NDArray[np.int64]) -> ShardRows:
-        """Returns the rows `indices`, int64[R], one after another. Raises what `row` raises."""
+        """Returns the rows `indices`, int64[R], one after another.
+
+        IndexError: there is no such row. UserError: the shard of one is damaged.
+        """
         if not indices.size:
             none = np.empty(0, np.int64)
             return ShardRows(none.astype(np.uint16), Parts(none, none, none, none), none, none)
@@ -286,11 +271,15 @@ class ShardSet(Sequence[ShardRow]):
         parts = Parts(*(np.concatenate(part).astype(np.int64) for part in (leads, a_lengths, b_lengths, trails)))
         ends = np.cumsum(pairs)
         totals = np.concatenate([[0], np.cumsum(parts.total())])  # (P + 1,)
-        fits = np.array_equal(totals[ends] - totals[ends - pairs], lengths)
-        fits = fits and int(lengths.max()) <= self.manifest.max_seq_length
-        if not fits or (len(flat) and int(flat.max()) >= self.manifest.vocabulary_size):
-            for index in indices.tolist():
-                self.row(index)  # names the row
+        wrong = (totals[ends] - totals[ends - pairs] != lengths) | (lengths > self.manifest.max_seq_length)  # (R,)
+        if len(flat) and flat.max() >= self.manifest.vocabulary_size:
+            token = np.argmax(flat >= self.manifest.vocabulary_size)
+            wrong[np.searchsorted(np.cumsum(lengths), token, side="right")] = True
+        if wrong.any():
+            raise UserError(
+                f"row {indices[wrong][0]} of {self.directory} has lengths or tokens that cannot be; "
+                f"run `python -m data_prep verify {self.directory}`"
+            )
         return ShardRows(flat, parts, np.concatenate(documents).astype(np.int64), pairs)
 
 

@@ -40,7 +40,7 @@ from data_prep.corpus.documents import (
     write_manifest,
     writing_part,
 )
-from data_prep.mpi.executor import Job, Ranks, launch, run_job
+from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
 from data_prep.sources import Source
 from data_prep.sources.books import Books
@@ -62,28 +62,19 @@ class ExtractRecord(UnitRecord):
     files: list[PartFile]
 
 
-def _open_wikipedia(args: argparse.Namespace) -> Source:
-    return Wikipedia(_paths(args), args.unit_megabytes << 20, args.language)
-
-
-def _open_books(args: argparse.Namespace) -> Source:
-    return Books(_paths(args), args.unit_megabytes << 20)
-
-
-def _open_records(args: argparse.Namespace) -> Source:
-    return Records(_paths(args), _fields(args), args.unit_megabytes << 20)
-
-
-def _open_hub(args: argparse.Namespace) -> Source:
-    return Hub(args.input, args.subset, args.hub_split or "train", _fields(args))
+def _fields(args: argparse.Namespace) -> Fields:
+    return Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1)
 
 
 # For each kind of collection, the function that opens it and the flags that it uses. Other kinds refuse these flags.
 SOURCES: dict[str, tuple[Callable[[argparse.Namespace], Source], tuple[str, ...]]] = {
-    "wikipedia": (_open_wikipedia, ()),
-    "books": (_open_books, ()),
-    "jsonl": (_open_records, _FIELD_FLAGS),
-    "hub": (_open_hub, _FIELD_FLAGS + _HUB_FLAGS),
+    "wikipedia": (lambda args: Wikipedia(_paths(args), args.unit_megabytes << 20, args.language), ()),
+    "books": (lambda args: Books(_paths(args), args.unit_megabytes << 20), ()),
+    "jsonl": (lambda args: Records(_paths(args), _fields(args), args.unit_megabytes << 20), _FIELD_FLAGS),
+    "hub": (
+        lambda args: Hub(args.input, args.subset, args.hub_split or "train", _fields(args)),
+        _FIELD_FLAGS + _HUB_FLAGS,
+    ),
 }
 
 
@@ -125,7 +116,8 @@ def run(args: argparse.Namespace) -> None:
         if source.language != ENGLISH:
             options[LANGUAGE] = source.language
         ledger = Ledger(args.out, ExtractRecord)
-        job = Job(
+        run_job(
+            ranks,
             output=args.out,
             lock=args.out / LOCK,
             scratch=ledger.directory,
@@ -134,7 +126,6 @@ def run(args: argparse.Namespace) -> None:
             clear=ledger.remove,
             complete_message=f"extract: {args.out} holds these documents already; nothing to do",
         )
-        run_job(job, ranks)
 
 
 def _extract(
@@ -152,7 +143,8 @@ def _extract(
     """
     ranks.on_root(lambda: ledger.begin({"source": args.source, "inputs": source.inputs, **options}))
     # Counted before this run adds to it: the rate does not include the work of an earlier run.
-    bytes_before = ranks.on_root(lambda: _bytes_done(ledger, len(source.units)))
+    earlier = ranks.on_root(lambda: [ledger.finished(index) for index in range(len(source.units))])
+    bytes_before = sum(record.raw_bytes for record in earlier if record is not None)
     records = ranks.run(
         source.units,
         lambda index, unit: extract_unit(source, unit, index, args.out, args.held_out),
@@ -194,17 +186,8 @@ def _readable(open_source: Callable[[argparse.Namespace], Source], args: argpars
     return source
 
 
-def _bytes_done(ledger: Ledger[ExtractRecord], units: int) -> int:
-    """Returns the raw bytes of the units that an earlier run finished."""
-    return sum(record.raw_bytes for record in map(ledger.finished, range(units)) if record is not None)
-
-
 def _paths(args: argparse.Namespace) -> list[Path]:
     return [Path(path) for path in args.input]
-
-
-def _fields(args: argparse.Namespace) -> Fields:
-    return Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1)
 
 
 def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: dict[str, Any]) -> bool:
@@ -234,15 +217,8 @@ def is_complete(out: Path, source: str, inputs: list[dict[str, Any]], options: d
 
 
 def _names(inputs: list[dict[str, Any]]) -> str:
-    shown = [
-        f"{entry['name']} ({entry['bytes']} bytes{_fingerprint_note(entry)})" if "bytes" in entry else str(entry)
-        for entry in inputs[:3]
-    ]
+    shown = [" ".join(f"{name}={str(value)[:60]}" for name, value in entry.items()) for entry in inputs[:3]]
     return ", ".join(shown) + (f" and {len(inputs) - 3} more" if len(inputs) > 3 else "")
-
-
-def _fingerprint_note(entry: dict[str, Any]) -> str:
-    return f", xxh3 {entry['fingerprint'][:8]}" if "fingerprint" in entry else ""
 
 
 def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> ExtractRecord:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from common.errors import UserError
 from data_prep.format import shards
-from data_prep.format.packing import positions
 from data_prep.text.vocabulary import Vocabulary
 
 WIDTH = 110
@@ -54,7 +53,7 @@ def chosen_rows(count: int, wanted: int, first: int | None) -> list[int]:
 
 def describe_row(index: int, row: shards.ShardRow, max_seq_length: int, vocabulary: Vocabulary) -> Iterator[str]:
     """Yields the lines that show one row."""
-    used = int(positions(row.parts).sum())
+    used = int(row.parts.positions().sum())
     count = len(row.documents)
     yield f"row {index}: {count} pair{'s' * (count != 1)}, {used} of {max_seq_length} positions"
     start = 0

@@ -11,19 +11,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from common.errors import UserError
 from common.files import owned
-from data_prep.format import packing, shards
+from common.files.atomic import replacing
+from data_prep.format import shards
 from data_prep.format.manifest import ShardFile, ShardManifest
 from data_prep.format.pairs import Parts
-from data_prep.jobs import stats_plots
 from data_prep.mpi import executor
 from data_prep.text.vocabulary import UNK_ID, WORD_START, Vocabulary
 
+matplotlib.use("Agg")  # no display is needed
+
 MAX_FREQUENT = 20
+_HISTOGRAMS = {
+    "row_positions": ("Positions used in each row", "positions used", "rows"),
+    "pair_lengths": ("Length of each pair", "tokens of a pair", "pairs"),
+    "pairs_per_row": ("Pairs in each row", "pairs in a row", "rows"),
+    "cut": ("Where A ends in each pair", "where A ends, in tenths of the pair", "pairs"),
+    "sentences_per_document": ("Sentences in each document", "sentences of a document (from, doubling)", "documents"),
+}
+"""Title and labels of the plot of each histogram."""
+_MANY_VALUES = ("row_positions", "pair_lengths")
+PLOTS = (*(f"{name}.png" for name in _HISTOGRAMS), "piece_frequencies.png")
+"""The files that `write_plots` writes."""
 
 
 @dataclass
@@ -56,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
     directory: Path = args.directory
     with executor.launch() as ranks:
         manifest = ranks.on_root(lambda: shards.open_shards(directory).manifest)
-        ranks.on_root(lambda: owned.check_addable(args.out or directory / "stats", stats_plots.PLOTS))
+        ranks.on_root(lambda: owned.check_addable(args.out or directory / "stats", PLOTS))
         files = manifest.shards()
         statistics = ranks.run(
             files,
@@ -76,7 +91,7 @@ def shard_statistics(directory: Path, file: ShardFile, manifest: ShardManifest) 
         raise UserError(f"{error}; make the shards of {directory} again") from None
     parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
     lengths = parts.total()
-    ends = np.concatenate([[0], np.cumsum(packing.positions(parts))])  # (P + 1,)
+    ends = np.concatenate([[0], np.cumsum(parts.positions())])  # (P + 1,)
     used = np.diff(ends[columns.pair_offsets])  # (R,)
     partnered = parts.b > 0
     tenths = 10 * (parts.lead + parts.a)[partnered] // np.maximum(lengths[partnered], 1)
@@ -99,10 +114,10 @@ def _report(out: Path, directory: Path, manifest: ShardManifest, statistics: lis
     print(table("most frequent pieces", frequent_pieces(total, vocabulary)))
     try:
         with owned.adding_files(out, "data_prep stats") as place:
-            written = stats_plots.write_plots(place, manifest, vars(total))
+            write_plots(place, manifest, total)
     except OSError as error:
         raise UserError(f"cannot write plots to {out}: {error.strerror}; name another directory by --out") from error
-    print(f"stats: wrote {', '.join(path.name for path in written)} to {out}")
+    print(f"stats: wrote {', '.join(PLOTS)} to {out}")
     print(
         "masks are sampled in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams"
     )
@@ -162,3 +177,51 @@ def table(title: str, rows: list[tuple[Any, Any]]) -> str:
     """Formats a title and two aligned columns."""
     width = max((len(str(name)) for name, _ in rows), default=0)
     return "\n".join([title, *(f"  {name!s:<{width}}  {value}" for name, value in rows), ""])
+
+
+def write_plots(directory: Path, manifest: ShardManifest, total: Statistics) -> None:
+    """Writes the PNG files `PLOTS` into `directory`."""
+    sentences = np.array(manifest.counts.sentences_per_document)
+    for name, labels in _HISTOGRAMS.items():
+        histogram = {**vars(total), "sentences_per_document": sentences}[name]
+        figure, axes = _figure(*labels)
+        if name in _MANY_VALUES:  # hundreds of values, whose bars would be thinner than a pixel
+            axes.stairs(histogram, np.arange(len(histogram) + 1) - 0.5, fill=True)
+            axes.set_yscale("symlog")
+        else:
+            axes.bar(np.arange(len(histogram)), histogram)
+        if name == "sentences_per_document":
+            lengths = ["0", *(f"{2 ** (i - 1)}" for i in range(1, len(sentences)))]
+            axes.set_xticks(np.arange(len(sentences)), lengths, rotation=90)
+        _save(figure, directory / f"{name}.png")
+    counts = np.sort(total.piece_counts)[::-1]
+    figure, axes = _figure("How often each piece occurs", "rank of the piece", "tokens")
+    axes.loglog(np.arange(1, np.count_nonzero(counts) + 1), counts[counts > 0])
+    _save(figure, directory / "piece_frequencies.png")
+
+
+def grouped_bars(path: Path, title: str, counts: dict[str, list[int]], x_label: str, y_label: str) -> None:
+    """Writes a plot of histograms side by side, by name. The bars are at 1, 2, ...; the count at 0 is left out."""
+    figure, axes = _figure(title, x_label, y_label)
+    width = 0.8 / len(counts)
+    for number, (name, histogram) in enumerate(counts.items()):
+        places = np.arange(1, len(histogram)) + (number - (len(counts) - 1) / 2) * width
+        axes.bar(places, histogram[1:], width, label=name)
+        axes.set_xticks(np.arange(1, len(histogram)))
+    axes.legend()
+    _save(figure, path)
+
+
+def _figure(title: str, x_label: str, y_label: str) -> tuple[Figure, matplotlib.axes.Axes]:
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set_title(title)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")

@@ -9,15 +9,18 @@ It also writes FILE.vocab (pieces and scores as text) and FILE.json (how the voc
 import argparse
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
 import sentencepiece
+from annotated_types import Len
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common import environment
@@ -25,16 +28,18 @@ from common.command_line import natural, positive
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import replacing, write_text
-from common.files.json_files import check_as, read_bytes, read_object
+from common.files.checksums import FileEntry, describe_file
+from common.files.json_files import Count, check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 from common.progress import Progress
 from data_prep.corpus.documents import TRAIN
-from data_prep.corpus.work_units import Corpus, open_corpus
-from data_prep.jobs.sentence_sample import sample_sentences
-from data_prep.mpi.executor import Job, launch, run_job
-from data_prep.mpi.ledger import describe_differences, discard_work
+from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
+from data_prep.mpi.executor import Ranks, launch, run_job
+from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.text.languages import ENGLISH
+from data_prep.text.normalization import normalize
+from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 MAX_SENTENCES = 4_000_000
@@ -46,6 +51,7 @@ QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 CHARACTER_COVERAGE = 0.99995
+MIN_SENTENCE_BYTES = 2  # one character and one separator
 MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
 # SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
 # fixed. The published vocabulary was trained with the same number.
@@ -76,15 +82,17 @@ def run(args: argparse.Namespace) -> None:
     """Trains the vocabulary `args.out`, or recognises a complete one."""
     with launch() as ranks:
         corpus, options = ranks.on_root(lambda: _plan(args))
-        scratch = _scratch(args.out)
-        normalization = _normalization(args)
+        scratch = args.out.with_name(f".{args.out.name}.sample")
+        normalization = Normalization(args.keep_case, args.keep_accents)
 
         def work() -> None:
-            ranks.on_root(lambda: _begin(args.out, options))
+            ranks.on_root(lambda: _check_beside(args.out, options))
+            ranks.on_root(lambda: owned.take_workplace(scratch, "data_prep vocab"))
             sample, described = sample_sentences(ranks, corpus, options, scratch, normalization)
             ranks.on_root(lambda: _finish(args.out, sample, options, described, scratch, normalization))
 
-        job = Job(
+        run_job(
+            ranks,
             output=args.out,
             lock=beside(args.out),
             scratch=scratch,
@@ -93,15 +101,6 @@ def run(args: argparse.Namespace) -> None:
             clear=lambda: discard_work(scratch),
             complete_message=f"vocab: {args.out} is complete; nothing to do",
         )
-        run_job(job, ranks)
-
-
-def _normalization(args: argparse.Namespace) -> Normalization:
-    return Normalization(args.keep_case, args.keep_accents)
-
-
-def _scratch(out: Path) -> Path:
-    return out.with_name(f".{out.name}.sample")
 
 
 def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
@@ -114,12 +113,11 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
     if args.out.suffix != ".model":
         raise UserError(f"--out is {args.out}; give it a name that ends in .model")
     corpus = open_corpus(args.documents, TRAIN, args.language)
-    normalization = _normalization(args)
     options = {
         "size": args.size,
         "sentences": args.sentences,
         "seed": args.seed,
-        "normalization": normalization.description,
+        "normalization": Normalization(args.keep_case, args.keep_accents).description,
         "documents_digest": corpus.digest,
     }
     if corpus.language != ENGLISH:
@@ -138,12 +136,6 @@ def _is_complete(out: Path, options: dict[str, Any]) -> bool:
     if differences:
         raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
     return True
-
-
-def _begin(out: Path, options: dict[str, Any]) -> None:
-    """Checks what is beside `out`, and makes the directory of intermediate results."""
-    _check_beside(out, options)
-    owned.take_workplace(_scratch(out), "data_prep vocab")
 
 
 def _check_beside(out: Path, options: dict[str, Any]) -> None:
@@ -178,6 +170,98 @@ def _record_of(model: Path) -> dict[str, Any]:
     return record
 
 
+@dataclass(frozen=True, kw_only=True)
+class _CountRecord(UnitRecord):
+    """The record of a unit whose sentences were counted."""
+
+    sentences: Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SampleRecord(UnitRecord):
+    """The record of a unit whose sentences were sampled into a file."""
+
+    sentences: Count
+    sampled: Count
+    characters: Count
+    files: Annotated[list[FileEntry], Len(1, 1)]
+
+
+def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
+    """Yields the normalised sentences of a work unit, in order."""
+    for text, language in read_texts_with_language(unit):
+        yield from filter(None, (normalize(sentence, normalization) for sentence in iterate_sentences(text, language)))
+
+
+def quotas(counts: list[int], max_total: int) -> list[int]:
+    """Returns how many of each unit's sentences to take: all, or `max_total` altogether in proportion to `counts`."""
+    total = sum(counts)
+    if total <= max_total:
+        return list(counts)
+    ends = [0]
+    for count in counts:
+        ends.append(ends[-1] + count)
+    bounds = [end * max_total // total for end in ends]
+    return [last - first for first, last in itertools.pairwise(bounds)]
+
+
+def choose(count: int, quota: int, seed: int, unit: int) -> np.ndarray:
+    """Draws `quota` of a unit's `count` sentences, uniformly without replacement: int64[quota], ascending."""
+    generator = np.random.Generator(np.random.Philox(key=[seed, 2**63 + unit]))
+    return np.sort(generator.choice(count, quota, replace=False, shuffle=False))
+
+
+def sample_sentences(
+    ranks: Ranks, corpus: Corpus, options: dict[str, Any], scratch: Path, normalization: Normalization
+) -> tuple[list[Path], dict[str, Any]]:
+    """Writes the sampled sentences of each unit to a file. On rank 0 returns the files in order, and a description."""
+    options = {name: value for name, value in options.items() if name != "size"}
+    sizes = [unit.text_bytes for unit in corpus.units]
+    wanted: list[int] | None = None
+    if corpus.text_bytes > MIN_SENTENCE_BYTES * options["sentences"]:  # a smaller corpus cannot contain more sentences
+        counting = Ledger(scratch / "counts", _CountRecord)
+        ranks.on_root(lambda: counting.begin(options, discard_others=True))
+        counted = ranks.run(
+            corpus.units,
+            lambda _, unit: _CountRecord(
+                documents=unit.documents, files=[], sentences=sum(1 for _ in sentences_of(unit, normalization))
+            ),
+            counting,
+            sizes=sizes,
+            description="vocab: counting sentences",
+        )
+        wanted = ranks.on_root(lambda: quotas([record.sentences for record in counted], options["sentences"]))
+
+    def write_sample(index: int, unit: WorkUnit) -> _SampleRecord:
+        sentences = list(sentences_of(unit, normalization))
+        quota = len(sentences) if wanted is None else wanted[index]
+        path = scratch / "sentences" / f"{index:06d}.txt"
+        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            sampled = [sentences[chosen] for chosen in choose(len(sentences), quota, options["seed"], index).tolist()]
+            file.writelines(f"{sentence}\n" for sentence in sampled)
+        return _SampleRecord(
+            files=[describe_file(path)],
+            documents=unit.documents,
+            sentences=len(sentences),
+            sampled=quota,
+            characters=sum(map(len, sampled)),
+        )
+
+    sampling = Ledger(scratch / "sentences", _SampleRecord, content=True)
+    ranks.on_root(lambda: sampling.begin(options, discard_others=True))
+    records = ranks.run(corpus.units, write_sample, sampling, sizes=sizes, description="vocab: sampling sentences")
+    total, sampled = sum(record.sentences for record in records), sum(record.sampled for record in records)
+    method = "all sentences"
+    if sampled < total:
+        method = (
+            f"{sampled:,} of {total:,} sentences: of each of {len(records)} units of work the same share, "
+            f"uniform without replacement, seed {options['seed']}"
+        )
+    files = [scratch / "sentences" / file.name for record in records for file in record.files]
+    characters = sum(record.characters for record in records)
+    return files, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
+
+
 def _finish(
     out: Path,
     sample: list[Path],
@@ -198,7 +282,7 @@ def _finish(
         # SentencePiece says nothing on the way: sentences are counted while it reads them, then only the time goes on.
         with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
             language = options.get("language", ENGLISH)
-            vocabulary = train(_counted(_lines(sample), shown), options["size"], normalization, language)
+            vocabulary = train(_lines(sample, shown), options["size"], normalization, language)
     except UserError:
         discard_work(scratch)
         raise
@@ -230,18 +314,13 @@ def _check_memory(needed: int, sentences: int) -> None:
     )
 
 
-def _lines(paths: list[Path]) -> Iterator[str]:
+def _lines(paths: list[Path], progress: Progress) -> Iterator[str]:
+    """Yields the sentences in the files, and counts them on `progress`."""
     for path in paths:
         with path.open(encoding="utf-8", newline="\n") as file:
             for line in file:
                 yield line.rstrip("\n")
-
-
-def _counted(sentences: Iterator[str], progress: Progress) -> Iterator[str]:
-    """Yields the sentences and counts them on `progress`."""
-    for sentence in sentences:
-        yield sentence
-        progress.update()
+                progress.update()
 
 
 def train(

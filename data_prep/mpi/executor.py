@@ -3,13 +3,12 @@
     mpirun -n 8 python -m data_prep JOB ...      (or: srun --mpi=pmix python -m data_prep JOB ...)
     python -m data_prep JOB ...                  (one process; needs no MPI library)
 
-Rank 0 hands out the units, the largest first, so that no large unit is left at the end. Every rank works on one unit
-and already knows its next one.
+Rank 0 hands out the units, the largest first, so that no large unit is left at the end.
 
 Rank 0 works on units, too. With two ranks, a rank that only managed would waste half of the machine. So its main thread
-takes units from the same queue, and a second thread makes all MPI calls while units are handed out. That thread sleeps
-between two looks at its mailbox: a blocking receive would spin and slow the main thread down. (mpi4py.futures was not
-used because its manager does no work and does not know which units an earlier run finished.)
+takes units from the same queue, and a second thread makes all MPI calls while units are handed out. Nobody waits in a
+blocking receive, which would spin and slow the other threads down. (mpi4py.futures was not used because its manager
+does no work and does not know which units an earlier run finished.)
 
 The result does not depend on which rank does a unit. Units and their files are named by the unit's index. Only rank 0
 puts the results together, in the order of the units.
@@ -22,6 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from common.environment import whole_number
 from common.errors import UserError
 from common.files import locks
-from common.files.places import FULL, explain
+from common.files.places import explain
 from common.progress import Progress
 from data_prep.mpi.ledger import Ledger
 
@@ -39,8 +39,6 @@ Result = TypeVar("Result")
 
 INTERRUPTED = "interrupted; give the same command to go on"
 POLL_INTERVAL = 0.002  # seconds between two looks at the mailbox
-_REQUEST, _ANSWER = 1, 2  # message tags
-_NO_MORE = -1
 
 
 def launched_size() -> int:
@@ -69,14 +67,6 @@ def launched_rank() -> int:
         if name in os.environ:
             return whole_number(name)
     return 0
-
-
-def explain_full_disk(error: OSError) -> UserError | None:
-    """Returns a UserError if `error` means that a disk or quota is full, else None."""
-    if error.errno not in FULL:
-        return None
-    place = f" at {error.filename}" if error.filename else ""
-    return UserError(f"the disk is full{place} ({error.strerror}); free some space and give the same command to go on")
 
 
 @dataclass
@@ -139,19 +129,14 @@ class Ranks:
                 if ledger is not None:
                     ledger.write(index, record)
             except OSError as error:
-                raise explain_full_disk(error) or explain(error) or error from error
+                raise explain(error) or error from error
             return record
 
         records: list[Record] = []
         with Progress(description, sum(sizes), "B", enabled=self.is_root) as progress:
             if self.is_root:
                 queue = _WorkQueue(len(units), ledger, sizes, progress)
-                try:
-                    self._do_and_hand_out(do_unit, queue)
-                except BaseException:
-                    if ledger is not None and self.communicator is None:  # else another rank may just finish a unit
-                        ledger.abandon()
-                    raise
+                self._do_and_hand_out(do_unit, queue)
                 records = [queue.records[index] for index in range(len(units))]
             else:
                 self._do_as_told(do_unit)
@@ -159,78 +144,50 @@ class Ranks:
         return records
 
     def _do_as_told(self, do_unit: Callable[[int], Any]) -> None:
-        """Does the units that rank 0 names, until there are no more.
-
-        A rank reports a finished unit, and requests the unit after the next, before it begins the next one. So it does
-        not wait if rank 0 answers late.
-        """
-        request = self._request(None)
-        index = self._answer()
+        """Does the units that rank 0 names, until there are no more. Each request reports the unit before."""
         report: tuple[int, Any] | None = None
-        while index != _NO_MORE:
-            request.wait()
-            request = self._request(report)
+        while True:
+            self.communicator.send(report, dest=0)
+            self._wait_for_message()
+            if (index := self.communicator.recv(source=0)) is None:
+                return
             report = (index, do_unit(index))
-            index = self._answer()
-        request.wait()
-        self._request(report).wait()
 
     def _do_and_hand_out(self, do_unit: Callable[[int], Any], queue: "_WorkQueue") -> None:
         """Does units on rank 0, while a second thread hands units to the other ranks."""
         stop = threading.Event()
-        failures: list[BaseException] = []
-
-        def hand_out() -> None:
+        with ThreadPoolExecutor(1, "hand-out") as pool:
+            others = pool.submit(self._hand_out, queue, stop)
             try:
-                self._hand_out(queue, stop)
-            except BaseException as error:
-                failures.append(error)
-
-        server = threading.Thread(target=hand_out, name="hand-out", daemon=True)
-        if self.communicator is not None:
-            server.start()
-        try:
-            while not failures and (index := queue.take()) != _NO_MORE:
-                queue.finish(index, do_unit(index))
-        except BaseException:
-            stop.set()  # only one thread may be inside MPI when the job is aborted
-            raise
-        finally:
-            if server.is_alive():
-                server.join()
-        if failures:
-            raise failures[0]
+                while (index := queue.take()) is not None:
+                    queue.finish(index, do_unit(index))
+                others.result()
+            except BaseException:
+                stop.set()  # only one thread may be inside MPI when the job is aborted
+                raise
 
     def _hand_out(self, queue: "_WorkQueue", stop: threading.Event) -> None:
-        """Answers requests until each other rank knows that there are no more units, and has reported its last."""
+        """Answers requests until each other rank knows that there are no more units."""
+        working = self.size - 1
+        while working and not stop.is_set():
+            source = self._wait_for_message(stop)
+            if source is not None:
+                if (report := self.communicator.recv(source=source)) is not None:
+                    queue.finish(*report)
+                index = queue.take()
+                self.communicator.send(index, dest=source)
+                working -= index is None
+
+    def _wait_for_message(self, stop: threading.Event | None = None) -> int | None:
+        """Sleeps until there is a message, and returns its sender; None after `stop`."""
         from mpi4py import MPI
 
         status = MPI.Status()
-        working, dismissed = set(range(1, self.size)), set[int]()
-        while working and not stop.is_set():
-            if not self.communicator.Iprobe(source=MPI.ANY_SOURCE, tag=_REQUEST, status=status):
-                time.sleep(POLL_INTERVAL)
-                continue
-            source = status.Get_source()
-            report = self.communicator.recv(source=source, tag=_REQUEST)
-            if report is not None:
-                queue.finish(*report)
-            if source in dismissed:
-                working.remove(source)
-                continue
-            index = queue.take()
-            self.communicator.send(index, dest=source, tag=_ANSWER)
-            if index == _NO_MORE:
-                dismissed.add(source)
-
-    def _request(self, report: tuple[int, Any] | None) -> Any:
-        """Reports a finished unit to rank 0 and requests another. Returns MPI's request object, to wait for."""
-        return self.communicator.isend(report, dest=0, tag=_REQUEST)
-
-    def _answer(self) -> int:
-        while not self.communicator.Iprobe(source=0, tag=_ANSWER):
+        while not self.communicator.Iprobe(status=status):
+            if stop is not None and stop.is_set():
+                return None
             time.sleep(POLL_INTERVAL)
-        return self.communicator.recv(source=0, tag=_ANSWER)
+        return status.Get_source()
 
     def _wait_for_all(self) -> None:
         """A barrier that sleeps instead of spinning: a rank may have to wait for hours."""
@@ -254,10 +211,10 @@ class _WorkQueue:
         progress.resume(sum(sizes[index] for index in self.records), **self._shown())
         self._left = sorted(set(range(count)) - self.records.keys(), key=lambda index: (sizes[index], -index))
 
-    def take(self) -> int:
-        """Returns the index of the largest unit that is left, or _NO_MORE."""
+    def take(self) -> int | None:
+        """Returns the index of the largest unit that is left; None if there is none."""
         with self._lock:
-            return self._left.pop() if self._left else _NO_MORE
+            return self._left.pop() if self._left else None
 
     def finish(self, index: int, record: Any) -> None:
         """Counts a unit as done."""
@@ -270,11 +227,20 @@ class _WorkQueue:
         return {"documents": f"{self._documents:,}"} if self._documents else {}
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job that has one result, and that an interrupted run can continue.
+def run_job(
+    ranks: Ranks,
+    *,
+    output: Path,
+    lock: Path,
+    scratch: Path,
+    is_complete: Callable[[], bool],
+    work: Callable[[], None],
+    clear: Callable[[], None],
+    complete_message: str,
+) -> None:
+    """Does a job that has one result, unless it is there. Rank 0 holds the lock meanwhile. All ranks call it.
 
-    Attributes:
+    Args:
         output: what the user named.
         lock: the lock's file, see `common.files.locks`.
         scratch: directory of intermediate results. It stays behind where a run was killed.
@@ -282,37 +248,23 @@ class Job:
         work: makes the result, on all ranks.
         clear: removes the intermediate results.
         complete_message: the line to print if the result is there.
-    """
-
-    output: Path
-    lock: Path
-    scratch: Path
-    is_complete: Callable[[], bool]
-    work: Callable[[], None]
-    clear: Callable[[], None]
-    complete_message: str
-
-
-def run_job(job: Job, ranks: Ranks) -> None:
-    """Does a job unless its result is there. Rank 0 holds the lock meanwhile. All ranks call it.
-
     Raises:
         UserError: another process works on the same output, another result is there, or the output is moved.
     """
-    if ranks.on_root(lambda: job.is_complete() and not job.scratch.exists()):
+    if ranks.on_root(lambda: is_complete() and not scratch.exists()):
         if ranks.is_root:
-            print(job.complete_message)
+            print(complete_message)
         return
     with contextlib.ExitStack() as held:
-        ranks.on_root(lambda: held.enter_context(locks.holding(job.lock, job.output)))
+        ranks.on_root(lambda: held.enter_context(locks.holding(lock, output)))
         if not ranks.is_root:
-            held.enter_context(locks.watching(job.lock))
+            held.enter_context(locks.watching(lock))
         # Another process may have finished meanwhile, or was killed between the last file and the clearing.
-        if not ranks.on_root(job.is_complete):
-            job.work()
+        if not ranks.on_root(is_complete):
+            work()
         elif ranks.is_root:
-            job.clear()
-            print(job.complete_message)
+            clear()
+            print(complete_message)
 
 
 @contextlib.contextmanager

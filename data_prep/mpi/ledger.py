@@ -152,11 +152,6 @@ class Ledger(Generic[Record]):
         if not any(self.output.iterdir()):
             self.output.rmdir()
 
-    def abandon(self) -> None:
-        """Removes a run that failed before it did anything, and the directory that was made for it."""
-        if owned.is_workplace(self.directory) and self._is_untouched():
-            self.discard_files(())
-
     def _is_untouched(self) -> bool:
         """Whether a run was begun here that has left no file and finished no unit."""
         others = [path for path in self.output.iterdir() if path.name not in self._own_names]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
-from common import interrupts
+from common import environment
 from pipeline.distributed import elastic
 from pipeline.distributed.monitor.progress import Progress, get_progress
 
@@ -148,7 +148,7 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
         is_final = status == EXIT_MISTAKE
     except KeyboardInterrupt:
         if os.environ.get("RANK", "0") == "0":
-            sys.stderr.write(interrupts.MESSAGE)
+            sys.stderr.write(environment.INTERRUPTED)
         status = 128 + signal.SIGINT
     except BaseException:
         traceback.print_exc()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import __version__
 from common.errors import UserError
 from common.normalization import Normalization
 from common.text import markdown_table
-from common.version import __version__
 from model import AlbertConfig
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
 from pipeline.sharing import card_tables

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from common import __version__
 from common.errors import UserError, one_line
-from common.version import __version__
 from pipeline.sharing.export import FILES
 
 MAIN = "main"

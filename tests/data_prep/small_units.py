@@ -13,7 +13,7 @@ from typing import Any
 from common.normalization import Normalization
 from data_prep.__main__ import entry
 from data_prep.corpus import work_units
-from data_prep.jobs import extract, make_shards, sentence_sample
+from data_prep.jobs import extract, make_shards, train_vocabulary
 from data_prep.sources import wikipedia
 
 
@@ -36,7 +36,7 @@ def watched(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watched_sentences(unit: work_units.WorkUnit, *normalization: Normalization) -> Iterator[str]:
-    """`sentence_sample.sentences_of`, after `begin_unit`."""
+    """`train_vocabulary.sentences_of`, after `begin_unit`."""
     begin_unit()
     yield from sentences_of(unit, *normalization)
 
@@ -46,6 +46,6 @@ if __name__ == "__main__":
     wikipedia._BZIP2_RATIO = 200
     make_shards.make_shard = watched(make_shards.make_shard)
     extract.extract_unit = watched(extract.extract_unit)
-    sentences_of = sentence_sample.sentences_of
-    sentence_sample.sentences_of = watched_sentences
+    sentences_of = train_vocabulary.sentences_of
+    train_vocabulary.sentences_of = watched_sentences
     sys.exit(entry())

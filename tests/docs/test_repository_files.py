@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from common.version import __version__
+from common import __version__
 from tests.docs.pages import REPOSITORY
 
 

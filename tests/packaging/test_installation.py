@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.version import __version__
+from common import __version__
 from tests.conftest import HIDDEN
 
 pytestmark = pytest.mark.slow
@@ -113,25 +113,3 @@ def test_an_editable_installation_is_the_checkout(source, tmp_path):
     where = run(python, "-c", "import pipeline, common; print(pipeline.__file__, common.__file__)", cwd=tmp_path)
     assert where.split() == [str(source / "pipeline" / "__init__.py"), str(source / "common" / "__init__.py")]
     assert run(python, "-m", "data_prep", "--version", cwd=tmp_path).split()[-1] == __version__
-
-
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        *((name, "pipeline.plan") for name in ("model", "data_prep", "common")),
-        *(("common", module) for module in ("data_prep", "model")),
-    ],
-)
-def test_a_package_that_hides_ours_is_named_in_one_line(site, tmp_path, name, module):
-    (tmp_path / f"{name}.py").write_text("", encoding="utf-8")
-    command = (sys.executable, "-m", module, "--help")
-    said = run(*command, cwd=tmp_path, PYTHONPATH=str(site), status=2).splitlines()
-    assert len(said) == 1
-    assert str(tmp_path / f"{name}.py") in said[0]
-
-
-def test_a_package_that_hides_ours_is_an_import_error_in_python(site, tmp_path):
-    (tmp_path / "model.py").write_text("", encoding="utf-8")
-    catch = "try:\n    import pipeline\nexcept ImportError as error:\n    print(error)"
-    said = run(sys.executable, "-c", catch, cwd=tmp_path, PYTHONPATH=str(site))
-    assert f"hidden by {tmp_path / 'model.py'}" in said

@@ -53,19 +53,6 @@ def test_a_killed_holder_is_in_nobodys_way(tmp_path: Path, other: subprocess.Pop
     assert not lock.exists()
 
 
-def test_a_holder_that_ends_while_it_is_looked_for_leaves_the_lock(
-    tmp_path: Path, other: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def end_it(path: Path) -> None:
-        other.kill()
-        other.wait()
-
-    monkeypatch.setattr(locks, "_holder", end_it)
-    lock = tmp_path / "dir" / ".lock"
-    with locks.holding(lock, Path("out")):
-        assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"
-
-
 def test_one_that_waits_comes_next(tmp_path: Path, other: subprocess.Popen[str]) -> None:
     held = threading.Event()
 
@@ -124,10 +111,10 @@ def test_a_place_without_files(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(descriptor: int, content: bytes) -> int:
+    def fail(descriptor: int, content: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(locks.os, "write", fail)
+    monkeypatch.setattr(locks.os, "pwrite", fail)
     with pytest.raises(UserError, match=r"cannot write to out: No space left on device; free some space"):
         locks.take(tmp_path / ".lock", Path("out"))
     assert list(tmp_path.iterdir()) == []

@@ -42,9 +42,9 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
     subprocess.run(["mount", "--bind", tmp_path, tmp_path], check=True)
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", tmp_path], check=True)
-        with pytest.raises(UserError, match="is on a read-only file system; choose another --out"):
+        with pytest.raises(UserError, match="Read-only file system; choose another --out"):
             places.check_directory(tmp_path / "out")
-        with pytest.raises(UserError, match="is on a read-only file system; make it writable"):
+        with pytest.raises(UserError, match="is write-protected; make it writable"):
             places.check_file(tmp_path / "file")
     finally:
         subprocess.run(["umount", tmp_path], check=True)
@@ -53,18 +53,19 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
 def test_a_file_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UserError, match="file is write-protected; make it writable, or choose another --output"):
+    with pytest.raises(UserError, match="it is write-protected; make it writable, or choose another --output"):
         places.check_file(tmp_path / "file", "--output")
-    with pytest.raises(UserError, match="is write-protected; choose another --out"):
-        places.check_directory(tmp_path)
 
 
 def test_errors_of_files_are_explained_and_others_are_not() -> None:
     full = places.explain(OSError(errno.ENOSPC, "No space left on device", "/a/b"))
-    assert str(full) == "/a/b: No space left on device; free some space"
+    assert (
+        str(full)
+        == "the disk is full at /a/b (No space left on device); free some space and give the same command again"
+    )
     denied = places.explain(PermissionError(errno.EACCES, "Permission denied", "/a/b"))
     assert str(denied) == "/a/b: Permission denied; make it accessible, or choose another place"
-    assert places.explain(OSError(errno.ENOSPC, "No space left on device")) is None
+    assert str(places.explain(OSError(errno.EDQUOT, "Quota"))).startswith("the disk is full (Quota); free some space")
     assert places.explain(OSError(errno.EBADF, "Bad file descriptor", "/a/b")) is None
 
 

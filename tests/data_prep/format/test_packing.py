@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.format.packing import max_pairs, pack, positions
-from data_prep.format.pairs import Parts
+from data_prep.format.pairs import Parts, max_pairs, pack
 
 
 def best_fit_decreasing(costs: list[int], capacity: int, max_pairs_in_row: int) -> list[int]:
@@ -46,7 +45,7 @@ def test_one_pair_a_row() -> None:
 def test_positions_count_the_special_tokens() -> None:
     # [CLS] lead a [SEP] b trail [SEP]: 1 + 4 + 6 + 2 + 3; [CLS] a [SEP]: 4 + 2.
     parts = Parts(np.array([1, 0]), np.array([4, 4]), np.array([6, 0]), np.array([2, 0]))
-    assert positions(parts).tolist() == [16, 6]
+    assert parts.positions().tolist() == [16, 6]
 
 
 @pytest.mark.parametrize(("length", "most"), [(8, 1), (16, 1), (64, 4), (512, 32)])

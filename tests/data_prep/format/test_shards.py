@@ -118,14 +118,6 @@ def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     assert [row.tokens.tolist() for row in rows[1:3]] == [row["tokens"] for row in expected[1:3]]
 
 
-def test_tokens_are_views_of_the_mapped_file(shard_directory: Path) -> None:
-    rows = shards.open_shards(shard_directory)
-    tokens = rows.row(0).tokens
-    assert not tokens.flags.writeable
-    assert not tokens.flags.owndata
-    assert np.shares_memory(tokens, rows.row(0).tokens)
-
-
 def test_no_file_stays_open(shard_directory: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     rows = shards.open_shards(shard_directory)

@@ -21,7 +21,7 @@ from data_prep.__main__ import main
 from data_prep.corpus.documents import Document
 from data_prep.format import manifest as manifests
 from data_prep.format import shards
-from data_prep.format.packing import max_pairs
+from data_prep.format.pairs import max_pairs
 from data_prep.text.normalization import normalize
 from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import Vocabulary

@@ -15,7 +15,7 @@ from common.files.owned import MARKER
 from data_prep.__main__ import main
 from data_prep.format import manifest as manifests
 from data_prep.format import shards
-from data_prep.jobs import stats, stats_plots
+from data_prep.jobs import stats
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
 
@@ -74,15 +74,15 @@ def test_the_command_writes_plots(
     shard_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     titles = set()
-    save = stats_plots._save
+    save = stats._save
 
     def remembering(figure: Figure, path: Path) -> Path:
         titles.add(figure.axes[0].get_title())
         return save(figure, path)
 
-    monkeypatch.setattr(stats_plots, "_save", remembering)
+    monkeypatch.setattr(stats, "_save", remembering)
     main(["stats", str(shard_directory), "--out", str(tmp_path / "plots")])
-    assert len(titles - {""}) == len(stats_plots.PLOTS)
+    assert len(titles - {""}) == len(stats.PLOTS)
     out = capsys.readouterr().out
     assert "most frequent pieces" in out
     written = sorted(path.name for path in (tmp_path / "plots").iterdir())

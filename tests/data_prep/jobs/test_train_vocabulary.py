@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.jobs import train_vocabulary
-from data_prep.jobs.sentence_sample import choose, quotas
+from data_prep.jobs.train_vocabulary import choose, quotas
 from tests.data_prep import corpora
 
 

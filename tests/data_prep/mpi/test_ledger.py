@@ -98,8 +98,7 @@ def test_a_half_written_record_does_not_count(tmp_path: Path) -> None:
 def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
     ledger_of(tmp_path / "out").begin({"seed": 0})
     ledger_of(tmp_path / "out").begin({"seed": 1})
-    ledger_of(tmp_path / "out").abandon()
-    assert not (tmp_path / "out").exists()
+    assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text()) == {"seed": 1}
 
 
 def test_files_of_a_person_are_never_in_the_way_of_another_run(tmp_path: Path) -> None:
@@ -108,14 +107,6 @@ def test_files_of_a_person_are_never_in_the_way_of_another_run(tmp_path: Path) -
     with pytest.raises(UserError, match="unfinished run of other options"):
         ledger_of(tmp_path).begin({"seed": 1})
     assert (tmp_path / "notes.tmp").exists()
-
-
-def test_what_was_done_is_not_abandoned(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path)
-    ledger.begin({"seed": 0})
-    ledger.write(0, Squared(n=1))
-    ledger.abandon()
-    assert ledger.finished(0) == Squared(n=1)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
