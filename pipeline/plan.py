@@ -15,7 +15,7 @@ from pathlib import Path
 
 from common.command_line import Parser, above_zero, entry_point, positive, price
 from common.errors import UserError
-from data_prep.format.packing import max_pairs
+from data_prep.format.pairs import max_pairs
 from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING, PRESETS
 from pipeline.data.collate import BatchShape, Objective
