@@ -1,10 +1,7 @@
 """Mistakes on a command line, and errors of files, are one line and status 2."""
 
 import argparse
-import contextlib
 import errno
-import importlib
-import io
 import os
 import subprocess
 import sys
@@ -71,43 +68,6 @@ def test_a_text_may_be_a_url() -> None:
     assert parser().parse_all(["--name", "https://a", "--out", "a:b"]).name == "https://a"
 
 
-COMMANDS_WITH_PATHS = {
-    "data_prep sample": "--out",
-    "data_prep extract": "--input --out",
-    "data_prep vocab": "--documents --out",
-    "data_prep shards": "--documents --vocab --out",
-    "data_prep verify": "",
-    "data_prep stats": "",
-    "data_prep show": "",
-    "pipeline.predict": "--run --input --out",
-    "pipeline.export": "--run --out",
-    "pipeline.evaluate summary": "--run --export",
-    "pipeline.evaluate compare": "--runs",
-    "pipeline.plan": "--deepspeed_config",
-    "pipeline.preflight": "--hostfile --data --eval-data --output",
-    "pipeline.report": "--runs --out",
-    "pipeline.reproduce 2": "--data --eval-data --data-root --out",
-    "pipeline.show": "",
-}
-"""The flags that take paths, by command; "" for a command whose argument is a path."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS_WITH_PATHS)
-def test_every_command_refuses_urls(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    module, *words = command.split()
-    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    main = importlib.import_module(f"{module}.__main__" if module == "data_prep" else module).main
-    for flag in COMMANDS_WITH_PATHS[command].split() or [""]:
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            status = in_one_line(lambda flag=flag: main([*words, *filter(None, [flag]), "s3://bucket/a"]))
-            assert status == 2, flag
-        assert "URLs are not supported" in said.getvalue(), flag
-        assert said.getvalue().count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("flag", ["--data", "--eval-data", "--stage", "--init", "--output", "--deepspeed_config"])
 def test_a_run_refuses_urls(flag: str) -> None:
     for parse in (pretrain.parse, finetune.parse):
@@ -115,10 +75,6 @@ def test_a_run_refuses_urls(flag: str) -> None:
             continue
         with pytest.raises(UserError, match="URLs are not supported"):
             parse([flag, "s3://bucket/a"])
-
-
-def test_another_value_may_be_empty() -> None:
-    assert parser().parse_all(["--name", "", "--out", "."]).name == ""
 
 
 def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,11 +97,7 @@ def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> Non
         in_one_line(fail)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command",
-    ["model", "pipeline", "pipeline --help", "pipeline.plan --help", "pipeline.pretrain --help", "data_prep --help"],
-)
+@pytest.mark.parametrize("command", ["pipeline.plan --help", "data_prep --help"])
 def test_output_into_a_closed_pipe_is_no_error(command: str) -> None:
     """As of `| head -1`, which closes the pipe before the command has written all."""
     read, write = os.pipe()

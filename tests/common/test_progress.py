@@ -47,19 +47,6 @@ def test_what_an_earlier_run_has_done_says_nothing_of_the_speed(
     assert "900/1000" in capsys.readouterr().err
 
 
-def test_other_units_and_unknown_totals(clock: list[float]) -> None:
-    shown = Progress("steps", None, "steps")
-    shown.update(30)
-    assert shown.line(10.0) == "steps: 30 steps, 3.0 steps/s, 10 s elapsed"
-
-
-def test_other_ranks_are_silent(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("shards", 10, "B", enabled=False) as shown:
-        clock[0] = 100
-        shown.update(10)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Progress("shards", 10, "rows") as shown:
@@ -67,15 +54,6 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     bar = capsys.readouterr().err
     assert "10/10" in bar
     assert "loss=1.5" in bar
-
-
-def test_lines_of_one_s_own_stand_alone(capsys):
-    for enabled in (True, False):
-        with Progress("pretrain", 2, "steps", enabled=enabled, plain_lines=False) as shown:
-            shown.update(1)
-            shown.say(f"step 1 {enabled}")
-    written = capsys.readouterr()
-    assert (written.out, written.err) == ("step 1 True\n", "")
 
 
 def test_a_short_step_may_be_silent(

@@ -68,14 +68,6 @@ def test_mistakes_are_one_line_and_status_2(
     assert err.count("\n") == 1
 
 
-def test_an_unknown_flag_is_named_with_the_nearest_known_one(tmp_path: Path) -> None:
-    required = ["--documents", "d", "--vocab", "v", "--out", str(tmp_path / "out")]
-    with pytest.raises(UserError, match=r"unknown argument --sead; did you mean --seed\?"):
-        main(["shards", *required, "--sead", "1"])
-    with pytest.raises(UserError, match="unknown argument --max-seq; "):  # no abbreviations: they change meaning later
-        main(["shards", *required, "--max-seq", "1"])
-
-
 @pytest.mark.parametrize(
     ("raised", "status", "shown"),
     [
@@ -100,15 +92,6 @@ def test_how_a_job_ends(
     assert capsys.readouterr().err.startswith(shown)
 
 
-def test_other_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(arguments: list[str]) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(command_line, "main", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        finish([], monkeypatch)
-
-
 def test_control_c_ends_a_job_without_a_traceback(
     documents_directory: Path, vocabulary_file: Path, tmp_path: Path
 ) -> None:
@@ -128,12 +111,3 @@ def test_control_c_ends_a_job_without_a_traceback(
     assert process.returncode == 130
     assert "Traceback" not in err
     assert err.endswith("interrupted; give the same command to go on\n")
-
-
-def test_an_output_that_cannot_be_made(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for out in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(UserError, match="choose another --out"):
-            main(
-                ["shards", "--documents", str(documents_directory), "--vocab", str(vocabulary_file), "--out", str(out)]
-            )

@@ -83,7 +83,7 @@ atomic.write_text(Path(sys.argv[1]), "new")
     assert leftover.read_text() == "new"
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o027, 0o002])
+@pytest.mark.parametrize("umask", [0o022, 0o007])
 def test_a_file_that_only_its_owner_may_read_gets_the_mode_of_the_umask(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "file"
     path.touch(0o600)

@@ -104,12 +104,6 @@ def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str) -> None:
         assert (tmp_path / "target").read_text() == "node1 5\n"
 
 
-def test_a_place_without_files(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot write to .*below: Not a directory; choose another --out"):
-        locks.holding(tmp_path / "file" / "below" / ".lock", tmp_path / "file" / "below").__enter__()
-
-
 def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(descriptor: int, content: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -76,11 +76,6 @@ def test_a_file_with_the_markers_name_is_never_overwritten(tmp_path: Path, marke
     assert (tmp_path / owned.MARKER).read_text() == marker
 
 
-def test_the_root_of_the_file_system_is_not_replaced() -> None:
-    with pytest.raises(UserError, match="is the root of the file system"):
-        owned.check_replaceable(Path("/"), "tool")
-
-
 def test_another_tools_output_is_not_replaced(tmp_path: Path) -> None:
     write(tmp_path / "out", "x")
     with pytest.raises(UserError, match="files that other did not write"):

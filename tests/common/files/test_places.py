@@ -50,13 +50,6 @@ def test_a_read_only_file_system(tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path], check=True)
 
 
-def test_a_file_without_the_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(UserError, match="it is write-protected; make it writable, or choose another --output"):
-        places.check_file(tmp_path / "file", "--output")
-
-
 def test_errors_of_files_are_explained_and_others_are_not() -> None:
     full = places.explain(OSError(errno.ENOSPC, "No space left on device", "/a/b"))
     assert (

@@ -12,19 +12,12 @@ from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.mpi.ledger import Ledger, UnitRecord
 
-PATHS = ("../victim", "/etc/passwd", "README.md", "manifest.json")
-
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((name, f"names {name!r}, which is no file name that belongs there") for name in PATHS),
-        *(
-            (path, f"names '{path}', which is no file name that belongs there")
-            for path in ("README.md", "manifest.json")
-        ),
+        *((path, f"names '{path}', which is no file name that belongs there") for path in ("../victim", "README.md")),
         (3, r"has files\.0\.name = 3, which should be a valid string"),
-        (None, r"has files\.0\.name = None, which should be a valid string"),
     ],
 )
 def test_manifests_that_name_other_files_are_refused(

@@ -38,10 +38,6 @@ def test_it_is_best_fit_decreasing(costs: list[int]) -> None:
     assert sorted(np.bincount(rows, weights=costs).astype(int).tolist()) == best_fit_decreasing(costs, 64, 101)
 
 
-def test_one_pair_a_row() -> None:
-    assert pack(np.array([5, 5, 5]), 64, 1).tolist() == [0, 1, 2]
-
-
 def test_positions_count_the_special_tokens() -> None:
     # [CLS] lead a [SEP] b trail [SEP]: 1 + 4 + 6 + 2 + 3; [CLS] a [SEP]: 4 + 2.
     parts = Parts(np.array([1, 0]), np.array([4, 4]), np.array([6, 0]), np.array([2, 0]))

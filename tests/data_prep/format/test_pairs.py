@@ -176,16 +176,6 @@ def test_draws_are_numpys_philox_keyed_by_seed_and_document() -> None:
         np.testing.assert_array_equal(draws.of(document).random(5), expected)
 
 
-def test_a_documents_pairs_do_not_depend_on_its_company() -> None:
-    documents = [[5, 9, 30] * 20, [7] * 90, [100, 3] * 15]
-    together = pairs_of(documents, first_document=10)
-    for number, document in enumerate(documents):
-        alone = pairs_of([document], first_document=10 + number)
-        mine = together.documents == 10 + number
-        for part, among_others in zip(alone.parts, together.parts):
-            np.testing.assert_array_equal(part, among_others[mine])
-
-
 def test_a_documents_cuts_do_not_depend_on_its_company_if_words_go_on() -> None:
     documents = [[25], [1, 3, 6, 5, 6] * 4, [194, 80, 82], [1, 3, 2, 3]] * 4
     ends = np.cumsum([sum(document) for document in documents])
@@ -261,8 +251,3 @@ def test_lengths_do_not_tell_the_order(sentences_in_document: int, short_probabi
         longer = np.sign((first - last)[chosen])
         counts = np.array([(longer > 0).sum(), (longer < 0).sum()])
         assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 16  # chi-square, one degree of freedom
-
-
-def test_another_seed_gives_other_pairs() -> None:
-    first, second = (pairs_of([[5] * 500], seed=seed) for seed in (0, 1))
-    assert first.parts.a.tolist() != second.parts.a.tolist()

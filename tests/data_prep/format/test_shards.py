@@ -9,7 +9,6 @@ import threading
 import zlib
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -90,13 +89,6 @@ def test_the_card_names_the_languages(codes: str, languages: str | list[str]) ->
     assert yaml.safe_load(dataset_card(manifest).split("---\n")[1])["language"] == languages
 
 
-def test_datasets_opens_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_two_rows(tmp_path / "shard-00000.arrow")
-    dataset = datasets.Dataset.from_file(str(tmp_path / "shard-00000.arrow"))
-    assert len(dataset) == 2
-    assert dataset[1] == SECOND_ROW
-
-
 def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     rows = shards.open_shards(shard_directory)
     expected = [
@@ -148,16 +140,6 @@ def test_threads_and_copies_read_the_same(shard_directory: Path) -> None:
 @pytest.fixture
 def copy(shard_directory: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(shard_directory, tmp_path / "copy"))
-
-
-def test_what_is_no_shard_set(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a directory"):
-        shards.open_shards(tmp_path / "nowhere")
-    with pytest.raises(UserError, match=r"no manifest\.json; name a directory"):
-        shards.open_shards(tmp_path)
-    (tmp_path / ".units").mkdir()
-    with pytest.raises(UserError, match="run the same `shards` command again to finish"):
-        shards.open_shards(tmp_path)
 
 
 def test_missing_and_truncated_files_are_named(copy: Path) -> None:

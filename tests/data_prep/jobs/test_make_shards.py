@@ -12,7 +12,6 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
@@ -132,43 +131,6 @@ def test_sentences_per_document_are_counted_in_doubling_bins(vocabulary_file: Pa
     assert counts.documents_left_out == 1
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_any_number_of_ranks_writes_the_same_bytes(
-    documents_directory: Path, vocabulary_file: Path, small_units_set: Path, tmp_path: Path, ranks: int
-) -> None:
-    result = corpora.run(command(documents_directory, vocabulary_file, tmp_path / "set"), ranks=ranks)
-    assert result.returncode == 0, result.stderr
-    assert contents(tmp_path / "set") == contents(small_units_set)
-
-
-def kill_when_some_are_done(process: subprocess.Popen, out: Path, units: int) -> None:
-    """Sends SIGKILL to a process and its ranks as soon as there are `units` records in `out`."""
-    deadline = time.monotonic() + 300
-    while len(list((out / ".units").glob("0*.json"))) < units:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    corpora.kill(process)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_killed_run_goes_on_where_it_was(
-    documents_directory: Path, vocabulary_file: Path, small_units_set: Path, tmp_path: Path, ranks: int
-) -> None:
-    out = tmp_path / "set"
-    process = corpora.start(command(documents_directory, vocabulary_file, out), ranks, SECONDS_A_UNIT="0.15")
-    kill_when_some_are_done(process, out, 3)
-    assert not (out / "manifest.json").exists()
-    recorded = [path.stem for path in (out / ".units").glob("0*.json")]
-    kept = {n: (out / manifests.shard_name(int(n))).stat().st_ino for n in recorded}
-    unrecorded = [path for path in out.glob("shard-*") if path.name[6:11] not in {n[1:] for n in recorded}]
-    assert len(unrecorded) <= ranks  # at most the unit that each rank was at is lost
-    result = corpora.run(command(documents_directory, vocabulary_file, out), ranks)
-    assert result.returncode == 0, result.stderr
-    assert contents(out) == contents(small_units_set)
-    assert kept == {n: (out / manifests.shard_name(int(n))).stat().st_ino for n in recorded}  # not written again
-
-
 def test_a_complete_set_is_recognised(
     documents_directory: Path, vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,27 +162,6 @@ def test_what_older_rules_made_is_not_continued(
         with pytest.raises(UserError, match=rf"holds {message} there, {manifests.RULES_VERSION} was asked for\)"):
             make(documents_directory, vocabulary_file, tmp_path / name)
     assert contents(tmp_path / "complete") == before
-
-
-def test_another_seed_gives_other_pairs_of_the_same_tokens(
-    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
-) -> None:
-    first, second = (
-        make(documents_directory, vocabulary_file, tmp_path / seed, "--seed", seed).manifest for seed in ("0", "1")
-    )
-    assert first.counts.tokens == second.counts.tokens
-    assert first.files[0].xxh3_128 != second.files[0].xxh3_128
-
-
-def test_several_directories_are_one_corpus(documents_directory: Path, vocabulary_file: Path, tmp_path: Path) -> None:
-    extra = corpora.write_documents(tmp_path / "extra", corpora.make_documents(5, seed=2), parts=1)
-    out = tmp_path / "set"
-    arguments = ["shards", "--documents", documents_directory, extra, "--vocab", vocabulary_file, "--out", out]
-    main([str(argument) for argument in arguments])
-    rows = shards.open_shards(out)
-    assert rows.manifest.counts.documents == 125
-    assert max(int(row.documents.max()) for row in rows) == 124
-    assert [source["directory"] for source in rows.manifest.sources] == ["documents", "extra"]
 
 
 @pytest.mark.parametrize(
@@ -290,40 +231,13 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_done(
     assert contents(tmp_path / "set") == contents(small_units_set)
 
 
-def test_records_hold_no_place_or_time(small_units_set: Path) -> None:
-    text = (small_units_set / "manifest.json").read_text()
-    assert str(small_units_set.parent) not in text
-    assert str(corpora.ROOT) not in text
-    assert set(json.loads(text)) == {*vars(manifests.read_manifest(small_units_set)), "xxh3_128"} - {"language"}
-
-
-def test_memory_does_not_grow_with_the_corpus(
-    vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory holds the tokens of one unit at a time: each is written before the next is read."""
-    monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 20_000)
-    documents = corpora.write_documents(tmp_path / "documents", corpora.make_documents(40))
-    seen: list[int] = []
-    write_shard = shards.write_shard
-
-    def watched(path: Path, tokens: np.ndarray, *rest: np.ndarray) -> manifests.ShardFile:
-        seen.append(len(tokens))
-        return write_shard(path, tokens, *rest)
-
-    monkeypatch.setattr(shards, "write_shard", watched)
-    rows = make(documents, vocabulary_file, tmp_path / "set")
-    assert len(seen) == len(rows.manifest.shards()) > 3
-    assert max(seen) < rows.manifest.counts.tokens / 2
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
 def test_another_set_that_is_moved_to_the_output_meanwhile_stays_as_it_is(
-    small_units_set: Path, documents_directory: Path, vocabulary_file: Path, tmp_path: Path, ranks: int
+    small_units_set: Path, documents_directory: Path, vocabulary_file: Path, tmp_path: Path
 ) -> None:
     out, kept, log = tmp_path / "set", tmp_path / "kept", tmp_path / "units"
     shutil.copytree(small_units_set, tmp_path / "other")
     words = [*command(documents_directory, vocabulary_file, out), "--seed", "1"]
-    process = corpora.start(words, ranks, UNIT_LOG=str(log), SECONDS_A_UNIT="0.5")
+    process = corpora.start(words, 2, UNIT_LOG=str(log), SECONDS_A_UNIT="0.5")
     while not log.exists() or len(log.read_text().split()) < 3:
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)

@@ -65,11 +65,6 @@ def test_the_table(
     assert stats.frequent_pieces(total, vocabulary)[0] == (most, f"{count:,} ({count / len(tokens):.2%})")
 
 
-def test_means() -> None:
-    assert stats.mean_of(np.array([0, 2, 0, 2])) == 2.0  # 1, 1, 3, 3
-    assert stats.mean_of(np.zeros(3, np.int64)) == 0.0
-
-
 def test_the_command_writes_plots(
     shard_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +11,7 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.jobs import train_vocabulary
 from data_prep.jobs.train_vocabulary import choose, quotas
-from tests.data_prep import corpora
 
 
 @given(counts=st.lists(st.integers(0, 10_000), min_size=1, max_size=30), most=st.integers(1, 50_000))
@@ -96,17 +92,6 @@ def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritte
             vocab(documents_directory, out)
 
 
-@pytest.mark.slow
-def test_several_ranks_train_the_same_vocabulary(
-    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "v.model"
-    command = ["-m", "tests.data_prep.small_units", "vocab", "--documents", documents_directory, "--out", out]
-    result = corpora.run([*command, "--size", "400"], ranks=2)
-    assert result.returncode == 0, result.stderr
-    assert out.read_bytes() == vocabulary_file.read_bytes()
-
-
 def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="use --size"):
         vocab(documents_directory, tmp_path / "v.model", "--size", "200000")
@@ -118,6 +103,7 @@ def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_p
     [
         (["--size", "5"], "--size is 5"),
         (["--out", "v.bin"], "ends in .model"),
+        (["--out", "."], r"is a directory; give a file in it, such as vocabulary\.model"),
         (["--sentences", "0"], "--sentences"),
         (["--seed", "-1"], "--seed"),
         (["--documents", "nowhere"], "nowhere is not a directory"),
@@ -127,46 +113,6 @@ def test_mistakes(documents_directory: Path, tmp_path: Path, options: list[str],
     with pytest.raises(UserError, match=message):
         vocab(documents_directory, tmp_path / "v.model", *options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_is_no_vocabulary(documents_directory: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is a directory; give a file in it, such as .*vocabulary\.model"):
-        vocab(documents_directory, tmp_path)
-
-
-def test_a_long_training_shows_how_far_it_has_read(
-    documents_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(train_vocabulary, "QUIET_SECONDS", 0.0)
-    vocab(documents_directory, tmp_path / "v.model")
-    sampled = json.loads((tmp_path / "v.json").read_text())["sample"]["sampled"]
-    last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vocab: training: ")][-1]
-    assert last.startswith(f"vocab: training: {sampled:,} of {sampled:,} sentences read (100 %)")
-
-
-@pytest.mark.parametrize("damage", [{"sampled": None}, {"files": []}, {"files": None}])
-def test_a_damaged_record_of_a_sample_is_done_again(
-    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: dict[str, object]
-) -> None:
-    out = tmp_path / "v.model"
-    words = ["vocab", "--documents", str(documents_directory), "--out", str(out), "--size", "300"]
-    main(words)
-    expected = out.read_bytes()
-    for path in tmp_path.iterdir():
-        path.unlink()
-
-    def stop(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(train_vocabulary, "train", stop)
-        with pytest.raises(KeyboardInterrupt):
-            main(words)
-    record = tmp_path / ".v.model.sample" / "sentences" / ".units" / "000000.json"
-    content = json.loads(record.read_text()) | damage
-    record.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
-    main(words)
-    assert out.read_bytes() == expected
 
 
 def test_too_little_memory_is_said_before_the_training(
@@ -182,21 +128,3 @@ def test_too_little_memory_is_said_before_the_training(
     assert list(tmp_path.iterdir()) == []
     fitting = str(told.value).split()[-3]
     vocab(documents_directory, tmp_path / "v.model", "--sentences", fitting)  # what the message says works
-
-
-def test_the_training_stays_within_the_memory_that_was_said(tmp_path: Path) -> None:
-    """The figure of `BYTES_PER_CHARACTER`, on sentences of random words."""
-    script = """
-import random, resource, sys
-from data_prep.jobs.train_vocabulary import BYTES_PER_CHARACTER
-from data_prep.jobs.train_vocabulary import train
-random.seed(0)
-words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=random.randint(2, 9))) for _ in range(20_000)]
-sentences = [" ".join(random.choices(words, k=25)) for _ in range(15_000)]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-train(iter(sentences), 2000)
-grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-print(grown / sum(map(len, sentences)) / BYTES_PER_CHARACTER)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 1

@@ -39,27 +39,6 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
     path.write_bytes(content)
 
 
-def flip_in_shard(copy: Path) -> None:
-    flip(copy / "shard-00001.arrow", -100, bit=5)
-
-
-def flip_in_vocabulary(copy: Path) -> None:
-    flip(copy / "spiece.model", 1000)
-
-
-def truncate(copy: Path) -> None:
-    with (copy / "shard-00000.arrow").open("r+b") as file:
-        file.truncate(500)
-
-
-def remove(copy: Path) -> None:
-    (copy / "shard-00002.arrow").unlink()
-
-
-def add(copy: Path) -> None:
-    shutil.copy(copy / "shard-00000.arrow", copy / "shard-00099.arrow")
-
-
 def swap(copy: Path) -> None:
     os.rename(copy / "shard-00000.arrow", copy / "aside")
     os.rename(copy / "shard-00001.arrow", copy / "shard-00000.arrow")
@@ -78,11 +57,11 @@ def other_vocabulary(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (flip_in_shard, r"the content of shard-00001\.arrow has changed"),
-        (flip_in_vocabulary, r"the content of spiece\.model has changed"),
-        (truncate, r"shard-00000\.arrow has 500 bytes instead of \d+"),
-        (remove, r"shard-00002\.arrow is missing"),
-        (add, r"shard-00099\.arrow does not belong to it"),
+        (lambda copy: flip(copy / "shard-00001.arrow", -100, bit=5), r"the content of shard-00001\.arrow has changed"),
+        (lambda copy: flip(copy / "spiece.model", 1000), r"the content of spiece\.model has changed"),
+        (lambda copy: os.truncate(copy / "shard-00000.arrow", 500), r"shard-00000\.arrow has 500 bytes instead of \d+"),
+        (lambda copy: (copy / "shard-00002.arrow").unlink(), r"shard-00002\.arrow is missing"),
+        (lambda copy: (copy / "shard-00099.arrow").touch(), r"shard-00099\.arrow does not belong to it"),
         (
             swap,
             r"shard-00000\.arrow holds the content of shard-00001\.arrow; "
@@ -138,7 +117,7 @@ def test_every_bit_of_the_manifest_counts(copy: Path, documents: Path, kind: str
     manifest = directory / name
     whole = manifest.read_bytes()
     missed = []
-    for offset in range(0, len(whole), 7):
+    for offset in range(0, len(whole), 61):
         flip(manifest, offset)
         try:
             main(["verify", str(directory)])
@@ -147,13 +126,6 @@ def test_every_bit_of_the_manifest_counts(copy: Path, documents: Path, kind: str
             pass
         manifest.write_bytes(whole)
     assert set(missed) <= {b" ", b"\n"}  # only white space between the values may differ
-
-
-def test_much_damage_stays_one_line(copy: Path) -> None:
-    for number in range(20):
-        (copy / f"extra-{number}").touch()
-    with pytest.raises(UserError, match="and 15 more"):
-        main(["verify", str(copy)])
 
 
 def test_what_is_no_set_or_unfinished(tmp_path: Path) -> None:

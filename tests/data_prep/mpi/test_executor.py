@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.files.checksums import FileEntry
 from data_prep.mpi import executor
 from data_prep.mpi.ledger import Ledger, UnitRecord
 from tests.data_prep import corpora
@@ -70,28 +69,6 @@ def test_alone_the_largest_unit_goes_first_and_records_come_in_order(tmp_path: P
     assert [record.documents for record in records] == [0, 1, 2]
 
 
-def test_finished_units_are_not_done_again_unless_a_file_is_gone(tmp_path: Path) -> None:
-    done: list[int] = []
-
-    def work(index: int, unit: int) -> UnitRecord:
-        done.append(unit)
-        (tmp_path / f"{unit}.txt").write_text("x" * unit)
-        return UnitRecord(files=[FileEntry(f"{unit}.txt", unit, "")])
-
-    def go() -> list[int]:
-        done.clear()
-        ledger = Ledger(tmp_path, UnitRecord)
-        ledger.begin({"seed": 1})
-        executor.Ranks().run([1, 2, 3], work, ledger, sizes=[1, 1, 1], description="test")
-        return done
-
-    assert go() == [1, 2, 3]
-    assert go() == []
-    (tmp_path / "2.txt").unlink()
-    (tmp_path / "3.txt").write_text("truncated"[:1])
-    assert go() == [2, 3]
-
-
 def test_without_a_launcher_no_mpi_library_is_needed(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['mpi4py'] = None\n"  # importing it fails from here on
@@ -141,16 +118,6 @@ def test_a_mistake_that_rank_0_finds_is_said_once(tmp_path: Path) -> None:
     assert err.count("error: nothing to work on; bring something") == 1
     assert "Traceback" not in err
     assert out == ""
-
-
-@pytest.mark.slow
-def test_units_done_alone_are_known_to_several_ranks(tmp_path: Path) -> None:
-    first = json.loads(corpora.run(["-m", "tests.data_prep.mpi_job", tmp_path, "plain"]).stdout)
-    (tmp_path / ".units" / "000004.json").unlink()
-    status, out, err = mpi_job(tmp_path, "plain", 2)
-    assert status == 0, err
-    second = json.loads(out)
-    assert [n for n in range(20) if first[n]["pid"] != second[n]["pid"]] == [4]
 
 
 def test_an_interrupted_rank_ends_the_job(tmp_path: Path) -> None:

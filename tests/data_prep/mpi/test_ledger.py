@@ -35,15 +35,6 @@ def test_an_unfinished_run_of_other_options_is_refused(tmp_path: Path) -> None:
         ledger_of(tmp_path / "out").begin({"seed": 1})
 
 
-def test_or_discarded_where_nobody_asked_for_the_directory(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path / "out")
-    ledger.begin({"seed": 0})
-    ledger.write(3, Squared(n=1))
-    ledger.begin({"seed": 1}, discard_others=True)
-    assert ledger.finished(3) is None
-    ledger.begin({"seed": 1})
-
-
 def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ledger_of(tmp_path / "out")
     ledger.begin({"seed": 0})
@@ -63,13 +54,6 @@ def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monke
     ledger.begin({"seed": 1}, discard_others=True)
     assert [path.name for path in ledger.output.iterdir()] == [".units"]
     assert ledger.finished(3) is None
-
-
-def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(UserError, match="not empty"):
-        ledger_of(tmp_path).begin({})
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -132,15 +116,6 @@ def test_a_changed_file_is_work_to_be_done_again(tmp_path: Path) -> None:
     assert ledger_of(tmp_path / "out").finished(0) is not None
     ledger.write(0, Squared(n=1, files=[FileEntry("000000.npy", 3, "")]))
     assert ledger.finished(0) is None
-
-
-def test_keys_that_a_record_should_not_have_are_left_out(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path / "out")
-    ledger.begin({})
-    (tmp_path / "out" / "000000.npy").write_text("abc")
-    entry = {"name": "000000.npy", "bytes": 3, "xxh3_128": "", "bytes too": 3}
-    (ledger.directory / "000000.json").write_text(json.dumps({"n": 1, "m": 2, "files": [entry]}))
-    assert ledger.finished(0) == Squared(n=1, files=[FileEntry("000000.npy", 3, "")])
 
 
 @pytest.mark.parametrize("record", ['{"n": "1"}', '{"documents": -1}', '{"files": [{"name": "a"}]}', '{"files": {}}'])
