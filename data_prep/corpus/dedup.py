@@ -20,17 +20,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError, one_line
+from common.errors import UserError
 from common.files import owned
 from common.files.atomic import replacing
 from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
-from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same, value_width
+from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same
 from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
 from data_prep.mpi.executor import Ranks
 from data_prep.mpi.ledger import Ledger, UnitRecord
@@ -128,7 +127,7 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
     def begin() -> None:
         owned.take_workplace(scratch, "data_prep shards --dedup")
         for ledger in ledgers:
-            ledger.begin(identity_of(comparison, method), discard_others=True)
+            ledger.begin({"method": method, "digest": comparison.digest}, discard_others=True)
 
     ranks.on_root(begin)
     fingerprinter = Fingerprinter(method)
@@ -145,7 +144,7 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
     tasks = [(band, part) for band in range(bands(method)) for part in range(parts)]
 
     def write_pairs(index: int, task: tuple[int, int]) -> UnitRecord:
-        pairs = equal_pairs(ledgers[0].output, comparison.firsts, *task, parts, method)
+        pairs = equal_pairs(ledgers[0].output, comparison.firsts, *task, parts)
         return UnitRecord(files=[write_array(ledgers[1].output / f"{index:06d}.npy", pairs)])
 
     key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
@@ -154,12 +153,12 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
     def group() -> Duplicates:
         parents = np.arange(comparison.firsts[-1], dtype=np.int64)
         for index in range(len(tasks)):
-            join(parents, _read_pairs(ledgers[1].output / f"{index:06d}.npy", len(parents)))
+            join(parents, np.load(ledgers[1].output / f"{index:06d}.npy"))
         alike = np.flatnonzero(parents != np.arange(len(parents)))
         alike = np.union1d(alike, parents[alike])  # (D,) all documents of groups
         groups = np.unique(roots(parents, alike), return_inverse=True)[1]  # (D,)
         kinds = np.searchsorted(comparison.precedence, alike, side="right")  # (D,)
-        (sizes,) = _gather(ledgers[0].output, comparison.firsts, alike, method, "sizes")
+        (sizes,) = _gather(ledgers[0].output, comparison.firsts, alike, "sizes")
         kept = choose_kept(alike, groups, kinds, sizes)[groups]  # (D,)
         removed = (alike != kept) & (alike >= comparison.start) & (alike < comparison.stop)
         return Duplicates(alike[removed], kept[removed])
@@ -167,22 +166,7 @@ def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) ->
     return ranks.on_root(group)
 
 
-def identity_of(comparison: Comparison, method: Method) -> dict[str, str]:
-    """Returns what decides the intermediate results."""
-    return {"method": method, "digest": comparison.digest}
-
-
-def _read_pairs(path: Path, documents: int) -> IntArray:
-    """The pairs in a file, int64[P, 2]. UserError: the file is damaged, or names a document that is not there."""
-    pairs = read_array(path, np.int64, None, 2)
-    if len(pairs) and not (pairs.min() >= 0 and pairs.max() < documents):
-        raise UserError(
-            f"{path} is damaged (it names other documents); delete {path.parent.parent} and give the same command again"
-        )
-    return pairs
-
-
-def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, parts: int, method: Method) -> IntArray:
+def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, parts: int) -> IntArray:
     """Returns the pairs of duplicates, int64[P, 2], among documents that share a key in one part of one band.
 
     The documents with the same key are sorted by their keys in the next band, which puts similar ones side by side.
@@ -191,7 +175,7 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
     """
     columns, numbers = [], []
     for index, first in enumerate(firsts[:-1]):
-        keys = read_array(directory / f"{index:06d}.keys.npy", np.uint64, bands(method), firsts[index + 1] - first)
+        keys = np.load(directory / f"{index:06d}.keys.npy", mmap_mode="r")
         here = np.flatnonzero(keys[band] % np.uint64(parts) == part)
         columns.append(np.stack([keys[(band + 1) % len(keys)][here], keys[band][here]]))
         numbers.append(here + first)
@@ -206,31 +190,28 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
     packed = np.unique(np.minimum(others, own) << 32 | np.maximum(others, own))
     pairs = np.stack([packed >> 32, packed & 0xFFFFFFFF], axis=1)
     duplicates = [
-        block[_are_same(directory, firsts, block, method)]
+        block[_are_same(directory, firsts, block)]
         for block in (pairs[first : first + MAX_PAIRS_IN_MEMORY] for first in range(0, len(pairs), MAX_PAIRS_IN_MEMORY))
     ]
     return np.concatenate([*duplicates, np.zeros((0, 2), np.int64)])
 
 
-def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray, method: Method) -> NDArray[np.bool_]:
+def _are_same(directory: Path, firsts: Sequence[int], pairs: IntArray) -> NDArray[np.bool_]:
     documents, places = np.unique(pairs, return_inverse=True)
-    value, size = _gather(directory, firsts, documents, method, "values", "sizes")
+    value, size = _gather(directory, firsts, documents, "values", "sizes")
     first, second = places.reshape(pairs.shape).T
     return same(value[first], value[second], size[first], size[second])
 
 
-def _gather(directory: Path, firsts: Sequence[int], documents: IntArray, method: Method, *names: str) -> list[NDArray]:
+def _gather(directory: Path, firsts: Sequence[int], documents: IntArray, *names: str) -> list[NDArray]:
     """Reads the arrays `names` of some documents (ascending numbers), in the same order."""
-    widths: dict[str, tuple[int, ...]] = {"values": (value_width(method),), "sizes": ()}
-    dtypes = {"values": np.dtype(np.uint16), "sizes": np.dtype(np.int64)}
     gathered: list[list[NDArray]] = [[] for _ in names]
     bounds = np.searchsorted(documents, firsts)
     for index in range(len(firsts) - 1):
         here = documents[bounds[index] : bounds[index + 1]] - firsts[index]
         if len(here) or not index:  # without documents, the first file tells the dtype
             for name, taken in zip(names, gathered):
-                path, count = directory / f"{index:06d}.{name}.npy", firsts[index + 1] - firsts[index]
-                taken.append(read_array(path, dtypes[name], count, *widths[name])[here])
+                taken.append(np.load(directory / f"{index:06d}.{name}.npy", mmap_mode="r")[here])
     return [np.concatenate(taken) for taken in gathered]
 
 
@@ -312,28 +293,3 @@ def write_array(path: Path, array: NDArray) -> FileEntry:
     with replacing(path) as temporary:
         temporary.write_bytes(content.getbuffer())
     return describe_file(path)
-
-
-def read_array(path: Path, dtype: Any, *shape: int | None) -> NDArray:
-    """Maps the array in a .npy file.
-
-    Args:
-        dtype: of its numbers.
-        shape: of the array; None where any size is right.
-    Raises:
-        UserError: the file is missing, is damaged, or holds another array.
-    """
-    try:
-        if path.is_symlink() or not path.is_file():
-            raise ValueError("it is no regular file")
-        # Mapped, because then a header that promises more than the file holds is an error instead of an allocation.
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray) or array.dtype != np.dtype(dtype):
-            raise ValueError(f"it does not hold {np.dtype(dtype)}")
-        if array.ndim != len(shape) or any(size not in (None, found) for size, found in zip(shape, array.shape)):
-            raise ValueError(f"it has the shape {array.shape}")
-    except Exception as error:  # also what the parsers of headers and archives raise
-        raise UserError(
-            f"{path} is damaged ({one_line(error)}); delete {path.parent.parent} and give the same command again"
-        ) from None
-    return array

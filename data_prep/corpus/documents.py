@@ -23,7 +23,6 @@ from common.files import checksums
 from common.files.atomic import replacing, write_text
 from common.files.checksums import FileEntry, content_checksum, file_checksum
 from common.files.json_files import Count
-from common.text import markdown_table
 from data_prep.text.languages import ENGLISH
 
 FORMAT_VERSION = 1
@@ -237,23 +236,20 @@ def list_parts(directory: Path, split: str = TRAIN) -> list[Path]:
     """
     manifest = read_manifest(directory)
     if split not in manifest.counts:
-        raise UserError(
-            f"{directory} has no {split} split; extract it again with --held-out FRACTION"
-            if split == HELD_OUT
-            else f"{directory} has no split called {split}; choose one of {', '.join(manifest.counts)}"
-        )
-    parts = [directory / file.name for file in manifest.files if file.name.startswith(f"{split}-")]
-    for part, file in zip(parts, (f for f in manifest.files if f.name.startswith(f"{split}-"))):
+        raise UserError(f"{directory} has no {split} split; extract it again with --held-out FRACTION")
+    parts = {directory / file.name: file for file in manifest.files if file.name.startswith(f"{split}-")}
+    for part, file in parts.items():
         # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
         if not part.is_file() or part.stat().st_size != file.bytes or file_checksum(part) != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
-    return parts
+    return list(parts)
 
 
 def read_documents(directories: Sequence[Path], split: str = TRAIN) -> Iterator[Document]:
     """Yields every document of one split, directory after directory, with one row group in memory."""
-    for part in [part for directory in directories for part in list_parts(directory, split)]:
-        yield from read_part(part)
+    for directory in directories:
+        for part in list_parts(directory, split):
+            yield from read_part(part)
 
 
 def documents_card(manifest: DocumentsManifest) -> str:
@@ -262,13 +258,6 @@ def documents_card(manifest: DocumentsManifest) -> str:
     Without it `datasets.load_dataset(DIR)` finds only the split train: it does not know the name held_out.
     """
     splits = "".join(f'  - split: {split}\n    path: "{split}-*.parquet"\n' for split in manifest.counts)
-    table = markdown_table(
-        ("split", "documents", "words", "bytes of text"),
-        (
-            (split, f"{count.documents:,}", f"{count.words:,}", f"{count.text_bytes:,}")
-            for split, count in manifest.counts.items()
-        ),
-    )
     return f"""---
 configs:
 - config_name: default
@@ -280,9 +269,7 @@ configs:
 Plain text, one document a row, with the columns id, title and text. Made by `python -m data_prep extract`.
 `datasets.load_dataset("DIR")` opens the splits.
 
-{table}
-
-`documents.json` lists the files with their checksums.
+`documents.json` counts the documents and lists the files with their checksums.
 """
 
 

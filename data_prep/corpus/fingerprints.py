@@ -63,11 +63,6 @@ def bands(method: Method) -> int:
     return BANDS if method == "near" else 1
 
 
-def value_width(method: Method) -> int:
-    """Returns the number of 16-bit values of a document."""
-    return BANDS * ROWS if method == "near" else 8
-
-
 def skeleton(word: str) -> str:
     """Returns the consonants of a word; those that spellings exchange are merged. "" if there are none."""
     letters = _NO_WORD.sub("", normalize(word))

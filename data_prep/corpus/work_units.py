@@ -79,19 +79,17 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
     check_language(language)
     languages: set[str] = set()
     places: set[Path] = set()
-    for directory in directories:
-        if directory.resolve() in places:
-            raise UserError(f"{directory} is given twice, and its documents would count double; name it once")
-        places.add(directory.resolve())
     sources: list[dict[str, object]] = []
     slices: list[tuple[RowGroupSlice, int]] = []
     digest = hashlib.sha256()
     for directory in directories:
+        if directory.resolve() in places:
+            raise UserError(f"{directory} is given twice, and its documents would count double; name it once")
+        places.add(directory.resolve())
         manifest = read_manifest(directory)
         parts = list_parts(directory, split)
         counts = manifest.counts[split]
-        spoken = language or manifest.language
-        languages.add(spoken)
+        languages.add(spoken := language or manifest.language)
         sources.append(
             {
                 "directory": directory_name(directory),

@@ -16,7 +16,6 @@ _BLOCK_MARK = 0x314159265359
 _END_MARK = 0x177245385090
 _MARK_BITS = 48
 _TAIL_BYTES = 11  # the end mark, 32 bits of checksum, and padding to a whole byte
-_MAX_BLOCK_BYTES = 1 << 20  # bzip2 can expand 900 kB of noise by about 1 %
 
 
 class Bzip2File:
@@ -35,38 +34,18 @@ class Bzip2File:
     def blocks(self, start: int) -> Iterator[tuple[int, bytes | None]]:
         """Yields (byte where it begins, decompressed bytes) of each block that begins at byte `start` or later.
 
-        The decompressed bytes are None if the block is damaged. If a mark is damaged, two blocks count as one.
+        The decompressed bytes are None if the block is damaged. If a mark is damaged, two blocks count as one. The bits
+        of a mark also occur by chance inside a block, once in 10^14 bits; that block counts as two damaged ones.
         """
         position = self._next_mark(start * 8)
         while position is not None:
             bit, kind = position
             following = self._next_mark(bit + _MARK_BITS)
             if kind == _BLOCK_MARK:
-                content, following = self._decompress(bit, following)
-                if content != b"":
-                    yield bit // 8, content
+                yield bit // 8, self._decompress(bit, following[0]) if following else None
             position = following
 
-    def _decompress(self, bit: int, following: tuple[int, int] | None) -> tuple[bytes | None, tuple[int, int] | None]:
-        """Returns the content of the block at `bit`, and the next mark.
-
-        The content is None if the block is damaged, and b"" if the bits at `bit` are not a mark. The 48 bits of a mark
-        also occur by chance inside a block, once in 10^14 bits; the block then continues after them.
-        """
-        end = following
-        for _ in range(2):
-            if end is None:
-                break
-            content = self._decompress_bits(bit, end[0])
-            if content is not None:
-                return content, end
-            end = self._next_mark(end[0] + _MARK_BITS)
-        before = self._last_block_mark(bit)
-        if following and before is not None and self._decompress_bits(before, following[0]) is not None:
-            return b"", following
-        return None, following
-
-    def _decompress_bits(self, begin: int, end: int) -> bytes | None:
+    def _decompress(self, begin: int, end: int) -> bytes | None:
         """Decompresses the block between two bit positions as a stream of its own; None if it is not a block."""
         first, last = begin // 8, -(-end // 8)
         bits = int.from_bytes(self._data[first:last], "big") >> (last * 8 - end)
@@ -93,12 +72,6 @@ class Bzip2File:
                 return marks[0]
             begin += reach - 8
         return None
-
-    def _last_block_mark(self, bit: int) -> int | None:
-        """Returns the bit of the last block mark before `bit`; None if there is none, or if its stream has ended."""
-        begin = max(0, bit // 8 - _MAX_BLOCK_BYTES)
-        marks = [mark for mark in self._marks(begin, bit // 8 + 8) if mark[0] < bit]
-        return marks[-1][0] if marks and marks[-1][1] == _BLOCK_MARK else None
 
     def _marks(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Returns all marks that are entirely between two bytes, in order."""

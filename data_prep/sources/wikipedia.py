@@ -122,26 +122,21 @@ def check_export(path: Path) -> bytes:
     """
     bzip2 = Bzip2File(path) if path.suffix == ".bz2" or is_bzip2(path) else None
     head = b""
-    damage = None  # byte of the first block that cannot be read
     for position, content in chunks(path, 0, bzip2):
+        # The mark of the first block may be damaged. Then the first that is found is a later one.
         if content is None or (bzip2 is not None and not head and position > _BZIP2_HEADER_BYTES):
-            damage = position if content is None else _BZIP2_HEADER_BYTES
             break
         head += content
         if _PAGE in head or len(head) > _MAX_HEAD_BYTES:
             break
     head = head.partition(_PAGE)[0]
+    if b"<mediawiki" not in head:
+        reason = "damaged at its start; download it again" if bzip2 and not head else "no MediaWiki export"
+        raise UserError(f"{path} is {reason}; check --source and --input")
     # MediaWiki writes no document type. One could make a parser read other files or expand without end.
     if b"<!DOCTYPE" in head or b"<!ENTITY" in head:
-        raise UserError(
-            f"{path} declares a document type, which no MediaWiki export does; give the export as downloaded"
-        )
-    if b"<mediawiki" not in head and damage is not None:
-        raise UserError(f"{path} is damaged: its bzip2 block at byte {damage} cannot be read; download it again")
-    if b"<mediawiki" not in head:
-        raise UserError(f"{path} is not a MediaWiki export (no <mediawiki> at its start); check --source and --input")
-    size = path.stat().st_size
-    tail = b"".join(content or b"" for _, content in chunks(path, max(0, size - (2 << 20)), bzip2))
+        raise UserError(f"{path} declares a document type, which no MediaWiki export does; download it again")
+    tail = b"".join(content or b"" for _, content in chunks(path, max(0, path.stat().st_size - (2 << 20)), bzip2))
     if not tail.rstrip().endswith(b"</mediawiki>"):
         raise UserError(f"{path} is cut off or damaged: it does not end with </mediawiki>; download it again")
     return head

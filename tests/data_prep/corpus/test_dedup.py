@@ -1,7 +1,6 @@
 """`shards --dedup` keeps the right document of each group, across directories, splits, ranks and interruptions."""
 
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -279,7 +278,7 @@ def test_duplicates_in_a_crowd_of_like_texts_are_found(tmp_path: Path) -> None:
     for name, array in taken._replace(keys=taken.keys.T)._asdict().items():
         np.save(tmp_path / f"000000.{name}.npy", np.ascontiguousarray(array))
     bands = range(fingerprints.BANDS)
-    found = np.concatenate([dedup.equal_pairs(tmp_path, [0, len(texts)], band, 0, 1, "near") for band in bands])
+    found = np.concatenate([dedup.equal_pairs(tmp_path, [0, len(texts)], band, 0, 1) for band in bands])
     parents = np.arange(len(texts))
     dedup.join(parents, found)
     assert (dedup.roots(parents, np.arange(3000, 3010)) == dedup.roots(parents, np.arange(100, 110))).all()
@@ -294,7 +293,7 @@ def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
         part = fingerprints.Fingerprints(*(field[first:stop] for field in taken))
         for name, array in part._replace(keys=part.keys.T)._asdict().items():
             np.save(tmp_path / f"{index:06d}.{name}.npy", np.ascontiguousarray(array))
-    found = np.concatenate([dedup.equal_pairs(tmp_path, firsts, 0, part, 4, "exact") for part in range(4)])
+    found = np.concatenate([dedup.equal_pairs(tmp_path, firsts, 0, part, 4) for part in range(4)])
     expected = {(i, j) for j in range(60) for i in range(j) if texts[i] == texts[j]}
     assert set(map(tuple, found.tolist())) == expected
 
@@ -318,60 +317,3 @@ def test_directories_are_named_however_their_paths_are_written(tmp_path: Path, m
     assert corpus.sources[0]["directory"] == "caf\\xe9"
     comparison = dedup.compare([Path()], TRAIN, corpus, [])
     assert list(dedup.read_names(comparison, np.array([0]))) == [("caf\\xe9", "a-0")]
-
-
-def test_an_array_that_was_written_is_read(tmp_path: Path) -> None:
-    array = np.arange(12, dtype=np.uint16).reshape(6, 2)
-    entry = dedup.write_array(tmp_path / "a.npy", array)
-    assert (entry.name, entry.bytes) == ("a.npy", (tmp_path / "a.npy").stat().st_size)
-    assert (dedup.read_array(tmp_path / "a.npy", np.uint16, 6, 2) == array).all()
-    assert (dedup.read_array(tmp_path / "a.npy", np.uint16, None, 2) == array).all()
-
-
-def npy(array: object, **options: bool) -> bytes:
-    content = io.BytesIO()
-    np.save(content, array, **options)  # type: ignore[arg-type]
-    return content.getvalue()
-
-
-RIGHT = npy(np.zeros((6, 2), np.int64))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        RIGHT[:40],
-        RIGHT[:-1],
-        RIGHT.replace(b"(6, 2)", b"(6, 2"),
-        RIGHT.replace(b"(6, 2), }", b"(9**9,)}"),
-        RIGHT.replace(b"'<i8'", b"'|O' "),
-        npy(np.zeros((9, 2), np.int64)),
-        npy(np.zeros((6, 2), np.float64)),
-        npy(np.zeros(12, np.int64)),
-        npy(np.array([{}], object), allow_pickle=True),
-        b"PK\x03\x04" + bytes(100),
-    ],
-)
-def test_a_damaged_array_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "scratch" / "pairs" / "a.npy"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"^{path} is damaged \(.*\); delete {tmp_path}/scratch and give the same"):
-        dedup.read_array(path, np.int64, 6, 2)
-
-
-def test_an_array_whose_header_promises_terabytes_allocates_nothing(tmp_path: Path) -> None:
-    huge = RIGHT.replace(b"(6, 2), }                ", b"(1000000000000, 2), }    ")
-    assert len(huge) == len(RIGHT)
-    (tmp_path / "a.npy").write_bytes(huge)
-    with pytest.raises(UserError, match="is damaged"):
-        dedup.read_array(tmp_path / "a.npy", np.int64, None, 2)
-
-
-def test_an_array_that_is_no_file(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo.npy")
-    (tmp_path / "link.npy").symlink_to("/dev/zero")
-    for name in ("fifo", "link", "none"):
-        with pytest.raises(UserError, match=r"is damaged \(it is no regular file\)"):
-            dedup.read_array(tmp_path / f"{name}.npy", np.int64, 1)

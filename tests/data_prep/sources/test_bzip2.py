@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from data_prep.sources import bzip2
 from data_prep.sources.bzip2 import Bzip2File
 
 
@@ -35,25 +34,6 @@ def test_several_streams_are_one_file(tmp_path: Path) -> None:
     path = tmp_path / "multistream.bz2"
     path.write_bytes(b"".join(bz2.compress(part, 1) for part in parts))
     assert b"".join(text for _, text in Bzip2File(path).blocks(0)) == b"".join(parts)
-
-
-def test_a_mark_by_chance_inside_a_block_is_seen_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = noise(300_000)
-    path = tmp_path / "a.bz2"
-    path.write_bytes(bz2.compress(content, 1))
-    true_marks = Bzip2File._marks
-    first, second = (mark[0] for mark in true_marks(Bzip2File(path), 0, path.stat().st_size)[:2])
-    false_mark = ((first + second) // 2, bzip2._BLOCK_MARK)
-
-    def with_false_mark(self: Bzip2File, begin: int, end: int) -> list[tuple[int, int]]:
-        inside = [false_mark] if begin * 8 <= false_mark[0] and false_mark[0] + 48 <= end * 8 else []
-        return sorted(true_marks(self, begin, end) + inside)
-
-    monkeypatch.setattr(Bzip2File, "_marks", with_false_mark)
-    assert b"".join(text for _, text in Bzip2File(path).blocks(0)) == content
-    after = list(Bzip2File(path).blocks(false_mark[0] // 8))
-    assert after[0][0] == second // 8
-    assert content.endswith(b"".join(text for _, text in after))
 
 
 def test_what_is_not_whole_is_named(tmp_path: Path) -> None:
