@@ -4,6 +4,7 @@ It is written from the run's own records. What they lack is not in it.
 """
 
 import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,34 +20,11 @@ from pipeline.sharing.card_tables import Row, plain
 from pipeline.tasks.task import Task
 
 CARD = "README.md"
+USAGE = Path(__file__).with_name("usage.toml")
 TEMPLATE = Path(__file__).with_name("card_template.md")
 UNKNOWN_LICENSE = "other"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
-_FILL_MASK = """
-from transformers import pipeline
-
-fill_mask = pipeline("fill-mask", model={model})
-for guess in fill_mask("This is the [MASK] of the text."):
-    print(guess["token_str"], round(guess["score"], 3))
-"""
-_OWN_PRETRAINED = """
-from pathlib import Path
-
-import torch
-
-from data_prep.text.normalization import normalize
-from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
-from model import checkpoint
-
-directory = Path({model})
-model = checkpoint.load(directory).eval()
-vocabulary = Vocabulary.load(directory / "spiece.model")
-(ids,) = vocabulary.encode([normalize("This is a text.", vocabulary.normalization)])
-with torch.no_grad():
-    hidden = model.albert(torch.tensor([[CLS_ID, *ids, SEP_ID]])).last_hidden_state
-print(hidden.shape)
-"""
 _INTERVALS = (
     "Intervals cover the sampling of the evaluated examples. They take the examples as independent, and do not cover "
     "other seeds."
@@ -186,10 +164,14 @@ def _pretraining(record: PretrainRecord, data_title: str, recipe_title: str) -> 
 
 def _usage(export: Exported) -> str | None:
     """Python that opens the model and uses it once; None for a kind of model without an example."""
-    if export.task is None:
-        template = _FILL_MASK if export.in_layout else _OWN_PRETRAINED
-    elif export.in_layout or export.task.kind.architecture is None:
-        template = export.task.kind.usage(export.task)
+    task = export.task
+    if task is None:
+        name = "fill_mask" if export.in_layout else "encoder"
+    elif export.in_layout or task.kind.architecture is None:
+        name = task.kind.usage or task.kind.name
     else:
         return None  # it has a class in `transformers`, but its layers share in a way that `transformers` lacks
-    return template.strip().format(model=f'"{export.repository or "."}"')
+    if name == "classification" and task and task.input_columns and task.input_columns.second_text:
+        name = "pairs"
+    code: str = tomllib.loads(USAGE.read_text(encoding="utf-8"))[name]
+    return code.strip().replace("MODEL", f'"{export.repository or "."}"')

@@ -87,6 +87,7 @@ class Kind(ABC, Generic[E, P]):
         record_names: the keys of `records`.
         architecture: the class of `transformers` that opens an export; None if it has none.
         pipeline_tag: the hub's name of what such a model does.
+        usage: the example in `pipeline/sharing/usage.toml` for the model card; by default that of `name`.
     """
 
     name: ClassVar[str]
@@ -104,6 +105,7 @@ class Kind(ABC, Generic[E, P]):
     record_names: ClassVar[tuple[str, ...]]
     architecture: ClassVar[str | None] = None
     pipeline_tag: ClassVar[str] = ""
+    usage: ClassVar[str] = ""
 
     @abstractmethod
     def check(self, task: "Task") -> None:
@@ -215,7 +217,3 @@ class Kind(ABC, Generic[E, P]):
             fields["id2label"] = dict(enumerate(task.labels))
             fields["label2id"] = {label: number for number, label in enumerate(task.labels)}
         return fields | ({} if self.architecture is None else {"architectures": [self.architecture]})
-
-    @abstractmethod
-    def usage(self, task: "Task") -> str:
-        """Python that opens an export and uses it once; {model} stands for its name."""

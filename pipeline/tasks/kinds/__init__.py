@@ -1,4 +1,4 @@
-"""The kinds of tasks: each is one object with its examples, features, predictions, metrics, and usage of an export.
+"""The kinds of tasks: each is one object with its examples, features, predictions and metrics.
 
 texts        classes and numbers of texts and pairs: GLUE
 choices      questions with options: RACE

@@ -23,20 +23,6 @@ MAX_QUERY_LENGTH = 128
 """The largest number of tokens of question + option; only the last ones are kept."""
 
 _BLANK = re.compile(r"_+")
-_USAGE = """
-import torch
-from transformers import AutoModelForMultipleChoice, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained({model})
-model = AutoModelForMultipleChoice.from_pretrained({model})
-passage, question = "A friend wrote the book.", "Who wrote the book?"
-options = ["A friend.", "A teacher.", "A queen.", "Nobody."]
-texts = [passage] * len(options)
-inputs = tokenizer(texts, [f"{{question}} {{option}}" for option in options], padding=True, return_tensors="pt")
-with torch.no_grad():
-    logits = model(**{{name: tensor[None] for name, tensor in inputs.items()}}).logits
-print(options[logits.argmax()])
-"""
 
 
 @dataclass(frozen=True)
@@ -156,10 +142,6 @@ class Choice(LogitsKind[ChoiceExample]):
             if (chosen := predictions.levels == level).any():
                 found[level] = float(right[chosen].mean())
         return found
-
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        return _USAGE
 
 
 def _options(row: ExampleRow) -> tuple[str, ...]:

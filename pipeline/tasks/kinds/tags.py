@@ -32,12 +32,6 @@ OUTSIDE = "O"
 
 
 _TAG = re.compile("O|[BIES]-.+", re.DOTALL)
-_USAGE = """
-from transformers import pipeline
-
-tag = pipeline("token-classification", model={model})
-print(tag("This is a text."))
-"""
 
 
 @dataclass(frozen=True)
@@ -260,7 +254,3 @@ class Tagging(LogitsKind[TagExample]):
             return super().statistic(task, metric, predictions)
         counts = entity_counts(task, predictions)  # (N, 3)
         return lambda texts: entity_score(metric, *counts[texts].sum(axis=0).tolist())
-
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        return _USAGE

@@ -27,14 +27,6 @@ from pipeline.tasks.task import Columns, Task
 if TYPE_CHECKING:
     from model.classification import ClassificationOutput
 
-_USAGE = """
-from transformers import pipeline
-
-classify = pipeline("text-classification", model={model})
-print(classify(INPUTS))
-"""
-_TEXT, _PAIR = '"This is a text."', '{{"text": "This is the first text.", "text_pair": "This is the second one."}}'
-
 
 @dataclass(frozen=True)
 class TextExample:
@@ -138,6 +130,7 @@ class _TextsKind(LogitsKind[TextExample]):
 
     architecture = "AlbertForSequenceClassification"
     pipeline_tag = "text-classification"
+    usage = "classification"
     model_class = "model.classification.AlbertForSequenceClassification"
     features = TextFeatures
 
@@ -149,11 +142,6 @@ class _TextsKind(LogitsKind[TextExample]):
 
     def _label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | None:
         raise NotImplementedError
-
-    def usage(self, task: Task) -> str:
-        """See `Kind.usage`."""
-        columns = task.input_columns
-        return _USAGE.replace("INPUTS", _TEXT if columns is None or columns.second_text is None else _PAIR)
 
 
 class Classification(_TextsKind):
