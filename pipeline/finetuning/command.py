@@ -22,12 +22,11 @@ from pipeline.engine import workarounds
 from pipeline.engine.build import release
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.finetuning import results
-from pipeline.finetuning.earlier_start import InitialModel, answers_alone, find_initial_model
 from pipeline.finetuning.fine_tuning import FineTuning, make_features
-from pipeline.finetuning.resolve import FinetuneSettings, resolve
+from pipeline.finetuning.resolve import FinetuneSettings, InitialModel, find_initial_model, resolve
 from pipeline.run import attention_choice, lifecycle
 from pipeline.run.launch import Prepared
-from pipeline.run.lifecycle import nothing_to_do, prepare_nothing
+from pipeline.run.lifecycle import nothing_to_do
 from pipeline.settings.finetune import FinetuneFlags
 from pipeline.sharing.export import export_usual
 from pipeline.tasks import own_tasks
@@ -67,8 +66,6 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
         UserError: a mistake.
     """
     places = flags.outputs()
-    if answers_alone(flags, places) and (flags.seeds is None or results.is_summed_up(flags.output, places)):
-        return prepare_nothing(flags.output, flags.host_timeout, flags.hang_timeout)
     if flags.deterministic:
         make_deterministic()
     if flags.is_own_task:
@@ -89,7 +86,7 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     finished = all(done)
     if flags.seeds is not None:
         run_directory.check_summary(flags.output)
-        finished = finished and results.is_summed_up(flags.output, places)
+        finished = finished and (flags.output / RESULTS).exists()
     message = nothing_to_do(flags.output) if finished else ""
     work = _Work(flags.output, runs, done, flags.seeds is not None, initial, splits, all_data)
     facts = {"the examples of all splits": all_data}
@@ -152,6 +149,8 @@ def run(work: _Work, check_unchanged: Callable[[], None]) -> int:
     first = work.runs[0]
     features = make_features(first.task, work.initial.vocabulary, work.splits, first.max_length, first.limits)
     with run_directory.lock_run(work.output, control, check_unchanged, elastic.lock_seconds()):
+        if work.several_seeds and control.rank == 0:
+            (work.output / RESULTS).unlink(missing_ok=True)  # the summary of results that will be others
         signals = StopSignals()  # a signal between two seeds ends the second one
         for settings, done in zip(work.runs, work.done):
             if not done and (status := _run_seed(settings, work, features, control, signals)):

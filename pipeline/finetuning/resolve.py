@@ -1,18 +1,23 @@
-"""Makes the settings of a fine-tuning run from the task's defaults, the flags and, if given, a DeepSpeed JSON.
+"""Makes the settings of a fine-tuning run: the initial model, the task's defaults, the flags, and a DeepSpeed JSON.
 
 The defaults of the paper's tasks are those of Table 14.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig, ExecutionOptions
+from pipeline.checkpoint import retention, run_directory
+from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
+from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, model_of, read_record
 from pipeline.engine import config as engine_config
 from pipeline.engine.hardware import Hardware
-from pipeline.finetuning.earlier_start import InitialModel
 from pipeline.settings import declare
 from pipeline.settings.declare import setting
 from pipeline.settings.finetune import EVALUATIONS, STEPS_BETWEEN, FinetuneFlags
@@ -21,6 +26,61 @@ from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
 from pipeline.training.run_settings import RunSettings
 
 MIN_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """The trained model of --init.
+
+    Attributes:
+        config: architecture.
+        digest: of the weights.
+        vocabulary: of the model.
+        weights: None if every run is done or has a checkpoint: then the directory is not read again.
+        pretraining: what the settings.json of its pre-training said at the first start; None if there was none.
+    """
+
+    config: AlbertConfig
+    digest: str
+    vocabulary: Vocabulary
+    weights: InitialWeights | None
+    pretraining: dict[str, Any] | None
+
+
+def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
+    """What the runs in these directories start from: the weights in `init`, or the record of earlier starts.
+
+    Raises UserError: `init` holds no model, another process is training in it, or a record is damaged.
+    """
+    begun = {run: run_directory.read_settings(run) for run in runs if (run / SETTINGS).exists()}
+    recorded = next(iter(begun.values()), None)
+    pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
+    if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
+        settings = run_directory.with_defaults(recorded, declare.earlier_values(RunSettings))
+        vocabulary = Vocabulary.load(runs[0] / "spiece.model")
+        config = model_of(settings, runs[0] / SETTINGS)
+        return InitialModel(config, recorded["init_weights"], vocabulary, None, pretraining)
+    refuse_training(init)
+    weights = read_initial_weights(init)
+    return InitialModel(weights.config, weights.digest(), weights.vocabulary, weights, pretraining)
+
+
+def _starts_from(init: Path, run: Path, settings: dict[str, Any]) -> bool:
+    """Whether a run that has begun was started from `init`, and needs its weights no more."""
+    same = isinstance(settings.get("init"), str) and Path(settings["init"]).absolute() == init.absolute()
+    has_weights = (run / "done").exists() or bool(retention.tags(run / "checkpoints"))
+    return same and has_weights and settings.get("model") is not None and isinstance(settings.get("init_weights"), str)
+
+
+def _pretraining_of(init: Path) -> dict[str, Any] | None:
+    """The record of the pre-training that `init` comes from: a run, an export in it, or a fine-tuning run."""
+    with contextlib.suppress(UserError, OSError):  # a damaged record of another run; it is for the model card only
+        for directory in (init, init.parent):
+            if (directory / SETTINGS).exists():
+                found = read_record(directory / SETTINGS)
+                record = found if isinstance(found, PretrainRecord) else found.pretraining
+                return None if record is None else dataclasses.asdict(record)
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from torch import nn
 from common.errors import UserError
 from common.files import atomic
 from pipeline.analysis.comparison import estimate_of
-from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, SummaryRecord, read_results
+from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, read_results
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.prediction import predict
 from pipeline.tasks.kind import Features
@@ -107,18 +107,6 @@ def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: An
         print(f"  {estimate.value:.1f} %, 95 % interval {low:.1f} to {high:.1f}{majority}")
 
 
-def is_summed_up(output: Path, members: Sequence[Path]) -> bool:
-    """Whether `output/results.json` summarises the results of these seeds.
-
-    After a kill it may not, although all seeds are done: it may be missing, or older than a second prediction.
-    """
-    path = output / RESULTS
-    if not path.exists():
-        return False
-    summarised = [(seed["directory"], seed["metrics"]) for seed in read_results(path, SummaryRecord)["seeds"]]
-    return summarised == [(one.name, read_results(one / RESULTS, OneRunRecord)["metrics"]) for one in members]
-
-
 def write_summary(output: Path, members: Sequence[Path]) -> None:
     """Writes `output/results.json` from those of several seeds: the median of every metric, and its spread.
 
@@ -130,29 +118,19 @@ def write_summary(output: Path, members: Sequence[Path]) -> None:
             split: set(of_split) for split, of_split in results[0]["metrics"].items()
         }:
             raise UserError(f"{member / RESULTS} has other metrics than that of {members[0]}; run that seed again")
-    values: dict[str, dict[str, list[float]]] = {}
-    for split, of_split in results[0]["metrics"].items():
-        values[split] = {name: [result["metrics"][split][name] for result in results] for name in of_split}
-    median = {
-        split: {name: statistics.median(found) for name, found in of_split.items()}
-        for split, of_split in values.items()
+    values = {
+        split: {name: [result["metrics"][split][name] for result in results] for name in of_split}
+        for split, of_split in results[0]["metrics"].items()
     }
-    spread = {
-        split: {name: [min(found), max(found)] for name, found in of_split.items()}
-        for split, of_split in values.items()
-    }
+    median = {split: {name: statistics.median(found) for name, found in of.items()} for split, of in values.items()}
+    spread = {split: {name: [min(found), max(found)] for name, found in of.items()} for split, of in values.items()}
     shared = {
         name: results[0][name]
         for name in ("task", RECORD, "model", "init", "random_weights", "hyperparameters", "examples")
         if name in results[0]
     }
     seeds = [
-        {
-            "seed": result["seed"],
-            "directory": member.name,
-            "best_step": result["best_step"],
-            "metrics": result["metrics"],
-        }
+        {"directory": member.name, **{name: result[name] for name in ("seed", "best_step", "metrics")}}
         for member, result in zip(members, results)
     ]
     summary = {**shared, "seeds": seeds, "median": median, "spread": spread}

@@ -75,12 +75,6 @@ def prepare_runs(
     )
 
 
-def prepare_nothing(output: Path, host_timeout: float, hang_timeout: float) -> Prepared:
-    """A command whose run is finished, so that its data need not be read."""
-    facts = {f"the run in {output}": "finished"}
-    return Prepared(output, facts, lambda: 0, host_timeout, hang_timeout, nothing_to_do(output))
-
-
 def nothing_to_do(output: Path) -> str:
     """The message of a command that finds its run finished."""
     return f"{output} is finished: nothing to do"

@@ -12,7 +12,7 @@ from model import AlbertConfig
 from pipeline.checkpoint import run_directory
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning import resolve
-from pipeline.finetuning.earlier_start import InitialModel, answers_alone
+from pipeline.finetuning.resolve import InitialModel
 from pipeline.settings import finetune
 from pipeline.tasks.registry import PAPER_TASKS, find_task
 from tests.pipeline.conftest import REPOSITORY
@@ -161,24 +161,3 @@ def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
     initial = InitialModel(MODEL, "init", vocabulary=None, weights=None, pretraining=None)
     (again,) = resolve.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial, "data")
     assert again.to_dict() == settings.to_dict()
-
-
-@pytest.mark.parametrize(
-    ("words", "command", "answers"),
-    [
-        ("--data gone --steps 3", "--steps 3 --data {here}/gone --init i --task rte", True),  # in another order
-        ("--data gone --steps 3", "--steps 4 --data {here}/gone --init i --task rte", False),
-        ("--data gone --steps 3", "--data {here}/other --steps 3 --init i --task rte", False),
-        ("--data gone", "", False),  # of an older version
-        ("--data .", "--task rte --init i --data {here}", False),  # the data is there, and may have changed
-    ],
-)
-def test_a_finished_run_answers_alone_if_its_data_is_gone(tmp_path, monkeypatch, words, command, answers):
-    monkeypatch.chdir(tmp_path)
-    output = tmp_path / "run"
-    output.mkdir()
-    (output / "done").write_text("3\n")
-    record = {"task": "rte", "command": command.format(here=tmp_path).split()}
-    (output / "settings.json").write_text(json.dumps(record))
-    flags = finetune.parse(["--task", "rte", "--init", "i", "--output", "run", *words.split()])
-    assert answers_alone(flags, [output]) is answers

@@ -6,21 +6,16 @@ from pipeline.finetuning import results
 from tests.pipeline.analysis import made_runs
 
 
-def test_a_summary_of_earlier_predictions_is_none(tmp_path):
+def test_the_summary_has_median_and_spread(tmp_path):
     seeds = [
         made_runs.finetuning(
-            tmp_path / f"seed-{seed}", "rte", "gone", {"test": {"accuracy": 0.5}}, seed=seed, best_step=1, model={},
-            hyperparameters={}, examples={"test": 2},
+            tmp_path / f"seed-{seed}", "rte", "gone", {"test": {"accuracy": accuracy}}, seed=seed, best_step=1,
+            model={}, hyperparameters={}, examples={"test": 2},
         )
-        for seed in (0, 1)
+        for seed, accuracy in enumerate((0.5, 1.0, 0.25))
     ]  # fmt: skip
-    assert not results.is_summed_up(tmp_path, seeds)
     results.write_summary(tmp_path, seeds)
-    assert results.is_summed_up(tmp_path, seeds)
-    assert not results.is_summed_up(tmp_path, seeds[:1])
-    # Another test file was predicted, and the command was killed before it wrote the summary.
-    found = json.loads((seeds[1] / "results.json").read_text())
-    (seeds[1] / "results.json").write_text(json.dumps(found | {"metrics": {"test": {"accuracy": 1.0}}}))
-    assert not results.is_summed_up(tmp_path, seeds)
-    results.write_summary(tmp_path, seeds)
-    assert json.loads((tmp_path / "results.json").read_text())["median"] == {"test": {"accuracy": 0.75}}
+    found = json.loads((tmp_path / "results.json").read_text())
+    assert found["median"] == {"test": {"accuracy": 0.5}}
+    assert found["spread"] == {"test": {"accuracy": [0.25, 1.0]}}
+    assert [(seed["seed"], seed["directory"]) for seed in found["seeds"]] == [(n, f"seed-{n}") for n in range(3)]

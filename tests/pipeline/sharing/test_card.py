@@ -18,7 +18,7 @@ from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import tag_name
 from pipeline.checkpoint.run_directory import read_settings
 from pipeline.data.prefetch import to_device
-from pipeline.finetuning.earlier_start import find_initial_model
+from pipeline.finetuning.resolve import find_initial_model
 from pipeline.sharing.export import export_usual
 from pipeline.tasks.kinds.answers import Passage, Question
 from pipeline.tasks.kinds.spans import SpanFeatures
