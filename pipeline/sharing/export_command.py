@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from common import __version__
 from common.errors import UserError, one_line
 from common.files import owned
-from common.version import __version__
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.retention import step_of
 from pipeline.sharing.card import CardOptions
