@@ -25,42 +25,18 @@ _MIN_PARAGRAPH_WORDS = 3
 _MAX_SENTENCE_CHARACTERS = 5000  # a longer block is not joined with the next one
 
 
-@dataclass(frozen=True)
-class _Script:
-    """How words and sentences are told.
-
-    Attributes:
-        word, long_word: a word of two letters or more, and of three or more; formulas contain few long ones.
-        sentence_end: the end of a text whose last sentence is complete.
-        inner_end: the end of a sentence followed by the beginning of another. "J. Smith" and "Vol. 2" do not match.
-    """
-
-    word: re.Pattern[str]
-    long_word: re.Pattern[str]
-    sentence_end: re.Pattern[str]
-    inner_end: re.Pattern[str]
-
-
-_LATIN = _Script(
-    word=re.compile(r"[^\W\d_]{2,}"),
-    long_word=re.compile(r"[^\W\d_]{3,}"),
-    sentence_end=re.compile(r"[.!?…][\"')\]”’»]*$"),
-    inner_end=re.compile(r"[a-z]{3,}[.!?][\"')\]”’»]* [\"“‘(]?[A-Z]"),
-)
-# Vowel signs belong to the letters of Indian and Arabic scripts, which \w does not match. Two characters of Chinese or
-# Japanese are about a word.
+# How words and sentences are told in any language. Vowel signs belong to the letters of Indian and Arabic scripts;
+# \w does not match them. Two characters of Chinese or Japanese are about a word.
 _LETTER = (
     r"(?:[^\W\d_][\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0903\u093a-\u094f\u0962\u0963]*)"
 )
 _CHINESE = r"[\u3040-\u30ff\u3400-\u9fff]"
-_STOP = r"[.!?…。！？．؟۔।॥]"
 _CLOSING = r"[\"')\]”’»›“‘）」』】》〉]*"
-_ANY = _Script(
-    word=re.compile(rf"{_CHINESE}{{2}}|{_LETTER}{{2,}}"),
-    long_word=re.compile(rf"{_CHINESE}{{2}}|{_LETTER}{{3,}}"),
-    sentence_end=re.compile(rf"{_STOP}{_CLOSING}$"),
-    inner_end=re.compile(rf"{_LETTER}{{3,}}[.!?؟۔।]{_CLOSING} |[。！？]"),
-)
+_WORD = re.compile(rf"{_CHINESE}{{2}}|{_LETTER}{{2,}}")
+_LONG_WORD = re.compile(rf"{_CHINESE}{{2}}|{_LETTER}{{3,}}")  # formulas contain few
+_SENTENCE_END = re.compile(rf"[.!?…。！？．؟۔।॥]{_CLOSING}$")
+# The end of a sentence followed by the beginning of another. "J. Smith" and "Vol. 2" do not match.
+_INNER_END = re.compile(rf"{_LETTER}{{3,}}[.!?؟۔।]{_CLOSING} [\"“‘(]?(?![a-z\d])|[。！？]")
 
 
 @dataclass
@@ -70,22 +46,20 @@ class Block:
     Attributes:
         kind: TEXT; INDENTED (by ":", such as quotations, verses and formulas); or ITEM (of a list).
         text: the cleaned text, as one line.
-        script: how its words and sentences are told.
     """
 
     kind: str
     text: str
-    script: _Script = _LATIN
 
     @property
     def words(self) -> int:
         """Number of words of two letters or more."""
-        return len(self.script.word.findall(self.text))
+        return len(_WORD.findall(self.text))
 
     @property
     def is_open(self) -> bool:
         """Whether its last sentence has no end."""
-        return not self.script.sentence_end.search(self.text)
+        return not _SENTENCE_END.search(self.text)
 
 
 def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
@@ -110,7 +84,6 @@ def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
 def blocks(text: str, language: str = ENGLISH) -> Iterator[Block]:
     """Joins lines to blocks, none of them empty. Remains of tables are removed."""
     kind, lines = TEXT, list[str]()
-    script = _LATIN if language == ENGLISH else _ANY
     blank = "" if language in _WITHOUT_BLANKS else " "
     for line in [*text.split("\n"), ""]:
         line = line.strip()
@@ -119,7 +92,7 @@ def blocks(text: str, language: str = ENGLISH) -> Iterator[Block]:
         line_kind = TEXT if not prefix else INDENTED if set(prefix) <= {":", " "} else ITEM
         if lines and (not content or line_kind != kind or kind == ITEM):
             if cleaned := clean(blank.join(lines), language):
-                yield Block(kind, cleaned, script)
+                yield Block(kind, cleaned)
             lines = []
         if content and not line.startswith(("|", "! ", "!!", "!-", "{|", "----")):
             lines.append(content)
@@ -134,7 +107,7 @@ def join_sentences(separate: Iterator[Block]) -> Iterator[Block]:
     current: Block | None = None
     for block in separate:
         if current is not None and _goes_on(current, block):
-            current = Block(current.kind, f"{current.text} {block.text}", current.script)
+            current = Block(current.kind, f"{current.text} {block.text}")
             continue
         if current is not None:
             yield current
@@ -171,11 +144,11 @@ def is_prose(block: Block, after: Block) -> bool:
     block may also be a quotation that the block before it (`after`) introduces.
     """
     if block.kind != TEXT and block.is_open:
-        if len(block.script.long_word.findall(block.text)) < _MIN_SENTENCE_WORDS:
+        if len(_LONG_WORD.findall(block.text)) < _MIN_SENTENCE_WORDS:
             return False
         if block.kind == INDENTED and after.kind != ITEM:
             return True
-        return block.script.inner_end.search(block.text) is not None and not _CITATION.search(block.text)
+        return _INNER_END.search(block.text) is not None and not _CITATION.search(block.text)
     if _is_chess(block.text):
         return False
     if block.kind == ITEM:

@@ -27,7 +27,7 @@ _DROPPED_BEGINNINGS = tuple(names(_TABLE["dropped"]["beginnings"]))
 _SHOWN, _SHOWN_IN_ENGLISH = (
     {name: pattern for pattern, listed in _TABLE[key].items() for name in names(listed)} for key in ("any", "english")
 )
-_SHOWN |= {name: "money()" for listed in _TABLE["money"].values() for name in names(listed)}
+_SHOWN |= {name: sign + "{1?#}" for sign, listed in _TABLE["money"].items() for name in names(listed)}
 _MARKERS = {"|": PIPE, "=": EQUALS}
 # Signs of markup are escaped, but for the apostrophe: two of them are quotation marks, not italics.
 _SIGNS = {

@@ -8,7 +8,7 @@ import re
 from datetime import date
 from typing import NamedTuple
 
-from data_prep.wikitext.markers import REMOVED, UNKNOWN_AMOUNT
+from data_prep.wikitext.markers import REMOVED
 from data_prep.wikitext.site import NumberStyle, grouped, read_table
 from data_prep.wikitext.templates.arguments import Arguments, names, renders
 
@@ -205,18 +205,6 @@ def coordinates(arguments: Arguments) -> str:
 
 
 @renders
-def computed_price(arguments: Arguments) -> str:
-    """{{inflation|US|3160384|2003}}, {{to USD|5|GBP}}: an amount that needs the wiki's tables of prices."""
-    return UNKNOWN_AMOUNT
-
-
-@renders
-def money(arguments: Arguments) -> str:
-    """{{US$|2 billion}} "US$2 billion"."""
-    return f"{_SIGNS_OF_MONEY[arguments.template]}{arguments.number(arguments.get(0))}"
-
-
-@renders
 def currency(arguments: Arguments) -> str:
     """{{currency|5|USD}}: "US$5"; a currency without a sign of its own is written out, "5 XYZ"."""
     code = (arguments.get(1) or arguments.get("type", "USD")).lower()
@@ -300,13 +288,6 @@ def old_style(arguments: Arguments) -> str:
     return arguments.show("{1}, {2} // {1}" if arguments[0][-1:].isdecimal() else "{1} {2} // {1}")
 
 
-@renders
-def duration(arguments: Arguments) -> str:
-    """{{duration|1|2|3}} and {{duration|h=1|m=2|s=3}} "1:02:03"; {{duration|m=5|s=3}} "5:03"."""
-    hours, minutes, seconds = (int(arguments.get(key) or arguments.get(at) or 0) for at, key in enumerate("hms"))
-    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
 def _begin_and_end(arguments: Arguments) -> tuple[date, date]:
     """Returns the two dates of {{age|1946|4|29|1990|1|2}}. The second defaults to the day the page was saved."""
     numbers = [int(part) for part in (arguments[0], *arguments.positional[1:6]) if part]
@@ -325,13 +306,6 @@ def age(arguments: Arguments) -> str:
     """{{age|1946|4|29|1990|1|2}} "43": whole years between two dates."""
     begin, end = _begin_and_end(arguments)
     return str(end.year - begin.year - ((end.month, end.day) < (begin.month, begin.day)))
-
-
-@renders
-def age_in_days(arguments: Arguments) -> str:
-    """{{age in days|1990|1|2|1990|2|1}} "30"."""
-    begin, end = _begin_and_end(arguments)
-    return f"{(end - begin).days:,}"
 
 
 @renders

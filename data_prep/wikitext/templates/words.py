@@ -2,7 +2,7 @@
 
 import re
 
-from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED, escape_markup
+from data_prep.wikitext.markers import PRONUNCIATION, PRONUNCIATION_END, REMOVED
 from data_prep.wikitext.site import read_table
 from data_prep.wikitext.tags import script
 from data_prep.wikitext.templates.arguments import Arguments, names, renders
@@ -73,15 +73,6 @@ def cited_author(arguments: Arguments) -> str:
     listed = " and ".join(filter(None, [", ".join(authors[:-1]), authors[-1]]))
     place = next((f", {key}. {arguments.get(key)}" for key in ("p", "pp") if arguments.get(key)), "")
     return f"{listed} ({year}{place})"
-
-
-@renders
-def character(arguments: Arguments) -> str:
-    """{{unichar|00A9|copyright sign}}: "U+00A9 © copyright sign"."""
-    code = arguments[0].upper().removeprefix("U+")
-    sign = chr(int(code, 16))
-    shown = sign if sign.isprintable() and not sign.isspace() else ""  # surrogates are not printable
-    return escape_markup(" ".join(filter(None, [f"U+{code}", shown, arguments.get(1)])))
 
 
 @renders

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -255,13 +254,6 @@ def test_groups_are_connected_components(edges: list[tuple[int, int]]) -> None:
     assert dedup.roots(parents, np.arange(31)).tolist() == expected
 
 
-def test_a_long_chain_is_one_group() -> None:
-    parents = np.arange(300_000)
-    chain = np.stack([parents[:-1], parents[1:]], axis=1)
-    dedup.join(parents, chain)
-    assert (dedup.roots(parents, np.arange(300_000)) == 0).all()
-
-
 def test_duplicates_in_a_crowd_of_like_texts_are_found(tmp_path: Path) -> None:
     """Thousands of texts with one pattern share keys; two duplicates are far apart among them."""
     generator = np.random.default_rng(0)
@@ -308,12 +300,3 @@ def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_pat
     main(command(directories, vocabulary_file, out, "--dedup", "exact"))
     with pytest.raises(UserError, match="dedup is 'exact' there, 'near' was asked for"):
         main(command(directories, vocabulary_file, out, "--dedup", "near"))
-
-
-def test_directories_are_named_however_their_paths_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = write(tmp_path / "documents", [Document("a-0", "", text_of(0))], [])
-    monkeypatch.chdir(place.rename(tmp_path / os.fsdecode(b"caf\xe9")))
-    corpus = work_units.open_corpus([Path()], TRAIN)
-    assert corpus.sources[0]["directory"] == "caf\\xe9"
-    comparison = dedup.compare([Path()], TRAIN, corpus, [])
-    assert list(dedup.read_names(comparison, np.array([0]))) == [("caf\\xe9", "a-0")]

@@ -87,14 +87,6 @@ def test_any_text_has_fingerprints_that_do_not_depend_on_company(texts: list[str
                 np.testing.assert_array_equal(together[field][number], alone[field][0])
 
 
-def test_batches_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = corpora.make_sentences(10, 0)
-    whole = Fingerprinter("near").of(texts)
-    monkeypatch.setattr(fingerprints, "MAX_DOCUMENTS_IN_MEMORY", 3)
-    for one, other in zip(whole, Fingerprinter("near").of(iter(texts))):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_exact_means_the_normalised_text() -> None:
     texts = ["The  Café\nis open.", "the cafe is open.", "the cafe is open", "the café is  OPEN."]
     taken = Fingerprinter("exact").of(texts)

@@ -87,13 +87,6 @@ def test_a_text_that_is_not_utf_8(tmp_path: Path) -> None:
         list(work_units.read_texts(unit))
 
 
-def test_the_text_column_is_what_is_measured(documents_directory: Path) -> None:
-    corpus = work_units.open_corpus([documents_directory], "train")
-    parts = [pq.ParquetFile(path) for path in sorted(documents_directory.glob("*.parquet"))]
-    text = sum(len(t.encode()) for part in parts for t in part.read(["text"]).column("text").to_pylist())
-    assert abs(corpus.text_bytes - text) < 0.1 * text
-
-
 def test_texts_that_repeat_count_as_often_as_they_stand_there(tmp_path: Path) -> None:
     """Dictionary encoding would hide repeated texts, and units would be a hundred times too large."""
     documents = [Document(str(number), "Same", "It is one text. " * 100) for number in range(100)]

@@ -218,26 +218,6 @@ def test_a_line_within_a_sentence_is_no_heading() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "first"),
-    [
-        (
-            "CONTENTS\n\nCHAPTER I. Start .... 1\nCHAPTER II. In which many things happen to many people ... 9\n",
-            "CHAPTER I.",
-        ),
-        ("Contents.\n\nThe Start\nThe Close of a Very Long Story, with All Its Ends\n", "The Start"),
-        ("Table of Contents\n\nI. The Start ... 1\nII. The Close ... 20\n", "I. The Start"),
-    ],
-)
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_contents_end_where_their_first_entry_stands_again(table: str, first: str, newline: str) -> None:
-    text = f'{table}\n\n{first}\n\n"Well?" said he.\n\nIt was so, and it\nstayed so.\n'.replace("\n", newline)
-    for content in (text.encode("utf-8-sig"), text.encode("latin-1")):
-        decoded = decode(content)
-        assert decoded is not None
-        assert book_to_prose(decoded).split("\n") == ['"Well?" said he.', "It was so, and it stayed so."]
-
-
-@pytest.mark.parametrize(
     ("start", "end"),
     [
         ("*** START OF THIS PROJECT GUTENBERG EBOOK A TALE ***", "*** END OF THIS PROJECT GUTENBERG EBOOK A TALE ***"),

@@ -113,17 +113,6 @@ def test_a_sentence_a_record(tmp_path: Path, kind: str) -> None:
     assert ids == [alone[0], alone[3], alone[6]]
 
 
-def test_a_tree(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "b.json").write_text('{"text": "It is b."}\n')
-    (tmp_path / "a.ndjson").write_text('{"text": "It is a."}')
-    (tmp_path / "notes.txt").write_text("not a record")
-    assert read(tmp_path, Fields()) == [
-        Document("a.ndjson:0", "", "It is a."),
-        Document("sub/b.json:0", "", "It is b."),
-    ]
-
-
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize(
     ("line", "reason", "message"),

@@ -71,7 +71,6 @@ INLINE = [
     ("{{convert|1+1/2|in|mm}}", "1 1/2 inches"),
     ("{{frac|2|3}}, {{frac|1|2|3}}, {{frac|4}}", "2/3, 1 2/3, 1/4"),
     ("{{val|6.241|e=18|u=C}} ({{val|1.5|0.1}})", "6.241×10^18 C (1.5±0.1)"),
-    ("{{duration|s=59}}, {{duration|m=59|s=59}}, {{duration|1|0|0}}, {{duration|s=5}}", "0:59, 59:59, 1:00:00, 0:05"),
     ("{{formatnum:1234567}} and {{US$|2 billion}}", "1,234,567 and US$2 billion"),
     ("{{pop density|1000|40|km2}}", "25 inhabitants per square kilometre"),
     ("{{pop density|1000|40|km2|prec=999999999}}", "25.000000000 inhabitants per square kilometre"),
@@ -91,7 +90,6 @@ INLINE = [
     ("{{mya|65|60}}, {{bya|4.5}}, {{BCE|500}}{{ce}}", "65–60 million years ago, 4.5 billion years ago, 500 BCE"),
     ("{{age|1946|4|29|1990|1|2}} ({{birth year and age|1950}})", "43 (1950)"),
     ("{{age in years, months and days|1775|04|19|1783|09|03}}", "8 years, 4 months and 15 days"),
-    ("{{age in days|1990|1|2|1991|2|1}} days", "395 days"),
     # languages and sounds
     ("Rome ({{lang-la|Roma}}; {{IPAc-en|r|oʊ|m}}) by name", "Rome (Latin: Roma) by name"),
     ("Rome ({{IPAc-en|r|oʊ|m}} or {{IPA-it|ˈroːma|}})", "Rome"),
@@ -112,7 +110,7 @@ INLINE = [
     ("{{USS|Hornet|CV-12|6}}, {{HMS|Ajax|22}}, {{SMS|Emden||2}}", "USS Hornet, HMS Ajax (22), Emden"),
     ("{{ship||Titanic}}, {{ship|French ship|Redoutable|1791|3}}", "Titanic, Redoutable (1791)"),
     ("{{sclass|Iowa|battleship}}, {{sclass|Iowa|battleship|4}}", "Iowa-class battleship, Iowa class"),
-    ("{{key press|Ctrl|C}} {{keypress|F1}} {{unichar|00A9|copyright sign}}", "Ctrl+C F1 U+00A9 © copyright sign"),
+    ("{{key press|Ctrl|C}} {{keypress|F1}}", "Ctrl+C F1"),
     ('{{"|so}} {{bracket|he}} {{Qref|2|255}} {{sortname|Ada|Lovelace}}', '"so" [he] Quran 2:255 Ada Lovelace'),
     (
         "{{harvtxt|Smith|Jones|2001|p=5}} {{citation needed span|said|date=May 2010}}",
@@ -133,7 +131,6 @@ INLINE = [
     ("on {{date|2020-01-05|dmy}} or {{Date|2020-11-15|mdy}}", "on 5 January 2020 or November 15, 2020"),
     ("called {{IAST|Mahābhārata}}", "called Mahābhārata"),
     ("at {{URL|https://example.org/}} or {{URL|example.org|its site}}", "at example.org or its site"),
-    ("in {{duration|1|2|3}} or {{duration|m=5|s=3}} or {{duration|4|5}}", "in 1:02:03 or 5:03 or 4:05:00"),
     ("there (it was {{as of|2014|alt=in 2014|post=),}} he said", "there (it was in 2014), he said"),
     ("a run of {{convert|10|mi|km|adj=pre|straight}}", "a run of 10 straight miles"),
     ("a {{convert|10|mi|km|adj=mid|-long}} run", "a 10-mile-long run"),
