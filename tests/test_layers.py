@@ -190,10 +190,10 @@ def test_the_checker_finds_what_is_wrong() -> None:
             sorted(set(circle(imports))),
         ]
 
-    assert findings("pipeline.training.clock", "pipeline.engine.build") == [[], [], [], [], []]
-    told = ["pipeline.data.collate imports pipeline.training.clock"]
+    assert findings("pipeline.training.state", "pipeline.engine.build") == [[], [], [], [], []]
+    told = ["pipeline.data.collate imports pipeline.training.state"]
     around = ["pipeline.data", "pipeline.training"]
-    assert findings("pipeline.data.collate", "pipeline.training.clock") == [told, [], [], [], around]
+    assert findings("pipeline.data.collate", "pipeline.training.state") == [told, [], [], [], around]
     told = ["pipeline.paper.costs imports pipeline.plan"]
     assert findings("pipeline.paper.costs", "pipeline.plan") == [told, [], [], told, []]
     told = ["pipeline.export imports pipeline.pretrain"]  # of one layer, but still an entry point

@@ -65,7 +65,7 @@ class _Faults(Callback):
     def __init__(self, run: TrainingRun, directory: Path) -> None:
         self._run, self._directory, self._started = run, directory, time.time()
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         run, request = self._run, flip_of(self._directory, socket.gethostname())
         if request.exists():
             bit = int(request.read_text(encoding="utf-8"))

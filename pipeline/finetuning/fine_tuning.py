@@ -14,7 +14,7 @@ from pipeline.finetuning.prediction import batches_of, find, predict
 from pipeline.finetuning.resolve import FinetuneSettings
 from pipeline.tasks.kind import Features
 from pipeline.tasks.task import SpanLimits, Splits, Task
-from pipeline.training.failures import REMEDY, TrainingFailed
+from pipeline.training.callback import REMEDY, TrainingFailed
 from pipeline.training.training_task import Evaluation, Pace
 
 if TYPE_CHECKING:

@@ -32,16 +32,14 @@ from pipeline.run.launch import Prepared
 from pipeline.settings import declare, pretrain
 from pipeline.training import rollback
 from pipeline.training.agreement import Agreements
-from pipeline.training.callback import Callback
+from pipeline.training.callback import Callback, TrainingFailed
 from pipeline.training.callbacks.console import Console
 from pipeline.training.callbacks.hang_progress import HangProgress
 from pipeline.training.callbacks.step_metrics import StepMetrics
 from pipeline.training.callbacks.weight_checksums import CHECKSUMS, LAYOUT, WeightChecksums, layout_of
-from pipeline.training.clock import Clock
-from pipeline.training.failures import TrainingFailed
 from pipeline.training.metrics_log import METRICS, read_records
 from pipeline.training.saves import Saves
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.trainer import Due, Trainer
 
 ROUNDING = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
@@ -154,7 +152,7 @@ class _Recorder(Callback):
     run: TrainingRun
     found: Records = field(default_factory=dict)
 
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         self.found[self.run.state.step] = dict(record)
 
 

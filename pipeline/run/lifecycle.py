@@ -28,13 +28,12 @@ from pipeline.run.launch import Prepared
 from pipeline.settings import declare
 from pipeline.tracking import services
 from pipeline.training import rollback
+from pipeline.training.callback import SpikeFound, TrainingFailed
 from pipeline.training.callbacks import make_trainer
 from pipeline.training.callbacks.step_metrics import Throughput
-from pipeline.training.clock import Clock
-from pipeline.training.failures import SpikeFound, TrainingFailed
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.spikes import Spike
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.training_task import TrainingTask
 
 

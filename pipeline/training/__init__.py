@@ -1,18 +1,16 @@
 """Trains a model: the loop and all that pre-training and fine-tuning share.
 
 trainer           the training loop: decides when to log, evaluate and save
-callback          the moments of training at which other code may act
+callback          the moments of training at which other code may act, and why training ends early
 callbacks/        what acts at these moments, and the list of it
 agreement         what all ranks agree on: before a step, and during an evaluation
 saves             carries out saves, in the background or the foreground
 schedule          the learning rate of every step
-state             how far a run has come, and what the trainer and its callbacks share
+state             how far a run has come, its clock, and what the trainer and its callbacks share
 training_task     the interface of what is trained: batches, loss, metrics, evaluation
 meter             sums of metrics over batches and ranks
-clock             wall-clock time of a run: training, waiting for data, the rest
-metrics_log       metrics.jsonl, TensorBoard and trackers
+metrics_log       reads metrics.jsonl
 spikes            finds a spike of the loss
 rollback          the way back to a checkpoint before a spike
-failures          why training ends early
 run_settings      the settings that both kinds of run have
 """

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from common.progress import Progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
-from pipeline.training.callback import Callback
-from pipeline.training.failures import EvaluationLeft
+from pipeline.training.callback import Callback, EvaluationLeft
 from pipeline.training.meter import begin_sums
 
 T = TypeVar("T")
@@ -37,7 +36,7 @@ class Agreement(NamedTuple):
 
 
 class Agreements:
-    """Makes the agreement of each step, with the numbers that the callbacks add to it (`Callback.vote`)."""
+    """Makes the agreement of each step, with the numbers that the callbacks add to it (`Callback.on_vote`)."""
 
     def __init__(self, control: ControlGroup, signals: StopSignals, callbacks: Sequence[Callback]) -> None:
         self._control, self._signals, self._callbacks = control, signals, callbacks
@@ -45,7 +44,7 @@ class Agreements:
 
     def start(self, step: int, label_counts: Any) -> None:
         """Starts the agreement on the step after `step` steps, with this rank's label counts of it. Collective."""
-        votes = [callback.vote(step) for callback in self._callbacks]
+        votes = [callback.on_vote(step) for callback in self._callbacks]
         self._finish = begin_sums(self._control, self._signals.flags(), label_counts, *votes)
 
     def finish(self) -> Agreement:
@@ -54,7 +53,7 @@ class Agreements:
         finish, self._finish = self._finish, None
         stops, label_counts, *sums = finish()
         for callback, own in zip(self._callbacks, sums, strict=True):
-            callback.agreed(own)
+            callback.on_agreement(own)
         return Agreement(self._signals.first(stops), label_counts)
 
     def pace(self, beat: Callable[[], None]) -> "EvaluationPace":

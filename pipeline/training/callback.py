@@ -1,4 +1,4 @@
-"""The moments of training at which other code may act."""
+"""The moments of training at which other code may act, and how that code ends training early."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -6,9 +6,14 @@ from typing import Any, Literal
 from torch import Tensor
 
 from pipeline.checkpoint.saver import Saved
+from pipeline.distributed.exits import EXIT_FAILED
+from pipeline.training.spikes import Spike
 from pipeline.training.training_task import Evaluation
 
 Phase = Literal["data", "agreement", "forward", "backward", "optimizer", "logging", "evaluation", "save"]
+
+
+REMEDY = "lower the learning rate, lengthen the warm-up or use --precision bf16, and start again with another --output"
 
 
 class Callback:
@@ -18,52 +23,86 @@ class Callback:
     in its order, so they may call collectives. Between two logged lines none of them waits for the device.
     """
 
-    def start(self) -> None:
+    def on_start(self) -> None:
         """Before the first step."""
 
-    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+    def on_phase(self, phase: Phase, micro_step: int = 0) -> None:
         """At the beginning of a phase, and again whenever a long phase makes progress. `micro_step` counts from 1."""
 
-    def vote(self, step: int) -> Sequence[float]:
+    def on_vote(self, step: int) -> Sequence[float]:
         """Before a step, when `step` steps are made: returns numbers to be summed over the ranks.
 
         The count of numbers is the same on all ranks and in all steps.
         """
         return ()
 
-    def agreed(self, sums: list[float]) -> None:
+    def on_agreement(self, sums: list[float]) -> None:
         """Before a step: gets the sums over all ranks of what `vote` returned for it."""
 
-    def batch(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
+    def on_micro_step(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
         """After a micro-step: its input, the output of the model, and the loss () as `TrainingTask.loss` gives it."""
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         """After a step, which took `seconds` on this rank's host. `TrainState.step` counts it already."""
 
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         """At a logging interval: adds to the record of `metrics.jsonl`, or uses what earlier callbacks have added."""
 
-    def tried_evaluation(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         """After the evaluation of a few batches before the first step. See `TrainingTask.try_evaluation`."""
 
-    def evaluated(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
         """After an evaluation, which took `seconds`."""
 
-    def before_save(self) -> str:
+    def on_save(self) -> str:
         """Before a checkpoint of the present step: writes what a resume needs into the state.
 
         Returns why the weights must not be saved, the same on all ranks; "" if they may be.
         """
         return ""
 
-    def saved(self, checkpoint: Saved) -> None:
+    def on_checkpoint(self, checkpoint: Saved) -> None:
         """Once a checkpoint is complete, which may be some steps later."""
 
-    def end(self) -> None:
+    def on_end(self) -> None:
         """After training, also if it failed. Not collective."""
 
 
 def tell(callbacks: Sequence[Callback], moment: Callable[..., None], *arguments: Any) -> None:
-    """Calls a moment of each callback: `tell(callbacks, Callback.step, seconds)`."""
+    """Calls a moment of each callback: `tell(callbacks, Callback.on_step, seconds)`."""
     for callback in callbacks:
         getattr(callback, moment.__name__)(*arguments)
+
+
+class TrainingFailed(RuntimeError):
+    """Training cannot continue. The message says why and what to try.
+
+    Attributes:
+        status: the exit status of the ranks.
+    """
+
+    status = EXIT_FAILED
+
+
+class SpikeFound(Exception):
+    """A spike was found, and the run should go back to a checkpoint before it.
+
+    Attributes:
+        spike: that was found.
+    """
+
+    def __init__(self, spike: Spike) -> None:
+        super().__init__(str(spike))
+        self.spike = spike
+
+
+class EvaluationLeft(Exception):
+    """A stop signal ended an evaluation early.
+
+    Attributes:
+        stop_signal: its number.
+    """
+
+    def __init__(self, stop_signal: int) -> None:
+        super().__init__(f"signal {stop_signal}")
+        self.stop_signal = stop_signal

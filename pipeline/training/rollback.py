@@ -11,7 +11,7 @@ again. A kill after that resumes from the checkpoint, with the record. The recor
 trackers do not get again what metrics.jsonl has: the steps that follow a rollback are others, and are sent.
 
 The hours of --max-hours do not go back, so with that flag the learning rate of a step may be a lower one the second
-time (`pipeline.training.callbacks.deadline`).
+time (`pipeline.training.callbacks.early_end`).
 """
 
 import json
@@ -26,7 +26,7 @@ from common.text import quantity
 from pipeline.checkpoint import retention
 from pipeline.data.sampler import Ranges, batch_of_step
 from pipeline.distributed.control import ControlGroup
-from pipeline.training.failures import TrainingFailed
+from pipeline.training.callback import TrainingFailed
 from pipeline.training.metrics_log import drop_after
 from pipeline.training.spikes import Spike
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
-from pipeline.training.callback import Callback, tell
-from pipeline.training.failures import SpikeFound, TrainingFailed
+from pipeline.training.callback import Callback, SpikeFound, TrainingFailed, tell
 from pipeline.training.state import TrainingRun
 
 
@@ -34,17 +33,17 @@ class Saves(Callback):
         self._run, self._others = run, others
         self.saved_step = run.state.step or None  # a resumed run starts at a checkpoint
 
-    def start(self) -> None:
+    def on_start(self) -> None:
         """Allocates the memory that saves in the background need, while training goes on."""
         run = self._run
         if self._saver.in_background and run.settings.save_interval < run.settings.steps and not run.state.finished:
             self._saver.prepare()
 
-    def vote(self, step: int) -> list[float]:
+    def on_vote(self, step: int) -> list[float]:
         """1 if this rank is writing in the background, else 0."""
         return [float(self._saver.is_busy)]
 
-    def agreed(self, sums: list[float]) -> None:
+    def on_agreement(self, sums: list[float]) -> None:
         """Begins the next stage of a save once no rank is busy with the present one. Collective."""
         (busy_ranks,) = sums
         if self._saver.is_saving and not busy_ranks:
@@ -89,7 +88,7 @@ class Saves(Callback):
 
     def _run_stage(self, stage: Callable[[], Saved | None], required: bool = False) -> None:
         """Runs one stage of a save, and tells the callbacks about a checkpoint that is then complete."""
-        tell(self._others, Callback.enter, "save")
+        tell(self._others, Callback.on_phase, "save")
         with self._run.clock.paused():
             try:
                 checkpoint = stage()
@@ -100,4 +99,4 @@ class Saves(Callback):
                 return
         if checkpoint is not None:
             self.saved_step = checkpoint.step
-            tell(self._others, Callback.saved, checkpoint)
+            tell(self._others, Callback.on_checkpoint, checkpoint)

@@ -12,8 +12,7 @@ from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
 from pipeline.engine import step as engine_step
 from pipeline.training.agreement import Agreements
-from pipeline.training.callback import Callback, Phase, tell
-from pipeline.training.failures import REMEDY, EvaluationLeft, TrainingFailed
+from pipeline.training.callback import REMEDY, Callback, EvaluationLeft, Phase, TrainingFailed, tell
 from pipeline.training.rollback import batches_to_come
 from pipeline.training.saves import Saves
 from pipeline.training.schedule import step_of_progress
@@ -70,8 +69,6 @@ class Trainer:
             steps, upcoming = run.clock.waiting(prefetched), None
             while stop_signal is None and not state.finished:
                 micro_batches = upcoming or self._next_step(steps, state.step)
-                if micro_batches is None:
-                    return None
                 began = time.perf_counter()
                 self._enter("agreement")
                 run.ends, upcoming = state.step + 1 == run.settings.steps, None
@@ -95,14 +92,14 @@ class Trainer:
                         upcoming = self._next_step(steps, state.step + 1)
                     self._enter("optimizer", number)
                     self._step_engine()  # which updates the weights in the last micro-step
-                    tell(self.callbacks, Callback.batch, tensors, output, loss)
+                    tell(self.callbacks, Callback.on_micro_step, tensors, output, loss)
                 state.step += 1
                 run.score = None
-                tell(self.callbacks, Callback.step, time.perf_counter() - began)
+                tell(self.callbacks, Callback.on_step, time.perf_counter() - began)
 
                 if due.log:
                     self._enter("logging")
-                    tell(self.callbacks, Callback.log, {"learning_rate": rate})
+                    tell(self.callbacks, Callback.on_log, {"learning_rate": rate})
                 stop_signal = self._finish_step(due)
         return stop_signal
 
@@ -151,22 +148,21 @@ class Trainer:
             self._enter("evaluation")
             with self.run.clock.paused():
                 evaluation, fraction = self.task.try_evaluation(self.run.engine)
-                tell(self.callbacks, Callback.tried_evaluation, evaluation, fraction)
+                tell(self.callbacks, Callback.on_trial, evaluation, fraction)
         if state.evaluation_due is None:
             return None
         last = state.evaluation_due == "last"
         return self._finish_step(Due(log=False, evaluate=self.task.evaluates, save=True, last=last))
 
-    def _next_step(self, steps: Iterator[MicroBatches], step: int) -> MicroBatches | None:
+    def _next_step(self, steps: Iterator[MicroBatches], step: int) -> MicroBatches:
         """Waits for this rank's micro-batches of the step after `step` steps, and starts the agreement on it.
 
-        Collective. Returns None if there is no further step.
+        Collective.
         """
         self._enter("data")
-        micro_batches = next(steps, None)
-        if micro_batches is not None:
-            self._enter("agreement")
-            self.agreements.start(step, self.task.label_counts(micro_batches))
+        micro_batches = next(steps)
+        self._enter("agreement")
+        self.agreements.start(step, self.task.label_counts(micro_batches))
         return micro_batches
 
     def _step_engine(self) -> None:
@@ -184,7 +180,7 @@ class Trainer:
         pace = self.agreements.pace(beat=lambda: self._enter("evaluation"))
         with self.run.clock.paused():
             evaluation = self.task.evaluate(self.run.engine, pace)
-        tell(self.callbacks, Callback.evaluated, evaluation, time.perf_counter() - began)
+        tell(self.callbacks, Callback.on_evaluation, evaluation, time.perf_counter() - began)
 
     def _save(self, required: bool) -> None:
         """Starts a save, if the weights may be saved. Waits for its end if it is required. Collective.
@@ -211,17 +207,17 @@ class Trainer:
 
     def _reason_not_to_save(self) -> str:
         """The first reason of a callback; "" if there is none. Callbacks behind the first reason are not called."""
-        return next((reason for callback in self.callbacks if (reason := callback.before_save())), "")
+        return next((reason for callback in self.callbacks if (reason := callback.on_save())), "")
 
     def _enter(self, phase: Phase, micro_step: int = 0) -> None:
-        tell(self.callbacks, Callback.enter, phase, micro_step)
+        tell(self.callbacks, Callback.on_phase, phase, micro_step)
 
     @contextlib.contextmanager
     def _callbacks_at_work(self) -> Iterator[None]:
         """Starts the callbacks and ends them, the last one first, whatever ends training."""
         with contextlib.ExitStack() as ends:
             for callback in self.callbacks:
-                callback.start()
-                ends.callback(callback.end)
+                callback.on_start()
+                ends.callback(callback.on_end)
             with self.saves:
                 yield

@@ -1,9 +1,8 @@
 """What accompanies training: one file for each callback, and the list of them.
 
-best_score        remembers the best evaluation, and ends a run that is out of patience
 console           lines and the bar on the console
-deadline          ends a run within --max-hours
 divergence        losses that are not finite, and spikes
+early_end         ends a run within --max-hours, or out of patience
 hang_progress     tells the watcher of this rank what the rank is doing
 metrics_log       metrics.jsonl, TensorBoard and trackers
 step_metrics      the metrics of a record: of the task, of the engine, speed and memory
@@ -14,12 +13,11 @@ weight_checksums  compares what the ranks hold by checksum, and names the one th
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.agreement import Agreements
 from pipeline.training.callback import Callback
-from pipeline.training.callbacks.best_score import BestScore
 from pipeline.training.callbacks.console import Console
-from pipeline.training.callbacks.deadline import Deadline
 from pipeline.training.callbacks.divergence import Divergence
+from pipeline.training.callbacks.early_end import BestScore, Deadline
 from pipeline.training.callbacks.hang_progress import HangProgress
-from pipeline.training.callbacks.metrics_log import MetricsWriter, open_metrics_log
+from pipeline.training.callbacks.metrics_log import MetricsLog
 from pipeline.training.callbacks.step_metrics import StepMetrics, Throughput
 from pipeline.training.callbacks.stragglers import Stragglers
 from pipeline.training.callbacks.weight_checksums import WeightChecksums
@@ -38,7 +36,7 @@ def make_trainer(
         signals: stop-signal handlers, already installed.
         throughput: see `StepMetrics`.
     """
-    hours, metrics_log = run.settings.max_hours, open_metrics_log(run)
+    hours, metrics_log = run.settings.max_hours, MetricsLog(run)
     callbacks: list[Callback] = [
         HangProgress(run),
         *([] if hours is None else [Deadline(run, task, hours)]),
@@ -47,7 +45,7 @@ def make_trainer(
         Stragglers(run),
         WeightChecksums(run),
         BestScore(run),
-        MetricsWriter(run, metrics_log),
+        metrics_log,
         Console(run, task.name),
     ]
     saves = Saves(run, callbacks, metrics_log.sync)

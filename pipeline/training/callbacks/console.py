@@ -25,108 +25,81 @@ class Console(Callback):
     Args:
         name: of the task, for the bar.
         steps: at which training ends; None for those of the run.
+        now: a clock, in seconds.
     """
 
-    def __init__(self, run: TrainingRun, name: str, steps: int | None = None) -> None:
-        steps, step = steps or run.settings.steps, run.state.step
-        self._run = run
-        self._bar = Progress(name, steps - step, "steps", enabled=run.is_rank_0, plain_lines=False)
-        self._lines = ConsoleLines(steps, step, on_gpu=run.engine.device.type != "cpu")
+    def __init__(
+        self, run: TrainingRun, name: str, steps: int | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run, self._steps, self._first_step = run, steps or run.settings.steps, run.state.step
+        self._bar = Progress(name, self._steps - self._first_step, "steps", enabled=run.is_rank_0, plain_lines=False)
+        self._now, self._began = now, now()
+        self._printed: float | None = None
         self._overflow_explained = run.engine.skipped_steps > 0
         run.say = self._bar.say
 
-    def start(self) -> None:
+    def on_start(self) -> None:
         """Shows the bar."""
         self._bar.__enter__()
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         """Moves the bar."""
         self._bar.update(1)
 
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         """Prints the line of a record, if it is due, and explains the first overflow."""
-        run, settings = self._run, self._run.settings
-        seconds_left = math.inf
-        if settings.max_hours is not None:
-            seconds_left = max(0.0, 3600 * settings.max_hours - record["seconds"])
-        if (line := self._lines.training_line(run.state.step, record, run.ends, seconds_left)) is not None:
-            run.say(line)
+        run, settings, now = self._run, self._run.settings, self._now()
+        if self._printed is None or run.ends or now - self._printed >= LINE_SECONDS:
+            self._printed = now
+            run.say(self._training_line(record))
         if record["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
             scale = record["loss_scale"]
             run.say(explain_overflow(settings.engine.precision, record["overflow_steps"], run.state.step, scale))
 
-    def tried_evaluation(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""
         if evaluation is not None:
             step = self._run.state.step
             self._run.say(evaluation_line(step, evaluation.metrics, evaluation.shown, evaluation.tasks, fraction))
 
-    def evaluated(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
         """Prints the line of an evaluation."""
         step = self._run.state.step
         self._run.say(evaluation_line(step, evaluation.metrics, evaluation.shown, evaluation.tasks))
 
-    def end(self) -> None:
+    def on_end(self) -> None:
         """Removes the bar."""
         self._bar.__exit__(None, None, None)
 
-
-class ConsoleLines:
-    """Decides which lines of training are printed, and makes them.
-
-    Args:
-        steps: of the whole run.
-        step: at which this start begins.
-        on_gpu: whether the run trains on a GPU; only then a line has its speed in FLOP/s.
-        now: a clock, in seconds.
-    """
-
-    def __init__(self, steps: int, step: int, on_gpu: bool, now: Callable[[], float] = time.monotonic) -> None:
-        self._steps, self._first_step, self._on_gpu, self._now = steps, step, on_gpu, now
-        self._began = now()
-        self._printed: float | None = None
-
-    def training_line(
-        self, step: int, metrics: Mapping[str, Any], last: bool, seconds_left: float = math.inf
-    ) -> str | None:
-        """The line of a logging interval; None if the previous line is too recent. First and last are always there.
-
-        Args:
-            metrics: a record of `metrics.jsonl`.
-            last: whether it is the last step of the run.
-            seconds_left: until the limit on the run's time.
-        """
-        now = self._now()
-        if self._printed is not None and not last and now - self._printed < LINE_SECONDS:
-            return None
-        self._printed = now
-        made = step - self._first_step
-        left = min((now - self._began) / made * (self._steps - step), seconds_left) if made else seconds_left
-        parts = [f"step {step:>{len(str(self._steps))}}/{self._steps}", f"loss {metrics['loss']:.4f}"]
-        parts += [f"{task} {100 * metrics[f'{task}_accuracy']:.1f} %" for task in TASKS if _has_accuracy(metrics, task)]
-        if not math.isnan(metrics.get("accuracy", math.nan)):
-            parts.append(f"accuracy {100 * metrics['accuracy']:.1f} %")
-        parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
-        if not last and math.isfinite(left):
+    def _training_line(self, record: Mapping[str, Any]) -> str:
+        """The line of a logging interval. Further numbers are added if the line has room, the most important first."""
+        run, step, steps = self._run, self._run.state.step, self._steps
+        parts = [f"step {step:>{len(str(steps))}}/{steps}", f"loss {record['loss']:.4f}"]
+        parts += [f"{task} {100 * record[f'{task}_accuracy']:.1f} %" for task in TASKS if _has_accuracy(record, task)]
+        if not math.isnan(record.get("accuracy", math.nan)):
+            parts.append(f"accuracy {100 * record['accuracy']:.1f} %")
+        parts.append(f"{record['tokens_per_second']:,.0f} tokens/s")
+        left, made = math.inf, step - self._first_step
+        if made:
+            left = (self._now() - self._began) / made * (steps - step)
+        if run.settings.max_hours is not None:
+            left = min(left, max(0.0, 3600 * run.settings.max_hours - record["seconds"]))
+        if not run.ends and math.isfinite(left):
             parts.append(f"{format_duration(left)} left")
-        for part in self._further(metrics):
+        further = []
+        if record["data_wait_share"] >= WAITING:
+            further.append(f"waiting {100 * record['data_wait_share']:.0f} %")
+        if run.engine.device.type != "cpu" and "peak_share" in record:
+            further.append(f"MFU {100 * record['peak_share']:.0f} %")
+        elif run.engine.device.type != "cpu" and "tflops_per_gpu" in record:
+            further.append(f"{record['tflops_per_gpu']:.3g} TFLOP/s")
+        if record["overflow_steps"]:
+            further.append(f"overflows {record['overflow_steps']}")
+        for part in further:
             if len("  ".join([*parts, part])) <= WIDTH:
                 parts.append(part)
         return "  ".join(parts)
-
-    def _further(self, metrics: Mapping[str, Any]) -> list[str]:
-        """What is added if the line has room for it, the most important first."""
-        parts = []
-        if metrics["data_wait_share"] >= WAITING:
-            parts.append(f"waiting {100 * metrics['data_wait_share']:.0f} %")
-        if self._on_gpu and "peak_share" in metrics:
-            parts.append(f"MFU {100 * metrics['peak_share']:.0f} %")
-        elif self._on_gpu and "tflops_per_gpu" in metrics:
-            parts.append(f"{metrics['tflops_per_gpu']:.3g} TFLOP/s")
-        if metrics["overflow_steps"]:
-            parts.append(f"overflows {metrics['overflow_steps']}")
-        return parts
 
 
 def evaluation_line(
@@ -170,15 +143,10 @@ def explain_overflow(precision: str, skipped: int, steps: int, loss_scale: float
         steps: all steps so far.
         loss_scale: the present one.
     """
+    in_steps = f"in {skipped} of {steps:,} steps. Their updates were skipped"
     if precision != "fp16":
-        return (
-            f"{precision}: gradients were infinite or no number in {skipped} of {steps:,} steps. Their updates were "
-            "skipped (overflow_steps in metrics.jsonl counts them). If they continue, lower the learning rate or "
-            "lengthen the warm-up"
-        )
+        return f"{precision}: gradients were infinite or no number {in_steps}. If it continues, lower the learning rate"
     return (
-        f"fp16: gradients overflowed in {skipped} of {steps:,} steps. Their updates were skipped, and the loss scale "
-        f"was lowered to {loss_scale:g}. Several overflows at the start and one now and then are normal: they find the "
-        "loss scale (overflow_steps in metrics.jsonl counts them). If they continue, lower the learning rate or use "
-        "--precision bf16"
+        f"fp16: gradients overflowed {in_steps}, and the loss scale was lowered to {loss_scale:g}. Some overflows are "
+        "normal: they find the scale. If they continue, lower the learning rate or use --precision bf16"
     )

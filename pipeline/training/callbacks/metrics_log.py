@@ -1,56 +1,146 @@
-"""Writes the records of a run to metrics.jsonl, TensorBoard and trackers."""
+"""Writes the metrics of a run: `metrics.jsonl`, TensorBoard and trackers, on rank 0."""
 
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.checkpoint.saver import Saved
 from pipeline.tracking import services
+from pipeline.tracking.curves import Curves
+from pipeline.tracking.tensorboard import TensorBoardFiles
+from pipeline.tracking.tracker import Scalars, TrackedRun
 from pipeline.training.callback import Callback
-from pipeline.training.metrics_log import MetricsLog
+from pipeline.training.metrics_log import METRICS, drop_after
 from pipeline.training.state import TrainingRun
 from pipeline.training.training_task import Evaluation
 
 
-def open_metrics_log(run: TrainingRun) -> MetricsLog:
-    """The log of a start of `run`, which writes on rank 0. Records of later steps than the state's are dropped."""
-    settings, state = run.settings, run.state
-    return MetricsLog(
-        settings.output,
-        state.step,
-        enabled=run.is_rank_0,
-        settings=settings.to_dict(),
-        on_gpu=run.engine.device.type != "cpu",
-        all_curves=settings.all_curves,
-        open_trackers=lambda tracked: services.open_all(settings.track, settings.engine.json, tracked),
-        evaluation_due=state.evaluation_due is not None,
-    )
+class MetricsLog(Callback):
+    """Writes a record for each logged line, evaluation and save. It must follow the callbacks that add to records.
 
+    Records of later steps than the state's are dropped first: a run that was killed wrote them, and this start will
+    write them again. A full disk does not end the run: records wait in memory until there is space, and curves have a
+    gap. On ranks other than 0 it does nothing.
+    """
 
-class MetricsWriter(Callback):
-    """Writes a record for each logged line, evaluation and save. It must follow the callbacks that add to records."""
+    def __init__(self, run: TrainingRun) -> None:
+        self._run, self._enabled = run, run.is_rank_0
+        if not self._enabled:
+            return
+        settings, state = run.settings, run.state
+        sent = drop_after(settings.output, state.step, state.evaluation_due is not None)
+        on_gpu = run.engine.device.type != "cpu"
+        self._tracked = TrackedRun(settings.output, state.step, settings.to_dict(), on_gpu, sent)
+        self._curves = Curves(self._tracked, settings.all_curves)
+        self._file = (settings.output / METRICS).open("ab", buffering=0)
+        self._unwritten = b""
+        self._complained = False
+        self._tensorboard: TensorBoardFiles | None = None
+        self._guarded(lambda: self._open_tensorboard(purge=True))
+        self._trackers = services.open_all(settings.track, settings.engine.json, self._tracked)
 
-    def __init__(self, run: TrainingRun, metrics_log: MetricsLog) -> None:
-        self._run, self._log = run, metrics_log
-
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         """Writes the record of the present step."""
-        self._log.log(self._run.state.step, record)
+        self.log(self._run.state.step, record)
 
-    def tried_evaluation(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         """Gives the curves of a new run their first point, which is none of metrics.jsonl."""
-        if evaluation is not None and self._run.state.step == 0:
-            self._log.log(0, evaluation.metrics, "eval", recorded=False)
+        if evaluation is not None and self._run.state.step == 0 and self._enabled:
+            self._log_curves(0, evaluation.metrics, "eval")
 
-    def evaluated(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
         """Writes the record of an evaluation."""
         step = self._run.state.step
         samples = step * self._run.settings.engine.train_batch_size
-        self._log.log(step, evaluation.metrics | {"samples": samples}, "eval")
+        self.log(step, evaluation.metrics | {"samples": samples}, "eval")
 
-    def saved(self, checkpoint: Saved) -> None:
+    def on_checkpoint(self, checkpoint: Saved) -> None:
         """Writes what a save has cost."""
         seconds = {"checkpoint_seconds": checkpoint.seconds, "blocked_seconds": checkpoint.blocked_seconds}
-        self._log.log(checkpoint.step, seconds, "save")
+        self.log(checkpoint.step, seconds, "save")
 
-    def end(self) -> None:
-        """Closes files and trackers."""
-        self._log.close(self._run.state.finished)
+    def on_end(self) -> None:
+        """Closes the files and the trackers."""
+        if self._enabled:
+            finished = self._run.state.finished
+            self._guarded(self._write_records)
+            if self._tensorboard is not None:
+                tensorboard = self._tensorboard
+                self._guarded(lambda: tensorboard.close(finished))
+            self._file.close()
+            for tracker in self._trackers:
+                tracker.close(finished)
+
+    def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
+        """Writes one record to metrics.jsonl, and its curves, such as `train/loss`, to TensorBoard and the trackers.
+
+        In TensorBoard, a mapping from tensor names to numbers also becomes a histogram, and a list of strings, rows of
+        a Markdown table, a text. A number that is not finite (a mean over nothing) is null in the record.
+        """
+        if self._enabled:
+            record = {"step": step, "split": split, **_plain(metrics)}
+            self._unwritten += json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+            self._guarded(self._write_records)
+            self._log_curves(step, metrics, split)
+
+    def sync(self) -> None:
+        """Makes the records so far survive a power loss, except those that wait for space. Any thread may call it.
+
+        It comes before a checkpoint is published: a run that resumes from there does not write these records again.
+
+        Raises:
+            OSError: I/O error.
+        """
+        if self._enabled:
+            os.fsync(self._file.fileno())
+
+    def _open_tensorboard(self, purge: bool) -> None:
+        self._tensorboard = TensorBoardFiles(self._run.settings.output / "tensorboard", self._tracked, purge=purge)
+
+    def _write_records(self) -> None:
+        while self._unwritten:
+            self._unwritten = self._unwritten[self._file.write(self._unwritten) :]
+
+    def _log_curves(self, step: int, metrics: Mapping[str, Any], split: str) -> None:
+        scalars = self._curves.make_scalars(step, split, metrics)
+        if not self._unwritten:  # otherwise the disk is full and would cut an event short
+            self._guarded(lambda: self._write_curves(scalars, metrics))
+        for tracker in self._trackers:
+            tracker.log(scalars)
+
+    def _write_curves(self, scalars: Scalars, metrics: Mapping[str, Any]) -> None:
+        if self._tensorboard is None:
+            self._open_tensorboard(purge=False)
+        assert self._tensorboard is not None
+        self._tensorboard.log(scalars)
+        for name, value in metrics.items():
+            if isinstance(value, Mapping):
+                if finite := [number for number in value.values() if math.isfinite(number)]:
+                    self._tensorboard.histogram(name, finite, scalars.step)
+            elif isinstance(value, list):
+                self._tensorboard.text(f"{scalars.split}/{name}", "\n".join(map(str, value)), scalars.step)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Calls `work`. Prints the first I/O error; training continues after any of them."""
+        try:
+            work()
+        except OSError as error:
+            if not self._complained:
+                print(f"metrics cannot be written, training goes on: {error}", file=sys.stderr, flush=True)
+            self._complained = True
+            # The event file may end in the middle of an event. Further events need a new file.
+            tensorboard, self._tensorboard = self._tensorboard, None
+            if tensorboard is not None:
+                with contextlib.suppress(OSError):
+                    tensorboard.close(finished=False)
+
+
+def _plain(value: Any) -> Any:
+    """The value for JSON: None in place of a number that is not finite."""
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

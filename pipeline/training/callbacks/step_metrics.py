@@ -18,9 +18,8 @@ from pipeline.engine.config import Precision
 from pipeline.engine.hardware import find_by_device_name
 from pipeline.training import rollback
 from pipeline.training.callback import Callback
-from pipeline.training.clock import Lap
 from pipeline.training.meter import Meter, sum_over_ranks
-from pipeline.training.state import TrainingRun
+from pipeline.training.state import Lap, TrainingRun
 from pipeline.training.training_task import TrainingTask
 
 
@@ -41,11 +40,11 @@ class StepMetrics(Callback):
             if not run.is_rank_0:
                 self.meter.reset()  # the sums are already those of all ranks
 
-    def batch(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
+    def on_micro_step(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
         """Adds the sums of a micro-batch."""
         self.meter.add(self._task.sums(output, tensors))
 
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         """Adds the metrics. Collective; waits for the device."""
         run, state, engine = self._run, self._run.state, self._run.engine
         batch_size = run.settings.engine.train_batch_size
@@ -70,7 +69,7 @@ class StepMetrics(Callback):
         if skipped:
             record["batches_passed_over"] = skipped
 
-    def before_save(self) -> str:
+    def on_save(self) -> str:
         """Puts the sums since the last record into the state. Collective; waits for the device."""
         self._run.state.seconds = self._run.clock.seconds()
         self._run.state.meter = self._run.control.sum(self.meter.totals())

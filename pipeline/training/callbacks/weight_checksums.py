@@ -14,8 +14,7 @@ from torch import Tensor
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.engine import checksums
 from pipeline.engine.checksums import RankChecksums
-from pipeline.training.callback import Callback
-from pipeline.training.failures import TrainingFailed
+from pipeline.training.callback import Callback, TrainingFailed
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.state import TrainingRun
 
@@ -45,12 +44,12 @@ class WeightChecksums(Callback):
         self.batches = run.state.batches if run.is_rank_0 else 0  # those of the checkpoint are of all ranks
         self._batches = torch.tensor(self.batches, dtype=torch.int64, device=run.engine.device)  # ()
 
-    def batch(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
+    def on_micro_step(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
         """Adds a micro-batch, as it is on the device."""
         is_real = (tensors["sequence_ids"] >= 0).any(dim=1)  # (B,)
         self._batches += checksums.batch_checksum(tensors, is_real)
 
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         """Compares the ranks, unless an earlier record is closer than `check_interval` steps. Raises as `compare`."""
         if self.is_due(self._run.state.step):
             record |= self.compare(self._run.state.step)
@@ -61,7 +60,7 @@ class WeightChecksums(Callback):
         every, log_interval = self._settings.check_interval, self._settings.log_interval
         return every > 0 and step % log_interval == 0 and step % every < log_interval
 
-    def before_save(self) -> str:
+    def on_save(self) -> str:
         """Compares the ranks: wrong weights are not saved. Raises as `compare`."""
         self.compare(self._run.state.step)
         self._run.state.batches = self.batches

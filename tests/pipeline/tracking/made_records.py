@@ -1,12 +1,18 @@
 """Records of a pre-training run as a trainer logs them, and a log that takes them."""
 
+import contextlib
 import json
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
 from pipeline.data.collate import BatchShape, blank
 from pipeline.pretraining.evaluation import show_predictions
-from pipeline.training.metrics_log import MetricsLog
+from pipeline.tracking import services
+from pipeline.training.callbacks.metrics_log import MetricsLog
+from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.training_task import Evaluation
 
 SETTINGS = {
     "objective": "sop",
@@ -54,15 +60,39 @@ def evaluation(step):
     return found
 
 
+def open_log(directory, step=0, settings=None, rank=0, on_gpu=False, open_trackers=None, evaluation_due=None, **flags):
+    """The `MetricsLog` of a run that starts at `step`, and the run.
+
+    Args:
+        open_trackers: opens the trackers, from what they know of the run.
+        flags: `track`, and `json` for the DeepSpeed JSON.
+    """
+    given = SimpleNamespace(
+        output=directory,
+        to_dict=lambda: settings or {},
+        engine=SimpleNamespace(json=flags.get("json", {}), train_batch_size=8),
+        all_curves=False,
+        track=flags.get("track", ()),
+    )
+    engine = SimpleNamespace(device=SimpleNamespace(type="cuda" if on_gpu else "cpu"))
+    state = TrainState(step=step, evaluation_due=evaluation_due)
+    run = TrainingRun(given, SimpleNamespace(rank=rank), engine, state)
+    opened = contextlib.nullcontext()
+    if open_trackers is not None:
+        opened = mock.patch.object(services, "open_all", lambda track, json, tracked: open_trackers(tracked))
+    with opened:
+        return MetricsLog(run), run
+
+
 def log_run(directory, first, last, settings=SETTINGS, finished=True, **more):
     """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "settings.json").write_text(json.dumps(settings))
-    log = MetricsLog(directory, first, enabled=True, settings=settings, **{"on_gpu": True, **more})
-    if first == 0:
-        log.log(0, evaluation(0), "eval", recorded=False)
+    log, run = open_log(directory, first, settings, **{"on_gpu": True, **more})
+    log.on_trial(Evaluation(evaluation(0), 0.5, "mlm_loss"), 0.1)
     for step in range(first + 10, last + 1, 10):
         log.log(step, training(step))
         if step % 20 == 0:
             log.log(step, evaluation(step), "eval")
-    log.close(finished)
+    run.state.finished = finished
+    log.on_end()

@@ -18,12 +18,9 @@ from tests.pipeline.tracking.wandb_file import run_of
 
 def track(directory, names, deepspeed=None):
     """Logs a run that was killed after step 40, had a checkpoint of step 20, and then ran to step 60."""
-
-    def opened(run):
-        return services.open_all(names, deepspeed or {}, run)
-
-    log_run(directory, 0, 40, finished=False, open_trackers=opened)
-    log_run(directory, 20, 60, open_trackers=opened)
+    turned_on = {"track": names, "json": deepspeed or {}}
+    log_run(directory, 0, 40, finished=False, **turned_on)
+    log_run(directory, 20, 60, **turned_on)
 
 
 def expected(split):

@@ -18,7 +18,7 @@ from pipeline.distributed.exits import StopSignals
 from pipeline.run import lifecycle
 from pipeline.training import agreement
 from pipeline.training.agreement import EvaluationPace
-from pipeline.training.failures import EvaluationLeft
+from pipeline.training.callback import EvaluationLeft
 from pipeline.training.state import TrainState
 from tests.pipeline.training.test_loop import Run
 from tests.pipeline.workers import processes, runs

@@ -8,21 +8,23 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.training import metrics_log
-from pipeline.training.metrics_log import MetricsLog, drop_after
+from pipeline.training.metrics_log import drop_after
+from pipeline.training.training_task import Evaluation
+from tests.pipeline.tracking.made_records import open_log
 
 
 def test_a_resumed_run_writes_no_step_twice(tmp_path):
-    first = MetricsLog(tmp_path, 0, enabled=True)
+    first = open_log(tmp_path)[0]
     for step in (10, 20, 30):
         first.log(step, {"loss": float(step)})
-    first.close()
+    first.on_end()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 40, "spl')  # killed here
     time.sleep(1 - time.time() % 1)  # TensorBoard reads files in the order of their names, which have whole seconds
-    second = MetricsLog(tmp_path, 20, enabled=True)
+    second = open_log(tmp_path, 20)[0]
     second.log(30, {"loss": 31.0})
     second.log(30, {"loss": 2.0}, "eval")
-    second.close()
+    second.on_end()
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(record["step"], record["split"], record["loss"]) for record in records] == [
         (10, "train", 10.0),
@@ -37,7 +39,7 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
 
 
 def test_a_sync_comes_after_the_records_before_it(tmp_path, monkeypatch):
-    log = MetricsLog(tmp_path, 0, enabled=True)
+    log = open_log(tmp_path)[0]
     log.log(10, {"loss": 1.0})
     durable = {}
     monkeypatch.setattr(os, "fsync", lambda file: durable.update({os.fstat(file).st_ino: os.fstat(file).st_size}))
@@ -45,14 +47,17 @@ def test_a_sync_comes_after_the_records_before_it(tmp_path, monkeypatch):
     there = (tmp_path / "metrics.jsonl").stat()
     assert durable == {there.st_ino: there.st_size}
     assert there.st_size > 0
-    MetricsLog(tmp_path, 0, enabled=False).sync()  # not on rank 0
-    log.close()
+    open_log(tmp_path, rank=1)[0].sync()  # not on rank 0
+    log.on_end()
 
 
 def test_other_ranks_write_nothing(tmp_path):
-    other = MetricsLog(tmp_path, 0, enabled=False)
+    def refuse(run):
+        raise AssertionError
+
+    other, _ = open_log(tmp_path, rank=1, open_trackers=refuse)
     other.log(10, {"loss": 1.0})
-    other.close()
+    other.on_end()
     assert list(tmp_path.iterdir()) == []
     assert metrics_log.last_record(tmp_path, "train") is None
 
@@ -77,10 +82,11 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path):
         runs.append(run)
         return [tracker]
 
-    log = MetricsLog(tmp_path, 0, enabled=True, settings={"seed": 1}, open_trackers=opened)
+    log, run = open_log(tmp_path, settings={"seed": 1}, open_trackers=opened)
     log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "guesses": ["a"], "samples": 80})
     log.log(10, {"loss": math.nan, "accuracy": 0.5}, "eval")
-    log.close(finished=True)
+    run.state.finished = True
+    log.on_end()
     assert [(one.step, one.split, one.values) for one in tracker.figures] == [
         (10, "train", {"train/loss": 1.5}),
         (10, "eval", {"eval/accuracy": 0.5}),
@@ -91,46 +97,33 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path):
     assert first["trust_ratios"] == {"w": None}
 
 
-def test_other_ranks_open_no_tracker(tmp_path):
-    def refuse(run):
-        raise AssertionError
-
-    MetricsLog(tmp_path, 0, enabled=False, open_trackers=refuse).log(10, {"loss": 1.0})
-
-
-def test_a_resumed_run_says_what_a_killed_start_has_sent(tmp_path):
-    runs = []
-
-    def opened(run):
-        runs.append(run)
-        return []
-
-    log = MetricsLog(tmp_path, 0, enabled=True, open_trackers=opened)
-    for step, split in ((10, "train"), (20, "train"), (20, "eval"), (30, "train")):
-        log.log(step, {"loss": 1.0}, split)
-    log.close()
-    MetricsLog(tmp_path, 10, enabled=True, open_trackers=opened).close()
-    assert runs[0].sent == frozenset()
-    assert runs[1].sent == {(20, "train"), (20, "eval"), (30, "train")}
-
-
-def test_after_a_rollback_trackers_get_the_new_steps_once(tmp_path):
-    """A run goes back from step 30 to 10, is killed after step 20, and resumes from step 10."""
+def test_trackers_are_told_what_a_killed_start_has_sent_and_get_new_steps_after_a_rollback(tmp_path):
+    """A run goes back from step 30 to 10, is killed after an evaluation at step 20, and resumes from step 10."""
     runs = []
     for before, steps in ((0, (10, 20, 30)), (10, (20,)), (10, ())):
-        log = MetricsLog(tmp_path, before, enabled=True, open_trackers=lambda run: runs.append(run) or [])
+        log, _ = open_log(tmp_path, before, open_trackers=lambda run: runs.append(run) or [])
         for step in steps:
             log.log(step, {"loss": 1.0})
-        log.close()
+            log.log(step, {"loss": 1.0}, "eval")
+        log.on_end()
         if 30 in steps:
             drop_after(tmp_path, 10)
-    assert [run.sent for run in runs] == [set(), set(), {(20, "train")}]
+    assert [run.sent for run in runs] == [set(), set(), {(20, "train"), (20, "eval")}]
 
 
-def test_curves_without_a_record(tmp_path):
-    log = MetricsLog(tmp_path, 0, enabled=True)
-    log.log(0, {"loss": 9.0}, "eval", recorded=False)
-    log.close()
+def test_an_evaluation_that_is_due_once_more_is_dropped(tmp_path):
+    log, _ = open_log(tmp_path)
+    log.log(10, {"loss": 1.0})
+    log.log(10, {"loss": 1.0}, "eval")
+    log.on_end()
+    open_log(tmp_path, 10, evaluation_due="last")[0].on_end()
+    assert [json.loads(line)["split"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == ["train"]
+
+
+def test_the_first_point_of_the_curves_is_no_record(tmp_path):
+    log, _ = open_log(tmp_path)
+    log.on_trial(Evaluation({"loss": 9.0}, 0.5, "loss"), 0.1)
+    log.on_end()
     assert (tmp_path / "metrics.jsonl").read_text() == ""
     events = EventAccumulator(str(tmp_path / "tensorboard" / tmp_path.name))
     events.Reload()

@@ -5,19 +5,15 @@ import math
 import random
 from dataclasses import asdict, replace
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from common.errors import UserError
 from common.files.json_files import check_as
 from pipeline.checkpoint import retention
 from pipeline.data.sampler import batch_of_step
 from pipeline.training import rollback, spikes
-from pipeline.training.callbacks.divergence import SpikeWatch
-from pipeline.training.failures import SpikeFound, TrainingFailed
 from pipeline.training.rollback import Rollback
 from pipeline.training.spikes import Spike, SpikeDetector, SpikeState
 
@@ -89,52 +85,6 @@ def test_a_detector_decides_the_same_after_every_resume() -> None:
             resumed.append(spike)
         state = detector.state
     assert resumed == whole
-
-
-def watch(policy: str | None, made: int = 0) -> SpikeWatch:
-    engine = SimpleNamespace(world_size=2, accumulation_steps=3)
-    settings: Any = SimpleNamespace(on_divergence=policy, max_rollbacks=2, engine=engine)
-    return SpikeWatch(settings, "cpu", SpikeState(), made)
-
-
-def judged(watching: SpikeWatch) -> list[Spike]:
-    """Five steps of three micro-steps on each of two alike ranks, after usual ones. Their mean loss is 5.9."""
-    for loss, norm in [*noise(USUAL), *[(5.9, 8.0)] * 5]:
-        for _ in range(3):
-            watching.add(torch.tensor(loss, dtype=torch.float64))
-        watching.end_step(torch.tensor(norm))
-    losses, norms = watching.take(is_rank_0=True)
-    assert watching.take(is_rank_0=True) == ([], []), "they are taken once"
-    return list(watching.judge(USUAL + 5, [2 * loss for loss in losses], norms))
-
-
-def test_the_policies() -> None:
-    (spike,) = judged(watch("warn"))
-    assert (spike.first_step, spike.last_step, spike.loss) == (USUAL + 1, USUAL + 3, pytest.approx(5.9))
-    with pytest.raises(TrainingFailed, match="--on-divergence rollback"):
-        judged(watch("stop"))
-    with pytest.raises(SpikeFound) as raised:
-        judged(watch("rollback", made=1))
-    assert raised.value.spike == spike
-    with pytest.raises(TrainingFailed, match="the run has made 2 rollbacks"):
-        judged(watch("rollback", made=2))
-    assert judged(watch(None)) == []
-
-
-def test_only_rank_0_gives_the_gradient_norm() -> None:
-    watching = watch("warn")
-    watching.add(torch.tensor(3.0))
-    watching.end_step(torch.tensor(2.0))
-    assert watching.take(is_rank_0=False) == ([3.0], [0.0])
-
-
-def test_a_checkpoint_before_every_possible_spike_is_kept() -> None:
-    watching = watch("rollback")
-    values = [*noise(USUAL), *[(5.9, 8.0)] * 2]
-    list(watching.judge(len(values), [6 * loss for loss, _ in values], [norm for _, norm in values]))
-    assert watching.undo_step(len(values)) == USUAL - rollback.MARGIN, "two steps are doubtful already"
-    assert watch("rollback").undo_step(100) == 100 - rollback.MARGIN
-    assert watch(None).undo_step(100) is None
 
 
 def recorded(*passed_over: tuple[int, int]) -> list[Rollback]:

@@ -12,10 +12,8 @@ import torch
 
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.agreement import Agreement, Agreements
-from pipeline.training.callback import Callback, Phase
-from pipeline.training.clock import Clock
-from pipeline.training.failures import TrainingFailed
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.callback import Callback, Phase, TrainingFailed
+from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.trainer import Trainer
 from pipeline.training.training_task import Evaluation
 
@@ -54,10 +52,10 @@ class Voter(Callback):
     def __init__(self, *votes: float) -> None:
         self._votes = votes
 
-    def vote(self, step: int) -> list[float]:
+    def on_vote(self, step: int) -> list[float]:
         return [step * vote for vote in self._votes]
 
-    def agreed(self, sums: list[float]) -> None:
+    def on_agreement(self, sums: list[float]) -> None:
         self.sums = sums
 
 
@@ -88,28 +86,28 @@ class Recorder(Callback):
         self.moments: list[str] = []
         self.reasons: list[str] = []
 
-    def start(self) -> None:
+    def on_start(self) -> None:
         self.moments.append("start")
 
-    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+    def on_phase(self, phase: Phase, micro_step: int = 0) -> None:
         self.phases.append(phase)
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         self.moments.append("step")
 
-    def log(self, record: dict[str, Any]) -> None:
+    def on_log(self, record: dict[str, Any]) -> None:
         self.moments.append(f"log {record['learning_rate']}")
 
-    def tried_evaluation(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         self.moments.append(f"tried {fraction}")
 
-    def evaluated(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
         self.moments.append(f"evaluated {evaluation.score}")
 
-    def before_save(self) -> str:
+    def on_save(self) -> str:
         return self.reasons.pop(0) if self.reasons else ""
 
-    def end(self) -> None:
+    def on_end(self) -> None:
         self.moments.append("end")
 
 
@@ -205,7 +203,7 @@ def test_a_callback_can_end_the_run_and_move_the_schedule() -> None:
     trainer, recorder, saves = make_trainer(evaluates=False)
 
     class Limit(Callback):
-        def agreed(self, sums: list[float]) -> None:
+        def on_agreement(self, sums: list[float]) -> None:
             if trainer.run.state.step == 2:
                 trainer.run.ends, trainer.run.schedule_progress = True, 0.8
 
@@ -222,7 +220,7 @@ def test_a_callback_can_end_the_run_after_an_evaluation() -> None:
     def lose_patience(evaluation: Evaluation, seconds: float) -> None:
         trainer.run.ends = trainer.run.state.step == 4
 
-    recorder.evaluated = lose_patience  # type: ignore[method-assign]
+    recorder.on_evaluation = lose_patience  # type: ignore[method-assign]
     assert trainer.train() is None
     assert (trainer.run.state.step, saves.made) == (4, [(4, True)])
 
@@ -276,7 +274,7 @@ def test_the_first_lap_begins_with_training() -> None:
     trainer.run.clock._lap_start -= 3600
     trainer.run.clock._waiting = 1800
     laps = []
-    recorder.log = lambda record: laps.append(trainer.run.clock.lap())  # type: ignore[method-assign]
+    recorder.on_log = lambda record: laps.append(trainer.run.clock.lap())  # type: ignore[method-assign]
     assert trainer.train() is None
     assert (laps[0].seconds < 1800, laps[0].waiting < 1800) == (True, True)
 

@@ -71,11 +71,11 @@ class _Flipping(Callback):
     def __init__(self, run: TrainingRun, flips: Flip) -> None:
         self._run, self._flips = run, flips
 
-    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+    def on_phase(self, phase: Phase, micro_step: int = 0) -> None:
         if phase == "forward":
             _Flipping.step_in_progress = self._run.state.step + 1 if self._run.control.rank == 1 else 0
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         if self._flips.step == self.step_in_progress and self._flips.what != "batch":
             _flip_in(self._run.engine, self._flips.what)
 

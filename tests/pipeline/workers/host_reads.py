@@ -47,12 +47,12 @@ class _Counting(Callback):
     def __init__(self, steps: list[Counter[str]]) -> None:
         self._steps, self._counting = steps, ExitStack()
 
-    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+    def on_phase(self, phase: Phase, micro_step: int = 0) -> None:
         if phase == "forward" and micro_step == 1:
             self._steps.append(Counter())
             self._counting.enter_context(counting_reads(self._steps[-1]))
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         self._counting.close()
 
 

@@ -20,7 +20,7 @@ class _Frames(Callback):
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def batch(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
+    def on_micro_step(self, tensors: dict[str, Tensor], output: Any, loss: Tensor) -> None:
         if not self.names:
             frames = [frame for frame in inspect.stack() if frame.filename.startswith(PACKAGE)]
             self.names = [f"{Path(frame.filename).stem}.{frame.function}" for frame in reversed(frames)]

@@ -21,7 +21,7 @@ def test_a_phase_belongs_to_the_step_that_it_makes_or_follows() -> None:
         ("logging", 5), ("evaluation", 5), ("save", 5), ("data", 5),
     ]:  # fmt: skip
         run.state.step = steps_made
-        callback.enter(phase)  # type: ignore[arg-type]
+        callback.on_phase(phase)  # type: ignore[arg-type]
         assert progress.phase == phase
         seen.append(progress.step)
     assert seen == [0, 5, 5, 5, 5, 5, 5, 5, 5, 6]

@@ -7,28 +7,34 @@ from typing import Any
 
 import pytest
 
-from pipeline.training.callbacks.stragglers import JUDGED_STEPS, StepTimes, Stragglers, WorkTimes
+from pipeline.training.callbacks.stragglers import JUDGED_STEPS, Stragglers
 
 HOSTS = ["a", "a", "b", "b"]
 
 
-def make_stragglers(ranks: int, rank: int = 0) -> tuple[Stragglers, list[str]]:
+def make_stragglers(ranks: int, rank: int = 0, **more: Any) -> tuple[Stragglers, list[str]]:
     """The callback on one of `ranks` ranks, and the lines that it prints."""
     said: list[str] = []
     control = SimpleNamespace(rank=rank, world_size=ranks)
     run: Any = SimpleNamespace(control=control, hosts=HOSTS, say=said.append, is_rank_0=rank == 0)
-    return Stragglers(run), said
+    return Stragglers(run, **more), said
 
 
-def record_of(steps: list[list[float]], whole: float = 1.0, rank: int = 0) -> tuple[dict[str, Any], list[str]]:
-    """The record of an interval in whose steps the ranks work for these seconds, and the lines about it."""
+def add(stragglers: Stragglers, steps: list[list[float]]) -> None:
+    """Adds steps of 1 s in which the ranks work for these seconds."""
+    for work in steps:
+        stragglers._seconds = 1.0
+        stragglers.on_agreement(work)
+
+
+def record_of(steps: list[list[float]], rank: int = 0) -> tuple[dict[str, Any], list[str]]:
+    """The record of an interval, and the lines about it. The first three steps warm up."""
     stragglers, said = make_stragglers(len(steps[0]), rank)
-    for work in [[9.0] + [0.0] * (len(steps[0]) - 1)] * 3 + steps:  # the first three warm up
-        stragglers.add(work, whole)
+    add(stragglers, [[9.0] + [0.0] * (len(steps[0]) - 1)] * 3 + steps)
     record: dict[str, Any] = {}
-    stragglers.log(record)
+    stragglers.on_log(record)
     further: dict[str, Any] = {}
-    stragglers.log(further)
+    stragglers.on_log(further)
     assert further == {}, "an interval without steps"
     return record, said
 
@@ -70,11 +76,12 @@ def test_a_rank_is_named_if_it_comes_last_in_three_of_four_steps(late_steps: int
 
 def test_each_line_is_about_steps_of_its_own() -> None:
     stragglers, said = make_stragglers(2)
-    for number in range(3 + 2 * JUDGED_STEPS + 10):
-        stragglers.add([0.5, 0.9], 1.0)
-        if number % 10 == 0:
-            stragglers.log({})
+    add(stragglers, [[0.5, 0.9]] * 3)
+    for _ in range(14):
+        add(stragglers, [[0.5, 0.9]] * 10)
+        stragglers.on_log({})
     assert len(said) == 2
+    assert "of the last 70 steps" in said[0]
     assert record_of([[0.5, 0.9]] * (JUDGED_STEPS - 1))[1] == [], "too few steps"
 
 
@@ -84,22 +91,17 @@ def test_only_rank_0_prints_the_line() -> None:
     assert lines == []
 
 
-def test_a_rank_votes_with_its_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    stragglers, _ = make_stragglers(2, rank=1)
-    times = iter([None, StepTimes(0.5, 1.0)])
-    monkeypatch.setattr(stragglers._times, "end_step", lambda: next(times))
-    assert math.isnan(stragglers.vote(0)[1]), "its time is not known"
-    assert stragglers.vote(1) == [0.0, 0.5]
-    assert record_of([[1.0, math.nan]])[0] == {}, "a step without all times is left out"
+def test_a_step_without_all_times_is_left_out() -> None:
+    assert record_of([[1.0, math.nan]])[0] == {}
 
 
-def test_a_rank_alone_is_compared_with_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_alone_is_compared_with_nobody() -> None:
     stragglers, said = make_stragglers(1)
-    monkeypatch.setattr(stragglers._times, "end_step", lambda: StepTimes(0.5, 1.0))
     record: dict[str, Any] = {}
     for step in range(9):
-        stragglers.agreed(list(stragglers.vote(step)))
-    stragglers.log(record)
+        assert stragglers.on_vote(step) == []
+        stragglers.on_agreement([])
+    stragglers.on_log(record)
     assert (record, said) == ({}, [])
 
 
@@ -130,48 +132,42 @@ class Event:
         return 1000 * (end.at - self.at)
 
 
-def make_step(times: WorkTimes, device: Device) -> None:
-    """0.5 s for data, two forward passes of 1 s on the host and 3 s on the device; 9 s in all."""
-    times.enter("data")
-    device.now += 0.5
-    times.enter("agreement")
-    device.now += 4.0
-    for _ in range(2):
-        times.enter("forward")
-        device.now += 1.0
-        device.at += 3.0
-        times.enter("backward")
-        device.now += 1.0
-        device.at += 6.0
-    times.enter("optimizer")
-    device.now += 0.5
+def make_step(
+    stragglers: Stragglers, device: Device, further: tuple[str, ...] = ()
+) -> tuple[list[float], float | None]:
+    """0.5 s for data, two forward passes of 1 s on the host and 3 s on the device; 9 s in all. Returns the vote."""
+    passes = ((1.0, "forward", 3.0), (1.0, "backward", 6.0)) * 2
+    phases: Any = ((0.5, "data", 0.0), (4.0, "agreement", 0.0), *passes, (0.5, "optimizer", 0.0))
+    for seconds, phase, on_device in (*phases, *((0.0, name, 0.0) for name in further)):
+        stragglers.on_phase(phase)
+        device.now += seconds
+        device.at += on_device
+    return stragglers.on_vote(0), stragglers._seconds
 
 
-def test_own_work_is_data_and_forward_passes() -> None:
+def test_a_rank_votes_with_its_data_and_forward_passes() -> None:
     device = Device()
-    times = WorkTimes(clock=device.clock)
+    stragglers, _ = make_stragglers(3, rank=1, clock=device.clock)
     for _ in range(2):
-        make_step(times, device)
-        assert times.end_step() == StepTimes(work=2.5, whole=9.0)
+        assert make_step(stragglers, device) == ([0.0, 2.5, 0.0], 9.0)
 
 
 def test_the_passes_of_a_device_are_read_two_steps_later_and_never_waited_for() -> None:
     device = Device()
-    times = WorkTimes(device.make_event, device.clock)
-    ended = []
+    stragglers, _ = make_stragglers(2, make_event=device.make_event, clock=device.clock)
+    work = []
     for passed in (True, True, True, False, True):
         device.passed = passed
-        make_step(times, device)
-        ended.append(times.end_step())
-    expected = StepTimes(work=6.5, whole=9.0)
-    assert ended == [None, None, expected, None, expected]  # in the fourth the device had not passed the events
+        (own, _), _ = make_step(stragglers, device)
+        work.append(own)
+    # In the fourth step the device had not passed the events.
+    assert work == pytest.approx([math.nan, math.nan, 6.5, math.nan, 6.5], nan_ok=True)
 
 
-def test_a_step_with_an_evaluation_or_a_save_is_left_out() -> None:
+@pytest.mark.parametrize("phase", ["evaluation", "save"])
+def test_a_step_with_an_evaluation_or_a_save_is_left_out(phase: str) -> None:
     device = Device()
-    times = WorkTimes(clock=device.clock)
-    times.leave_out()
-    make_step(times, device)
-    assert times.end_step() is None
-    make_step(times, device)
-    assert times.end_step() == StepTimes(work=2.5, whole=9.0)
+    stragglers, _ = make_stragglers(2, clock=device.clock)
+    vote, seconds = make_step(stragglers, device, (phase,))
+    assert (math.isnan(vote[0]), seconds) == (True, None)
+    assert make_step(stragglers, device) == ([2.5, 0.0], 9.0)

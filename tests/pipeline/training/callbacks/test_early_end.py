@@ -1,4 +1,4 @@
-"""Runs under a time limit, on a simulated clock."""
+"""Runs under a time limit, on a simulated clock, and runs out of patience."""
 
 import random
 import time
@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from pipeline.checkpoint.saver import Saved
 from pipeline.run import lifecycle
 from pipeline.training import schedule
-from pipeline.training.callbacks.deadline import Deadline, TimeLimit
-from pipeline.training.clock import Clock
-from pipeline.training.state import TrainingRun, TrainState
+from pipeline.training.callbacks.early_end import BestScore, Deadline, TimeLimit
+from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 
 
@@ -121,11 +120,11 @@ def make_deadline(rank: int = 0) -> tuple[Deadline, TrainingRun, Any]:
 def test_only_rank_0_votes_and_at_the_limit_the_step_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
     deadline, run, _ = make_deadline()
-    assert deadline.vote(10) == [0.25]
-    assert make_deadline(rank=1)[0].vote(10) == [0.0]
-    deadline.agreed([0.25])
+    assert deadline.on_vote(10) == [0.25]
+    assert make_deadline(rank=1)[0].on_vote(10) == [0.0]
+    deadline.on_agreement([0.25])
     assert (run.schedule_progress, run.ends) == (0.25, False)
-    deadline.agreed([1.0])
+    deadline.on_agreement([1.0])
     assert (run.schedule_progress, run.ends) == (1.0, True)
 
 
@@ -141,9 +140,33 @@ def test_what_only_a_start_does_is_not_expected_of_each_evaluation(monkeypatch: 
         return None, 0.01
 
     task.try_evaluation = evaluate
-    deadline.tried_evaluation(None, 0.01)
+    deadline.on_trial(None, 0.01)
     assert deadline.limit.reserve == pytest.approx(1.25 * 2 * 200.0)
-    deadline.step(3.0)
-    deadline.evaluated(Evaluation({}, 0.0, "loss"), 300.0)
-    deadline.saved(Saved(10, 40.0, 1.0))
+    deadline.on_step(3.0)
+    deadline.on_evaluation(Evaluation({}, 0.0, "loss"), 300.0)
+    deadline.on_checkpoint(Saved(10, 40.0, 1.0))
     assert deadline.limit.reserve == pytest.approx(1.25 * (2 * 343.0 + 40.0 + 3.0))
+
+
+def ends_at(patience: int | None, scores: list[float]) -> tuple[list[int], TrainState]:
+    """The steps after whose evaluation the run ends; there is an evaluation every 10 steps."""
+    settings: Any = SimpleNamespace(patience=patience)
+    run = TrainingRun(settings, SimpleNamespace(rank=0), None, TrainState())  # type: ignore[arg-type]
+    best, ends = BestScore(run), []
+    for number, score in enumerate(scores, 1):
+        run.state.step, run.ends = 10 * number, False
+        best.on_evaluation(Evaluation({}, score, "loss"), 1.0)
+        assert run.score == score
+        if run.ends:
+            ends.append(run.state.step)
+    return ends, run.state
+
+
+def test_the_first_of_equal_scores_is_the_best() -> None:
+    ends, state = ends_at(None, [0.1, 0.3, 0.3, 0.2])
+    assert (ends, state.best_score, state.best_step) == ([], 0.3, 20)
+
+
+def test_a_run_out_of_patience_ends() -> None:
+    assert ends_at(20, [0.3, 0.2, 0.4, 0.4, 0.3])[0] == [50]
+    assert ends_at(10, [-0.3, -0.2, -0.2])[0] == [30]

@@ -1,7 +1,8 @@
-"""Ends a run within --max-hours: the learning-rate schedule, the last evaluation and the last save included.
+"""Ends a run before its last step: within --max-hours, or when its evaluations get no better (--patience).
 
-The time of a run is the wall-clock time of all its starts. The time between two starts does not count, and neither does
-what a start that was killed took after its last checkpoint. After a rollback the steps go back and the time does not.
+Schedule, last evaluation and last save are within the hours. The time of a run is the wall-clock time of all its
+starts. The time between two starts does not count, and neither does what a start that was killed took after its last
+checkpoint. After a rollback the steps go back and the time does not.
 """
 
 import time
@@ -69,21 +70,21 @@ class Deadline(Callback):
         saved_bytes = BYTES_A_PARAMETER * engine_step.parameter_count(run.engine)
         self.limit = TimeLimit(run.settings.steps, hours, saved_bytes)
 
-    def vote(self, step: int) -> list[float]:
+    def on_vote(self, step: int) -> list[float]:
         """The progress before the next step; the ranks' clocks differ, so only rank 0 tells it."""
         progress = self.limit.progress(step, self._run.clock.seconds())
         return [progress if self._run.is_rank_0 else 0.0]
 
-    def agreed(self, sums: list[float]) -> None:
+    def on_agreement(self, sums: list[float]) -> None:
         """Moves the schedule. At a progress of 1, the step that begins is the last."""
         (self._run.schedule_progress,) = sums
         self._run.ends = self._run.ends or self._run.schedule_progress >= 1.0
 
-    def step(self, seconds: float) -> None:
+    def on_step(self, seconds: float) -> None:
         """Learns how long a step takes."""
         self.limit.learn("step", seconds)
 
-    def tried_evaluation(self, evaluation: Evaluation | None, fraction: float) -> None:
+    def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         """Tries the evaluation once more, to learn what a whole one takes. The first one also compiles and allocates.
 
         Collective.
@@ -92,10 +93,27 @@ class Deadline(Callback):
         self._task.try_evaluation(self._run.engine)
         self.limit.learn("evaluation", (time.perf_counter() - began) / fraction)
 
-    def evaluated(self, evaluation: Evaluation, seconds: float) -> None:
+    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
         """Learns how long an evaluation takes."""
         self.limit.learn("evaluation", seconds)
 
-    def saved(self, checkpoint: Saved) -> None:
+    def on_checkpoint(self, checkpoint: Saved) -> None:
         """Learns how long a save takes."""
         self.limit.learn("save", checkpoint.seconds)
+
+
+class BestScore(Callback):
+    """Compares the scores of evaluations. Each checkpoint is saved with the score of its step."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self._run = run
+
+    def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
+        """Records the score. Ends the run after `patience` steps without a better one."""
+        run, state = self._run, self._run.state
+        run.score = evaluation.score
+        if state.best_score is None or evaluation.score > state.best_score:
+            state.best_score, state.best_step = evaluation.score, state.step
+        patience = run.settings.patience
+        if patience is not None and state.step - state.best_step >= patience:
+            run.ends = True
