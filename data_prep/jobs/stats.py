@@ -3,7 +3,7 @@
 python -m data_prep stats DIR [--out DIR/stats]
 mpirun -n 8 python -m data_prep stats DIR       (the ranks share the shards)
 
-Masks are sampled in training. `python -m pipeline.show DIR --masks 1000` counts the lengths of masked n-grams.
+Masks are sampled in training. `python -m pipeline.show DIR` prints rows with masks.
 """
 
 import argparse
@@ -118,9 +118,7 @@ def _report(out: Path, directory: Path, manifest: ShardManifest, statistics: lis
     except OSError as error:
         raise UserError(f"cannot write plots to {out}: {error.strerror}; name another directory by --out") from error
     print(f"stats: wrote {', '.join(PLOTS)} to {out}")
-    print(
-        "masks are sampled in training: `python -m pipeline.show DIR --masks 1000` counts the lengths of their n-grams"
-    )
+    print("masks are sampled in training: `python -m pipeline.show DIR` prints rows with masks")
 
 
 def mean_of(histogram: NDArray[np.int64]) -> float:
@@ -198,18 +196,6 @@ def write_plots(directory: Path, manifest: ShardManifest, total: Statistics) -> 
     figure, axes = _figure("How often each piece occurs", "rank of the piece", "tokens")
     axes.loglog(np.arange(1, np.count_nonzero(counts) + 1), counts[counts > 0])
     _save(figure, directory / "piece_frequencies.png")
-
-
-def grouped_bars(path: Path, title: str, counts: dict[str, list[int]], x_label: str, y_label: str) -> None:
-    """Writes a plot of histograms side by side, by name. The bars are at 1, 2, ...; the count at 0 is left out."""
-    figure, axes = _figure(title, x_label, y_label)
-    width = 0.8 / len(counts)
-    for number, (name, histogram) in enumerate(counts.items()):
-        places = np.arange(1, len(histogram)) + (number - (len(counts) - 1) / 2) * width
-        axes.bar(places, histogram[1:], width, label=name)
-        axes.set_xticks(np.arange(1, len(histogram)))
-    axes.legend()
-    _save(figure, path)
 
 
 def _figure(title: str, x_label: str, y_label: str) -> tuple[Figure, matplotlib.axes.Axes]:

@@ -186,7 +186,6 @@ COMMANDS = (
     Command("show rows", "data_prep", "show @/shards", _SHARDS),
     Command("stats", "data_prep", "stats @/shards --out @/out", _SHARDS, slow=True),
     Command("show", "pipeline.show", "@/shards -n 5", _SHARDS),
-    Command("show masks", "pipeline.show", "@/shards --masks 20 --out @/out", _SHARDS),
     Command("export", "pipeline.export", "--run @/run --out @/out --license mit --language en", _METRICS),
     Command("export all", "pipeline.export", "--run @/run --out @/out --all", _METRICS),
     Command("export best", "pipeline.export", "--run @/run --out @/out --best", _METRICS),

@@ -17,7 +17,7 @@ from tests.fuzz.commands import COMMANDS
 pytestmark = pytest.mark.slow
 
 NAMES = (
-    *("extract", "extract goes on", "vocab", "shards", "shards go on", "export", "show masks", "tables", "ensemble"),
+    *("extract", "extract goes on", "vocab", "shards", "shards go on", "export", "tables", "ensemble"),
     *("compare", "reproduce goes on", "pretrain", "finetune"),
 )
 REFUSALS = re.compile(

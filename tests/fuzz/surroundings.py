@@ -13,7 +13,6 @@ PERSONS_FILES = (
     *("config.json", "results.json", "manifest.json", "documents.json", "settings.json", "metrics.jsonl", "tables.md"),
     *(
         "comparison.md",
-        "ngrams.png",
         "shard-00000.arrow",
         "train-00000.parquet",
         "v.model",

@@ -11,7 +11,7 @@ import pytest
 
 from data_prep import __main__ as data_prep_command
 from data_prep.sources import sample
-from pipeline import evaluate, export, reproduce, show
+from pipeline import evaluate, export, reproduce
 from pipeline.paper.experiments import Command
 from tests.data_prep.sources import test_sample
 from tests.pipeline.analysis import made_runs
@@ -47,7 +47,6 @@ COMMANDS = {
         "shards", "--documents", m.documents, "--vocab", m.vocabulary, "--out", out, "--max-seq-length", "64"
     ),
     "stats": lambda m, out: data_prep("stats", m.train, "--out", out),
-    "show": lambda m, out: of(show.main, m.train, "--masks", "2", "--out", out),
     "export": lambda m, out: of(export.main, "--run", m.run, "--out", out),
     "export --all": lambda m, out: of(export.main, "--run", m.run, "--out", out, "--all"),
     "tables": lambda m, out: of(evaluate.main, "tables", "--runs", m.run, "--out", out, "--tables", "6"),

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from common.errors import UserError
 from common.files.owned import MARKER
 from data_prep import __main__ as data_prep_command
 from model import huggingface
-from pipeline import evaluate, export, finetune, pretrain, reproduce, show
+from pipeline import evaluate, export, finetune, pretrain, reproduce
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.manifest import CheckpointManifest, DamagedCheckpoint, File, check
@@ -114,7 +115,6 @@ CASES = {
         lambda m, v: of_main(evaluate.main, "compare", "--runs", m.root / "tuned", "--out", v),
     ),
     "stats": ({"cut.png": "theirs"}, lambda m, v: of_data_prep("stats", m.train, "--out", v)),
-    "show": ({"ngrams.png": "theirs"}, lambda m, v: of_main(show.main, m.train, "--masks", "2", "--out", v)),
     "sample": ({}, lambda m, v: of_data_prep("sample", "--out", v)),
     "extract": (
         {},
@@ -210,12 +210,12 @@ def test_commands_that_add_files_leave_those_beside_them(made, tmp_path, capsys)
     out = tmp_path / "out"
     write_files(out, {"notes.txt": "x", ".git/HEAD": "x"})
     for _ in range(2):
-        assert show.main([str(made.train), "--masks", "2", "--out", str(out)]) == 0
         data_prep_command.main(["stats", str(made.train), "--out", str(out)])
     assert (out / "notes.txt").read_text() == (out / ".git/HEAD").read_text() == "x"
-    (out / "ngrams.png").write_bytes(b"retouched")
-    assert show.main([str(made.train), "--masks", "2", "--out", str(out)]) == 2
-    assert (out / "ngrams.png").read_bytes() == b"retouched"
+    (out / "cut.png").write_bytes(b"retouched")
+    with pytest.raises(UserError, match=r"cut\.png"):
+        data_prep_command.main(["stats", str(made.train), "--out", str(out)])
+    assert (out / "cut.png").read_bytes() == b"retouched"
 
 
 def test_a_run_that_has_not_ended_keeps_what_a_person_put_into_it(made, tmp_path):
