@@ -3,5 +3,5 @@
 tracker      the interface of a tracker, and what a tracker knows of its run
 curves       which numbers of a record become curves, and their tags
 services     MLflow and Weights & Biases, which --track turns on, each in a thread
-tensorboard  event files with descriptions and settings, and the pages of Custom Scalars
+tensorboard  event files with descriptions and settings
 """

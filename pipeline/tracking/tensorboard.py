@@ -1,10 +1,6 @@
-"""TensorBoard: event files with descriptions, the settings of the run, and the pages of Custom Scalars.
-
-The pages answer three questions: does it learn, is it healthy, is it fast?
-"""
+"""TensorBoard: event files with descriptions, and the settings of the run."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from common.text import markdown_table
@@ -41,24 +37,24 @@ for _task, _name in (("sop", "sentence order"), ("nsp", "next sentence")):
 
 
 class TensorBoardFiles(Tracker):
-    """Writes the event files of a run.
-
-    The files are in `directory/NAME`, so that TensorBoard shows the name of the run.
+    """Writes the event files of a run to `RUN/tensorboard`; of older runs to a directory in it, which goes on.
 
     Args:
-        directory: for `tensorboard --logdir`.
         run: the points of later steps than its are dropped.
-        name: NAME; None for the run's.
         purge: False drops nothing.
     """
 
-    def __init__(self, directory: Path, run: TrackedRun, name: str | None = None, purge: bool = True) -> None:
+    def __init__(self, run: TrackedRun, purge: bool = True) -> None:
         from torch.utils.tensorboard import SummaryWriter
+
+        directory = run.directory / "tensorboard"
+        if (directory / run.name).is_dir():
+            directory /= run.name
 
         self._run = run
         self._described: set[str] = set()
         first = (run.step + 1 if run.step else 0) if purge else None
-        self._writer: Any = SummaryWriter(str(directory / (name or run.name)), purge_step=first, flush_secs=10)
+        self._writer: Any = SummaryWriter(str(directory), purge_step=first, flush_secs=10)
         self._write_settings()
 
     def log(self, scalars: Scalars) -> None:
@@ -90,13 +86,10 @@ class TensorBoardFiles(Tracker):
         self._writer.file_writer.add_summary(Summary(value=[entry]), step)
 
     def _write_settings(self) -> None:
-        """Writes the pages of charts and the settings; the settings of each start, because some may change."""
-        if not self._run.settings:
-            return
-        settings = shown_flat(self._run.settings)
-        self._writer.file_writer.add_summary(_charts_summary(self._run), 0)
-        rows = ((_cell(name), _cell(value)) for name, value in settings.items())
-        self.text("settings", markdown_table(["setting", "value"], rows), self._run.step)
+        """Writes the settings of each start, because some may change."""
+        if self._run.settings:
+            rows = ((_cell(name), _cell(value)) for name, value in shown_flat(self._run.settings).items())
+            self.text("settings", markdown_table(["setting", "value"], rows), self._run.step)
 
 
 def _cell(value: Plain) -> str:
@@ -113,90 +106,7 @@ def _scalar_metadata(description: str) -> Any:
     return SummaryMetadata(plugin_data=plugin, summary_description=description, data_class=DATA_CLASS_SCALAR)
 
 
-def _charts_summary(run: TrackedRun) -> Any:
-    """The pages of charts as a summary. TensorBoard's own function for it needs TensorFlow."""
-    from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.compat.proto.types_pb2 import DT_STRING
-    from tensorboard.plugins.custom_scalar import metadata
-
-    plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME)
-    content = TensorProto(dtype=DT_STRING, string_val=[chart_pages(run).SerializeToString()])
-    entry = Summary.Value(tag=metadata.CONFIG_SUMMARY_TAG, metadata=SummaryMetadata(plugin_data=plugin), tensor=content)
-    return Summary(value=[entry])
-
-
 def describe(tag: str) -> str:
     """What a curve shows, for people; "" if its name says it."""
     split = "Held-out rows. " if tag.startswith("eval/") else ""
     return (split + DESCRIPTIONS.get(tag.rpartition("/")[2], "")).strip()
-
-
-def chart_pages(run: TrackedRun) -> Any:
-    """The pages of Custom Scalars for a run, a `tensorboard.plugins.custom_scalar.layout_pb2.Layout`."""
-    from tensorboard.plugins.custom_scalar import layout_pb2
-
-    pages = (
-        ("1  Does it learn?", _learning(run)),
-        ("2  Is it healthy?", _health(run)),
-        ("3  Is it fast?", _speed(run)),
-    )
-    categories = [layout_pb2.Category(title=title, chart=charts) for title, charts in pages]
-    return layout_pb2.Layout(category=categories)
-
-
-def _learning(run: TrackedRun) -> list[Any]:
-    if run.objective is None:
-        return [_lines("training loss", ["train/loss"]), _lines("accuracy and metrics", ["train/accuracy", "eval/.*"])]
-    tasks = ["mlm"] if run.objective == "mlm" else ["mlm", run.objective]
-    charts = [_with_interval(f"{task.upper()} accuracy: held-out with 95 % interval, training", task) for task in tasks]
-    # TensorBoard draws charts with a band behind those without, and the last of them first.
-    return [_lines("MLM loss (nats): held-out and training", ["eval/mlm_loss", "train/mlm_loss"]), *reversed(charts)]
-
-
-def _health(run: TrackedRun) -> list[Any]:
-    charts = [
-        _lines("norm of the gradient, before clipping", ["train/grad_norm"]),
-        _lines("learning rate", ["train/learning_rate"]),
-    ]
-    if run.settings.get("optimizer", {}).get("type") == "Lamb":
-        ratios = ["train/trust_ratio_min", "train/trust_ratio_max"]
-        charts.append(_lines("LAMB's trust ratios: smallest and largest", ratios))
-    if run.settings.get("precision") == "fp16":
-        charts.append(_lines("fp16 loss scale", ["train/loss_scale"]))
-        charts.append(_lines("steps whose update was skipped", ["train/overflow_steps"]))
-    return charts
-
-
-def _speed(run: TrackedRun) -> list[Any]:
-    charts = [_lines("tokens a second, all ranks", ["train/tokens_per_second"])]
-    if run.on_gpu:
-        charts.append(_lines("MFU, or TFLOP/s of an unknown GPU", ["train/peak_share", "train/tflops_per_gpu"]))
-    return [
-        *charts,
-        _lines("part of the time spent waiting for data", ["train/data_wait_share"]),
-        _lines("peak memory of rank 0 (GB)", ["train/peak_memory_gb"]),
-    ]
-
-
-def _lines(title: str, tags: Sequence[str]) -> Any:
-    """A chart with a line for each tag; tags are regular expressions."""
-    from tensorboard.plugins.custom_scalar import layout_pb2
-
-    patterns = [f"^{tag}$" for tag in tags]
-    return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=patterns))
-
-
-def _with_interval(title: str, task: str) -> Any:
-    """A chart of the held-out accuracy in its interval, and of the accuracy in training."""
-    from tensorboard.plugins.custom_scalar import layout_pb2
-
-    series = layout_pb2.MarginChartContent.Series
-    held_out, training = f"eval/{task}_accuracy", f"train/{task}_accuracy"
-    content = layout_pb2.MarginChartContent(
-        series=[
-            series(value=held_out, lower=f"{held_out}_low", upper=f"{held_out}_high"),
-            series(value=training, lower=training, upper=training),
-        ]
-    )
-    return layout_pb2.Chart(title=title, margin=content)

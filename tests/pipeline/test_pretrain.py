@@ -95,7 +95,7 @@ def test_a_run_leaves_what_it_promises(finished):
 
 def test_tensorboard_has_the_curves(finished):
     output, _ = finished
-    events = EventAccumulator(str(output / "tensorboard" / "finished"), size_guidance={"histograms": 0})
+    events = EventAccumulator(str(output / "tensorboard"), size_guidance={"histograms": 0})
     events.Reload()
     tags = events.Tags()
     assert {

@@ -99,7 +99,7 @@ class MetricsLog(Callback):
             os.fsync(self._file.fileno())
 
     def _open_tensorboard(self, purge: bool) -> None:
-        self._tensorboard = TensorBoardFiles(self._run.settings.output / "tensorboard", self._tracked, purge=purge)
+        self._tensorboard = TensorBoardFiles(self._tracked, purge)
 
     def _write_records(self) -> None:
         while self._unwritten:

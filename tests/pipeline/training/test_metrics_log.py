@@ -33,7 +33,7 @@ def test_a_resumed_run_writes_no_step_twice(tmp_path):
         (30, "eval", 2.0),
     ]
     assert metrics_log.last_record(tmp_path, "eval") == {"step": 30, "split": "eval", "loss": 2.0}
-    events = EventAccumulator(str(tmp_path / "tensorboard" / tmp_path.name))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(10, 10), (20, 20), (30, 31)]
 
@@ -125,6 +125,6 @@ def test_the_first_point_of_the_curves_is_no_record(tmp_path):
     log.on_trial(Evaluation({"loss": 9.0}, 0.5, "loss"), 0.1)
     log.on_end()
     assert (tmp_path / "metrics.jsonl").read_text() == ""
-    events = EventAccumulator(str(tmp_path / "tensorboard" / tmp_path.name))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("eval/loss")] == [0]
