@@ -1,7 +1,7 @@
 """BERT in the format of `transformers`: its configuration as an `AlbertConfig`, and the names of its tensors.
 
 BERT is the model of `AlbertConfig` with parameter_sharing "none", E = H and the next-sentence head ("nsp"), as in the
-presets bert-base and bert-large. Only the names differ. `model.huggingface` reads the files.
+presets bert-base and bert-large. Only the names differ. `model.huggingface` reads and writes the files.
 """
 
 import re
@@ -18,6 +18,8 @@ DUPLICATES = (
 )
 """Second names of tied tensors, each with the first name."""
 
+# Fields that only this project knows. They decide the initial weights alone.
+_OWN_FIELDS = ("embedding_initializer_range", "initial_attention")
 # The fields of `transformers.BertConfig` that decide the result, with their defaults there.
 _DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
@@ -66,14 +68,38 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
     if fields.get("is_decoder") or fields.get("position_embedding_type", "absolute") != "absolute":
         raise ValueError("config.json describes a decoder or relative positions; only BERT's encoder can be read")
     known = _DEFAULTS | {name: fields[name] for name in _DEFAULTS if name in fields}
+    dropout = fields.get("classifier_dropout")
     return AlbertConfig.from_dict(
         known
         | {
             "embedding_size": known["hidden_size"],
             "parameter_sharing": "none",
             "sentence_head": "nsp" if "bert.pooler.dense.weight" in tensors else None,
+            "classifier_dropout_prob": known["hidden_dropout_prob"] if dropout is None else dropout,
         }
+        | {name: fields[name] for name in _OWN_FIELDS if name in fields}
     )
+
+
+def can_express(config: AlbertConfig) -> bool:
+    """Whether the model is BERT's: nothing is shared or factorised, and the sentence head, if any, is "nsp"."""
+    return (
+        config.parameter_sharing == "none"
+        and config.inner_group_num == 1
+        and config.embedding_size == config.hidden_size
+        and not config.has_embedding_projection
+        and config.sentence_head in ("nsp", None)
+    )
+
+
+def to_config(config: AlbertConfig) -> dict[str, Any]:
+    """Returns the contents of config.json, without the dtype, of a model that `can_express` accepts."""
+    return {name: getattr(config, name) for name in (*_DEFAULTS, *_OWN_FIELDS)} | {
+        "model_type": "bert",
+        "architectures": ["BertForMaskedLM" if config.sentence_head is None else "BertForPreTraining"],
+        "classifier_dropout": config.classifier_dropout_prob,
+        "pad_token_id": 0,
+    }
 
 
 def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,8 +1,8 @@
 """Saves and loads models in the format of `transformers`: config.json, model.safetensors and the tokenizer's files.
 
 This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining`, or
-`transformers.AlbertForMaskedLM` if it has no sentence head. BERT's format (`model.bert`) is read, but not written. The
-differences between the two models of ALBERT:
+`transformers.AlbertForMaskedLM` if it has no sentence head. A model that is BERT becomes `BertForPreTraining` or
+`BertForMaskedLM` (`model.bert`). The differences between the two models of ALBERT:
 
 - Query, key and value are the parameters of one module here.
 - There is a projection after the embeddings only if E != H. Otherwise `save` writes an identity, and `load` drops it.
@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import pickle
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,12 +36,11 @@ from model.config import AlbertConfig, ExecutionOptions
 from model.initialisation import initialise
 from model.layers.heads import SentenceHead
 from model.pretraining import AlbertForPreTraining
-from model.tokenizer import read_normalization, read_vocabulary, tokenizer_config, tokenizer_json
+from model.tokenizer import tokenizer_files
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 PICKLED_WEIGHTS_FILE = "pytorch_model.bin"
-VOCABULARY_FILE = "spiece.model"
 
 # Fields that only this project knows. They are written for `load`; `transformers` keeps but does not use them.
 _OWN_FIELDS = ("parameter_sharing", "sentence_head", "embedding_initializer_range", "initial_attention")
@@ -100,38 +98,41 @@ def save(
     Args:
         model: any model of this package.
         directory: created if it does not exist.
-        tokenizer_model: the SentencePiece file that the model was trained with. It is copied, and a tokenizer that
-            gives the same ids is written beside it.
+        tokenizer_model: the file of the vocabulary that the model was trained with: a SentencePiece model, or a
+            tokenizer.json with WordPiece. It is copied, and a tokenizer that gives the same ids is written beside it.
         fields: replace or extend those of config.json. A fine-tuning head is named here: "architectures", "id2label".
+            The class of ALBERT is replaced by that of BERT if the model is BERT.
 
     Raises:
         ValueError: `transformers` cannot express the parameter sharing, or the vocabulary has another size than the
             model. Nothing is written then.
     """
     directory = Path(directory)
-    fields = to_config(model.config) | dict(fields or {})
-    tensors = to_tensors(model.config, model.state_dict())
-    tokenizer_files = {}
+    state, is_bert = model.state_dict(), bert.can_express(model.config)
+    if is_bert:
+        fields = bert.to_config(model.config) | dict(fields or {})
+        fields["architectures"] = [name.replace("Albert", "Bert") for name in fields["architectures"]]
+        tensors = {bert.tensor_name(own): tensor for own, tensor in state.items()}
+    else:
+        fields = to_config(model.config) | dict(fields or {})
+        tensors = to_tensors(model.config, state)
+    files: dict[str, bytes | dict[str, Any]] = {}
     if tokenizer_model is not None:
-        vocabulary = read_vocabulary(tokenizer_model)
-        if len(vocabulary) != model.config.vocab_size:
+        tokenizer = tokenizer_files(tokenizer_model, model.config.max_position_embeddings)
+        if tokenizer.pieces != model.config.vocab_size:
             raise ValueError(
-                f"{tokenizer_model} has {len(vocabulary)} pieces, but the model's vocab_size is "
+                f"{tokenizer_model} has {tokenizer.pieces} pieces, but the model's vocab_size is "
                 f"{model.config.vocab_size}; give the vocabulary that the model was trained with"
             )
-        tokenizer_files = {
-            "tokenizer.json": tokenizer_json(tokenizer_model),
-            "tokenizer_config.json": tokenizer_config(
-                model.config.max_position_embeddings, read_normalization(vocabulary)
-            ),
-        }
+        files, fields["pad_token_id"] = tokenizer.files, tokenizer.pad_token_id
     directory.mkdir(parents=True, exist_ok=True)
     write_tensors(directory / WEIGHTS_FILE, tensors)
-    if tokenizer_model is not None:
-        shutil.copyfile(tokenizer_model, directory / VOCABULARY_FILE)
-    for name, contents in tokenizer_files.items():
-        write_json(directory / name, contents)
-    dtype = str(tensors[_WORD_EMBEDDINGS].dtype).removeprefix("torch.")
+    for name, contents in files.items():
+        if isinstance(contents, bytes):
+            (directory / name).write_bytes(contents)
+        else:
+            write_json(directory / name, contents)
+    dtype = str(next(iter(state.values())).dtype).removeprefix("torch.")
     write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
 

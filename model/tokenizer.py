@@ -1,6 +1,7 @@
-"""Makes `tokenizer.json`: the vocabulary and the text normalisation of training, in the format of `transformers`.
+"""Makes the files by which `transformers` opens a tokenizer: the vocabulary and the text normalisation of training.
 
-It gives the ids that the model was trained on. The usual conversions of a SentencePiece model differ in three ways:
+A WordPiece vocabulary is a `tokenizer.json` already. That of a SentencePiece model is made here. It gives the ids that
+the model was trained on. The usual conversions of a SentencePiece model differ in three ways:
 
 - Here the single-character symbols such as ( ) " - . are ordinary pieces. As added tokens they would split words.
 - Here accents are removed by the same list of characters as in training.
@@ -17,13 +18,14 @@ import functools
 import itertools
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
+from common.files.json_files import read_object
 from common.normalization import ALBERT_NORMALIZATION, Normalization
 
 PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
@@ -35,6 +37,53 @@ _WORD_START = "▁"
 _LETTER, _SIGNS = r"[\p{Cased}&&[^\p{Case_Ignorable}]]", r"\p{Case_Ignorable}*"
 _FINAL_SIGMA = f"(?<={_LETTER}{_SIGNS})Σ(?!{_SIGNS}{_LETTER})"
 """Unicode's Final_Sigma: a sigma after a letter and before no letter; apostrophes and similar signs are ignored."""
+
+
+class TokenizerFiles(NamedTuple):
+    """The files of a tokenizer.
+
+    Attributes:
+        files: contents by name: bytes, or the object of a JSON file.
+        pieces: their number.
+        pad_token_id: the id of the padding.
+    """
+
+    files: dict[str, bytes | dict[str, Any]]
+    pieces: int
+    pad_token_id: int
+
+
+def tokenizer_files(path: Path, max_position_embeddings: int) -> TokenizerFiles:
+    """Returns the files for the vocabulary in the file `path`: a SentencePiece model, or a tokenizer.json of WordPiece.
+
+    Raises:
+        ValueError: the file is missing or another one.
+    """
+    if path.suffix != ".json":
+        vocabulary = read_vocabulary(path)
+        config = tokenizer_config(max_position_embeddings, read_normalization(vocabulary))
+        made = {"tokenizer.json": tokenizer_json(path), "tokenizer_config.json": config}
+        return TokenizerFiles({"spiece.model": path.read_bytes(), **made}, len(vocabulary), 0)
+    contents = read_object(path, "give the vocabulary that the model was trained with")
+    ids: dict[str, int] = contents["model"]["vocab"]
+    files: dict[str, bytes | dict[str, Any]] = {
+        "tokenizer.json": path.read_bytes(),
+        "vocab.txt": "".join(f"{piece}\n" for piece in sorted(ids, key=ids.__getitem__)).encode(),
+        "tokenizer_config.json": _wordpiece_config(contents, max_position_embeddings),
+    }
+    return TokenizerFiles(files, len(ids), ids["[PAD]"])
+
+
+def _wordpiece_config(contents: Mapping[str, Any], max_position_embeddings: int) -> dict[str, Any]:
+    """The contents of tokenizer_config.json beside a tokenizer.json of WordPiece."""
+    normalizer = contents["normalizer"]
+    return {
+        "tokenizer_class": "BertTokenizer",
+        "model_max_length": max_position_embeddings,
+        "do_lower_case": normalizer["lowercase"],
+        "strip_accents": normalizer["strip_accents"],
+        "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+    } | {f"{name.lower()}_token": f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")}
 
 
 def read_vocabulary(path: Path) -> sentencepiece.SentencePieceProcessor:

@@ -38,7 +38,7 @@ class Examples:
 def open_collator(directory: Path) -> Collator:
     """The collator of a shard set, with the paper's masking. Raises UserError: `directory` holds no shards."""
     shards = open_shards(directory)
-    vocabulary = Vocabulary.load(directory / "spiece.model")
+    vocabulary = Vocabulary.load(directory)
     masking = MaskingSettings()
     return Collator(
         shards, BatchShape.of(shards, masking=masking), vocabulary.continues_word, "sop", seed=0, masking=masking

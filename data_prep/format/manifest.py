@@ -15,13 +15,14 @@ from common.files.checksums import FileEntry, content_checksum
 from common.files.json_files import Count, Probability
 from common.text import markdown_table
 from data_prep.text.languages import ENGLISH
+from data_prep.text.vocabulary import VOCABULARY_FILES
 
 FORMAT_VERSION = 1
 RULES_VERSION = 4
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
-MANIFEST, VOCABULARY, CARD, DUPLICATES = "manifest.json", "spiece.model", "README.md", "duplicates.jsonl"
+MANIFEST, CARD, DUPLICATES = "manifest.json", "README.md", "duplicates.jsonl"
 
-LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{re.escape(VOCABULARY)}|{re.escape(DUPLICATES)}")
+LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{'|'.join(map(re.escape, (*VOCABULARY_FILES, DUPLICATES)))}")
 """The names of the files that a manifest lists."""
 
 Rows = Annotated[int, Interval(ge=0, lt=2**31)]
@@ -74,7 +75,7 @@ class ShardManifest:
     """The content of `manifest.json`.
 
     Attributes:
-        vocabulary_sha256, vocabulary_size: hash and number of pieces of `spiece.model`.
+        vocabulary_sha256, vocabulary_size: hash and number of pieces of the vocabulary's file.
         normalization: how the text was normalised before it was encoded.
         max_seq_length: positions in a row.
         seed, short_seq_prob, min_tokens, pack, split: the options of the job.
@@ -179,6 +180,7 @@ def dataset_card(manifest: ShardManifest) -> str:
     )
     codes = manifest.language.split(",")
     languages = json.dumps(codes[0] if len(codes) == 1 else codes)  # YAML, which reads no without quotes as false
+    (vocabulary,) = (file.name for file in manifest.files if file.name in VOCABULARY_FILES)
     packing = "as many segment pairs as fit" if manifest.pack else "one segment pair"
     return f"""---
 language: {languages}
@@ -211,7 +213,7 @@ Each row holds {packing}, without special tokens, masks or padding: those are ad
 
 ## How it was made
 
-- Text: {manifest.normalization}. Vocabulary: `spiece.model`, {manifest.vocabulary_size:,} pieces,
+- Text: {manifest.normalization}. Vocabulary: `{vocabulary}`, {manifest.vocabulary_size:,} pieces,
   sha256 `{manifest.vocabulary_sha256}`.
 - Every token of every document with {manifest.min_tokens} tokens or more stands in exactly one pair.
 - A pair takes up to {manifest.max_seq_length - 3} tokens; with probability {manifest.short_seq_prob} fewer.

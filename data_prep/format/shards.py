@@ -1,7 +1,8 @@
 """The shard format, which training reads.
 
 A shard set is a directory of `shard-00000.arrow`, ... (Arrow IPC streams, which `datasets.Dataset.from_file` can map),
-`spiece.model` (the vocabulary), `README.md` (the dataset card) and `manifest.json`, which is written last.
+the vocabulary (`spiece.model` or `tokenizer.json`), `README.md` (the dataset card) and `manifest.json`, which is
+written last.
 
 A row contains as many segment pairs as fit into `max_seq_length` positions, as tokens and lengths. It stores what does
 not change: A and B in the order of the document, without special tokens, padding or masks. Training adds those, and
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 
 from common.errors import UserError, one_line
 from common.files.atomic import replacing
-from data_prep.format.manifest import VOCABULARY, ShardFile, ShardManifest, describe_file, read_manifest
+from data_prep.format.manifest import ShardFile, ShardManifest, describe_file, read_manifest
 from data_prep.format.pairs import Parts
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 
 SCHEMA = pa.schema(
     [
@@ -304,10 +305,10 @@ def open_shards(path: Path) -> ShardSet:
 
 def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
     """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
-    vocabulary = Vocabulary.load(directory / VOCABULARY)
+    vocabulary = Vocabulary.load(directory)
     if vocabulary.sha256 != manifest.vocabulary_sha256:
         raise UserError(
-            f"{directory / VOCABULARY} is not the vocabulary that the shards were made with; "
+            f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with; "
             f"run `python -m data_prep verify {directory}`"
         )
     return vocabulary

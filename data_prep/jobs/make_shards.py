@@ -1,6 +1,6 @@
 """Makes shards of documents, one shard for each work unit.
 
-python -m data_prep shards --documents DIR... --vocab FILE.model --out DIR [--max-seq-length 512] [--dedup near]
+python -m data_prep shards --documents DIR... --vocab FILE --out DIR [--max-seq-length 512] [--dedup near]
 mpirun -n 8 python -m data_prep shards ...
 """
 
@@ -33,7 +33,6 @@ from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
 MIN_SEQ_LENGTH = 16
 MAX_SEQ_LENGTH = 65_535  # lengths are stored as uint16
-MAX_PIECES = 65_536  # token ids are stored as uint16
 MAX_SENTENCES_IN_MEMORY = 32_768  # encoded in one call; bounds the memory for Python objects
 DEFAULT_MIN_TOKENS = 16
 MAX_NAMED_DUPLICATES = 20  # duplicates that the manifest lists
@@ -95,7 +94,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote"
     )
-    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help=".model file that `vocab` wrote")
+    parser.add_argument(
+        "--vocab",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="of `vocab`, or vocab.txt, tokenizer.json or directory of a model",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write the shards to")
     parser.add_argument(
         "--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)"
@@ -182,10 +187,6 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     if args.against and options.dedup == "none":
         raise UserError("--against names documents to compare with, and --dedup is none; add --dedup near, or exact")
     vocabulary = Vocabulary.load(args.vocab)
-    if len(vocabulary) > MAX_PIECES:
-        raise UserError(
-            f"{args.vocab} has {len(vocabulary)} pieces and shards hold at most {MAX_PIECES}; train a smaller one"
-        )
     corpus = open_corpus(args.documents, options.split, args.language)
     comparison = None
     if options.dedup != "none":
@@ -366,10 +367,10 @@ def finish(out: Path, plan: JobPlan, records: list[ShardRecord], duplicates: ded
                 for line in itertools.islice(lines, MAX_NAMED_DUPLICATES)
             ]
         manifest.files.append(manifests.describe_file(out / manifests.DUPLICATES))
-    owned.write_unless_other(out / manifests.VOCABULARY, vocabulary.serialized)
-    owned.write_unless_other(out / manifests.CARD, manifests.dataset_card(manifest).encode())
+    owned.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
     # Users may edit the card, so the manifest does not list it. It lists every other file with its checksum.
-    manifest.files.append(manifests.describe_file(out / manifests.VOCABULARY))
+    manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
+    owned.write_unless_other(out / manifests.CARD, manifests.dataset_card(manifest).encode())
     manifests.write_manifest(out, manifest)
     _clear(out)
     print(

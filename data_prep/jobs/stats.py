@@ -23,7 +23,7 @@ from data_prep.format import shards
 from data_prep.format.manifest import ShardFile, ShardManifest
 from data_prep.format.pairs import Parts
 from data_prep.mpi import executor
-from data_prep.text.vocabulary import UNK_ID, WORD_START, Vocabulary
+from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
 matplotlib.use("Agg")  # no display is needed
 
@@ -128,7 +128,7 @@ def mean_of(histogram: NDArray[np.int64]) -> float:
 
 def words_of(piece_counts: NDArray[np.int64], vocabulary: Vocabulary) -> int:
     """Returns the number of words: tokens whose piece starts a word."""
-    starts = np.array([piece.startswith(WORD_START) for piece in vocabulary.pieces])
+    starts = np.array([spelling.startswith(" ") for spelling in vocabulary.spellings])
     return int(piece_counts[starts].sum())
 
 

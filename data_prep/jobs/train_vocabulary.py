@@ -1,18 +1,18 @@
-"""Trains a vocabulary on documents: a SentencePiece model by the unigram method (Kudo, arXiv 1804.10959).
+"""Trains a vocabulary on documents: a SentencePiece model by the unigram method (Kudo, arXiv 1804.10959), or WordPiece.
 
     python -m data_prep vocab --documents DIR... --out FILE.model [--size 30000]
+    python -m data_prep vocab --documents DIR... --type wordpiece --out tokenizer.json
     mpirun -n 8 python -m data_prep vocab ...       (the ranks share the sampling; rank 0 trains)
 
-It also writes FILE.vocab (pieces and scores as text) and FILE.json (how the vocabulary was made).
+It also writes FILE.vocab (the pieces as text) and FILE.json (how the vocabulary was made; FILE.record.json beside a
+tokenizer.json).
 """
 
 import argparse
 import hashlib
-import io
 import itertools
 import json
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,6 @@ from typing import Annotated, Any
 import numpy as np
 import sentencepiece
 from annotated_types import Len
-from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common import environment
 from common.command_line import natural, positive
@@ -39,8 +38,10 @@ from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.text.languages import ENGLISH
 from data_prep.text.normalization import normalize
+from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, USER_SYMBOLS, train_sentencepiece
 from data_prep.text.sentences import iterate_sentences
-from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from data_prep.text.vocabulary import MAX_PIECES, Vocabulary
+from data_prep.text.wordpiece_vocabulary import WordPieceRules, train_wordpiece
 
 MAX_SENTENCES = 4_000_000
 """Default of --sentences. At 180 characters a sentence, as in novels, training on them needs 13 GB."""
@@ -49,13 +50,8 @@ BYTES_PER_CHARACTER = 18
 million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
-USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
-CHARACTER_COVERAGE = 0.99995
+_SUFFIXES = {"sentencepiece": ".model", "wordpiece": ".json"}
 MIN_SENTENCE_BYTES = 2  # one character and one separator
-MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
-# SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
-# fixed. The published vocabulary was trained with the same number.
-TRAINING_THREADS = 16
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help=".model file to write")
+    parser.add_argument(
+        "--type", choices=tuple(_SUFFIXES), default="sentencepiece", help="kind of vocabulary (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help=".model file to write; .json for wordpiece"
+    )
     parser.add_argument("--size", type=int, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
     parser.add_argument(
         "--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (default: %(default)s)"
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> None:
     with launch() as ranks:
         corpus, options = ranks.on_root(lambda: _plan(args))
         scratch = args.out.with_name(f".{args.out.name}.sample")
-        normalization = Normalization(args.keep_case, args.keep_accents)
+        normalization = _normalization(args)
 
         def work() -> None:
             ranks.on_root(lambda: _check_beside(args.out, options))
@@ -103,23 +104,34 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
+def _normalization(args: argparse.Namespace) -> Normalization:
+    return Normalization(args.keep_case, args.keep_accents, of_bert=args.type == "wordpiece")
+
+
 def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
     """Checks the arguments and returns corpus and options."""
     min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
     if args.size < min_size:
         raise UserError(f"--size is {args.size}; the minimum is {min_size}, for the special pieces alone")
+    if args.size > MAX_PIECES:
+        raise UserError(f"--size is {args.size}; the maximum is {MAX_PIECES}, because ids are stored in 16 bits")
+    suffix = _SUFFIXES[args.type]
     if args.out.is_dir():
-        raise UserError(f"--out {args.out} is a directory; give a file in it, such as {args.out / 'vocabulary.model'}")
-    if args.out.suffix != ".model":
-        raise UserError(f"--out is {args.out}; give it a name that ends in .model")
+        raise UserError(
+            f"--out {args.out} is a directory; give a file in it, such as {args.out / 'vocabulary'}{suffix}"
+        )
+    if args.out.suffix != suffix:
+        raise UserError(f"--out is {args.out}; give it a name that ends in {suffix}")
     corpus = open_corpus(args.documents, TRAIN, args.language)
     options = {
         "size": args.size,
         "sentences": args.sentences,
         "seed": args.seed,
-        "normalization": Normalization(args.keep_case, args.keep_accents).description,
+        "normalization": _normalization(args).description,
         "documents_digest": corpus.digest,
     }
+    if args.type == "wordpiece":
+        options["type"] = args.type
     if corpus.language != ENGLISH:
         options["language"] = corpus.language
     return corpus, options
@@ -140,7 +152,7 @@ def _is_complete(out: Path, options: dict[str, Any]) -> bool:
 
 def _check_beside(out: Path, options: dict[str, Any]) -> None:
     """Raises UserError if FILE.vocab or FILE.json exists and no earlier start of this command wrote it."""
-    listing, record = out.with_suffix(".vocab"), out.with_suffix(".json")
+    listing, record = out.with_suffix(".vocab"), _record_path(out)
     for path in (listing, record):
         if os.path.lexists(path) and (not record.is_file() or _record_of(out)["options"] != options):
             raise UserError(f"{path} exists and would be overwritten; use another --out or move it away")
@@ -161,9 +173,13 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(read_bytes(path, "move it away, or use another --out")).hexdigest()
 
 
+def _record_path(out: Path) -> Path:
+    return out.with_suffix(".record.json" if out.suffix == ".json" else ".json")
+
+
 def _record_of(model: Path) -> dict[str, Any]:
     """Reads how a vocabulary was made, from the .json file beside it. UserError: the file is missing or damaged."""
-    path = model.with_suffix(".json")
+    path = _record_path(model)
     remedy = f"it should say how {model} was made; use another --out or delete both"
     record = read_object(path, remedy)
     check_as(record, _VocabularyRecord, path, remedy, extra="ignore")
@@ -271,30 +287,33 @@ def _finish(
     normalization: Normalization,
 ) -> None:
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
-    needed = BYTES_PER_CHARACTER * described["characters"]
-    print(
-        f"vocab: training {options['size']:,} pieces on {described['method']}; it needs up to {needed / 1e9:.1f} GB of "
-        "memory",
-        flush=True,
-    )
+    needed = 0 if normalization.of_bert else BYTES_PER_CHARACTER * described["characters"]
+    memory = f"; it needs up to {needed / 1e9:.1f} GB of memory" if needed else ""
+    print(f"vocab: training {options['size']:,} pieces on {described['method']}{memory}", flush=True)
+    vocabulary: Vocabulary
     try:
         _check_memory(needed, described["sampled"])
-        # SentencePiece says nothing on the way: sentences are counted while it reads them, then only the time goes on.
+        # The libraries say nothing on the way: sentences are counted while they read them, then only the time goes on.
         with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
-            language = options.get("language", ENGLISH)
-            vocabulary = train(_lines(sample, shown), options["size"], normalization, language)
+            if normalization.of_bert:
+                rules = WordPieceRules(not normalization.keep_case, not normalization.keep_accents)
+                vocabulary = train_wordpiece(_lines(sample, shown), options["size"], rules)
+                listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
+            else:
+                language = options.get("language", ENGLISH)
+                vocabulary = train_sentencepiece(_lines(sample, shown), options["size"], normalization, language)
+                scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
+                listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
     except UserError:
         discard_work(scratch)
         raise
-    scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
-    listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
     record = {
         "options": options,
         "sample": described,
         "model_sha256": vocabulary.sha256,
         "listing_sha256": hashlib.sha256(listing.encode()).hexdigest(),
     }
-    write_text(out.with_suffix(".json"), json.dumps(record, indent=1) + "\n")  # first: it says that the others are ours
+    write_text(_record_path(out), json.dumps(record, indent=1) + "\n")  # first: it says that the others are ours
     write_text(out.with_suffix(".vocab"), listing)
     with replacing(out) as temporary:
         temporary.write_bytes(vocabulary.serialized)
@@ -321,64 +340,3 @@ def _lines(paths: list[Path], progress: Progress) -> Iterator[str]:
             for line in file:
                 yield line.rstrip("\n")
                 progress.update()
-
-
-def train(
-    sentences: Iterator[str],
-    size: int,
-    normalization: Normalization = ALBERT_NORMALIZATION,
-    language: str = ENGLISH,
-) -> Vocabulary:
-    """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
-
-    Args:
-        sentences: what to train on.
-        size: number of pieces.
-        normalization: how the sentences were normalised. The model records it.
-        language: codes of their languages, separated by commas. The model records them unless it is English.
-
-    Raises:
-        UserError: the text has too few different pieces for `size`, or too many characters.
-    """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
-            model_writer=model,
-            model_type="unigram",
-            vocab_size=size,
-            character_coverage=CHARACTER_COVERAGE,
-            normalization_rule_name="identity",  # the sentences are normalised already
-            pad_id=0,
-            unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
-            pad_piece=SPECIAL_PIECES[0],
-            unk_piece=SPECIAL_PIECES[1],
-            control_symbols=list(SPECIAL_PIECES[2:]),
-            user_defined_symbols=list(USER_SYMBOLS),
-            byte_fallback=False,
-            max_sentence_length=MAX_SENTENCE_BYTES,
-            num_threads=TRAINING_THREADS,
-            minloglevel=3,
-        )
-    except (RuntimeError, OSError) as error:
-        raise _explained(str(error), size) from error
-    if normalization == ALBERT_NORMALIZATION and language == ENGLISH:
-        return Vocabulary(model.getvalue())
-    proto = model_proto.ModelProto.FromString(model.getvalue())
-    proto.normalizer_spec.name = normalization.name
-    if language != ENGLISH:
-        proto.trainer_spec.accept_language.extend(language.split(","))
-    return Vocabulary(proto.SerializeToString(deterministic=True))
-
-
-def _explained(message: str, size: int) -> Exception:
-    """Explains SentencePiece's error message in terms of this command's flags."""
-    if match := re.search(r"Vocabulary size too high .*?<= (\d+)", message):
-        return UserError(
-            f"--size {size} is more than this text has pieces for; use --size {match[1]} or less, or more text"
-        )
-    if match := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
-        return UserError(f"--size {size} is less than the characters of this text need; use --size {match[2]} or more")
-    return UserError(f"SentencePiece cannot train on this text ({message}); give it more text or a smaller --size")

@@ -15,7 +15,7 @@ from data_prep.corpus import documents
 from data_prep.format import manifest as shard_manifest
 from data_prep.format.shards import read_checked
 from data_prep.mpi import executor
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
 
 # Files and directories that jobs leave in the directory, but that its manifest does not list.
 EXPECTED_BESIDE = {shard_manifest.MANIFEST, shard_manifest.CARD, documents.MANIFEST, "stats"}
@@ -83,7 +83,7 @@ def problem_of(directory: Path, file: FileEntry, manifest: AnyManifest) -> str:
         if (size := path.stat().st_size) != file.bytes:
             return f"{file.name} has {size} bytes instead of {file.bytes}"
         return f"the content of {file.name} has changed"
-    if isinstance(manifest, shard_manifest.ShardManifest) and file.name == shard_manifest.VOCABULARY:
+    if isinstance(manifest, shard_manifest.ShardManifest) and file.name in VOCABULARY_FILES:
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         if sha256 != manifest.vocabulary_sha256:
             return f"{file.name} is not the vocabulary that the shards were made with"
@@ -96,7 +96,7 @@ def _problem_of_content(path: Path, file: FileEntry, manifest: AnyManifest) -> s
         if isinstance(file, shard_manifest.ShardFile) and isinstance(manifest, shard_manifest.ShardManifest):
             if file.name.startswith("shard-"):
                 read_checked(path, file.rows, manifest)
-            elif file.name == shard_manifest.VOCABULARY and len(Vocabulary.load(path)) != manifest.vocabulary_size:
+            elif file.name in VOCABULARY_FILES and len(Vocabulary.load(path)) != manifest.vocabulary_size:
                 return f"{file.name} has another number of pieces than {manifest.vocabulary_size}"
         elif isinstance(file, documents.PartFile):
             documents.check_part(path, file.documents)

@@ -37,7 +37,7 @@ UNIT_FILE = re.compile(
 )
 """The names of the files that units of any job leave."""
 WORK_FILE = re.compile(f"{RECORD_FILE.pattern}|{UNIT_FILE.pattern}")
-LAST_FILE = re.compile(r"documents\.json|manifest\.json|README\.md|spiece\.model|duplicates\.jsonl")
+LAST_FILE = re.compile(r"documents\.json|manifest\.json|README\.md|spiece\.model|tokenizer\.json|duplicates\.jsonl")
 """The names of what a job writes after its last unit; only their temporary files may be removed."""
 _TOOL = "data_prep"
 

@@ -4,7 +4,9 @@ languages         codes of languages
 sentences         splits text into sentences
 english           where English sentences end
 normalization     ALBERT's text normalisation
-vocabulary        the SentencePiece model with ALBERT's special pieces, also from a tokenizer.json
+vocabulary        what a vocabulary is, and how its file is found and read
+sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
+wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
 encoder           encodes sentences fast, each different word once
 offsets           encodes texts, and tells which characters each token comes from
 """

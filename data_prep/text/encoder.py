@@ -1,10 +1,10 @@
-"""Encodes text faster than SentencePiece, with the same result, by encoding each different word once.
+"""Encodes text faster than the vocabulary's library, with the same result, by encoding each different word once.
 
 No piece crosses a space, and no step of the normalisation does. So the tokens of a sentence are those of its words, one
 after the other. A text repeats its words, so a table from raw word to tokens contains nearly all of them. The rest is
 array arithmetic on many sentences at once.
 
-There is one exception. SentencePiece adds up scores over the whole sentence in fp32. If two segmentations of a word
+SentencePiece has an exception. It adds up scores over the whole sentence in fp32. If two segmentations of a word
 differ by less than the rounding of that sum, the choice depends on the text before the word. The rounding is coarse in
 long sentences and after an unknown character. And segmentations into the same pieces in another order ("66" "6" and "6"
 "66") differ by rounding alone. Sentences of these three kinds are rare; SentencePiece encodes them whole. So it does
@@ -14,7 +14,6 @@ with sentences in which a word ends in "▁", its sign for a blank.
 import contextlib
 import gc
 import itertools
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,14 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.text.normalization import normalize
-from data_prep.text.vocabulary import UNK_ID, WORD_START, Vocabulary
+from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
 MAX_WORDS = 1 << 20  # in the table before it is emptied; a word takes about 200 bytes
 
 LONG_SENTENCE = 256  # tokens; SentencePiece encodes longer sentences whole
 
-_REPETITION = re.compile(r"(.{1,4}?)\1\1")  # necessary for a word that two pieces spell in either order
 _END = "\0"  # follows each sentence as a word, which has the number 0 and no tokens
 
 
@@ -75,7 +72,7 @@ class _Numbers(dict[str, int]):
 
 
 class Encoder:
-    """Normalises and encodes sentences with one vocabulary.
+    """Encodes sentences with one vocabulary.
 
     Its table of words affects the speed only. Only one thread at a time may use it.
     """
@@ -92,7 +89,7 @@ class Encoder:
         self._ambiguous = np.zeros(1, np.bool_)  # (words known,) whether the sentence decides its pieces
 
     def encode(self, sentences: list[str]) -> tuple[NDArray[np.uint16], NDArray[np.int64]]:
-        """Encodes sentences that are not normalised. A NUL character counts as a space.
+        """Encodes sentences that are not normalised.
 
         Returns:
             All ids one after the other, uint16, without special tokens; and the number of ids of each sentence, int64,
@@ -100,11 +97,8 @@ class Encoder:
         """
         if len(self._numbers) > MAX_WORDS:
             self._forget()
-        joined = _join(sentences)
-        if joined.count(_END) > len(sentences):
-            joined = _join([sentence.replace(_END, " ") for sentence in sentences])
         # Arrow splits at the same characters as str.split(), without a Python object for each word.
-        split = pc.utf8_split_whitespace(_text(joined)).values.dictionary_encode()
+        split = pc.utf8_split_whitespace(_text(_join(self.vocabulary.clean(sentences)))).values.dictionary_encode()
         different = split.dictionary.to_pylist()
         numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
         self._learn()
@@ -116,6 +110,8 @@ class Encoder:
         source += np.arange(len(source))
         last = np.flatnonzero((numbers == 0)[words])  # (sentences,) index of the word _END after each
         ids, counts = self._ids[source], np.diff(ends[last], prepend=0)
+        if self.vocabulary.words_stand_alone:
+            return ids, counts
         whole = counts > LONG_SENTENCE  # (sentences,) whether SentencePiece encodes it whole
         whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(ids == UNK_ID), side="right")] = True
         whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[numbers][words]))] = True
@@ -127,12 +123,7 @@ class Encoder:
         """Replaces the tokens of the `chosen` sentences in `ids` and `counts` by those that SentencePiece gives."""
         if not len(chosen):
             return ids, counts
-        new_ids, new_counts = self.vocabulary.encode_flat(
-            [
-                normalize(sentences[number].replace(_END, " "), self.vocabulary.normalization)
-                for number in chosen.tolist()
-            ]
-        )
+        new_ids, new_counts = self.vocabulary.encode_flat([sentences[number] for number in chosen.tolist()])
         ends = np.cumsum(counts)
         bounds = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).flatten().tolist()
         edges = [0, *bounds, len(ids)]
@@ -146,10 +137,8 @@ class Encoder:
         """Encodes the words that were numbered since the last call."""
         if not self._numbers.new:
             return
-        normalized = [normalize(word, self.vocabulary.normalization) for word in self._numbers.new]
-        ids, lengths = self.vocabulary.encode_flat(normalized)
-        # SentencePiece drops "▁" at the end of what it encodes, as it drops blanks there.
-        ambiguous = np.array([word.endswith(WORD_START) or _REPETITION.search(word) is not None for word in normalized])
+        ids, lengths = self.vocabulary.encode_flat(self._numbers.new)
+        ambiguous = np.array([self.vocabulary.is_ambiguous(word) for word in self._numbers.new])
         self._ambiguous = np.concatenate([self._ambiguous, ambiguous])
         self._numbers.new.clear()
         self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(lengths) - lengths])

@@ -45,8 +45,11 @@ def normalize(text: str, kind: Normalization = ALBERT_NORMALIZATION) -> str:
     two single quotes would be other tokens than the double quote that they stand for. It changes 18 of 598,060
     sentences of novels, introductions and articles of Wikipedia.
 
-    kind: what is kept. With accents, text is composed (NFKC) and no mark is removed.
+    kind: what is kept. With accents, text is composed (NFKC) and no mark is removed. A WordPiece vocabulary normalises
+    text itself; then only white space changes here.
     """
+    if kind.of_bert:
+        return " ".join(text.split())
     if "``" in text or "''" in text:
         text = text.replace("``", '"').replace("''", '"')
     if not text.isascii() and kind.keep_accents:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from common.errors import UserError
 from common.files.json_files import check_as, read_as
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel, checkpoint, huggingface
 from model.checkpoint import check_tensors
 from pipeline.checkpoint import run_directory
@@ -22,13 +22,12 @@ M = TypeVar("M", bound=nn.Module)
 
 HEAD_FILE = "head.json"
 """Beside albert.json: the task of the head in albert.safetensors."""
-VOCABULARY_FILES = ("spiece.model", "tokenizer.json")
-"""Where a vocabulary is looked for, in this order. `save_pretrained` of `transformers` writes only the second one."""
-
 _ENCODER = "albert."
 _POOLER = "albert.pooler."
 _POSITIONS = "albert.embeddings.position_embeddings.weight"
-_COPY_VOCABULARY = "copy there the spiece.model that the model was trained with, from its run or its first export"
+_OF_PIECES = ("albert.embeddings.word_embeddings.weight", "mlm_head.bias")
+"""The tensors with a row for each piece."""
+_COPY_VOCABULARY = "copy there the vocabulary that the model was trained with, from its run or its first export"
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class InitialWeights:
     Attributes:
         config: of the trained model.
         tensors: fp32, by name, the heads included.
-        vocabulary_file: from which `vocabulary` was read: one of `VOCABULARY_FILES`.
+        vocabulary_file: from which `vocabulary` was read.
         vocabulary: of the trained model.
         task: the task that the model was fine-tuned on; None after pre-training.
         labels: the names of the head's outputs; None if they are not recorded.
@@ -82,7 +81,13 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
         UserError: `source` holds no model, is damaged, or its vocabulary is missing or of another size.
     """
     place = _place_of_model(source, flag)
-    vocabulary_file, vocabulary = _read_vocabulary(place, flag)
+    vocabulary_file = find_vocabulary(place)
+    if not vocabulary_file.exists():
+        raise UserError(
+            f"{flag} {place} has no vocabulary (spiece.model, tokenizer.json or vocab.txt); {_COPY_VOCABULARY}"
+        )
+    vocabulary = Vocabulary.load(vocabulary_file, _COPY_VOCABULARY)
+    file_ids = None
     head = Head()
     try:
         if (place / "settings.json").exists():
@@ -90,6 +95,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
             tensors = load_weights(place / "checkpoints")
         elif (place / huggingface.CONFIG_FILE).exists():
             config, tensors, fields = huggingface.read(place)
+            file_ids = vocabulary.file_ids
             remedy = "write the export again"
             head = check_as(fields, Head, place / huggingface.CONFIG_FILE, remedy, extra="ignore")
         else:
@@ -106,7 +112,19 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
             f"{vocabulary_file} has {len(vocabulary)} pieces and the model beside it a vocab_size of "
             f"{config.vocab_size}; replace it by the vocabulary that the model was trained with"
         )
+    if file_ids is not None:
+        tensors |= {name: tensors[name][torch.from_numpy(file_ids)] for name in _OF_PIECES if name in tensors}
     return InitialWeights(config, tensors, vocabulary_file, vocabulary, head.finetuning_task, head.labels())
+
+
+def restore_file_ids(model: nn.Module, vocabulary: Vocabulary) -> None:
+    """Gives the pieces of a model the ids that they have in the file of its vocabulary, as an export needs them."""
+    if vocabulary.file_ids is not None:
+        order = torch.from_numpy(vocabulary.file_ids)  # (V,)
+        state = model.state_dict()
+        for name in _OF_PIECES:
+            if name in state:
+                state[name][order] = state[name].clone()  # in place
 
 
 def _check_shapes(place: Path, config: AlbertConfig, tensors: Mapping[str, Tensor]) -> None:
@@ -132,21 +150,6 @@ def _place_of_model(source: Path, flag: str) -> Path:
     if not any((source / name).exists() for name in (huggingface.CONFIG_FILE, checkpoint.CONFIG_FILE)):
         raise UserError(f"{flag} {source} holds no model; name an exported model, or the --output of a run")
     return source
-
-
-def _read_vocabulary(place: Path, flag: str) -> tuple[Path, Vocabulary]:
-    """The file of the vocabulary in `place`, and its content. Raises UserError: there is none, or it is damaged."""
-    spiece, tokenizer = (place / name for name in VOCABULARY_FILES)
-    if spiece.exists():
-        return spiece, Vocabulary.load(spiece, _COPY_VOCABULARY)
-    if (place / "vocab.txt").exists():
-        raise UserError(
-            f"{flag} {place} has a WordPiece vocabulary (vocab.txt), and all text is encoded with SentencePiece here; "
-            "name a model that was trained with a spiece.model"
-        )
-    if tokenizer.exists():
-        return tokenizer, Vocabulary.load(tokenizer, _COPY_VOCABULARY)
-    raise UserError(f"{flag} {place} has no vocabulary (spiece.model or tokenizer.json); {_COPY_VOCABULARY}")
 
 
 def refuse_training(source: Path, flag: str = "--init") -> None:

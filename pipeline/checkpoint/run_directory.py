@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
 from common.files import atomic, locks, owned, places
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import run_records
 from pipeline.checkpoint.retention import check_ours
@@ -24,12 +24,13 @@ EXPORT_TOOL = "pipeline.export"
 """The writer that the marker of an export names."""
 
 OWN_NAMES = (
-    *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "spiece.model", "export", "done"),
+    *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "export", "done"),
+    *VOCABULARY_FILES,
     *("results.json", "logits", "submission", "hangs", "rollbacks.json"),
     *("trackers.json", "wandb"),
 )
 """The names that a run writes into its directory after settings.json."""
-_FILES = ("settings.json", "config.yaml", "metrics.jsonl", "spiece.model", "done", "results.json")
+_FILES = ("settings.json", "config.yaml", "metrics.jsonl", *VOCABULARY_FILES, "done", "results.json")
 _DIRECTORIES = ("checkpoints", "tensorboard")
 
 
@@ -120,11 +121,11 @@ def with_defaults(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> d
 def write_settings_and_vocabulary(
     output: Path, settings: Mapping[str, Any], vocabulary: Vocabulary, config: str = ""
 ) -> None:
-    """Makes the run's directory and writes settings.json, spiece.model and, with the flags as YAML, config.yaml."""
+    """Makes the run's directory and writes settings.json, the vocabulary and, with the flags as YAML, config.yaml."""
     output.mkdir(parents=True, exist_ok=True)
     atomic.write_text(output / "settings.json", json.dumps(settings, indent=2) + "\n")  # first: it makes this a run
     atomic.write_text(output / "config.yaml", config)
-    with atomic.replacing(output / "spiece.model") as temporary:
+    with atomic.replacing(output / vocabulary.file_name) as temporary:
         temporary.write_bytes(vocabulary.serialized)
 
 

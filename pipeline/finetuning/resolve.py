@@ -57,7 +57,7 @@ def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
     pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
     if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
         settings = run_directory.with_defaults(recorded, declare.earlier_values(RunSettings))
-        vocabulary = Vocabulary.load(runs[0] / "spiece.model")
+        vocabulary = Vocabulary.load(runs[0])
         config = model_of(settings, runs[0] / SETTINGS)
         return InitialModel(config, recorded["init_weights"], vocabulary, None, pretraining)
     refuse_training(init)

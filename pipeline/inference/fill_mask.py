@@ -5,13 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from common.errors import UserError
-from data_prep.text.normalization import normalize
-from data_prep.text.vocabulary import CLS_ID, MASK_ID, SEP_ID, UNK_ID, WORD_START, Vocabulary
+from data_prep.text.vocabulary import CLS_ID, MASK, MASK_ID, SEP_ID, Vocabulary
 from model import AlbertForPreTraining
-
-MASK = "[MASK]"
-_STAND_IN = "\ue000"
-"""A character of no vocabulary in the place of `MASK`, so that the words around it are encoded as they stand."""
 
 
 @dataclass(frozen=True)
@@ -19,17 +14,14 @@ class Fill:
     """A piece in the place of a mask.
 
     Attributes:
-        piece: of the vocabulary; it begins with "▁" if it starts a word.
+        piece: of the vocabulary, with its marks.
         probability: among all pieces.
+        text: the piece as people write it; the mark of a word's start alone stays.
     """
 
     piece: str
     probability: float
-
-    @property
-    def text(self) -> str:
-        """The piece as people write it; the mark alone, which is a space, stays."""
-        return self.piece.removeprefix(WORD_START) or self.piece
+    text: str
 
 
 def encode(vocabulary: Vocabulary, text: str) -> list[int]:
@@ -39,19 +31,7 @@ def encode(vocabulary: Vocabulary, text: str) -> list[int]:
     """
     if MASK not in text:
         raise UserError(f"the text {text!r} has no {MASK}; write it where a word is to be found")
-    sentence = normalize(text.replace(_STAND_IN, " ").replace(MASK, _STAND_IN), vocabulary.normalization)
-    ids = [CLS_ID]
-    for piece, (start, end) in zip(*vocabulary.encode_with_offsets(sentence)):
-        covered = sentence[start:end]
-        if _STAND_IN not in covered:
-            ids.append(piece)
-            continue
-        if covered.startswith(_STAND_IN) and vocabulary.pieces[ids[-1]] == WORD_START:
-            ids.pop()  # the space before the mask
-        for number, between in enumerate(covered.split(_STAND_IN)):
-            ids += [MASK_ID] if number else []
-            ids += [UNK_ID] if between.strip(f"{WORD_START} ") else []  # unknown characters that touch the mask
-    return [*ids, SEP_ID]
+    return [CLS_ID, *vocabulary.encode_with_masks(text), SEP_ID]
 
 
 @torch.no_grad()
@@ -70,7 +50,10 @@ def fill(model: AlbertForPreTraining, vocabulary: Vocabulary, text: str, top_k: 
     logits = model(input_ids, masked_positions=masks).mlm_logits  # (1, M, V)
     found = torch.softmax(logits[0].float(), dim=-1).topk(min(top_k, len(vocabulary)), dim=-1)  # (M, K) each
     return [
-        [Fill(vocabulary.pieces[piece], probability) for piece, probability in zip(pieces, of_mask)]
+        [
+            Fill(shown := vocabulary.pieces[piece], probability, vocabulary.spellings[piece].strip() or shown)
+            for piece, probability in zip(pieces, of_mask)
+        ]
         for pieces, of_mask in zip(found.indices.tolist(), found.values.tolist())
     ]
 

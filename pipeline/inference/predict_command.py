@@ -10,8 +10,7 @@ import torch
 
 from common.errors import UserError
 from common.files.json_files import Positive, check_as
-from data_prep.format.manifest import VOCABULARY
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS
@@ -77,11 +76,11 @@ def predict(args: argparse.Namespace, settings: Mapping[str, Any]) -> None:
     outputs.check(args.out)
     given = inputs.read(task, columns, args.input)
     outputs.check_names(given.columns, task.kind.record_names)
-    vocabulary = Vocabulary.load(args.run / VOCABULARY, _COPY_VOCABULARY)
+    vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
     model = trained.load()
     if len(vocabulary) != model.config.vocab_size:
         raise UserError(
-            f"{args.run / VOCABULARY} has {len(vocabulary)} pieces, and the model a vocab_size of "
+            f"{find_vocabulary(args.run)} has {len(vocabulary)} pieces, and the model a vocab_size of "
             f"{model.config.vocab_size}; restore the run's own vocabulary"
         )
     length = min(recorded.hyperparameters.max_length, model.config.max_position_embeddings)
@@ -102,16 +101,19 @@ def fill_masks(args: argparse.Namespace) -> None:
         raise UserError("--mask and --input both say what to predict; drop one")
     if args.out is not None:
         outputs.check(args.out)
-    vocabulary = Vocabulary.load(args.run / VOCABULARY, _COPY_VOCABULARY)
+    vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
     model = load_pretrained(args.run)
     if len(vocabulary) != model.config.vocab_size:
-        raise UserError(f"{args.run / VOCABULARY} is not the vocabulary of the model; restore the run's own one")
+        raise UserError(f"{find_vocabulary(args.run)} is not the vocabulary of the model; restore the run's own one")
     model = model.to(_device())
     filled = [(text, fill_mask.fill(model, vocabulary, text, args.top_k)) for text in args.mask]
     if args.out is None:
         print("\n".join(line for text, fills in filled for line in fill_mask.lines(text, fills)))
         return
-    rows = [{"text": text, "masks": [[vars(one) for one in of_mask] for of_mask in fills]} for text, fills in filled]
+    rows = [
+        {"text": text, "masks": [[{"piece": one.piece, "probability": one.probability} for one in of] for of in fills]}
+        for text, fills in filled
+    ]
     outputs.write(args.out, rows)
     if args.out != inputs.PIPE:
         print(f"wrote {args.out}", file=sys.stderr)

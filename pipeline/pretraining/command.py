@@ -57,7 +57,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     Returns:
         The exit status, see `lifecycle.train`.
     """
-    vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
+    vocabulary = Vocabulary.load(settings.data[0])
     workarounds.init_distributed()
     control = ControlGroup()
     directories = (*settings.data, *settings.eval_data)
@@ -66,7 +66,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     with run_directory.lock_run(settings.output, control, check_unchanged, elastic.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
-        first_step = PreTraining(settings, training, held_out, control, vocabulary.pieces).steps([0])
+        first_step = PreTraining(settings, training, held_out, control, vocabulary.spellings).steps([0])
         settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
@@ -77,7 +77,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
 
         opened = lifecycle.open_run(settings, make_model, vocabulary, control)
         _print_header(opened, settings, training, new_tensors)
-        task = PreTraining(settings, training, held_out, control, vocabulary.pieces)
+        task = PreTraining(settings, training, held_out, control, vocabulary.spellings)
         shape, precision = training.collators[0].shape, settings.engine.precision
         throughput = Throughput.of(settings.model, shape, control.world_size, device_name, precision)
         if status := lifecycle.train(opened, task, StopSignals(), throughput):

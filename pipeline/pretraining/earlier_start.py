@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
-from data_prep.format.manifest import VOCABULARY
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
@@ -159,11 +158,11 @@ def find_initial_model(init: Path | None, earlier: EarlierStart | None) -> Initi
 
 def check_vocabulary(initial: InitialWeights, init: Path, data: Path) -> None:
     """Raises UserError unless the shards in `data` were made with the pieces and the normalisation of `initial`."""
-    of_data = Vocabulary.load(data / VOCABULARY)
+    of_data = Vocabulary.load(data)
     if (of_data.pieces, of_data.normalization) != (initial.vocabulary.pieces, initial.vocabulary.normalization):
         raise UserError(
             f"--init {init} and --data {data} have different vocabularies, {initial.vocabulary_file} and "
-            f"{data / VOCABULARY}; make the shards with --vocab {initial.vocabulary_file}"
+            f"{find_vocabulary(data)}; make the shards with --vocab {initial.vocabulary_file}"
         )
 
 

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from data_prep.text.vocabulary import WORD_START
 from model.layers.heads import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
@@ -220,7 +219,7 @@ def show_predictions(
 
     Args:
         predicted_tokens: (B, M) the most likely token at each masked position.
-        pieces: the vocabulary's, V strings.
+        pieces: `Vocabulary.spellings`, V strings.
     """
     shown: list[str] = []
     for index in range(len(batch.input_ids)):
@@ -268,5 +267,5 @@ def _marked(piece: str, tags: tuple[str, str]) -> str:
 def _plain(piece: str) -> str:
     """A piece as text, with the space before it and the characters of Markdown and HTML escaped."""
     special = piece in ("[CLS]", "[SEP]", "[MASK]")
-    space = " " if piece.startswith(WORD_START) or special else ""
-    return space + _MARKDOWN.sub(r"\\\1", html.escape(piece.removeprefix(WORD_START), quote=False))
+    space = " " if piece.startswith(" ") or special else ""
+    return space + _MARKDOWN.sub(r"\\\1", html.escape(piece.removeprefix(" "), quote=False))

@@ -171,12 +171,12 @@ def run(prepared: Replay) -> int:
     """Makes the steps again and prints the comparison. Collective. Returns the exit status of `pipeline.replay`."""
     settings = dataclasses.replace(prepared.settings, on_divergence=None, save_mode="foreground")
     rollbacks = rollback.read(settings.output)
-    vocabulary = Vocabulary.load(settings.data[0] / "spiece.model")
+    vocabulary = Vocabulary.load(settings.data[0])
     training, _ = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
     progress.get_progress().start_run()
-    first_step = PreTraining(settings, training, {}, control, vocabulary.pieces).steps([0])
+    first_step = PreTraining(settings, training, {}, control, vocabulary.spellings).steps([0])
     settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
     prepared = dataclasses.replace(prepared, settings=settings)
     torch.manual_seed(settings.seed)
@@ -195,7 +195,7 @@ def run(prepared: Replay) -> int:
             f"{'the beginning' if prepared.tag is None else prepared.tag.name}",
             flush=True,
         )
-    task = PreTraining(settings, training, {}, control, vocabulary.pieces)  # no held-out rows: it never evaluates
+    task = PreTraining(settings, training, {}, control, vocabulary.spellings)  # no held-out rows: it never evaluates
     hosts = control.gather(socket.gethostname()) or ()
     opened = TrainingRun(settings, control, engine, state, rollbacks=rollbacks, hosts=hosts, clock=Clock(state.seconds))
     recorder = _Recorder(opened)

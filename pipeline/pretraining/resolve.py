@@ -12,8 +12,9 @@ from typing import Any
 from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.corpus.documents import HELD_OUT, TRAIN
-from data_prep.format.manifest import VOCABULARY, ShardManifest
+from data_prep.format.manifest import ShardManifest
 from data_prep.format.shards import ShardSet, open_shards
+from data_prep.text.vocabulary import find_vocabulary
 from model.config import GPU_KERNELS, NOT_DETERMINISTIC, AlbertConfig, ExecutionOptions
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.collate import Objective
@@ -123,9 +124,9 @@ class Corpora:
         first, first_directory = self.manifest, self.directories[0]
         if manifest.vocabulary_sha256 != first.vocabulary_sha256:
             raise UserError(
-                f"{directory} was made with another vocabulary than {first_directory}: {directory / VOCABULARY} "
-                f"differs from {first_directory / VOCABULARY}; make its shards again with --vocab "
-                f"{first_directory / VOCABULARY}"
+                f"{directory} was made with another vocabulary than {first_directory}: {find_vocabulary(directory)} "
+                f"differs from {find_vocabulary(first_directory)}; make its shards again with --vocab "
+                f"{find_vocabulary(first_directory)}"
             )
         if manifest.max_seq_length > first.max_seq_length:
             raise UserError(

@@ -36,7 +36,7 @@ class PreTraining:
 
     Attributes:
         held_out: collators by name. The metrics of the first one have no prefix and decide which step is the best.
-        pieces: the V strings of the vocabulary, to print sentences.
+        pieces: `Vocabulary.spellings`, V strings, to print sentences.
     """
 
     settings: PretrainSettings

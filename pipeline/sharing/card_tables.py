@@ -31,6 +31,7 @@ def plain(text: object) -> str:
 
 def describe_model(config: AlbertConfig, parameters: int, normalization: Normalization) -> list[Row]:
     """The architecture."""
+    kind = "WordPiece" if normalization.of_bert else "SentencePiece"
     case = "upper and lower case" if normalization.keep_case else "lower case"
     accents = "with accents" if normalization.keep_accents else "no accents"
     return [
@@ -39,7 +40,7 @@ def describe_model(config: AlbertConfig, parameters: int, normalization: Normali
         ("attention heads", f"{config.num_attention_heads}"),
         ("feed-forward size", f"{config.intermediate_size:,}"),
         ("embedding size", f"{config.embedding_size:,}"),
-        ("vocabulary", f"{config.vocab_size:,} SentencePiece pieces, {case}, {accents}"),
+        ("vocabulary", f"{config.vocab_size:,} {kind} pieces, {case}, {accents}"),
         ("positions", f"{config.max_position_embeddings:,}"),
         ("parameters", f"{parameters:,}"),
     ]

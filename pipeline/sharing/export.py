@@ -11,19 +11,19 @@ from safetensors import SafetensorError
 
 from common.errors import UserError, one_line
 from common.files import atomic, owned
+from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import checkpoint, huggingface
 from model.onnx_export import missing_packages, output_names, save_onnx
-from model.tokenizer import read_normalization, read_vocabulary
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import HEAD_FILE
+from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.retention import step_of
 from pipeline.sharing.card import CARD, CardOptions, Exported, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
 
 ONNX_FILE = "model.onnx"
 FILES = (
-    *(huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, huggingface.VOCABULARY_FILE),
-    *("tokenizer.json", "tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
+    *(huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, *VOCABULARY_FILES),
+    *("tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
     *(CARD, ONNX_FILE),
 )
 """The names of all files that an export of one checkpoint may have."""
@@ -112,20 +112,22 @@ def _write(
     run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions, revision: str | None = None
 ) -> str:
     """Writes the files of one export into `directory`. Returns the format, for people."""
-    model, task, vocabulary = run.load(tag), run.task, run.directory / "spiece.model"
+    model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
+    vocabulary = Vocabulary.load(vocabulary_file)
     head = None if task is None else task.kind.head_fields(task)
     if options.onnx:
         output_names(model)  # raises before anything is written
     shares_alike = model.config.num_attention_blocks == model.config.num_ffn_blocks
     in_layout = shares_alike and (task is None or task.kind.architecture is not None)
     if in_layout:
-        huggingface.save(model, directory, vocabulary, head)
+        restore_file_ids(model, vocabulary)
+        huggingface.save(model, directory, vocabulary_file, head)
         form = "in the Hugging Face layout"
     else:
         if head is not None:
             atomic.write_text(directory / HEAD_FILE, json.dumps(head, indent=2) + "\n")
         checkpoint.save(model, directory)
-        shutil.copyfile(vocabulary, directory / huggingface.VOCABULARY_FILE)
+        shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
         lacking = "has no such head" if shares_alike else f"cannot share {model.config.parameter_sharing!r} alone"
         form = f"in the project's own format: transformers {lacking}"
     if options.onnx:
@@ -136,7 +138,7 @@ def _write(
         name=name,
         config=model.config,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        normalization=read_normalization(read_vocabulary(vocabulary)),
+        normalization=vocabulary.normalization,
         task=task,
         in_layout=in_layout,
         has_onnx=options.onnx,

@@ -24,7 +24,7 @@ from data_prep.corpus.documents import (
     writing_part,
 )
 from data_prep.text.normalization import normalize
-from data_prep.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, SentencePieceVocabulary
 
 ROOT = Path(__file__).resolve().parents[2]
 _SYLLABLES = ("ba", "ce", "di", "fo", "gu", "han", "jel", "kir", "lom", "mur", "né", "pir", "qua", "ros", "shu", "ter")
@@ -57,7 +57,7 @@ def train_pieces(path: Path, lines: Iterable[str], size: int, rule: str, symbols
         minloglevel=2,
         **more,
     )
-    path.write_bytes(Vocabulary(written.getvalue()).serialized)
+    path.write_bytes(SentencePieceVocabulary(written.getvalue()).serialized)
     return path
 
 

@@ -25,7 +25,7 @@ def make(root: Path) -> None:
     model = place / "vocabulary" / "v.model"
     model.parent.mkdir()
     _end_in(
-        "data_prep.jobs.train_vocabulary.train",
+        "data_prep.jobs.train_vocabulary.train_sentencepiece",
         ("vocab", *documents, "--out", str(model), "--size", "300"),
     )
     vocabulary = ("--vocab", str(root / "vocabulary" / "small.model"), "--max-seq-length", "64", "--dedup", "near")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from common.normalization import ALBERT_NORMALIZATION, Normalization
-from data_prep.jobs.train_vocabulary import train
 from data_prep.text.encoder import Encoder
 from data_prep.text.normalization import normalize
 from data_prep.text.offsets import OffsetEncoder
+from data_prep.text.sentencepiece_vocabulary import train_sentencepiece
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
 from pipeline.inference import fill_mask
@@ -37,7 +37,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     kind: Normalization = request.param
     sentences = [normalize(line, kind) for line in (LINES + HARD_LINES) * 30]
     words = sorted({normalize(word, kind) for line in LINES for word in re.findall(r"\S+", line)})
-    vocabulary = train(iter([line for line in sentences + words if line]), 520, kind, "de,ru")
+    vocabulary = train_sentencepiece(iter([line for line in sentences + words if line]), 520, kind, "de,ru")
     path = tmp_path_factory.mktemp("vocabulary") / "spiece.model"
     path.write_bytes(vocabulary.serialized)
     directory = tmp_path_factory.mktemp("export")
@@ -56,7 +56,7 @@ def tokenizer(directory: Path) -> Tokenizer:
 
 
 def expected_ids(vocabulary: Vocabulary, lines: list[str]) -> list[list[int]]:
-    return vocabulary.encode([normalize(line, vocabulary.normalization) for line in lines])
+    return vocabulary.encode(lines)
 
 
 def test_transformers_gives_the_ids_of_the_training(directory: Path, vocabulary: Vocabulary) -> None:
@@ -141,7 +141,7 @@ def test_words_of_other_scripts_continue() -> None:
     """Masking reads which pieces continue a word. Without blanks between words, each piece is one."""
     sentences = ["река течёт реками по речке", "नदी नदियों में", "ab abc"] * 20
     for language, continues in (("ru", True), ("en", False), ("zh", False)):
-        vocabulary = train(iter(sentences), 42, Normalization(keep_accents=True), language)
+        vocabulary = train_sentencepiece(iter(sentences), 42, Normalization(keep_accents=True), language)
         number = next(n for n, piece in enumerate(vocabulary.pieces) if piece == "е")
         assert vocabulary.continues_word[number] == continues
         assert not vocabulary.continues_word[vocabulary.pieces.index("▁")]

@@ -113,10 +113,10 @@ def test_another_vocabulary_beside_the_shards(shard_directory: Path, tmp_path: P
     """It has as many bytes and one piece that is different, as after a flipped bit."""
     changed = tmp_path / "shards"
     shutil.copytree(shard_directory, changed)
-    proto = model_proto.ModelProto.FromString((changed / manifests.VOCABULARY).read_bytes())
+    proto = model_proto.ModelProto.FromString((changed / "spiece.model").read_bytes())
     piece = next(piece for piece in reversed(proto.pieces) if piece.piece.isascii())
     piece.piece = piece.piece[:-1] + "~"
-    (changed / manifests.VOCABULARY).write_bytes(proto.SerializeToString())
+    (changed / "spiece.model").write_bytes(proto.SerializeToString())
     for command in ("stats", "show"):
         with pytest.raises(UserError, match="is not the vocabulary that the shards were made with"):
             main([command, str(changed)])

@@ -94,7 +94,7 @@ def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritte
 
 def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="use --size"):
-        vocab(documents_directory, tmp_path / "v.model", "--size", "200000")
+        vocab(documents_directory, tmp_path / "v.model", "--size", "60000")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,6 +102,7 @@ def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_p
     ("options", "message"),
     [
         (["--size", "5"], "--size is 5"),
+        (["--size", "65537"], "the maximum is 65536"),
         (["--out", "v.bin"], "ends in .model"),
         (["--out", "."], r"is a directory; give a file in it, such as vocabulary\.model"),
         (["--sentences", "0"], "--sentences"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,8 @@ from tests.data_prep import corpora
 
 
 def plain(vocabulary: Vocabulary, sentences: list[str]) -> list[list[int]]:
-    return vocabulary.encode([normalize(sentence) for sentence in sentences])
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
+    return processor.encode([normalize(sentence) for sentence in sentences])
 
 
 def by_words(encoder: Encoder, sentences: list[str]) -> list[list[int]]:

@@ -9,7 +9,8 @@ from common.normalization import Normalization
 from data_prep.text.encoder import Encoder
 from data_prep.text.normalization import normalize, normalize_word
 from data_prep.text.offsets import OffsetEncoder
-from data_prep.text.vocabulary import UNK_ID, WORD_START
+from data_prep.text.sentencepiece_vocabulary import WORD_START
+from data_prep.text.vocabulary import UNK_ID
 
 # Letters that grow, shrink, vanish or change case in normalisation, beside plain ones and every kind of space.
 DIFFICULT = st.sampled_from(list("aZé½ﬁİßΣς㎏한΅̈`'\"“ⅷ…2,. \u3000\u00a0\u200b\n\0\u0301\u0345ǅ"))

@@ -15,7 +15,7 @@ from pipeline.pretraining import evaluation
 from pipeline.pretraining.evaluation import PretrainingSums
 from pipeline.training.meter import Meter
 
-PIECES = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "▁the", "▁cat", "▁s", "at", "*", "▁dog"]
+PIECES = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", " the", " cat", " s", "at", "*", " dog"]
 
 
 def test_right_and_wrong_predictions_are_told_apart() -> None:
@@ -39,7 +39,7 @@ def test_tensorboard_renders_the_table() -> None:
     batch.sequence_ids[0, :6] = 0
     batch.masked_positions[0, :3] = [1, 2, 4]
     batch.masked_labels[0, :3] = [8, 9, 12]
-    lines = evaluation.show_predictions(batch, np.array([[8, 12, 11, 0]]), [*PIECES, "<b>|x", "▁"])
+    lines = evaluation.show_predictions(batch, np.array([[8, 12, 11, 0]]), [*PIECES, "<b>|x", " "])
     shown = plugin_util.markdown_to_safe_html("\n".join(lines))
     cells = re.findall(r"<td>(.*?)</td>", shown)
     assert cells == [

@@ -1,0 +1,318 @@
+"""ALBERT's vocabulary: a SentencePiece unigram model with special pieces and the digit-comma rule.
+
+The rule, from ALBERT's reference code (`encode_pieces`): a piece that ends in a digit and a comma is split again, so
+"1918," becomes "1918" and ",". Here the rule is part of the model file. The scores of such pieces are so low that the
+best segmentation never contains one. Plain SentencePiece then gives the ids of the reference code.
+"""
+
+import base64
+import hashlib
+import io
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as model_proto
+
+from common.errors import UserError
+from common.normalization import ALBERT_NORMALIZATION, Normalization
+from data_prep.text.languages import ENGLISH
+from data_prep.text.normalization import normalize, normalize_word
+from data_prep.text.vocabulary import (
+    CLS_ID,
+    MASK,
+    MASK_ID,
+    PAD_ID,
+    SENTENCEPIECE_FILE,
+    UNK_ID,
+    TokensWithOffsets,
+    Vocabulary,
+)
+
+_NO_ID = -1
+SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+WORD_START = "▁"
+USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+CHARACTER_COVERAGE = 0.99995
+MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
+# SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
+# fixed. The published vocabulary was trained with the same number.
+TRAINING_THREADS = 16
+NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a word
+_WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
+_REPETITION = re.compile(r"(.{1,4}?)\1\1")  # necessary for a word that two pieces spell in either order
+_STAND_IN = "\ue000"
+"""A character of no vocabulary in the place of `MASK`, so that the words around it are encoded as they stand."""
+
+
+def ends_in_digit_comma(piece: str) -> bool:
+    """Tells whether the digit-comma rule splits `piece`."""
+    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def bake_digit_comma_rule(proto: model_proto.ModelProto) -> bool:
+    """Lowers the scores of the pieces that end in a digit and a comma. Returns whether any score changed."""
+    changed = False
+    for piece in proto.pieces:
+        if ends_in_digit_comma(piece.piece) and piece.score != NEVER_SCORE:
+            piece.score = NEVER_SCORE
+            changed = True
+    return changed
+
+
+def _are_letters(piece: str) -> bool:
+    """Whether a piece is letters of any script, with their marks, and without the word-start mark."""
+    return all(unicodedata.category(character)[0] in "LM" for character in piece)
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A vocabulary of the bytes of a model file, to which the digit-comma rule is added if it is missing.
+
+    A piece continues a word if it is ASCII letters without the word-start mark. In languages other than English, it is
+    letters of any kind, unless the language writes no blanks between words. A NUL character in a text is a space.
+
+    Attributes:
+        language: code of the language that it was trained on, or codes separated by commas.
+
+    Raises:
+        ValueError, protobuf's DecodeError, or SentencePiece's RuntimeError: it is no model.
+    """
+
+    file_name = SENTENCEPIECE_FILE
+    words_stand_alone = False
+    not_in_words = re.compile("\0")
+    word = re.compile(r"[^\s\0]+")
+
+    def __init__(self, serialized: bytes) -> None:
+        proto = model_proto.ModelProto.FromString(serialized)
+        if bake_digit_comma_rule(proto):
+            serialized = proto.SerializeToString(deterministic=True)
+        self.serialized = serialized
+        self.sha256 = hashlib.sha256(serialized).hexdigest()
+        self.pieces = [piece.piece for piece in proto.pieces]
+        if not all(isinstance(piece, str) for piece in self.pieces):  # protobuf gives bytes where a piece is not UTF-8
+            raise ValueError("a piece is not UTF-8 text")
+        self.spellings = [re.sub(f"^{WORD_START}", " ", piece) for piece in self.pieces]
+        self.normalization = Normalization.of_name(proto.normalizer_spec.name)
+        self.language = ",".join(proto.trainer_spec.accept_language) or ENGLISH
+        of_any_script = self.language != ENGLISH and not _WITHOUT_BLANKS & set(self.language.split(","))
+        continues = _are_letters if of_any_script else lambda piece: piece.isascii() and piece.isalpha()
+        self.continues_word = np.array([continues(piece) for piece in self.pieces])
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
+
+    @classmethod
+    def of_file(cls, content: bytes) -> "SentencePieceVocabulary":
+        """Reads a model file. Raises ValueError: it is no SentencePiece model, or lacks ALBERT's special pieces."""
+        try:
+            vocabulary = cls(content)
+        except Exception as error:  # see __init__
+            raise ValueError("is not a SentencePiece model") from error
+        if tuple(vocabulary.pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+            raise ValueError(
+                f"starts with the pieces {' '.join(vocabulary.pieces[:5])} instead of {' '.join(SPECIAL_PIECES)}"
+            )
+        return vocabulary
+
+    @classmethod
+    def of_tokenizer(cls, contents: Mapping[str, Any]) -> "SentencePieceVocabulary":
+        """Restores the model from a tokenizer.json. Raises ValueError: it was not made from such a model."""
+        try:
+            serialized = restore_model(contents)
+        except ValueError as error:
+            raise ValueError(f"is not a SentencePiece or WordPiece vocabulary: {error}") from None
+        return cls.of_file(serialized)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Vocabulary.encode`."""
+        return self._processor.encode([self._normalize(text) for text in texts], out_type=int)
+
+    def _normalize(self, text: str) -> str:
+        return normalize(text.replace("\0", " "), self.normalization)
+
+    def is_ambiguous(self, word: str) -> bool:
+        """See `Vocabulary.is_ambiguous`. SentencePiece drops "▁" at the end of what it encodes, as it drops blanks."""
+        normalized = self._normalize(word)
+        return normalized.endswith(WORD_START) or _REPETITION.search(normalized) is not None
+
+    def encode_word(self, word: str) -> TokensWithOffsets:
+        """See `Vocabulary.encode_word`. The accents after a letter belong to its token."""
+        text, sources = normalize_word(word, self.normalization)
+        ids, offsets = self._encode_with_offsets(text)
+        # A source character ends before the next one that the result contains.
+        following = sorted(set(sources))[1:] + [len(word)]
+        end_of = dict(zip(sorted(set(sources)), following))
+        starts = [sources[begin] if begin < len(sources) else len(word) for begin, _ in offsets]
+        ends = [end_of[sources[end - 1]] if end > begin else start for start, (begin, end) in zip(starts, offsets)]
+        return TokensWithOffsets(np.array(ids, np.uint16), np.array(starts, np.int64), np.array(ends, np.int64))
+
+    def _encode_with_offsets(self, sentence: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a normalised sentence, and the characters [begin, end) of it that each comes from."""
+        encoded = self._processor.encode(sentence, return_type="offset_mapping")
+        offsets = [
+            # If one character becomes several pieces, SentencePiece gives all but the last an empty range.
+            (begin, begin if piece == WORD_START else max(end, min(begin + 1, len(sentence))))
+            for piece, (begin, end) in zip(encoded["pieces"], encoded["offsets"])
+        ]
+        return encoded["ids"], offsets
+
+    def encode_with_masks(self, text: str) -> list[int]:
+        """See `Vocabulary.encode_with_masks`."""
+        sentence = self._normalize(text.replace(_STAND_IN, " ").replace(MASK, _STAND_IN))
+        ids = [CLS_ID]  # so that there is a last piece
+        for piece, (start, end) in zip(*self._encode_with_offsets(sentence)):
+            covered = sentence[start:end]
+            if _STAND_IN not in covered:
+                ids.append(piece)
+                continue
+            if covered.startswith(_STAND_IN) and self.pieces[ids[-1]] == WORD_START:
+                ids.pop()  # the space before the mask
+            for number, between in enumerate(covered.split(_STAND_IN)):
+                ids += [MASK_ID] if number else []
+                ids += [UNK_ID] if between.strip(f"{WORD_START} ") else []  # unknown characters that touch the mask
+        return ids[1:]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `Vocabulary.decode`."""
+        return self._processor.decode([int(i) for i in ids])
+
+
+def restore_model(contents: Mapping[str, Any]) -> bytes:
+    """Returns the SentencePiece model that a `tokenizer.json` was made from, as the bytes of a file.
+
+    `model.tokenizer` writes that file beside spiece.model. Programs that save a model again, such as `save_pretrained`,
+    keep tokenizer.json and drop spiece.model.
+
+    It has the same pieces, ids and normalisation, and gives every text the same ids. What SentencePiece records of its
+    training is lost, also the language, so the bytes differ from those of the first file.
+
+    Args:
+        contents: of tokenizer.json.
+    Raises:
+        ValueError: it holds no unigram vocabulary, or one that does not start with ALBERT's special pieces.
+    """
+    vocabulary = contents.get("model")
+    kind = vocabulary.get("type") if isinstance(vocabulary, Mapping) else None
+    if not isinstance(vocabulary, Mapping) or kind != "Unigram":
+        raise ValueError(f"it holds a vocabulary of the type {kind!r:.40}, not SentencePiece's 'Unigram'")
+    pieces = vocabulary.get("vocab")
+    if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
+        raise ValueError("its vocabulary is not a list of pieces with scores")
+    first = tuple(piece for piece, _ in pieces[: len(SPECIAL_PIECES)])
+    if first != SPECIAL_PIECES:
+        raise ValueError(f"its pieces start with {' '.join(first)!r:.80} instead of {' '.join(SPECIAL_PIECES)}")
+    proto = model_proto.ModelProto()
+    kinds = model_proto.ModelProto.SentencePiece
+    for number, (piece, score) in enumerate(pieces):
+        if number == UNK_ID:
+            of_piece = kinds.UNKNOWN
+        elif number < len(SPECIAL_PIECES):
+            of_piece = kinds.CONTROL
+        else:  # the scores of trained pieces are logarithms of probabilities, which are below 0
+            of_piece = kinds.NORMAL if score < 0 else kinds.USER_DEFINED
+        proto.pieces.add(piece=piece, score=score, type=of_piece)
+    trained = proto.trainer_spec
+    trained.vocab_size = len(pieces)
+    trained.unk_id, trained.pad_id, trained.bos_id, trained.eos_id = UNK_ID, PAD_ID, _NO_ID, _NO_ID
+    trained.pad_piece, trained.unk_piece = SPECIAL_PIECES[PAD_ID], SPECIAL_PIECES[UNK_ID]
+    proto.normalizer_spec.precompiled_charsmap = _charsmap(contents.get("normalizer"))
+    if (normalization := _normalization(contents.get("normalizer"))) != ALBERT_NORMALIZATION:
+        proto.normalizer_spec.name = normalization.name
+    return proto.SerializeToString(deterministic=True)
+
+
+def _normalization(normalizer: Any) -> Normalization:
+    """What the normaliser of tokenizer.json keeps. One that decomposes nothing and composes nothing is not ours."""
+    kinds = set(_kinds(normalizer))
+    if not kinds & {"NFKD", "NFKC"}:
+        return ALBERT_NORMALIZATION
+    return Normalization(keep_case="Lowercase" not in kinds, keep_accents="NFKD" not in kinds)
+
+
+def _kinds(normalizer: Any) -> Iterator[str]:
+    """Yields the types of a normaliser's steps."""
+    if isinstance(normalizer, Mapping):
+        yield str(normalizer.get("type"))
+        parts = normalizer.get("normalizers")
+        for part in parts if isinstance(parts, list) else []:
+            yield from _kinds(part)
+
+
+def _is_piece(entry: Any) -> bool:
+    return isinstance(entry, list) and [type(part) for part in entry] in ([str, float], [str, int])
+
+
+def _charsmap(normalizer: Any) -> bytes:
+    """SentencePiece's own normalisation in a normaliser of tokenizer.json; empty without one."""
+    if not isinstance(normalizer, Mapping):
+        return b""
+    if normalizer.get("type") == "Precompiled":
+        try:
+            return base64.b64decode(normalizer["precompiled_charsmap"], validate=True)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError("its normalisation is no precompiled map of characters") from error
+    parts = normalizer.get("normalizers")
+    return next(filter(None, map(_charsmap, parts if isinstance(parts, list) else [])), b"")
+
+
+def train_sentencepiece(
+    sentences: Iterator[str],
+    size: int,
+    normalization: Normalization = ALBERT_NORMALIZATION,
+    language: str = ENGLISH,
+) -> SentencePieceVocabulary:
+    """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
+
+    Args:
+        sentences: what to train on.
+        size: number of pieces.
+        normalization: how the sentences were normalised. The model records it.
+        language: codes of their languages, separated by commas. The model records them unless it is English.
+
+    Raises:
+        UserError: the text has too few different pieces for `size`, or too many characters.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences,
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=size,
+            character_coverage=CHARACTER_COVERAGE,
+            normalization_rule_name="identity",  # the sentences are normalised already
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=SPECIAL_PIECES[0],
+            unk_piece=SPECIAL_PIECES[1],
+            control_symbols=list(SPECIAL_PIECES[2:]),
+            user_defined_symbols=list(USER_SYMBOLS),
+            byte_fallback=False,
+            max_sentence_length=MAX_SENTENCE_BYTES,
+            num_threads=TRAINING_THREADS,
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError) as error:
+        raise _explained(str(error), size) from error
+    if normalization == ALBERT_NORMALIZATION and language == ENGLISH:
+        return SentencePieceVocabulary(model.getvalue())
+    proto = model_proto.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.name = normalization.name
+    if language != ENGLISH:
+        proto.trainer_spec.accept_language.extend(language.split(","))
+    return SentencePieceVocabulary(proto.SerializeToString(deterministic=True))
+
+
+def _explained(message: str, size: int) -> Exception:
+    """Explains SentencePiece's error message in terms of this command's flags."""
+    if match := re.search(r"Vocabulary size too high .*?<= (\d+)", message):
+        return UserError(
+            f"--size {size} is more than this text has pieces for; use --size {match[1]} or less, or more text"
+        )
+    if match := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
+        return UserError(f"--size {size} is less than the characters of this text need; use --size {match[2]} or more")
+    return UserError(f"SentencePiece cannot train on this text ({message}); give it more text or a smaller --size")

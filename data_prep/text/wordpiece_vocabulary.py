@@ -1,0 +1,268 @@
+"""BERT's vocabulary: WordPiece (Devlin et al., arXiv 1810.04805), computed by the library `tokenizers`.
+
+The tokens are those of `transformers.BertTokenizer`, but for the names of special pieces in a text: "[MASK]" in a text
+is three pieces here. The file is a tokenizer.json, which `transformers` opens. Equal vocabularies give equal bytes.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from common.errors import UserError
+from common.files.json_files import read_object
+from common.normalization import Normalization
+from data_prep.text.vocabulary import MASK, MASK_ID, TOKENIZER_FILE, TokensWithOffsets, Vocabulary
+
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUES = "##"
+"""The mark of a piece that continues a word."""
+
+_CHARACTER_COVERAGE = 0.99995
+"""The part of a text whose characters all become pieces."""
+_MIN_PAIR_COUNT = 2
+"""Occurrences of two neighbouring pieces that become one."""
+_CONFIG_FILE = "tokenizer_config.json"
+_NORMALIZER, _SPLITTER, _MODEL = "BertNormalizer", "BertPreTokenizer", "WordPiece"
+
+# Each rank encodes, and a rank forks; threads of the library would be too many, and would make it warn.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@dataclass(frozen=True)
+class WordPieceRules:
+    """What decides the tokens beside the pieces. The defaults are those of BERT without capitals.
+
+    Attributes:
+        lowercase: whether text becomes lower case.
+        strip_accents: whether accents are removed; None: if text becomes lower case.
+        handle_chinese_chars: whether each Chinese character is a word.
+        max_input_chars_per_word: a longer word is unknown.
+    """
+
+    lowercase: bool = True
+    strip_accents: bool | None = None
+    handle_chinese_chars: bool = True
+    max_input_chars_per_word: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("lowercase", "strip_accents", "handle_chinese_chars"):
+            if not isinstance(value := getattr(self, name), bool) and (name != "strip_accents" or value is not None):
+                raise ValueError(f"has {value!r:.40} for {name}, which is true or false")
+        if not isinstance(self.max_input_chars_per_word, int) or self.max_input_chars_per_word < 1:
+            raise ValueError(f"has {self.max_input_chars_per_word!r:.40} for max_input_chars_per_word")
+
+    @property
+    def normalization(self) -> Normalization:
+        """What of it is kept in the records of shards and runs."""
+        strips = self.lowercase if self.strip_accents is None else self.strip_accents
+        return Normalization(keep_case=not self.lowercase, keep_accents=not strips, of_bert=True)
+
+    def normalizer(self) -> normalizers.BertNormalizer:
+        """The normaliser of `tokenizers`."""
+        return normalizers.BertNormalizer(True, self.handle_chinese_chars, self.strip_accents, self.lowercase)
+
+
+class WordPieceVocabulary(Vocabulary):
+    """A vocabulary of pieces in the order of their ids in the file.
+
+    Control characters in a text vanish, and do not end a word.
+
+    Raises:
+        ValueError: a piece is missing or occurs twice.
+    """
+
+    file_name = TOKENIZER_FILE
+    words_stand_alone = True
+    not_in_words = re.compile("[\0\x0b\x0c\x1c-\x1f\x85]")
+    word = re.compile(r"(?:\S|[\x0b\x0c\x1c-\x1f\x85])+")
+
+    def __init__(self, pieces: Sequence[str], rules: WordPieceRules) -> None:
+        ids = {piece: number for number, piece in enumerate(pieces)}
+        if len(ids) < len(pieces):
+            twice = next(piece for number, piece in enumerate(pieces) if ids[piece] != number)
+            raise ValueError(f"has the piece {twice!r} twice")
+        if missing := [piece for piece in SPECIAL_PIECES if piece not in ids]:
+            raise ValueError(f"is a WordPiece vocabulary without {' '.join(missing)}")
+        self.rules, self.normalization = rules, rules.normalization
+        content = json.dumps(_tokenizer_json(ids, rules), ensure_ascii=False, indent=1) + "\n"
+        self.serialized = content.encode()
+        self.sha256 = hashlib.sha256(self.serialized).hexdigest()
+        self.pieces = [*SPECIAL_PIECES, *(piece for piece in pieces if piece not in SPECIAL_PIECES)]
+        file_ids = np.array([ids[piece] for piece in self.pieces], np.int64)
+        self.file_ids = None if np.array_equal(file_ids, np.arange(len(pieces))) else file_ids
+        self.continues_word = np.array([piece.startswith(CONTINUES) for piece in self.pieces])
+        self.spellings = [
+            piece.removeprefix(CONTINUES) if continues else f" {piece}"
+            for piece, continues in zip(self.pieces, self.continues_word.tolist())
+        ]
+        numbers = {piece: number for number, piece in enumerate(self.pieces)}
+        self._tokenizer = tokenizers.Tokenizer(
+            models.WordPiece(
+                numbers, unk_token=SPECIAL_PIECES[1], max_input_chars_per_word=rules.max_input_chars_per_word
+            )
+        )
+        self._tokenizer.normalizer = rules.normalizer()
+        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self._tokenizer.decoder = decoders.WordPiece()
+
+    @classmethod
+    def of_pieces(cls, content: bytes, directory: Path) -> "WordPieceVocabulary":
+        """Reads a vocab.txt, with the rules in the tokenizer_config.json of its directory; without it, BERT's.
+
+        Raises:
+            ValueError: one of the files is damaged, or a special piece is missing.
+        """
+        try:
+            pieces = content.decode().removesuffix("\n").split("\n")
+        except UnicodeDecodeError:
+            raise ValueError("is not UTF-8 text") from None
+        rules = WordPieceRules()
+        if (directory / _CONFIG_FILE).exists():
+            given = read_object(directory / _CONFIG_FILE, "restore it beside the vocabulary")
+            rules = replace(
+                rules,
+                lowercase=given.get("do_lower_case", True),
+                strip_accents=given.get("strip_accents"),
+                handle_chinese_chars=given.get("tokenize_chinese_chars", True),
+            )
+        return cls([piece.removesuffix("\r") for piece in pieces], rules)
+
+    @classmethod
+    def of_tokenizer(cls, contents: Mapping[str, Any]) -> "WordPieceVocabulary":
+        """Reads the contents of a tokenizer.json whose model is WordPiece.
+
+        Raises:
+            ValueError: it splits or normalises text in another way than BERT, or has more added tokens.
+        """
+        model, normalizer, splitter = (contents.get(part) or {} for part in ("model", "normalizer", "pre_tokenizer"))
+        kinds = tuple(part.get("type") if isinstance(part, dict) else None for part in (normalizer, splitter))
+        if kinds != (_NORMALIZER, _SPLITTER) or model.get("continuing_subword_prefix", CONTINUES) != CONTINUES:
+            raise ValueError(f"prepares text by {kinds[0]} and {kinds[1]}; only {_NORMALIZER} and {_SPLITTER} are read")
+        ids = model.get("vocab")
+        if not isinstance(ids, dict) or sorted(map(str, ids.values())) != sorted(map(str, range(len(ids)))):
+            raise ValueError("has a vocabulary whose ids are not 0, 1, 2 and so on")
+        added = [token.get("content") for token in contents.get("added_tokens") or [] if isinstance(token, dict)]
+        if others := [str(token) for token in added if token not in SPECIAL_PIECES]:
+            raise ValueError(f"has the added tokens {' '.join(others):.80}; only {' '.join(SPECIAL_PIECES)} are read")
+        given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}
+        longest = model.get("max_input_chars_per_word", WordPieceRules.max_input_chars_per_word)
+        return cls(sorted(ids, key=ids.__getitem__), WordPieceRules(**given, max_input_chars_per_word=longest))
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Vocabulary.encode`."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_word(self, word: str) -> TokensWithOffsets:
+        """See `Vocabulary.encode_word`."""
+        encoding = self._tokenizer.encode(word, add_special_tokens=False)
+        offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)  # (T, 2)
+        return TokensWithOffsets(np.array(encoding.ids, np.uint16), offsets[:, 0], offsets[:, 1])
+
+    def encode_with_masks(self, text: str) -> list[int]:
+        """See `Vocabulary.encode_with_masks`."""
+        return [number for ids in self.encode(text.split(MASK)) for number in (MASK_ID, *ids)][1:]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `Vocabulary.decode`."""
+        return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL_PIECES)])
+
+
+def _tokenizer_json(ids: Mapping[str, int], rules: WordPieceRules) -> dict[str, Any]:
+    """The contents of tokenizer.json."""
+
+    def special(piece: str, segment: int) -> dict[str, Any]:
+        return {"SpecialToken": {"id": piece, "type_id": segment}}
+
+    def text(name: str, segment: int) -> dict[str, Any]:
+        return {"Sequence": {"id": name, "type_id": segment}}
+
+    _, unknown, begin, end, _ = SPECIAL_PIECES
+    matching = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    single = [special(begin, 0), text("A", 0), special(end, 0)]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": ids[piece], "content": piece} | matching for piece in sorted(SPECIAL_PIECES, key=ids.__getitem__)
+        ],
+        "normalizer": {
+            "type": _NORMALIZER,
+            "clean_text": True,
+            "handle_chinese_chars": rules.handle_chinese_chars,
+            "strip_accents": rules.strip_accents,
+            "lowercase": rules.lowercase,
+        },
+        "pre_tokenizer": {"type": _SPLITTER},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": [*single, text("B", 1), special(end, 1)],
+            "special_tokens": {piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in (begin, end)},
+        },
+        "decoder": {"type": _MODEL, "prefix": CONTINUES, "cleanup": True},
+        "model": {
+            "type": _MODEL,
+            "unk_token": unknown,
+            "continuing_subword_prefix": CONTINUES,
+            "max_input_chars_per_word": rules.max_input_chars_per_word,
+            "vocab": ids,
+        },
+    }
+
+
+def train_wordpiece(sentences: Iterator[str], size: int, rules: WordPieceRules) -> WordPieceVocabulary:
+    """Trains a vocabulary of `size` pieces on sentences. Equal sentences always give equal pieces.
+
+    As in byte-pair encoding, the most frequent pair of neighbours becomes a piece, again and again.
+
+    Raises:
+        UserError: the text has too few different pieces for `size`, or too many characters.
+    """
+    normalizer, splitter = rules.normalizer(), pre_tokenizers.BertPreTokenizer()
+    words: Counter[str] = Counter()
+    for sentence in sentences:
+        words.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(sentence)))
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    total, seen, alphabet = counts.total(), 0, []
+    for character, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
+        if seen >= _CHARACTER_COVERAGE * total:
+            break
+        alphabet.append(character)
+        seen += count
+    # The library numbers unnamed pieces in an order that differs between processes, and the number decides between
+    # pairs that are equally frequent. So the first pieces are named, those that continue a word as special tokens.
+    inside = {character for word in words for character in word[1:]} & set(alphabet)
+    first = [*SPECIAL_PIECES, *(CONTINUES + character for character in sorted(inside))]
+    if (needed := len(first) + len(alphabet)) > size:
+        raise UserError(f"--size {size} is less than the characters of this text need; use --size {needed} or more")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=_MIN_PAIR_COUNT,
+        special_tokens=first,
+        initial_alphabet=sorted(alphabet),
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL_PIECES[1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.train_from_iterator((" ".join([word] * count) for word, count in words.items()), trainer)
+    ids = tokenizer.get_vocab()
+    if len(ids) < size:
+        raise UserError(
+            f"--size {size} is more than this text has pieces for; use --size {len(ids)} or less, or more text"
+        )
+    return WordPieceVocabulary(sorted(ids, key=ids.__getitem__), rules)

@@ -1,0 +1,208 @@
+"""WordPiece: the tokens of `transformers`, special pieces at any ids, what is refused, and training."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.text.encoder import Encoder
+from data_prep.text.offsets import OffsetEncoder
+from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
+from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, WordPieceVocabulary, train_wordpiece
+from tests.data_prep import corpora
+
+LANGUAGES = [
+    "The unaffable cats weren't playing, in 1918, for £5.",
+    "Die Mühle an der Straße gehört Frau Müller-Groß.",
+    "L'élève est déjà à l'école; où est Noël?",
+    "¿Dónde está el niño? ¡Mañana, señor!",
+    "Река течёт, и йод горит в объёме.",
+    "Ο Σίσυφος και οι δρόμοι της ΟΔΟΣ.",
+    "这是一个句子，没有空格。",
+    "これは日本語の文です。カタカナもある。",
+    "हिन्दी में लिखा हुआ वाक्य।",
+    "هذه جملة باللغة العربية، وفيها أرقام ١٢٣.",
+]
+RULES = [
+    WordPieceRules(),
+    WordPieceRules(lowercase=False),
+    WordPieceRules(strip_accents=False),
+    WordPieceRules(handle_chinese_chars=False, max_input_chars_per_word=6),
+]
+DIFFICULT = "aZé½ﬁİßΣς㎏한΅`'\"“ⅷ…2,. \u3000\u00a0\u200b\n\0\x0b\x1c\x85\u0301\u0345ǅ中か\u3099­\ufffd\u2028#[]"
+
+
+@pytest.fixture(scope="module", params=RULES, ids=lambda rules: str(list(vars(rules).values())))
+def wordpiece(request: pytest.FixtureRequest) -> WordPieceVocabulary:
+    """A vocabulary whose special pieces stand in the middle, in another order."""
+    trained = train_wordpiece(iter([*corpora.make_sentences(300), *LANGUAGES * 3]), 400, request.param)
+    pieces = trained.pieces[5:]
+    return WordPieceVocabulary([*pieces[:7], *reversed(SPECIAL_PIECES), *pieces[7:]], request.param)
+
+
+@pytest.fixture(scope="module")
+def directory(wordpiece: WordPieceVocabulary, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wordpiece")
+    (path / "tokenizer.json").write_bytes(wordpiece.serialized)
+    return path
+
+
+@pytest.fixture(scope="module")
+def theirs(wordpiece: WordPieceVocabulary, directory: Path) -> Any:
+    rules = wordpiece.rules
+    tokenizer = transformers.BertTokenizerFast(
+        {wordpiece.pieces[i]: int(number) for i, number in enumerate(wordpiece.file_ids)},
+        do_lower_case=rules.lowercase,
+        strip_accents=rules.strip_accents,
+        tokenize_chinese_chars=rules.handle_chinese_chars,
+        split_special_tokens=True,
+    )
+    tokenizer._tokenizer.model.max_input_chars_per_word = rules.max_input_chars_per_word
+    return tokenizer
+
+
+def assert_same_tokens(wordpiece: WordPieceVocabulary, theirs: Any, texts: list[str]) -> None:
+    expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
+    assert wordpiece.file_ids is not None
+    assert [wordpiece.file_ids[ids].tolist() for ids in wordpiece.encode(texts)] == expected["input_ids"]
+    ids, counts = Encoder(wordpiece).encode(texts)
+    assert [wordpiece.file_ids[part].tolist() for part in np.split(ids, np.cumsum(counts)[:-1])] == expected[
+        "input_ids"
+    ]
+    for text, ids_there, offsets in zip(texts, expected["input_ids"], expected["offset_mapping"]):
+        tokens = OffsetEncoder(wordpiece).encode(text)
+        assert wordpiece.file_ids[tokens.ids].tolist() == ids_there
+        assert list(zip(tokens.starts.tolist(), tokens.ends.tolist())) == offsets
+
+
+def test_tokens_and_offsets_are_those_of_transformers_in_ten_languages(
+    wordpiece: WordPieceVocabulary, theirs: Any
+) -> None:
+    assert_same_tokens(wordpiece, theirs, [*LANGUAGES, *corpora.make_sentences(50, seed=7), ""])
+    known = [ids for ids in wordpiece.encode(LANGUAGES) if UNK_ID not in ids]
+    assert len(known) >= 5, "the test has lost its power"
+
+
+@given(st.text(st.sampled_from(DIFFICULT) | st.characters(codec="utf-8"), max_size=30))
+@example("a\x1cb c\x85d e\0f 中文naïve cafe\u0301 \u2028x")
+@settings(deadline=None, max_examples=200)
+def test_tokens_of_any_text_are_those_of_transformers(wordpiece: WordPieceVocabulary, theirs: Any, text: str) -> None:
+    assert_same_tokens(wordpiece, theirs, [text, f"one {text}two"])
+
+
+def test_special_pieces_come_first_and_the_file_keeps_their_ids(
+    wordpiece: WordPieceVocabulary, directory: Path
+) -> None:
+    assert [wordpiece.pieces[i] for i in (PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID)] == list(SPECIAL_PIECES)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    assert tokenizer.convert_ids_to_tokens(wordpiece.file_ids.tolist()) == wordpiece.pieces
+    assert wordpiece.file_ids[:5].tolist() == [11, 10, 9, 8, 7]
+    for piece, continues, spelling in zip(wordpiece.pieces, wordpiece.continues_word, wordpiece.spellings):
+        assert continues == piece.startswith("##")
+        assert spelling == (piece[2:] if continues else f" {piece}")
+
+
+def test_every_form_of_the_file_gives_the_same_vocabulary(wordpiece: WordPieceVocabulary, tmp_path: Path) -> None:
+    in_order = [wordpiece.pieces[i] for i in np.argsort(wordpiece.file_ids)]
+    rules = wordpiece.rules
+    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in in_order), encoding="utf-8")
+    settings_there = {
+        "do_lower_case": rules.lowercase,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.handle_chinese_chars,
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings_there))
+    if rules.max_input_chars_per_word == 100:
+        assert Vocabulary.load(tmp_path / "vocab.txt").sha256 == wordpiece.sha256
+        assert Vocabulary.load(tmp_path).sha256 == wordpiece.sha256
+    (tmp_path / "tokenizer.json").write_bytes(wordpiece.serialized)
+    assert Vocabulary.load(tmp_path).serialized == wordpiece.serialized
+    assert Vocabulary.load(tmp_path).normalization == rules.normalization
+
+
+def test_masks_and_names_of_special_pieces(wordpiece: WordPieceVocabulary) -> None:
+    assert not {PAD_ID, CLS_ID, SEP_ID, MASK_ID} & set(wordpiece.encode([" ".join(SPECIAL_PIECES)])[0])
+    first, second = wordpiece.encode(["The cats", "for, £5"])
+    assert wordpiece.encode_with_masks("The cats [MASK]for, £5[MASK]") == [*first, MASK_ID, *second, MASK_ID]
+    if wordpiece.rules.lowercase:
+        assert wordpiece.decode([CLS_ID, *first, MASK_ID, SEP_ID]) == "the cats"
+
+
+FILE = json.loads(WordPieceVocabulary([*SPECIAL_PIECES, "a", "##a"], WordPieceRules()).serialized)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("model", {"vocab": {"a": 0}}, r"without \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\]"),
+        ("model", {"vocab": {"a": 0, "b": 0}}, "whose ids are not 0, 1, 2 and so on"),
+        ("model", {"vocab": ["a"]}, "whose ids are not"),
+        ("model", {"max_input_chars_per_word": "x"}, "has 'x' for max_input_chars_per_word"),
+        ("normalizer", {"type": "NFKC"}, "prepares text by NFKC and BertPreTokenizer"),
+        ("normalizer", {"lowercase": 1}, "has 1 for lowercase"),
+        ("added_tokens", [{"content": "[E1]"}], r"added tokens \[E1\]"),
+    ],
+)
+def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(
+    part: str, change: Any, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(FILE | {part: FILE[part] | change if isinstance(change, dict) else change}))
+    with pytest.raises(UserError, match=message) as error:
+        Vocabulary.load(path, "copy it again")
+    assert str(error.value).startswith(f"{path} ")
+    assert str(error.value).endswith("; copy it again")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        (["a", "b", "a"], "has the piece 'a' twice"),
+        ([*SPECIAL_PIECES, *map(str, range(65_532))], "has 65537 pieces, and at most 65536 can be used"),
+    ],
+)
+def test_a_list_of_pieces_that_cannot_be_used(pieces: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    with pytest.raises(UserError, match=message):
+        Vocabulary.load(tmp_path)
+    (tmp_path / "vocab.txt").write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match="is not UTF-8 text"):
+        Vocabulary.load(tmp_path)
+
+
+TRAINING = """
+import hashlib, sys
+from data_prep.text.wordpiece_vocabulary import WordPieceRules, train_wordpiece
+from tests.data_prep import corpora
+print(train_wordpiece(iter(corpora.make_sentences(800)), 200, WordPieceRules()).sha256)
+"""
+
+
+def test_training_gives_the_same_pieces_in_every_process() -> None:
+    """The library alone numbers characters in an order that differs between processes."""
+    found = {
+        subprocess.run([sys.executable, "-c", TRAINING], capture_output=True, text=True, check=True).stdout
+        for _ in range(3)
+    }
+    assert len(found) == 1
+
+
+def test_trained_pieces_cover_the_text_and_have_the_size_asked_for() -> None:
+    sentences = corpora.make_sentences(500)
+    vocabulary = train_wordpiece(iter(sentences), 200, WordPieceRules())
+    assert len(vocabulary) == 200
+    assert vocabulary.file_ids is None
+    assert not any(UNK_ID in ids for ids in vocabulary.encode(sentences))
+    for size, message in ((20, r"use --size \d+ or more"), (60_000, r"use --size \d+ or less")):
+        with pytest.raises(UserError, match=message) as error:
+            train_wordpiece(iter(sentences), size, WordPieceRules())
+        limit = int(str(error.value).split("use --size ")[1].split()[0])
+        assert len(train_wordpiece(iter(sentences), limit, WordPieceRules())) == limit
