@@ -1,0 +1,73 @@
+"""A published BERT with WordPiece is fine-tuned and comes back as a BERT of `transformers`."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.wordpiece_vocabulary import SPECIAL_PIECES, WordPieceRules, train_wordpiece
+from pipeline import finetune
+from pipeline.checkpoint.initial_weights import read_initial_weights
+from pipeline.tasks.files import reading
+from pipeline.tasks.kinds.logits import Logits
+from pipeline.tasks.registry import TASKS
+from tests.model.examples import randomise
+from tests.pipeline.finetuning.finetune_runs import be_no_rank, words
+
+pytestmark = pytest.mark.slow
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+
+
+@pytest.fixture(scope="module")
+def published(data, tmp_path_factory):
+    """A small BERT with vocab.txt, whose special pieces stand at its end, with old names of tensors."""
+    directory = tmp_path_factory.mktemp("bert") / "published"
+    texts = [text for one in reading.read(TASKS["mrpc"], str(data.glue))["train"] for text in (one.first, one.second)]
+    trained = train_wordpiece(iter(texts), 120, WordPieceRules())
+    pieces = [*trained.pieces[5:], *reversed(SPECIAL_PIECES)]
+    sizes = SIZES | {"vocab_size": 120, "max_position_embeddings": 64, "pad_token_id": 119}
+    model = transformers.BertModel(transformers.BertConfig(**sizes))
+    randomise(model, seed=1, scale=1.0)
+    model.save_pretrained(directory)
+    (directory / "model.safetensors").unlink()
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = {
+        next((name.replace(new, before) for new, before in old.items() if new in name), name): tensor
+        for name, tensor in model.state_dict().items()
+    }
+    torch.save(tensors, directory / "pytorch_model.bin")
+    (directory / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    return directory
+
+
+def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_path, monkeypatch):
+    be_no_rank(monkeypatch)
+    data.init = published
+    command = words(data, "mrpc", tmp_path / "run", "--steps", "6", "--batch-size", "8", "--eval-interval", "6")
+    assert finetune.main([*command, "--precision", "fp32"]) == 0
+    assert finetune.main(["--output", str(tmp_path / "run")]) == 0  # done: the vocabulary of the run is read
+    export = tmp_path / "run" / "export"
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(export).eval()
+    assert type(theirs) is transformers.BertForSequenceClassification
+    assert theirs.config.pad_token_id == 119
+    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
+    assert tokenizer.convert_tokens_to_ids(list(SPECIAL_PIECES)) == [119, 118, 117, 116, 115]
+    examples = reading.read(TASKS["mrpc"], str(data.glue))["dev"]
+    inputs = tokenizer(
+        [one.first for one in examples], [one.second for one in examples], padding=True, truncation=True,
+        max_length=64, return_tensors="pt",
+    )  # fmt: skip
+    with torch.no_grad():
+        logits = theirs(**inputs).logits.numpy()
+    ours = Logits.load(tmp_path / "run" / "logits" / "dev.npz")
+    np.testing.assert_allclose(ours.logits, logits, atol=1e-5)
+    assert np.ptp(logits[:, 0]) > 1e-3, "the test has lost its power"
+    # The export is a place to start from, as the published directory was.
+    again, first = read_initial_weights(export), read_initial_weights(published)
+    assert again.vocabulary.sha256 == first.vocabulary.sha256 == Vocabulary.load(tmp_path / "run").sha256
+    assert (again.config.parameter_sharing, again.config.sentence_head) == ("none", "nsp")
+    assert again.vocabulary.pieces[:5] == list(SPECIAL_PIECES)
+    embeddings = "albert.embeddings.word_embeddings.weight"
+    torch.testing.assert_close(again.tensors[embeddings], first.tensors[embeddings], atol=0.05, rtol=0)
