@@ -21,10 +21,11 @@ _HEADING = re.compile(r"^(={1,6})[ \t]*(.+?)[ \t]*\1[ \t]*$", re.MULTILINE)
 _LINK = re.compile(
     r"\[(?:(?:https?|ftp|ftps|irc|news|gopher|sftp):(?://)?|//|mailto:)[^\s\[\]]*[ \t]*([^\[\]\n]*)\]", re.I
 )
-_ITALIC_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]+?\w)'''(?=s?\b|\s)(?!')")
 # A line in bold type that is no sentence: it stands in the place of a heading.
 _BOLD_HEADING = re.compile(r"^[ \t]*'''(?!')[^'\n]*[^'\n.!?…](?<!')'''[ \t]*:?[ \t]*$", re.MULTILINE)
-_QUOTES = re.compile(r"'{2,}")
+_QUOTES = re.compile(r"('{2,})")
+# ''Eagle'''s: of two in a line, MediaWiki would drop the apostrophes.
+_ITALIC_POSSESSIVE = re.compile(r"(?<!')''(?!')([^'\n]+?\w)'''(?=s\b)")
 # The text after a tag's name must look like attributes: "x<small y and z>2" contains no tag.
 _TAG = re.compile(
     r"</?(abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|data|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|includeonly|ins"
@@ -71,7 +72,8 @@ def to_prose(wikitext: str, written: date | None = None, site: Site = ENGLISH_SI
     text = _LINK.sub(lambda match: match[1] or REMOVED, text)
     if "''" in text:
         text = _BOLD_HEADING.sub("\n", text)
-        text = _QUOTES.sub("", _ITALIC_POSSESSIVE.sub(r"\1'", text))
+        text = _ITALIC_POSSESSIVE.sub(r"\1'", text)
+        text = "\n".join(drop_quotes(line) if "''" in line else line for line in text.split("\n"))
     text = _TAG.sub(_replace_tag, render_scripts(text))
     if "&" in text:
         text = html.unescape(text)
@@ -83,6 +85,33 @@ def to_prose(wikitext: str, written: date | None = None, site: Site = ENGLISH_SI
 def _replace_tag(match: re.Match[str]) -> str:
     name = match[1].lower()
     return "\n\n" if name in _BREAKING_TAGS else " " if name == "br" else ""
+
+
+def drop_quotes(line: str) -> str:
+    """Removes the marks of italic (2 apostrophes), bold (3) and both (5) from a line; other apostrophes are text.
+
+    The rule is that of MediaWiki (`Parser::doQuotes`). Of 4, the first is text; of more than 5, all but the last 5. If
+    the line has an odd number of both kinds, one bold mark is an apostrophe before an italic mark: the first after a
+    word of one letter, else the first after another word, else the first after a blank.
+    """
+    parts = _QUOTES.split(line)  # text, mark, text, mark, ..., text
+    sizes = []
+    for at in range(1, len(parts), 2):
+        count = len(parts[at])
+        sizes.append(3 if count == 4 else min(count, 5))
+        parts[at - 1] += "'" * (count - sizes[-1])
+    bold = [index for index, size in enumerate(sizes) if size == 3]
+    both = sizes.count(5)
+    if bold and (len(bold) + both) % 2 and (sizes.count(2) + both) % 2:
+        parts[2 * min(bold, key=lambda index: _rank_of_apostrophe(parts[2 * index]))] += "'"
+    return "".join(parts[::2])
+
+
+def _rank_of_apostrophe(before: str) -> int:
+    """Returns how late the mark after `before` is taken for an apostrophe; é counts as two letters, as in MediaWiki."""
+    if before.endswith(" "):
+        return 2
+    return 0 if before[-2:-1] == " " and before[-1].isascii() else 1
 
 
 def drop_sections(text: str, site: Site = ENGLISH_SITE) -> str:
