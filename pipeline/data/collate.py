@@ -145,7 +145,9 @@ class Collator:
                 starts[change], lengths[change] = starts[change][:, swapped], lengths[change][:, swapped]
             else:
                 whole, cut = lengths[change, 2], lengths[change, 3]
-                partners = self._partners(found.documents[change], whole, cut, uniforms[change, 1:])
+                partners = sample_partners(
+                    self.shards, found.documents[change], whole, cut, uniforms[change, 1:], self.continues_word
+                )
                 replaced = change[[partner is not None for partner in partners]]
                 segments = [partner for partner in partners if partner is not None]
                 labels[replaced] = 1
@@ -153,15 +155,6 @@ class Collator:
                 starts[replaced, 2] = len(tokens) + np.cumsum(lengths[replaced, 2]) - lengths[replaced, 2]
                 tokens = np.concatenate([tokens, *segments])
         return Arranged(tokens, starts, lengths, labels)
-
-    def _partners(
-        self,
-        documents: NDArray[np.int64],
-        whole: NDArray[np.int64],
-        cut: NDArray[np.int64],
-        uniforms: NDArray[np.float64],
-    ) -> list[Segment | None]:
-        return sample_partners(self.shards, documents, whole, cut, uniforms, self.continues_word)
 
     def _mask(self, batch: Batch, placed: PlacedSequences, places: NDArray[np.int64], sampled: SampledRows) -> Spans:
         """Samples the predictions; writes `masked_positions`, `masked_labels` and the new `input_ids`.

@@ -1,8 +1,8 @@
 """Prefetching: makes batches ahead of time in a thread, and copies them to the device without waiting."""
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
@@ -39,36 +39,12 @@ def prefetch(items: Iterable[T], depth: int = 2) -> Generator[T, None, None]:
 
     An exception in `items` is raised when the item that failed is asked for. Closing the iterator ends the thread.
     """
-    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(maxsize=depth)
-    closed = threading.Event()
-
-    def put(entry: tuple[bool, T | BaseException | None]) -> None:
-        while not closed.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def produce() -> None:
-        try:
-            for item in items:
-                put((True, item))
-                if closed.is_set():
-                    return
-            put((False, None))
-        except BaseException as error:
-            put((False, error))
-
-    threading.Thread(target=produce, name="batches", daemon=True).start()
+    iterator, end = iter(items), object()
+    thread = ThreadPoolExecutor(1, "batches")
     try:
-        while True:
-            more, item = ready.get()
-            if more:
-                yield item  # type: ignore[misc]
-            elif isinstance(item, BaseException):
-                raise item
-            else:
-                return
+        ready = deque(thread.submit(next, iterator, end) for _ in range(depth))
+        while (item := ready.popleft().result()) is not end:
+            ready.append(thread.submit(next, iterator, end))
+            yield item  # type: ignore[misc]
     finally:
-        closed.set()
+        thread.shutdown(wait=False, cancel_futures=True)

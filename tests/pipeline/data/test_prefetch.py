@@ -8,6 +8,13 @@ import pytest
 from pipeline.data.prefetch import prefetch
 
 
+def wait_until(happened):
+    deadline = time.monotonic() + 100
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_items_come_in_order():
     assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
 
@@ -33,12 +40,8 @@ def test_the_thread_stays_only_so_far_ahead_and_ends_with_the_iterator():
 
     ahead = prefetch(items(), depth=2)
     assert next(ahead) == 0
-    deadline = time.monotonic() + 100
-    while len(made) < 4 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(made) == 4  # one taken, two ready, one in hand
+    wait_until(lambda: len(made) == 3)  # one taken, two ahead
+    time.sleep(0.1)
+    assert len(made) == 3
     ahead.close()
-    deadline = time.monotonic() + 100
-    while any(thread.name == "batches" for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(thread.name == "batches" for thread in threading.enumerate())
+    wait_until(lambda: not any(thread.name.startswith("batches") for thread in threading.enumerate()))
