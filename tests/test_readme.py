@@ -11,9 +11,7 @@ import torch
 from datasets import Dataset
 from transformers import AlbertForPreTraining, AutoTokenizer
 
-from data_prep.corpus.documents import read_manifest
-from tests.docs.pages import REPOSITORY, commands_of, module_command
-from tests.pipeline.workers import forked
+from tests.docs.pages import REPOSITORY, commands_of
 
 pytestmark = pytest.mark.slow
 
@@ -64,30 +62,6 @@ def test_the_demo_shows_its_commands_and_ends_with_the_table(demo):
     assert "warning" not in (result.stdout + result.stderr).lower()
 
 
-def test_the_sample_is_split_sensibly(demo):
-    directory, result = demo
-    printed = re.findall(
-        r"^extract: (\d+) documents \(\d held out\), [\d,]+ words, [\d.]+ MB of text from [\d.]+ MB "
-        r"in [\d.]+ s \([\d.]+ MB/s\); .*skipped.*$",
-        result.stdout,
-        re.MULTILINE,
-    )
-    for source, documents in (("wikipedia", 97), ("books", 37)):
-        counts = read_manifest(directory / "documents" / source).counts
-        total = sum(count.text_bytes for count in counts.values())
-        assert 0.03 < counts["held_out"].text_bytes / total < 0.08
-        assert sum(count.documents for count in counts.values()) == documents
-        assert str(documents) in printed
-    skipped = read_manifest(directory / "documents" / "wikipedia").skipped
-    assert {reason: entry.count for reason, entry in skipped.items()} == {
-        "disambiguation page": 8,
-        "no prose": 1,
-        "not an article": 1,
-        "redirect": 99,
-    }
-    assert skipped["no prose"].examples == ["List of anthropologists"]
-
-
 def test_the_demo_s_model_and_shards_open_elsewhere(demo):
     directory, _ = demo
     model = AlbertForPreTraining.from_pretrained(directory / "albert-tiny").eval()
@@ -98,25 +72,3 @@ def test_the_demo_s_model_and_shards_open_elsewhere(demo):
     shard = Dataset.from_file(str(directory / "shards" / "train" / "shard-00000.arrow"))
     assert len(shard) > 100
     assert max(shard[0]["tokens"]) < 2000
-
-
-def test_a_second_demo_has_nothing_to_do(demo):
-    """Its commands are run again without their launchers, in processes that have imported everything."""
-    directory, result = demo
-    model = directory / "run" / "done"
-    before = model.stat().st_mtime_ns
-    printed = ""
-    for command in filter(None, map(module_command, result.stdout.splitlines())):
-        again = forked.run_module(*command, REPOSITORY, os.environ | {"OMP_NUM_THREADS": "1"}, timeout=300)
-        assert again.returncode == 0, f"{command}\n{again.stdout}{again.stderr}"
-        printed += again.stdout + again.stderr
-    # sample, two extracts, vocabulary, two sets of shards, the run
-    assert printed.count("nothing to do") >= 7
-    assert model.stat().st_mtime_ns == before
-
-
-def test_the_readme_lists_the_variables_that_the_makefile_sets():
-    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
-    exported = set(re.findall(r"^export (\w+)", makefile, re.MULTILINE)) - {"PATH"}
-    rows = "\n".join(line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| `"))
-    assert exported == set(re.findall(r"`([A-Z_]{3,}[a-z_]*)`", rows))

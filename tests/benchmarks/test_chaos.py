@@ -40,14 +40,6 @@ def test_the_order_of_the_faults_follows_from_the_seed_and_two_hosts_always_trai
         assert len(here) >= 2
 
 
-def test_without_namespaces_it_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert chaos.main(["--out", str(tmp_path / "chaos")]) == 2
-    assert capsys.readouterr().err == "error: three hosts cannot be made here: network namespaces need root\n"
-
-
 @pytest.mark.slow
 @pytest.mark.cluster
 def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 import importlib
 import importlib.metadata
-import subprocess
-import sys
 
 import pytest
 
@@ -18,17 +16,3 @@ def test_a_mistake_in_a_command_is_one_line(name: str, capsys: pytest.CaptureFix
     error = capsys.readouterr().err
     assert error.startswith("error: unknown argument --nothing; ")
     assert error.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_the_study_needs_no_package_of_developers() -> None:
-    """`make study` installs requirements.txt only. setuptools is in every new environment."""
-    lines = (REPOSITORY / "requirements-dev.txt").read_text(encoding="utf-8").splitlines()
-    developers = {line.partition("==")[0] for line in lines if "==" in line} - {"setuptools"}
-    owners = importlib.metadata.packages_distributions().items()
-    hidden = sorted(name for name, distributions in owners if developers & set(distributions))
-    assert "transformers" in hidden
-    code = f"import sys; sys.modules.update(dict.fromkeys({hidden!r}))\n"
-    code += "import benchmarks.study.__main__"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr

@@ -63,7 +63,7 @@ def contents(examples: object) -> list[str]:
 WHOLE = dataclasses.replace(FULL, max_choice_samples=10**9, max_choice_tokens=10**9, max_dev_tokens=10**9)
 
 
-@pytest.mark.parametrize("name", ["cola", "rte", "mrpc", "mnli", "squad2", "race"])
+@pytest.mark.parametrize("name", ["cola", "squad2", "race"])
 def test_settings_are_chosen_on_training_examples_only(
     root: Path, tmp_path: Path, vocabulary: Vocabulary, name: str
 ) -> None:
@@ -86,40 +86,6 @@ def test_settings_are_chosen_on_training_examples_only(
     assert set(contents(reading.read(task, str(limited.final))[task.dev_splits[0]])) <= set(
         contents(official[task.dev_splits[0]])
     )
-
-
-@pytest.mark.parametrize("header", ["", "source\tlabel\tmark\tsentence\n"])
-def test_lines_of_a_table_end_at_line_feeds_alone(tmp_path: Path, vocabulary: Vocabulary, header: str) -> None:
-    lines = [f'x\t{number % 2}\t*\tNumber {number}\x85has "two\u2028lines' for number in range(10)]
-    (tmp_path / "CoLA").mkdir()
-    for split, end in (("train", "\r\n"), ("dev", "\n")):
-        # As in the official dev set, the last line has no end.
-        (tmp_path / "CoLA" / f"{split}.tsv").write_text(header + end.join(lines), encoding="utf-8", newline="")
-    task = find_task("cola")
-    official = reading.read(task, str(tmp_path))
-    ready = tasks.prepare(task, tmp_path, tmp_path / "out", vocabulary, WHOLE)
-    final, choice = (reading.read(task, str(place)) for place in (ready.final, ready.choice))
-    for split in ("train", "dev"):
-        assert contents(final[split]) == contents(official[split])
-    assert contents([*choice["train"], *choice["dev"]]) == contents(official["train"])
-
-
-@pytest.mark.parametrize("form", ["lines", "files"])
-def test_both_forms_of_race_are_read_and_lines_end_at_line_feeds_alone(
-    tmp_path: Path, vocabulary: Vocabulary, form: str
-) -> None:
-    question = {"article": "One\u2028 two\x85.", "options": [["a", "b", "c", "d"]], "answers": ["A"]}
-    for split in ("train", "dev"):
-        texts = [json.dumps({**question, "questions": [f"{number}?"]}, ensure_ascii=False) for number in range(5)]
-        place = tmp_path / "RACE" / split / "high"
-        place.mkdir(parents=True)
-        if form == "lines":
-            (tmp_path / "RACE" / f"{split}.jsonl").write_text("\n\n".join(texts), encoding="utf-8")
-            continue
-        for number, text_of_file in enumerate(texts):
-            (place / f"{number}.txt").write_text(text_of_file, encoding="utf-8")
-    ready = tasks.prepare(find_task("race"), tmp_path / "RACE", tmp_path / "out", vocabulary, WHOLE)
-    assert (ready.final_samples, ready.choice_samples) == (5, 4)
 
 
 def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -152,27 +118,6 @@ STARTS = finetune.Start("pre-trained", Path("export")), finetune.Start("random",
 def ready_for(train_samples: int, choice_samples: int = 0) -> tasks.Prepared:
     """A task with as many samples."""
     return tasks.Prepared(Path("final"), Path("choice"), train_samples, choice_samples or train_samples, 30.0, 10)
-
-
-def test_tasks_with_most_dev_examples_come_first() -> None:
-    ready = {
-        name: dataclasses.replace(ready_for(50), dev_examples=count) for name, count in {"a": 7, "b": 9, "c": 8}.items()
-    }
-    assert [tasks.affordable(ready, tokens, FULL) for tokens in (1.0, 2 * FULL.task_tokens, 9e9)] == [
-        ["b"],
-        ["b", "c"],
-        ["a", "b", "c"],
-    ]
-
-
-def test_the_speed_is_right_if_its_run_was_stopped(tmp_path: Path) -> None:
-    records = [
-        {"step": 20, "split": "train", "tokens": 80_000, "seconds": 30.0, "tokens_per_second": 2666.0},
-        # Stopped at step 39 and resumed: 80,000 tokens in the second of the last step.
-        {"step": 40, "split": "train", "tokens": 160_000, "seconds": 50.0, "tokens_per_second": 80_000.0},
-    ]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert tokens_a_second(tmp_path) == 4000
 
 
 def test_the_choice_is_the_best_mean_of_both_starts(tmp_path: Path) -> None:
@@ -210,16 +155,6 @@ def test_the_steps_are_the_epochs_within_the_limit(tmp_path: Path) -> None:
     assert chosen <= finetune.CHOICE_PART * samples + batch * 6
 
 
-@pytest.mark.parametrize("name", ["rte", "squad2"])
-def test_the_size_of_training_data_is_that_of_its_samples(root: Path, vocabulary: Vocabulary, name: str) -> None:
-    task, directory = find_task(name), find_task_data(root, tasks.fits)[name]
-    plan = dataclasses.replace(FULL, length=32)
-    count, mean = tasks.size(task, directory, "train", vocabulary, plan)
-    texts = len(reading.read(task, str(directory))["train"])
-    assert count > texts if name == "squad2" else count == texts  # a passage has several windows
-    assert 3 < mean <= 32
-
-
 def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     labels = np.arange(60) % 2
     right = {"pre-trained": (labels, labels, 1 - labels), "random": (1 - labels,) * 3}
@@ -238,17 +173,6 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     # All examples of a seed are alike, so only the seeds decide. Three equal draws of the last one have a part of 1/27.
     assert result.gain == pytest.approx((0, 100))
     assert result.settings == "0.001, 30 steps, 8.0 epochs"
-
-
-def test_a_study_of_another_model_is_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    words = ["--data-root", str(root), "--out", str(tmp_path), "--plan", "small"]
-    (tmp_path / "pretrain").mkdir()
-    settings = {"model": dict(SMALL.model) | {"hidden_size": 48}}
-    (tmp_path / "pretrain" / "settings.json").write_text(json.dumps(settings))
-    assert study.main(words) == 2
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path} has a study of another model")
-    assert not (tmp_path / "documents").exists()
-    study.check_model(dataclasses.replace(SMALL, model=settings["model"]), tmp_path)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -308,14 +232,6 @@ def test_a_whole_study_is_written_and_not_made_twice(
     text = (made / "study.md").read_text()
     assert page.markdown(record) == text
     assert again.endswith(f"{text}\n")
-
-
-def test_a_mistake_in_the_command_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    assert study.main(["--nothing"]) == 2
-    assert study.main(["--data-root", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert study.main(["--data-root", str(tmp_path), "--out", str(tmp_path / "out"), "--plan", "huge"]) == 2
-    assert capsys.readouterr().err.count("\n") == 3
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)

@@ -2,16 +2,13 @@
 
 import json
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.autograd import DeviceType
 
 from benchmarks import train_step
 from benchmarks.shared.examples import draw, open_collator
 from benchmarks.shared.systems import make_systems
-from benchmarks.shared.time_shares import sum_by_kind
 from model import AlbertConfig, ExecutionOptions
 from pipeline.planning import time as plan_time
 
@@ -79,16 +76,6 @@ def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
     assert f"| {this['speedup']:.2f} |" in table
 
 
-def test_a_kernel_of_a_gpu_counts_once_under_the_name_of_its_operator():
-    def event(key, device, microseconds):
-        return SimpleNamespace(key=key, device_type=device, self_device_time_total=microseconds, self_cpu_time_total=1)
-
-    on_both = [event("aten::mm", DeviceType.CPU, 60), event("nvjet_hsh_128x256_64x4_2x1", DeviceType.CUDA, 60)]
-    on_both += [event("triton_poi_fused_gelu_0", DeviceType.CPU, 40), event("triton_poi_fused_0", DeviceType.CUDA, 40)]
-    assert sum_by_kind(on_both, on_gpu=True) == {"linear layers": 60, "fused kernels": 40}
-    assert sum_by_kind(on_both, on_gpu=False) == {"linear layers": 1, "fused kernels": 1}
-
-
 def test_every_micro_batch_has_a_compiled_graph_of_its_own(corpus, monkeypatch):
     """torch.compile gives a second size a graph of unknown sizes, which is slower, and after eight graphs gives up."""
     compiled = partial(ExecutionOptions, compile_backend="aot_eager")
@@ -112,9 +99,3 @@ def test_a_step_that_memory_does_not_suffice_for_leaves_nothing_behind(corpus, m
     (row,) = train_step.compare([this, reference], collator, 1, rounds=1, device=CPU)
     assert row["system"] == "transformers"
     assert all(weight.grad is None for weight in (*this.optimizer.weights, *this.optimizer.masters))
-
-
-def test_mistakes_are_one_line(tmp_path, capsys):
-    for words in (["--data", str(tmp_path)], ["--data", str(tmp_path), "--precision", "fp8"]):
-        assert train_step.main(words) == 2
-        assert capsys.readouterr().err.count("\n") == 1

@@ -7,13 +7,14 @@ import os
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz import surroundings
 from tests.fuzz.commands import COMMANDS, Command
 from tests.fuzz.mutations import mutate
-from tests.fuzz.oracle import Place, Verdict, imported, judge
+from tests.fuzz.oracle import Place, Verdict, imported, judge, other_modes
 
 ROUNDS = 5
 """A slow command is in one round of so many."""
@@ -90,7 +91,11 @@ def try_valid(command: Command, valid: Path, scratch: Path) -> Verdict:
     """Runs `command` on an unchanged copy of the inputs."""
     root = _copied(command, valid, scratch)
     place = Place(root, root / command.output, scratch)
-    return judge(lambda: command.run(command.arguments(root)), place, refusal=command.refuses)
+    is_new = not place.output.exists()
+    verdict = judge(lambda: command.run(command.arguments(root)), place, refusal=command.refuses)
+    if is_new and place.output.exists() and not verdict.fault and (modes := other_modes(place.output)):
+        return replace(verdict, fault=f"modes that are not those of the umask: {modes[:3]}")
+    return verdict
 
 
 def _copied(command: Command, valid: Path, scratch: Path) -> Path:

@@ -14,6 +14,7 @@ import re
 import resource
 import select
 import signal
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +28,8 @@ TIME_LIMIT = 300
 MEMORY_LIMIT = 2 << 30
 """Bytes."""
 _MAPPED_LIMIT = 8 << 30
+UMASK = 0o002
+"""Of every command. A mode that a program chose instead of the umask differs under it."""
 _NO_NUMBER = re.compile(r"error: the .*(loss|norm) is (nan|-?inf) after \d+ steps; ")
 
 
@@ -126,6 +129,7 @@ def _be_child(work: Callable[[], int | None], place: Place, said: list[Path], va
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         os.environ.update({"HOME": str(place.scratch / "home"), "TMPDIR": str(place.scratch / "tmp"), **variables})
+        os.umask(UMASK)
         limit = _mapped() + _MAPPED_LIMIT
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         loaded = set(sys.modules)
@@ -155,6 +159,16 @@ def snapshot(place: Place) -> dict[str, object]:
             path = Path(directory, name)
             if path != place.output:
                 found[str(path)] = content_of(path)
+    return found
+
+
+def other_modes(output: Path) -> list[str]:
+    """Each file and directory at and below `output` whose mode is not that of the umask, with its mode."""
+    found = []
+    for path in [output, *sorted(output.rglob("*"))]:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode != (0o777 if path.is_dir() else 0o666) & ~UMASK:
+            found.append(f"{path.name} has mode {mode:o}")
     return found
 
 

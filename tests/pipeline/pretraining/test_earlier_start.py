@@ -1,13 +1,16 @@
 """The length of a run may change: what is recorded, which rates follow, and that a resume is exact."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.shared.outcome import differences, outcome
 from common.errors import UserError
+from pipeline.checkpoint.files import load_weights
+from pipeline.checkpoint.initial_weights import read_initial_weights
+from pipeline.checkpoint.retention import tag_name
 from pipeline.pretraining.earlier_start import EarlierStart, lengths_of, paper_steps
 from pipeline.training import schedule
 from pipeline.training.schedule import Length
@@ -97,14 +100,14 @@ def test_a_length_below_the_warm_up_is_refused():
 
 @pytest.fixture(scope="module")
 def lengthened(corpus, tmp_path_factory):
-    """The two runs of `lengthen` and what each command printed."""
+    """The two runs of `lengthen` and what each command printed. A run that may go back saves step 0."""
     folder = tmp_path_factory.mktemp("lengthened")
     (folder / "config.json").write_text(json.dumps(CONFIG))
     init = trained_models.publish(trained_models.albert(corpus.vocabulary), folder / "albert", corpus.vocabulary)
     command = [
         "--data", str(corpus.train), "--eval-data", str(corpus.held_out), "--eval-batches", "2",
         "--deepspeed_config", str(folder / "config.json"), "--log-interval", "1", "--save-interval", "2",
-        "--eval-interval", "100", "--precision", "fp32",
+        "--eval-interval", "100", "--precision", "fp32", "--on-divergence", "rollback", "--keep-checkpoints", "20",
     ]  # fmt: skip
     output, undisturbed = folder / "run", folder / "undisturbed"
     ended = processes.run(1, lengthen, command, init, output, undisturbed, scratch=folder)
@@ -161,4 +164,13 @@ def test_the_record_names_the_initial_model(lengthened):
     assert settings["init"] == str(output.parent / "albert")
     assert len(settings["init_weights"]) == 32
     assert settings["init_model"]["hidden_size"] == settings["model"]["hidden_size"] == 32
-    shutil.rmtree(output.parent / "gone")
+
+
+@pytest.mark.slow
+def test_the_first_weights_are_those_of_the_initial_model(lengthened):
+    output, _, _ = lengthened
+    given = read_initial_weights(output.parent / "gone").tensors
+    begun, trained = (load_weights(output / "checkpoints" / tag_name(step)) for step in (0, 10))
+    assert given.keys() == begun.keys()
+    assert all(torch.equal(begun[name], given[name]) for name in given)
+    assert not all(torch.equal(trained[name], given[name]) for name in given)

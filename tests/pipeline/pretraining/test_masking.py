@@ -71,20 +71,6 @@ def test_a_change_is_refused_also_by_a_run_that_began_without_these_settings(wor
         )
 
 
-def test_the_command_resumes_a_run_that_began_without_these_settings(words, tmp_path):
-    """Such a settings.json has no "masking". The run is marked as done, so the command only compares the settings."""
-    settings = resolve(words, world_size=1)
-    told = settings.to_dict()
-    del told["masking"]
-    settings.output.mkdir()
-    (settings.output / "settings.json").write_text(json.dumps(told))
-    (settings.output / "done").write_text("1\n")
-    command = ["python", "-m", "pipeline.pretrain", *line(words)]
-    assert "nothing to do" in run(*command).stdout
-    refused = run(*command, "--max-ngram", "2", status=2)
-    assert "masking.max_ngram: 3 -> 2" in refused.stderr
-
-
 def test_training_uses_the_settings_and_evaluation_the_paper_s(words, corpus, tmp_path):
     flags = ["--model-args", "num_hidden_layers=1", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64"]
     flags += ["--steps", "1", "--log-interval", "1", "--mask-probability", "0.5"]
