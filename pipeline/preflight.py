@@ -219,6 +219,11 @@ def problems(name: str, slots: int, answer: Answer, here: Answer, environment: M
             f"has {quantity(count, device)}, and {quantity(slots, 'slot')} in the hostfile; correct the hostfile, or "
             "see nvidia-smi"
         )
+    if there.get("exclusive"):
+        lines.append(
+            "its GPUs are in compute mode Exclusive_Process, in which a run cannot try attention kernels; give "
+            "`nvidia-smi -c DEFAULT` there"
+        )
     lines += [
         f"has no network interface {interface}, which .deepspeed_env names; see `ip -brief address` there"
         for interface in there["interfaces"]

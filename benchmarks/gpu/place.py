@@ -39,9 +39,8 @@ class Place:
         """The attention kernel that a run with micro-batches of so many rows would choose; "auto" on a processor."""
         if not self.on_gpu:
             return "auto"
-        device = torch.device("cuda", torch.cuda.current_device())
-        case = attention_choice.case_for(config, precision, collator.shape.pairs + 1, device)
-        kernel, line = attention_choice.fastest(case, batch_of(collator, 0, rows).sequence_ids)
+        batch = batch_of(collator, 0, rows)
+        kernel, line = attention_choice.fastest(attention_choice.case_for(config, precision, batch), batch.sequence_ids)
         print(line, flush=True)
         return kernel
 

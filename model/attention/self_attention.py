@@ -22,6 +22,10 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from model.config import AlbertConfig
 from model.layers.linear import Linear, linear
 
+CUDNN = [SDPBackend.CUDNN_ATTENTION]
+MASKED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""What may compute the kernel "masked" on a GPU; the first that can does."""
+
 
 class AttentionPattern(NamedTuple):
     """Which tokens may attend to which, for all layers of one forward pass.
@@ -141,10 +145,11 @@ def _attend_under_mask(query: Tensor, key: Tensor, value: Tensor, pattern: Atten
     """`attend` on tensors (B, heads, S, D) by kernels that take a mask. Returns (B, heads, S, D)."""
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         return _attend_by_products(query, key, value, pattern, dropout)
-    if pattern.cudnn:
-        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-            return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
-    return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
+    if not pattern.cudnn and (query.device.type == "cpu" or pattern.mask is None):
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
+    # On Hopper torch itself prefers cuDNN, which is a kernel of its own here. MATH serves heads of odd widths.
+    with sdpa_kernel(CUDNN if pattern.cudnn else MASKED):
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
 
 
 def _attend_by_products(query: Tensor, key: Tensor, value: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:

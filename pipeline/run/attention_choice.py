@@ -87,24 +87,17 @@ def recorded(runs: Sequence[Path]) -> Recorded | None:
 
 def case_of(settings: RunSettings, batch: Any) -> AttentionCase:
     """What the choice depends on, for micro-batches such as `batch`."""
-    cls_positions = getattr(batch, "cls_positions", None)
-    max_sequences = None if cls_positions is None else cls_positions.shape[1] + 1
-    device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-    return case_for(settings.model, settings.engine.precision, max_sequences, device, settings.deterministic)
+    return case_for(settings.model, settings.engine.precision, batch, settings.deterministic)
 
 
-def case_for(
-    config: AlbertConfig,
-    precision: str,
-    max_sequences: int | None,
-    device: torch.device,
-    deterministic: bool = False,
-) -> AttentionCase:
+def case_for(config: AlbertConfig, precision: str, batch: Any, deterministic: bool = False) -> AttentionCase:
     """As `case_of`, for a precision: "fp32", "fp16" or "bf16"."""
+    cls_positions = getattr(batch, "cls_positions", None)
     return AttentionCase(
-        device=device,
+        device=torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu"),
         dtype=DTYPES[precision],
-        max_sequences=max_sequences,
+        length=batch.sequence_ids.shape[1],
+        max_sequences=None if cls_positions is None else cls_positions.shape[1] + 1,
         heads=config.num_attention_heads,
         head_dim=config.head_dim,
         dropout=config.attention_probs_dropout_prob,
@@ -132,7 +125,8 @@ def _choose(settings: RunSettings, case: AttentionCase, sequence_ids: NDArray[np
 def fastest(case: AttentionCase, sequence_ids: NDArray[np.int64]) -> tuple[str, str]:
     """The fastest candidate on the micro-batch `sequence_ids` (B, S), and a line for people about all of them.
 
-    Without a trial that succeeds it is "masked", which always works.
+    It is "auto" if no trial succeeds, for example because no second process may use the GPU. The run then uses the
+    masked kernel, records none, and its next start tries again.
     """
     trials = {kernel: try_kernel(case, kernel, sequence_ids) for kernel in candidates(case)}
     kernel = min(trials, key=lambda name: (_seconds(trials[name]), name != "masked"))
@@ -140,6 +134,8 @@ def fastest(case: AttentionCase, sequence_ids: NDArray[np.int64]) -> tuple[str, 
         f"{name} {1e3 * trial.seconds:.3g} ms" if trial.seconds is not None else f"{name}: {trial.problem}"
         for name, trial in sorted(trials.items(), key=lambda entry: _seconds(entry[1]))
     ]
+    if trials[kernel].seconds is None:
+        return "auto", f"attention kernel: masked, because no trial succeeded ({'; '.join(told)})"
     return kernel, f"attention kernel: {kernel} ({'; '.join(told)})"
 
 

@@ -150,7 +150,9 @@ def try_gpus() -> dict[str, Any]:
     if not answer:
         return {"gpus": 0, "gpu_problem": f"torch does not start within {_TORCH_SECONDS} s, or ends with an error"}
     found: dict[str, Any] = json.loads(answer[-1])
-    return found
+    # A run tries its attention kernels in a second process, which this mode refuses.
+    modes = lines_of("nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader")
+    return found | {"exclusive": any("Exclusive" in mode for mode in modes)}
 
 
 def _connect(address: str, port: int) -> str:

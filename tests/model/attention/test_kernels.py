@@ -1,5 +1,7 @@
 """The choice of an attention kernel, and the kernels for GPUs as far as a CPU can run them."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,14 +11,20 @@ from torch import Tensor
 from model import AlbertModel, ExecutionOptions
 from model.attention import kernels
 from model.attention.kernels import REPEATS, AttentionCase, WrongResult, candidates, choose_kernel, seconds_of
-from model.attention.self_attention import AttentionPattern, attend, attend_variable_length, cumulative_lengths
+from model.attention.self_attention import (
+    AttentionPattern,
+    _attend_under_mask,
+    attend,
+    attend_variable_length,
+    cumulative_lengths,
+)
 from tests.model.examples import Synchronisations, few_examples, tiny_config
 
 IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
 
 
 def case(**fields: object) -> AttentionCase:
-    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "max_sequences": 33}
+    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "length": 512, "max_sequences": 33}
     return AttentionCase(**{**usual, "heads": 12, "head_dim": 64, "dropout": 0.0, **fields})
 
 
@@ -27,7 +35,10 @@ def case(**fields: object) -> AttentionCase:
         ({"dropout": 0.1}, ["masked", "cudnn", "flash"]),
         ({"dtype": torch.float32}, ["masked", "flex"]),
         ({"dtype": torch.float32, "dropout": 0.1}, ["masked"]),
-        ({"head_dim": 20}, ["masked", "cudnn", "flex"]),
+        ({"head_dim": 20}, ["masked", "flex"]),
+        ({"head_dim": 256}, ["masked", "flash", "flex"]),
+        ({"length": 64}, ["masked", "flash", "flex"]),
+        ({"length": 576}, ["masked", "flash", "flex"]),
         ({"max_sequences": None}, ["masked", "cudnn", "flex"]),
         ({"deterministic": True}, ["masked", "flash", "flex"]),
     ],
@@ -61,7 +72,7 @@ def test_a_kernel_is_timed_with_dropout_after_it_agreed_without(monkeypatch: pyt
     monkeypatch.setattr("model.attention.kernels.attend", attend_and_record)
     here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8, dropout=0.1)
     assert 0 < seconds_of(here, "sequences", IDS, None) < 60
-    assert tried == [(True, 0.0), (False, 0.0)] + [(True, 0.1)] * (1 + REPEATS)
+    assert tried == [(True, 0.0)] + [(True, 0.1)] * (1 + REPEATS)
 
 
 def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,16 +98,33 @@ def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> Non
     assert done == ["record", *["run"] * REPEATS, "record", "wait"]
 
 
+@pytest.mark.parametrize("kernel", ["sequences", "masked"])
 @pytest.mark.parametrize("factor", [1.1, torch.nan])
-def test_a_kernel_whose_results_differ_is_not_timed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_whose_results_differ_is_not_timed(factor: float, kernel: str, monkeypatch: Any) -> None:
     def attend_wrongly(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
-        return attend(projected, pattern, dropout) * (1.0 if pattern.lengths is None else factor)
+        return attend(projected, pattern, dropout) * factor
 
-    here = case(device=torch.device("cpu"), dtype=torch.float32, heads=4, head_dim=8)
-    seconds_of(here, "sequences", IDS, None)
+    here = case(device=torch.device("cpu"), dtype=torch.bfloat16, heads=4, head_dim=8)
+    seconds_of(here, kernel, IDS, None)
     monkeypatch.setattr("model.attention.kernels.attend", attend_wrongly)
     with pytest.raises(WrongResult):
-        seconds_of(here, "sequences", IDS, None)
+        seconds_of(here, kernel, IDS, None)
+
+
+@pytest.mark.parametrize("cudnn", [True, False])
+def test_a_gpu_has_the_kernel_that_was_asked_for_even_if_torch_prefers_another(cudnn: bool, monkeypatch: Any) -> None:
+    on = {}
+
+    def note(query: Tensor, *_: object, **__: object) -> Tensor:
+        for name in ("cudnn", "mem_efficient", "flash", "math"):
+            on[name] = getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
+        return query
+
+    monkeypatch.setattr("model.attention.self_attention.functional.scaled_dot_product_attention", note)
+    tensor = torch.empty(1, 1, 2, 8, device="meta")
+    pattern = AttentionPattern(mask=torch.ones(1, 1, 2, 2, dtype=torch.bool), cudnn=cudnn)
+    _attend_under_mask(tensor, tensor, tensor, pattern, 0.0)
+    assert on == {"cudnn": cudnn, "mem_efficient": not cudnn, "flash": False, "math": not cudnn}
 
 
 def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
@@ -151,7 +179,7 @@ def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pyte
     """The code of FlashAttention and cuDNN needs a GPU. Equal arithmetic replaces it; inputs and outputs are tested."""
     if kernel == "flash":
         monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", by_products)
-    monkeypatch.setattr("model.attention.self_attention.SDPBackend.CUDNN_ATTENTION", torch.nn.attention.SDPBackend.MATH)
+    monkeypatch.setattr("model.attention.self_attention.CUDNN", [torch.nn.attention.SDPBackend.MATH])
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
     expected = attend(projected, AttentionPattern.for_packed_rows(IDS), 0.0)

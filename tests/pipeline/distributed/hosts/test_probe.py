@@ -19,10 +19,10 @@ NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": 
 
 
 def ask_probe(
-    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True
+    tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...] = (), gpus: bool = True, told: str = "Default"
 ) -> dict[str, Any]:
     """The answer of a host, as the preflight asks it: the probe's file, run by a Python without the project."""
-    path = f"{nvidia_smi(tmp_path / 'bin', listed, '535.104.05')}:{os.environ['PATH']}"
+    path = f"{nvidia_smi(tmp_path / 'bin', listed, told)}:{os.environ['PATH']}"
     environment = {"PATH": path, "PYTHONPATH": str(torch_package(tmp_path / "package", usable, broken))}
     words = [
         sys.executable,
@@ -57,6 +57,14 @@ def test_each_gpu_computes_a_product(
         (only,) = lines
         assert only.startswith("node1: ")
         assert line in only
+
+
+def test_gpus_that_serve_one_process_only_are_named(tmp_path: Path) -> None:
+    found = ask_probe(tmp_path, 1, 1, told="Exclusive_Process")
+    answer = Answer(found, "", found["time"], found["time"])
+    (line,) = problems("node1", 1, answer, answer, {})
+    assert "compute mode Exclusive_Process" in line
+    assert "nvidia-smi -c DEFAULT" in line
 
 
 def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Path) -> None:
