@@ -1,7 +1,6 @@
 """Predicts with a finished run, in one process.
 
 predict_command  the work of `pipeline.predict`: checks the command, predicts, and writes
-inputs           a file or standard input -> examples of the run's task
-outputs          rows with their predictions -> a file or standard output
+tables           a file or standard input -> examples of the run's task; rows with predictions -> file or output
 fill_mask        the most likely pieces in the place of [MASK], from a pre-training run
 """

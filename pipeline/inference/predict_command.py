@@ -2,21 +2,21 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import torch
 
 from common.errors import UserError
 from common.files.json_files import Positive, check_as
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from model import AlbertForPreTraining
+from model.albert import ModelWithHead
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_pretrained
-from pipeline.checkpoint.run_records import RESULTS, SETTINGS
-from pipeline.finetuning.fine_tuning import make_features
+from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_record
 from pipeline.finetuning.prediction import batches_of_size, outputs_of
-from pipeline.inference import fill_mask, inputs, outputs
+from pipeline.inference import fill_mask, tables
 from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.task import SpanLimits
 
@@ -25,27 +25,10 @@ _COPY_VOCABULARY = "copy it from the run's export, or name another run"
 
 
 @dataclass(frozen=True)
-class _Lengths:
-    """The keys of a run's hyperparameters that decide how examples become inputs."""
+class _Limits(SpanLimits):
+    """What decides how examples become inputs, from the hyperparameters of a run."""
 
-    max_length: Positive
-    doc_stride: Positive = SpanLimits.doc_stride
-    max_query_length: Positive = SpanLimits.max_query_length
-    max_answer_length: Positive = SpanLimits.max_answer_length
-    nbest: Positive = SpanLimits.nbest
-
-    def limits(self) -> SpanLimits:
-        """The limits of passages, questions and answers."""
-        return SpanLimits(self.doc_stride, self.max_query_length, self.max_answer_length, self.nbest)
-
-
-@dataclass(frozen=True)
-class _Recorded:
-    """The keys of settings.json of a fine-tuning run that are read here."""
-
-    hyperparameters: _Lengths
-    precision: str = "fp32"
-    model: dict[str, Any] = field(default_factory=dict)
+    max_length: Positive = field(kw_only=True)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,10 +43,10 @@ def run(args: argparse.Namespace) -> None:
     elif "task" not in settings:
         raise UserError(f"{args.run} is a pre-training run; give --mask TEXT, or name a fine-tuning run")
     else:
-        predict(args, settings)
+        predict(args)
 
 
-def predict(args: argparse.Namespace, settings: Mapping[str, Any]) -> None:
+def predict(args: argparse.Namespace) -> None:
     """Predicts the rows of --input and writes them to --out."""
     for flag, value in (("--input", args.input), ("--out", args.out)):
         if value is None:
@@ -71,27 +54,27 @@ def predict(args: argparse.Namespace, settings: Mapping[str, Any]) -> None:
     trained = open_run(args.run)
     task = trained.task
     assert task is not None
-    recorded = check_as(settings, _Recorded, args.run / SETTINGS, _REMEDY, extra="ignore")
-    columns = inputs.columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
-    outputs.check(args.out)
-    given = inputs.read(task, columns, args.input)
-    outputs.check_names(given.columns, task.kind.record_names)
+    settings = read_record(args.run / SETTINGS)
+    limits = check_as(
+        getattr(settings, "hyperparameters", None) or {}, _Limits, args.run / SETTINGS, _REMEDY, extra="ignore"
+    )
+    columns = tables.columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
+    tables.check_output(args.out)
+    given = tables.read(task, columns, args.input)
+    if taken := next((name for name in task.kind.record_names if name in given.columns), None):
+        raise UserError(f"the input has a column {taken!r}, as the output will; rename it")
     vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
     model = trained.load()
-    if len(vocabulary) != model.config.vocab_size:
-        raise UserError(
-            f"{find_vocabulary(args.run)} has {len(vocabulary)} pieces, and the model a vocab_size of "
-            f"{model.config.vocab_size}; restore the run's own vocabulary"
-        )
-    length = min(recorded.hyperparameters.max_length, model.config.max_position_embeddings)
-    features = make_features(task, vocabulary, {"test": given.examples}, length, recorded.hyperparameters.limits())
+    _check_size(args.run, vocabulary, model)
+    length = min(limits.max_length, model.config.max_position_embeddings)
+    features = task.kind.make_features(task, vocabulary, given.examples, length, limits)
     device = _device()
-    batches = batches_of_size(features["test"], args.batch_size)
-    found = outputs_of(model.to(device, _dtype(recorded.precision, device)), features["test"], device, batches)
-    by_id = task.kind.records(task, features["test"].predictions(found))
+    batches = batches_of_size(features, args.batch_size)
+    found = outputs_of(model.to(device, _dtype(settings.precision, device)), features, device, batches)
+    by_id = task.kind.records(task, features.predictions(found))
     predicted = (by_id[example.id] for example in given.examples)
-    outputs.write(args.out, [{**row, **record} for row, record in zip(given.rows, predicted)])
-    if args.out != inputs.PIPE:
+    tables.write(args.out, [{**row, **record} for row, record in zip(given.rows, predicted)])
+    if args.out != tables.PIPE:
         print(f"wrote {args.out}: {len(given.rows):,} predictions of {task.name}")
 
 
@@ -100,12 +83,10 @@ def fill_masks(args: argparse.Namespace) -> None:
     if args.input is not None:
         raise UserError("--mask and --input both say what to predict; drop one")
     if args.out is not None:
-        outputs.check(args.out)
+        tables.check_output(args.out)
     vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
-    model = load_pretrained(args.run)
-    if len(vocabulary) != model.config.vocab_size:
-        raise UserError(f"{find_vocabulary(args.run)} is not the vocabulary of the model; restore the run's own one")
-    model = model.to(_device())
+    model = load_pretrained(args.run).to(_device())
+    _check_size(args.run, vocabulary, model)
     filled = [(text, fill_mask.fill(model, vocabulary, text, args.top_k)) for text in args.mask]
     if args.out is None:
         print("\n".join(line for text, fills in filled for line in fill_mask.lines(text, fills)))
@@ -114,16 +95,25 @@ def fill_masks(args: argparse.Namespace) -> None:
         {"text": text, "masks": [[{"piece": one.piece, "probability": one.probability} for one in of] for of in fills]}
         for text, fills in filled
     ]
-    outputs.write(args.out, rows)
-    if args.out != inputs.PIPE:
+    tables.write(args.out, rows)
+    if args.out != tables.PIPE:
         print(f"wrote {args.out}", file=sys.stderr)
+
+
+def _check_size(run: Path, vocabulary: Vocabulary, model: ModelWithHead | AlbertForPreTraining) -> None:
+    """Raises UserError if the vocabulary of the run is not that of its model."""
+    if len(vocabulary) != model.config.vocab_size:
+        raise UserError(
+            f"{find_vocabulary(run)} has {len(vocabulary)} pieces, and the model a vocab_size of "
+            f"{model.config.vocab_size}; restore the run's own vocabulary"
+        )
 
 
 def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _dtype(precision: str, device: torch.device) -> torch.dtype:
+def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
     """The dtype in which the run evaluated, as far as the device computes in it."""
     if precision == "bf16":
         return torch.bfloat16

@@ -44,19 +44,6 @@ def wilson_interval(successes: float, trials: float) -> Interval:
     return max(0.0, centre - half), min(1.0, centre + half)  # rounding must not print "-0.0"
 
 
-def correlation_interval(value: float, examples: int, *, ranks: bool = False) -> Interval:
-    """Fisher's interval of a correlation of `examples` pairs; -1 to 1 for fewer than four pairs.
-
-    The variance of a rank correlation is that of Bonett and Wright (Psychometrika 65, 2000).
-    """
-    if examples < 4:
-        return -1.0, 1.0
-    if abs(value) >= 1.0:
-        return value, value
-    half = Z * math.sqrt((1 + value**2 / 2 if ranks else 1.0) / (examples - 3))
-    return math.tanh(math.atanh(value) - half), math.tanh(math.atanh(value) + half)
-
-
 def seeds_interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean over the seeds, and half of its 95 % interval (Student's t); NaN for one value."""
     from scipy import stats
@@ -146,10 +133,8 @@ METRICS = {
     "f1": Metric(f1),
     "f1_macro": Metric(f1_macro),
     "matthews": Metric(matthews, is_share=False),
-    "pearson": Metric(pearson, correlation_interval, is_share=False),
-    "spearman": Metric(
-        spearman, lambda value, examples: correlation_interval(value, examples, ranks=True), is_share=False
-    ),
+    "pearson": Metric(pearson, is_share=False),
+    "spearman": Metric(spearman, is_share=False),
     "rmse": Metric(rmse, is_share=False),
 }
 """By name."""

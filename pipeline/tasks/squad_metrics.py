@@ -39,16 +39,11 @@ def squad_scores(
             answerable.
         version: "1.1" or "2.0"; by default 2.0 if any question is unanswerable. The versions differ in the F1 of an
             answer that is empty after normalisation.
-
-    Raises:
-        ValueError: version 1.1 and a question without any answer.
     """
     version = version or squad_version(gold)
     scores = {}
     for question, answers in gold.items():
         if version == "1.1":
-            if not answers:
-                raise ValueError(f"question {question} has no answer; SQuAD 1.1 has one for each")
             accepted = [normalise_answer(answer) for answer in answers]
         else:
             accepted = [left for left in map(normalise_answer, answers) if left] or [""]
@@ -74,7 +69,6 @@ def squad(
     gold: Mapping[str, Sequence[str]],
     null_odds: Mapping[str, float] | None = None,
     *,
-    version: str | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
     """The metrics that the official scripts of SQuAD 1.1 and 2.0 print, in percent.
@@ -85,7 +79,6 @@ def squad(
         predictions: question id to answer, "" for none.
         gold: question id to the accepted answers, empty for an unanswerable question.
         null_odds: question id to a number; the higher it is, the less likely there is an answer.
-        version: "1.1" or "2.0"; by default 2.0 if any question is unanswerable or there are null odds.
         threshold: the answer is "" if the null odds are above it (the 2.0 script's default, 1).
 
     Returns:
@@ -94,11 +87,11 @@ def squad(
         "best_f1_thresh": the values at the best threshold, which is chosen on these same questions.
 
     Raises:
-        ValueError: no questions; null odds that lack a question; version 1.1 and a question without any answer.
+        ValueError: no questions, or null odds that lack a question.
     """
     if not gold:
         raise ValueError("there is no question to evaluate")
-    version = version or ("2.0" if null_odds is not None else squad_version(gold))
+    version = "2.0" if null_odds is not None else squad_version(gold)
     raw = squad_scores(predictions, gold, version)
     answerable = {question: bool(answers) for question, answers in gold.items()}
     scores = raw

@@ -14,6 +14,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import atomic
+from common.files.json_files import Positive
 from pipeline.tasks.files import tables
 from pipeline.tasks.kind import Kind
 
@@ -88,10 +89,10 @@ class SpanLimits:
         nbest: the number of answers that are kept for each question.
     """
 
-    doc_stride: int = 128
-    max_query_length: int = 64
-    max_answer_length: int = 30
-    nbest: int = 20
+    doc_stride: Positive = 128
+    max_query_length: Positive = 64
+    max_answer_length: Positive = 30
+    nbest: Positive = 20
 
 
 class TaskFiles(ABC):

@@ -204,7 +204,7 @@ class LogitsKind(Kind[E, Logits], Generic[E]):
         return lambda examples: function(*(values[predictions.rows_of(examples)] for values in (predicted, true)))
 
     def interval(self, task: Task, metric: str, predictions: Logits, seed: int = 0) -> Interval:
-        """Accuracy: Wilson's interval. Correlations: Fisher's. Any other metric: a bootstrap over the examples.
+        """Accuracy: Wilson's interval. Any other metric: a bootstrap over the examples.
 
         Examples of several rows always get a bootstrap over whole examples: their rows depend on each other.
         """

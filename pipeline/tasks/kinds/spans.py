@@ -303,8 +303,7 @@ class Spans(Kind[Question, AnswersById]):
             return {}
         odds = answers.null_odds(predictions) or None
         spans = {question: given.best() for question, given in predictions.items()}
-        version = "1.1" if odds is None else "2.0"
-        return squad_metrics.squad(spans, answers.gold_of(predictions), odds, version=version, threshold=0.0)
+        return squad_metrics.squad(spans, answers.gold_of(predictions), odds, threshold=0.0)
 
     def statistic(self, task: Task, metric: str, predictions: AnswersById) -> Statistic:
         """The mean over the questions of F1 or exact match at the default threshold."""

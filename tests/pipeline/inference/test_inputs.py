@@ -4,7 +4,7 @@ import pytest
 
 from common.errors import UserError
 from pipeline import predict
-from pipeline.inference.inputs import columns_for
+from pipeline.inference.tables import columns_for
 from pipeline.tasks.registry import TASKS
 
 

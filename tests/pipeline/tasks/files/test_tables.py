@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from common.errors import UserError
-from pipeline.inference import outputs
+from pipeline.inference import tables as prediction_tables
 from pipeline.tasks.files import tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
@@ -38,7 +38,7 @@ def test_a_lone_surrogate_is_replaced_in_every_value(tmp_path, ending):
     table = read_table(tmp_path / f"a.{ending}")
     wanted = [{"text": "half \ufffd", "la\ufffdbel": ["\ufffd", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]
     assert (list(table.rows), table.columns) == (wanted, ("text", "la\ufffdbel"))
-    outputs.write(str(tmp_path / "out.jsonl"), list(table.rows))  # in UTF-8
+    prediction_tables.write(str(tmp_path / "out.jsonl"), list(table.rows))  # in UTF-8
 
 
 def test_conll(tmp_path):
