@@ -165,7 +165,7 @@ def flatten(text: str, written: date | None = None, site: Site = ENGLISH_SITE) -
         if target is not None:
             parts.append(render_link(target, label, site))
         elif template is not None:
-            parts.append(_inner(render(template, parts[-1] if parts else "")))
+            parts.append(_inner(render(template, "".join(parts[-3:])[-20:])))
         elif token in ("{{", "[["):
             stack.append(_Frame(token))
         elif token in ("}}", "]]"):
@@ -190,7 +190,7 @@ def _close(stack: list[_Frame], opener: str, render: _RenderTemplate, site: Site
     content = "".join(stack.pop().parts)
     outer = stack[-1].parts
     if opener == "{{":
-        outer.append(_inner(render(content, outer[-1] if outer else "")))
+        outer.append(_inner(render(content, "".join(outer[-3:])[-20:])))
     elif opener == "[[":
         target, bar, label = content.partition("|")
         outer.append(render_link(target, label if bar else None, site))

@@ -129,7 +129,7 @@ def _goes_on(current: Block, block: Block) -> bool:
 
 def clean(text: str, language: str = ENGLISH) -> str:
     """Cleans one paragraph: repairs punctuation around removed things, and removes markers and escapes."""
-    text = repair(" ".join(text.split()))
+    text = repair(" ".join(text.split()), language)
     if language != ENGLISH:
         text = _EMPTY_PARENTHESES.sub("", text)
     if UNKNOWN_AMOUNT in text:
@@ -187,20 +187,26 @@ _QUOTING = ("⟨", '"', "“", "‘", "'", "[", "/")
 _ELLIPSIS = re.compile(r"\. \. \.(?: \.)?")
 # A blank before a full stop or comma: typed, or left by a reference that was removed.
 _LOOSE_STOP = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,;]|(?<=\w\w ):)(?= [^.,;(]|$)")
+_LOOSE_STOP_IN_FRENCH = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,])(?= [^.,;(]|$)")
 _AT_START = re.compile(rf"^(?:{REMOVED}[\s{REMOVED}]*[.,;:]*\s*)+")
 _BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")  # "a, ⌀, b": the later comma stays
 _BEFORE_STOP = re.compile(rf"\s*{REMOVED}[\s{REMOVED}]*(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))")
 _AFTER_BLANK = re.compile(rf"(?<=[\s(\[“‘]){REMOVED}[\s{REMOVED}]*")
 
 
-def repair(text: str) -> str:
+def repair(text: str, language: str = ENGLISH) -> str:
     """Repairs one paragraph around the markers REMOVED and PRONUNCIATION, and blanks before a full stop or comma.
 
-    An ellipsis typed as ". . ." becomes "...".
+    An ellipsis typed as ". . ." becomes "...". French has a blank before ":" and ";".
     """
     if _MARKER.search(text):
         text = _repair_around_markers(text)
-    return _LOOSE_STOP.sub(r"\1", _ELLIPSIS.sub("...", text).strip())
+    if " ." in text:
+        text = _ELLIPSIS.sub("...", text)
+    text = text.strip()
+    if any(stop in text for stop in (" .", " ,", " ;", " :")):
+        text = (_LOOSE_STOP_IN_FRENCH if language == "fr" else _LOOSE_STOP).sub(r"\1", text)
+    return text
 
 
 def _repair_around_markers(text: str) -> str:

@@ -6,9 +6,9 @@ quantities   functions of templates of numbers, quantities, money, dates and age
 
 The definitions of templates are pages of the wiki, which are not available here. So `templates.toml` says what the
 templates show that contain words: a pattern, or a function of the modules above. They were chosen by their counts in
-articles of the English Wikipedia (docs/data.md). Every other template becomes REMOVED, or its first argument after
-words that need one ("a population of {{...}}"). Pages in other languages use many of the same templates, and those of
-`languages.toml`.
+articles of the English Wikipedia (docs/data.md). Pages in other languages use many of the same templates, and those of
+`languages.toml`. Inside a sentence, any other template becomes its first argument if that is a few words or a number.
+Elsewhere it becomes REMOVED.
 """
 
 import re
@@ -35,10 +35,12 @@ _SIGNS = {
     for sign, listed in _TABLE["signs"].items()
     for name in names(listed)
 }
-# Words after which a sentence cannot end: the template is its next word.
-_WAITING = re.compile(
-    r"(?:^|[\s(“\"])(?:a|an|the|of|at|by|to|from|for|than|between|about|around|nearly|over|under|into|some)\s+\Z",
-    re.IGNORECASE,
+_REMARK_KEYS = frozenset(names(_TABLE["dropped"]["keys"]))
+# Inside a sentence: after a word and a blank, or "l'", or "(". References follow a word without a blank.
+_IN_SENTENCE = re.compile(r"(?:[\w,:°%)\]»”\"’'–—][ \u00a0]+[(\[«„“\"‘']*|[^\W\d_]['’]|\w[ \u00a0]?[(（「])\Z")
+# A few words: no markup, address, file, code of a country, number of Wikidata, or date of a remark.
+_FEW_WORDS = re.compile(
+    r"(?!https?:|www\.|(?![IVXLC]+$)[A-Z]{2,3}$|Q\d+$|\d{4}-\d\d-\d\d$)(?=.*\w)[^\[\]{}<>=\n\ue000-\ue0ff]{1,60}(?<!\.\w{3})"
 )
 
 
@@ -47,13 +49,15 @@ def render_template(content: str, before: str, written: date | None = None, site
 
     Args:
         content: the text between the braces, without anything nested.
-        before: the text before the template; only its end matters.
+        before: the text before the template; only its last characters matter.
         written: when the page was saved, for templates that show the date.
         site: the wiki that the page is from.
     """
-    name, _, rest = content.partition("|")
-    name = template_name(name)
+    title, _, rest = content.partition("|")
+    name = template_name(title)
     pattern = site.templates.get(name)
+    if site.named is not None and site.named.fullmatch(title.strip()):
+        return title.strip()
     if pattern is None and name in _DROPPED:
         return REMOVED
     if pattern is None and name in _SIGNS:
@@ -63,13 +67,23 @@ def render_template(content: str, before: str, written: date | None = None, site
         pattern = _find_pattern(name, arguments)
     if pattern is not None:
         try:
-            return RENDERERS[pattern[:-2]](arguments) if pattern.endswith("()") else arguments.show(pattern)
+            text = RENDERERS[pattern[:-2]](arguments) if pattern.endswith("()") else arguments.show(pattern)
+            return text or REMOVED
         # The template itself would report an error for such arguments. It is removed like an unknown one.
         except (LookupError, ValueError, ArithmeticError):
             return REMOVED
+    return REMOVED if name.startswith(_DROPPED_BEGINNINGS) else _show_unknown(arguments, before)
+
+
+def _show_unknown(arguments: Arguments, before: str) -> str:
+    """Returns the first argument of a template of unknown name, with a unit if that follows, or REMOVED."""
+    words = arguments.get(0)
     # An argument `date` belongs to a remark to editors: {{what happened|date=May 2016}}.
-    is_dropped = name.startswith(_DROPPED_BEGINNINGS) or "date" in arguments.named or not site.is_english
-    return REMOVED if is_dropped or not _WAITING.search(before[-12:]) else arguments.get(0, REMOVED)
+    is_remark = not _REMARK_KEYS.isdisjoint(arguments.named)
+    if is_remark or not _FEW_WORDS.fullmatch(words) or not _IN_SENTENCE.search(before):
+        return REMOVED
+    unit = arguments.get(1) if words[-1].isdecimal() else ""
+    return f"{words} {unit}" if quantities.find_unit(unit) else words
 
 
 def _find_pattern(name: str, arguments: Arguments) -> str | None:
@@ -81,7 +95,7 @@ def _find_pattern(name: str, arguments: Arguments) -> str | None:
     if (pattern := _SHOWN.get(name)) is not None:
         return pattern
     if name in _SHOWN_IN_ENGLISH:
-        return _SHOWN_IN_ENGLISH[name] if site.is_english else None
+        return _SHOWN_IN_ENGLISH[name] if site.is_english else ""
     if name.startswith(("lang-", "ipa-", "ipac-")):
         return "language()" if name[0] == "l" else "pronunciation()"
     # {{citation needed span|the words in doubt|date=...}}

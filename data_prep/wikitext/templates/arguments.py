@@ -8,7 +8,7 @@ from datetime import date
 from data_prep.wikitext.site import ENGLISH_SITE, Site, grouped
 
 _NAMED = re.compile(r"\s*([\w .:&/-]{1,40}?)\s*=(.*)", re.DOTALL)
-_FIELD = re.compile(r"\{(?:\*(?P<separator>[^{}?#]*)|(?P<keys>[\w,-]+))(?P<options>[?#]*)\}")
+_FIELD = re.compile(r"\{(?:\*(?P<separator>[^{}?#!]*)|(?P<keys>[\w,-]+))(?P<options>[?#!]*)\}")
 
 
 @dataclass
@@ -85,6 +85,8 @@ class Arguments:
             value = next(filter(None, map(self._value, match["keys"].split(","))), "")
         if not value and "?" not in match["options"]:
             raise LookupError(match[0])
+        if "!" in match["options"]:
+            return ""
         return self.number(value) if "#" in match["options"] else value
 
     def _value(self, key: str) -> str:

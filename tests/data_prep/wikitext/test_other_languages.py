@@ -1,4 +1,4 @@
-"""Pages of wikis in ten languages become prose as English ones do."""
+"""Pages of wikis in other languages become prose as English ones do."""
 
 from pathlib import Path
 
@@ -72,8 +72,12 @@ def test_the_header_names_the_language(head: str, language: str) -> None:
     assert read_site(head.encode(), "pl").language == "pl"
 
 
-def test_ten_languages_and_english_have_tables() -> None:
-    assert known_languages() == sorted(["en", *IDS])
+def test_the_largest_wikis_have_tables() -> None:
+    assert {"en", *IDS} < set(known_languages())
+    for language in known_languages():
+        site = site_of(language)
+        assert len(site.sections) > len(site_of("en").sections) or language == "en"
+        assert site.disambiguation.search("{{disambig}}")
 
 
 def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
@@ -106,15 +110,105 @@ def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
         ("zh", "{{lang|en|river}}", "river"),
         ("zh", "{{zh|s=河|t=河|p=hé}}", "河"),
         ("ja", "{{仮リンク|川|en|River}}", "川"),
+        ("fr", "{{XXe siècle}}", "XXe siècle"),
+        ("fr", "{{IIIe siècle av. J.-C.}}", "IIIe siècle av. J.-C."),
+        ("fr", "{{tmp|38.1|°C}}", "38,1 °C"),
+        ("fr", "{{heure|8|30}}", "8 h 30"),
+        ("de", "{{Höhe|1115|DE-NN}}", "1115 m"),
+        ("es", "{{siglo|XIII||s}}", "siglo XIII"),
+        ("es", "{{siglo|V|a|s}}", "siglo V a. C."),
+        ("es", "{{siglo|XIII}}", "XIII"),
+        ("it", "{{M|8920|ul=km}}", "8 920 km"),
+        ("it", "{{TA|9 a 5}}", "9 a 5"),
+        ("pt", "{{séc|XX}}", "século XX"),
+        ("pt", "{{fmtn|12345}}", "12 345"),
+        ("nl", "{{conversie|12|km|mi}}", "12 km"),
+        ("hu", "{{szám|12345}}", "12 345"),
+        ("ca", "{{segle|XIX}}", "segle XIX"),
+        ("uk", "{{не перекладено|Місто|Town}}", "Town"),
+        ("ko", "{{llang|en|river}}", "river"),
+        ("zh", "{{tsl|en|Foo Town|富镇}}", "富镇"),
+        ("zh", "{{bd|1912年|6月23日|1954年|6月7日}}", "（1912年6月23日－1954年6月7日）"),
+        ("sr", "-{km}-", "km"),
+        ("sr", "-{sr-ec:километар; sr-el:kilometar}-", "километар"),
+        # Templates of ranges mark text.
+        ("fr", "{{référence nécessaire|est grande|date=mai 2010}}", "est grande"),
+        ("it", "{{senza fonte|è grande}}", "è grande"),
+        ("ru", "{{нет АИ 2|большой город|12|05|2010}}", "большой город"),
+        ("ja", "{{要出典範囲|大きい町|date=2010年}}", "大きい町"),
+        ("en", "{{Citation needed span|is large|date=May 2010}}", "is large"),
+        # Unknown templates inside a sentence: words or a number, with a unit that follows.
+        ("fi", "{{tuntematon|115}}", "115"),
+        ("ro", "{{necunoscut|115|km|5}}", "115 km"),
+        ("el", "{{άγνωστο|λίγες λέξεις}}", "λίγες λέξεις"),
+        ("en", "{{unknown unit|115|km|mi}}", "115 km"),
+        ("en", "{{No.|5}} or {{percentage|1|4}} or {{bibleverse||Genesis|1:1}}", "No. 5 or 25% or Genesis 1:1"),
     ],
 )
 def test_templates(language: str, markup: str, words: str) -> None:
     assert to_prose(f"Abc def ghi {markup} jkl mno.", site=site_of(language)) == f"Abc def ghi {words} jkl mno."
 
 
-def test_templates_without_words_leave_nothing() -> None:
-    page = "Il vit à {{Référence nécessaire|Paris|date=mai}} et {{as of|2014}} va à Lyon."
-    assert to_prose(page, site=site_of("fr")) == "Il vit à et va à Lyon."
+@pytest.mark.parametrize(
+    "markup",
+    [
+        *("{{as of|2014}}", "{{drapeau|France}}", "{{inconnu|https://a.org}}", "{{inconnu|A.jpg}}", "{{inconnu|FRA}}"),
+        *(
+            "{{inconnu|mot|date=mai}}",
+            "{{inconnu|Q42}}",
+            "{{inconnu|mot|titre=Livre}}",
+            "{{inconnu}}",
+            "{{harvsp|A|2010}}",
+        ),
+        "{{inconnu|" + "beaucoup de mots " * 5 + "}}",
+    ],
+)
+def test_templates_without_words_leave_nothing(markup: str) -> None:
+    assert to_prose(f"Il vit à Paris {markup} et va à Lyon.", site=site_of("fr")) == "Il vit à Paris et va à Lyon."
+
+
+@pytest.mark.parametrize(
+    ("page", "prose"),
+    [
+        ("La ville.{{inconnu|Smith 2010}}", "La ville."),  # a reference follows its word without a blank
+        ("La ville est grande. {{inconnu|Smith}}", "La ville est grande."),
+        ("Les parties : une ; deux, et « trois ». Non ?", "Les parties : une ; deux, et « trois ». Non ?"),
+        ("La ville ({{inconnu|Ville}}) est grande.", "La ville (Ville) est grande."),
+        ("Le nom d'{{inconnu|un mot}} est long.", "Le nom d'un mot est long."),
+    ],
+)
+def test_french_sentences(page: str, prose: str) -> None:
+    assert to_prose(page, site=site_of("fr")) == prose
+
+
+@pytest.mark.parametrize(
+    ("language", "page"),
+    [
+        *(("it", "{{Disambigua}}"), ("pt", "{{desambiguação}}"), ("nl", "{{dp}}"), ("sv", "{{Förgrening}}")),
+        *(("fi", "{{täsmennyssivu}}"), ("cs", "{{Rozcestník}}"), ("hu", "{{egyért}}"), ("uk", "{{Багатозначність}}")),
+        *(
+            ("ko", "{{동음이의}}"),
+            ("he", "{{פירושונים}}"),
+            ("en", "{{surname}}"),
+            ("en", "{{SIA}}"),
+            ("vi", "{{định hướng}}"),
+        ),
+    ],
+)
+def test_lists_of_meanings(language: str, page: str) -> None:
+    assert site_of(language).disambiguation.search(f"Abc def.\n{page}")
+
+
+@pytest.mark.parametrize(
+    ("language", "title"),
+    [
+        *(("it", "Note"), ("sv", "Referenser"), ("bg", "Бележки"), ("pt", "Ligações externas"), ("cs", "Reference")),
+        *(("fi", "Lähteet"), ("ko", "각주"), ("el", "Παραπομπές"), ("nl", "Bronnen"), ("he", "קישורים חיצוניים")),
+    ],
+)
+def test_sections_that_are_lists(language: str, title: str) -> None:
+    page = f"Abc def ghi.\n== {title} ==\nJkl mno pqr stu.\n== Xyz ==\nVwx yza bcd."
+    assert to_prose(page, site=site_of(language)) == "Abc def ghi.\nVwx yza bcd."
 
 
 @pytest.mark.parametrize(
