@@ -143,7 +143,7 @@ def make_trainer(
         **(defaults | settings),
         steps=steps,
         schedule=lambda: lambda number: number / 10,
-        execution=SimpleNamespace(attention="flash"),
+        execution=SimpleNamespace(attention="flash", cuda_graphs=False),
         engine=engine_settings,
         output=Path(),
     )
@@ -173,7 +173,7 @@ def make_trainer(
 def offsets(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked: list[bool] = []
     monkeypatch.setattr(
-        "pipeline.training.trainer.to_device", lambda _, __, with_offsets: asked.append(with_offsets) or {}
+        "pipeline.training.trainer.to_device", lambda _, __, with_offsets, fixed_shape: asked.append(with_offsets) or {}
     )
     return asked
 
