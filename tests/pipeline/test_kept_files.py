@@ -1,8 +1,11 @@
-"""No command removes or overwrites a file that it did not write: one table over all commands that write."""
+"""One table over all commands that write: none removes or overwrites a file that it did not write, and what they write
+has the modes of the umask."""
 
+import contextlib
 import json
 import os
 import shutil
+import stat
 import sys
 from types import SimpleNamespace
 
@@ -169,6 +172,36 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     assert contents(tmp_path) == before
     assert (status, said.count("\n")) == (2, 1), said
     assert said.startswith("error: ")
+
+
+def other_modes(directory, umask):
+    """Each file and directory below whose mode is not that of the umask, with its mode."""
+    found = []
+    for path in sorted(directory.rglob("*")):
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if mode != (0o777 if path.is_dir() else 0o666) & ~umask:
+            found.append((path.relative_to(directory).as_posix(), oct(mode)))
+    return found
+
+
+@pytest.mark.parametrize("umask", [0o027, 0o002], ids=lambda umask: f"{umask:03o}")
+@pytest.mark.parametrize("case", ["export", "ensemble", "tables", "compare", "stats", "extract", "shards", "reproduce"])
+def test_a_command_writes_with_the_modes_of_the_umask(made, tmp_path, monkeypatch, case, umask):
+    """What is wrong under the usual 0o022 is wrong under one of these, and not the other way round."""
+    before = os.umask(umask)
+    try:
+        (tmp_path / "out").mkdir()
+        with contextlib.suppress(SystemExit):
+            assert CASES[case][1](made, tmp_path / "out")(monkeypatch) in (0, None)
+    finally:
+        os.umask(before)
+    assert any(path.is_file() for path in tmp_path.rglob("*"))
+    assert other_modes(tmp_path, umask) == []
+
+
+def test_another_mode_is_seen(tmp_path):
+    (tmp_path / "secret").touch(0o600)
+    assert other_modes(tmp_path, 0o022) == [("secret", "0o600")]
 
 
 def test_an_export_replaces_an_export_and_nothing_that_was_added_or_changed(made, tmp_path, capsys):

@@ -3,25 +3,20 @@
 Where the launcher has no part in what is shown, the ranks are forked.
 """
 
-import contextlib
 import json
+import os
 import shutil
-import signal
 import sys
-import time
 
-import psutil
 import pytest
-import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from transformers import AlbertForPreTraining as ReferenceModel
 
 from benchmarks.shared import job
 from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
-from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import REPOSITORY, data_prep, run
+from tests.pipeline.test_kept_files import other_modes
 from tests.pipeline.workers import killed_runs
 from tests.pipeline.workers.forked import ForkedRank
 
@@ -31,6 +26,9 @@ CONFIG = killed_runs.CONFIG | {"bf16": {"enabled": True}, "csv_monitor": {"enabl
 SMALL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
 # Small initial weights, as in the paper's recipe: the tests' tolerances are absolute.
 SMALL += ("initial_attention=random", "embedding_initializer_range=0.02")
+
+
+UMASK = 0o027
 
 
 @pytest.fixture(scope="session")
@@ -68,10 +66,13 @@ class Job(job.Job):
 
 @pytest.fixture(scope="module")
 def finished(corpus, config, tmp_path_factory):
-    """An undisturbed run."""
+    """An undisturbed run, under a umask."""
     output = tmp_path_factory.mktemp("run") / "finished"
-    result = run(*command(corpus, config, output))
-    return output, result
+    before = os.umask(UMASK)
+    try:
+        return output, run(*command(corpus, config, output))
+    finally:
+        os.umask(before)
 
 
 def test_a_run_leaves_what_it_promises(finished):
@@ -91,6 +92,10 @@ def test_a_run_leaves_what_it_promises(finished):
     assert training[-1]["loss"] < training[0]["loss"]
     # 5 steps lie behind the one that made the last update: 1 - 39/40 of the peak.
     assert training[-1]["learning_rate"] == pytest.approx(0.02 / 40)
+
+
+def test_its_files_have_the_modes_of_the_umask(finished):
+    assert other_modes(finished[0], UMASK) == []
 
 
 def test_tensorboard_has_the_curves(finished):
@@ -127,64 +132,12 @@ def test_the_log_is_short_and_says_what_is_left(finished):
     assert all(len(line) <= 100 and "nsp" not in line and "FLOP" not in line for line in lines)
 
 
-def test_the_export_gives_transformers_the_same_logits(finished, corpus):
-    output, _ = finished
-    ours, theirs = load_pretrained(output), ReferenceModel.from_pretrained(output / "export").eval()
-    ids = torch.randint(5, 200, (3, 24), generator=torch.Generator().manual_seed(0))
-    types = (torch.arange(24) > 11).long().expand(3, 24)
-    mask = torch.ones(3, 24, dtype=torch.long)
-    mask[1, 15:] = 0
-    with torch.no_grad():
-        mine = ours(ids, token_type_ids=types, attention_mask=mask)
-        reference = theirs(ids, token_type_ids=types, attention_mask=mask)
-    used = mask.bool()
-    torch.testing.assert_close(mine.mlm_logits[used], reference.prediction_logits[used], atol=1e-4, rtol=0)
-    torch.testing.assert_close(mine.sentence_logits, reference.sop_logits, atol=1e-4, rtol=0)
-
-
 def test_a_finished_run_has_nothing_left_to_do(finished, corpus, config):
     output, _ = finished
     before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
     result = run(sys.executable, "-m", *of_module(command(corpus, config, output)))
     assert "nothing to do" in result.stdout
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
-
-
-def ranks_of(launcher):
-    """The training processes that a launcher started, each with --local_rank."""
-    found = []
-    for child in psutil.Process(launcher.pid).children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if any(word.startswith("--local_rank") for word in child.cmdline()):
-                found.append(child)
-    return found
-
-
-def newest(output):
-    """The step of the newest checkpoint; 0 before the first."""
-    return max((int(path.name[5:]) for path in (output / "checkpoints").glob("step-*")), default=0)
-
-
-def await_step(process, output, step):
-    """Returns once there is a checkpoint of `step` or a later one."""
-    deadline = time.monotonic() + 300
-    while newest(output) < step:
-        assert process.poll() is None, f"the run ended early: {process.stdout and process.stdout.read()}"
-        assert time.monotonic() < deadline, "the run never came so far"
-        time.sleep(0.005)
-
-
-def test_a_stopped_run_goes_on_bit_for_bit(finished, corpus, config, tmp_path):
-    output = tmp_path / "stopped"
-    stopped = Job(of_module(command(corpus, config, output))[1:], output, 2)
-    ranks = stopped.start()
-    killed_runs.wait_until(lambda: newest(output) >= 10, ranks)
-    for rank in ranks:
-        rank.send_signal(signal.SIGTERM)
-    assert [rank.wait() for rank in ranks] == [75, 75]
-    assert not (output / "done").exists()
-    stopped.finish()
-    assert differences(output, finished[0]) == []
 
 
 def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(corpus, config, tmp_path):
@@ -227,12 +180,10 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
     assert outcome(output)[0] == undisturbed
 
 
-# With these seeds there are SIGUSR1 and a kill of a save, and then a kill of a save, SIGTERM to one rank, and a kill of
-# one rank.
-@pytest.mark.parametrize(("ranks", "precision", "count", "seed"), [(1, "fp32", 2, 9), (2, "bf16", 3, 5)])
-def test_a_run_survives_kills_at_random_moments(corpus, tmp_path, ranks, precision, count, seed):
-    flags = killed_runs.flags(corpus.train, corpus.held_out, precision, 40 * count, tmp_path)
-    untouched, killed = (Job(flags, tmp_path / name, ranks) for name in ("untouched", "killed"))
+def test_a_run_survives_kills_at_random_moments(corpus, tmp_path):
+    """With this seed there are a kill of a save, SIGTERM to one rank, and a kill of one rank."""
+    flags = killed_runs.flags(corpus.train, corpus.held_out, "bf16", 120, tmp_path)
+    untouched, killed = (Job(flags, tmp_path / name, 2) for name in ("untouched", "killed"))
     untouched.finish()
-    assert killed_runs.survive(killed, count, seed).total() == count
+    assert killed_runs.survive(killed, 3, seed=5).total() == 3
     assert differences(killed.output, untouched.output) == []

@@ -99,20 +99,14 @@ def test_a_file_has_any_flag_and_the_command_line_wins(tmp_path):
         ("steps: 3\nstepz: 4\n", "run.yaml, line 2: unknown key 'stepz'; did you mean steps"),
         ("zzz: 4\n", "unknown key 'zzz'; the keys are the flags without the dashes"),
         ("steps: 3\nsteps: 4\n", "line 2: steps is given twice; keep one"),
-        ("steps: 0\n", "argument --steps: 0 is not at least 1"),
         ("steps: 1e3\n", "argument --steps: invalid positive whole number value: '1e3'"),
-        ("exact-sums: 3\n", "'3' is neither true nor false"),
         ("steps: {a: 3}\n", "line 1: steps must be one value, or a list of values"),
         ("steps: [3\n", "run.yaml is not YAML: .*; correct it"),
         ("[" * 10_000, "run.yaml is not YAML: maximum recursion depth exceeded"),
         ('"a\\nb": 3\n', r"unknown key 'a\\nb'"),
-        ('exact-sums: "a\\nb"\n', r"'a\\nb' is neither true nor false"),
-        ('steps: "a\\nb"\n', r"value: 'a\\nb'"),
         ("- steps\n", "it must have a line of the form `flag: value`"),
-        ("data: gs://bucket/a\n", "--data gs://bucket/a: URLs are not supported"),
         ("data: ['']\n", "the argument of --data is empty"),
         ("local_rank: 3\n", "unknown key 'local_rank'"),
-        ("config: other.yaml\n", "unknown key 'config'"),
     ],
 )
 def test_a_mistake_in_a_file(tmp_path, text, message):
@@ -186,13 +180,9 @@ def test_every_flag_has_a_group_and_a_help_of_its_own(command):
     assert len({one.name for one in flags}) == len(flags) >= 35
 
 
-def test_the_shipped_file_of_flags_is_read():
-    flags = pretrain.parse(["--config", str(REPOSITORY / "examples" / "run.yaml"), "--seed", "2"])
-    assert (flags.preset, flags.seed, flags.deterministic) == ("albert-base", 2, True)
-
-
-@pytest.mark.parametrize("module", ["pipeline.pretrain", "pipeline.finetune"])
-@pytest.mark.parametrize("words", [["--help"], ["--stepz", "3"]])
+@pytest.mark.parametrize(
+    ("module", "words"), [("pipeline.pretrain", ["--help"]), ("pipeline.finetune", ["--stepz", "3"])]
+)
 def test_help_and_mistakes_need_no_torch(module, words):
     code = (
         "import runpy, sys\n"
@@ -227,22 +217,14 @@ def test_finetune_takes_its_task_from_the_run(tmp_path):
     assert (flags.task_word, flags.steps) == ("cola", None)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--host-timeout 2.9", "2.9 is not between 3 and 3600 seconds"),
-        ("--host-timeout 3601", "3601 is not between 3 and 3600 seconds"),
-        ("--hang-timeout 0.5", "0.5 is not 0, nor between 1 and 86400 seconds"),
-        ("--hang-timeout nan", "nan is not 0, nor between"),
-    ],
-)
-def test_timeouts_outside_their_bounds(words, message):
-    with pytest.raises(UserError, match=message):
-        pretrain.parse([*PRETRAIN, *words.split()])
+def test_the_shipped_file_of_flags_is_read():
+    flags = pretrain.parse(["--config", str(REPOSITORY / "examples" / "run.yaml"), "--seed", "2"])
+    assert (flags.preset, flags.seed, flags.deterministic) == ("albert-base", 2, True)
 
 
-def test_timeouts_at_their_bounds():
-    flags = pretrain.parse([*PRETRAIN, "--host-timeout", "3", "--hang-timeout", "0"])
-    assert (flags.host_timeout, flags.hang_timeout) == (3.0, 0.0)
-    flags = pretrain.parse([*PRETRAIN, "--host-timeout", "3600", "--hang-timeout", "86400"])
-    assert (flags.host_timeout, flags.hang_timeout) == (3600.0, 86400.0)
+def test_timeouts_have_bounds():
+    flags = pretrain.parse([*PRETRAIN, "--host-timeout", "3600", "--hang-timeout", "0"])
+    assert (flags.host_timeout, flags.hang_timeout) == (3600.0, 0.0)
+    for words in (["--host-timeout", "2.9"], ["--host-timeout", "3601"], ["--hang-timeout", "0.5"]):
+        with pytest.raises(UserError, match=rf"{words[1]} is not "):
+            pretrain.parse([*PRETRAIN, *words])
