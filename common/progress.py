@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from common.text import format_duration
+from common.text import fit_to_terminal, format_duration
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -91,10 +91,10 @@ class Progress:
         """Prints `line` on stdout, above the bar if there is one."""
         if self._bar is not None:
             self._bar.clear()
-            print(line, flush=True)
+            print(fit_to_terminal(line), flush=True)
             self._bar.refresh()
         elif self._enabled:
-            print(line, flush=True)
+            print(fit_to_terminal(line), flush=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

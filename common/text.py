@@ -1,5 +1,8 @@
 """Text that commands print: counts, durations, Markdown tables."""
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 
 
@@ -32,3 +35,14 @@ def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]], a
     cells = [list(map(str, header)), *(list(map(str, row)) for row in rows)]
     title, *lines = (f"| {' | '.join(row)} |" for row in cells)
     return "\n".join([title, f"|{'|'.join(rules)}|", *lines])
+
+
+def fit_to_terminal(text: str) -> str:
+    """Breaks long lines between words if stdout is a terminal, which would break them inside words."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    )

@@ -17,6 +17,7 @@ from torch import nn
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
+from common.text import fit_to_terminal
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import loader, run_directory
 from pipeline.distributed.control import ControlGroup
@@ -158,7 +159,7 @@ def print_header(run: TrainingRun, subject: Sequence[str], rows: int, noun: str,
     if not run.is_rank_0:
         return
     settings, engine = run.settings, run.settings.engine
-    print(
+    lines = [
         *subject,
         run.description,
         f"batch: {engine.describe_batch(noun)}; {settings.steps:,} steps = "
@@ -168,9 +169,8 @@ def print_header(run: TrainingRun, subject: Sequence[str], rows: int, noun: str,
         *details,
         *(f"note: {note}" for note in engine.notes),
         *([f"resuming from step {run.state.step}"] if run.state.step else []),
-        sep="\n",
-        flush=True,
-    )
+    ]
+    print(fit_to_terminal("\n".join(lines)), flush=True)
 
 
 def train(run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None) -> int:
@@ -220,11 +220,11 @@ def _go_back(run: TrainingRun, spike: Spike) -> None:
     run.schedule_progress, run.ends, run.score, run.undo_step = 0.0, False, None, None
     if run.is_rank_0:
         (first, end), number = made.passed_over, len(run.rollbacks)
-        print(
+        line = (
             f"rollback {number} of {settings.max_rollbacks}: {spike}; back to step {run.state.step:,}, skipping "
-            f"batches {first:,} to {end - 1:,}",
-            flush=True,
+            f"batches {first:,} to {end - 1:,}"
         )
+        print(fit_to_terminal(line), flush=True)
 
 
 def finish(run: TrainingRun, export: Callable[[Path, Path], str], model: str = "the model") -> None:
@@ -238,5 +238,5 @@ def finish(run: TrainingRun, export: Callable[[Path, Path], str], model: str = "
         output, steps = run.settings.output, run.state.step
         form = export(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
-        print(f"finished after {steps} steps: {output / 'export'} holds {model} {form}")
+        print(fit_to_terminal(f"finished after {steps} steps: {output / 'export'} holds {model} {form}"))
     run.control.barrier()

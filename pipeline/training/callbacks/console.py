@@ -32,7 +32,7 @@ class Console(Callback):
         self, run: TrainingRun, name: str, steps: int | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._run, self._steps, self._first_step = run, steps or run.settings.steps, run.state.step
-        self._bar = Progress(name, self._steps - self._first_step, "steps", enabled=run.is_rank_0, plain_lines=False)
+        self._bar = Progress(name, self._steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         self._now, self._began = now, now()
         self._printed: float | None = None
         self._overflow_explained = run.engine.skipped_steps > 0
@@ -41,6 +41,7 @@ class Console(Callback):
     def on_start(self) -> None:
         """Shows the bar."""
         self._bar.__enter__()
+        self._bar.resume(self._first_step)
 
     def on_step(self, seconds: float) -> None:
         """Moves the bar."""

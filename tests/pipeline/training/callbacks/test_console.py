@@ -84,6 +84,14 @@ def test_the_first_overflow_is_explained_once():
     assert lines.log(20, 6.0) is None
 
 
+def test_the_bar_of_a_resumed_run_counts_as_its_lines_do():
+    console = Lines(300, first=100).console
+    console.on_start()
+    console.on_step(1.0)
+    assert (console._bar._done, console._bar.total) == (101, 300)
+    console.on_end()
+
+
 def test_an_evaluation_shows_only_what_is_trained():
     line = evaluation_line(20, evaluation(20), "mlm_loss", ("mlm", "sop"))
     assert line == "step 20: held out  mlm 6.500 (10.0 %)  sop 60.0 %  MLM loss 10.0 % above the unigram entropy"
