@@ -88,7 +88,7 @@ def test_every_task_trains_and_evaluates(all_tasks, name):
     assert name == "squad2" or config["finetuning_task"] == name
 
 
-@pytest.mark.parametrize("name", list(TASKS))
+@pytest.mark.parametrize("name", ["cola", "mnli", "stsb", "squad1", "squad2", "race"])
 def test_predict_equals_the_evaluation_of_training(all_tasks, data, name, tmp_path):
     outputs, _ = all_tasks
     task, split = TASKS[name], TASKS[name].dev_splits[0]

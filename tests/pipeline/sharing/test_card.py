@@ -118,9 +118,6 @@ def test_what_was_not_recorded_is_not_in_it(made, tmp_path):
     [
         ("run", "fill-mask"),
         ("rte", "text-classification"),
-        ("stsb", "text-classification"),
-        ("squad1", "question-answering"),
-        ("race", "multiple-choice"),
     ],
 )
 def test_the_header_is_what_the_hub_reads(made, tmp_path, name, tag):
@@ -213,22 +210,10 @@ def test_its_verdict_on_an_answer_is_that_of_the_evaluation(made, tmp_path, monk
     assert names["found"].start_beam[0, 0] == expected.start_beam[0, 0]
 
 
-def test_labels_are_named_and_nothing_generates(made, tmp_path):
-    for name, labels in (("rte", ["entailment", "not_entailment"]), ("stsb", ["similarity"])):
-        exported(made, name, tmp_path / name)
-        config = json.loads((tmp_path / name / "config.json").read_text())
-        assert config["id2label"] == {str(number): label for number, label in enumerate(labels)}
-        assert config["label2id"] == {label: number for number, label in enumerate(labels)}
-        names = {path.name for path in (tmp_path / name).iterdir()}
-        assert {"tokenizer.json", "tokenizer_config.json", "spiece.model"} <= names
-        assert "generation_config.json" not in names
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--license", "my own\nlicense"), "is not an identifier"),
-        (("--license", ""), "is not an identifier"),
         (("--language", "English"), "is not a code of two or three letters"),
     ],
 )

@@ -7,7 +7,6 @@ import pytest
 from common.errors import UserError
 from pipeline.settings import finetune
 from pipeline.tasks import own_tasks
-from pipeline.tasks.files import reading
 from pipeline.tasks.files.rows import name_of
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.tasks import own_files
@@ -85,23 +84,6 @@ def test_a_data_set_of_the_library(tmp_path):
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (["all"], "split train: column 'label' holds only 'all'; a task needs two different labels"),
-        ([f"class {number}" for number in range(1001)], "holds 1,001 different labels, more than 1,000"),
-    ],
-)
-def test_a_data_set_that_names_too_few_or_too_many_classes(tmp_path, names, message):
-    import datasets
-
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=names)})
-    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0] * 4}, features=features)
-    datasets.DatasetDict(train=rows).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(UserError, match=message):
-        read("--task", "classification", "--data", tmp_path / "saved")
-
-
 def test_two_splits_with_one_meaning_are_refused(tmp_path):
     import datasets
 
@@ -109,8 +91,6 @@ def test_two_splits_with_one_meaning_are_refused(tmp_path):
     datasets.DatasetDict(train=rows, validation=rows, dev=rows).save_to_disk(str(tmp_path / "saved"))
     with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
         read("--task", "classification", "--data", tmp_path / "saved")
-    with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
-        reading.read(TASKS["sst2"], str(tmp_path / "saved"))
 
 
 def test_a_data_set_on_the_hub(monkeypatch):
@@ -166,7 +146,6 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("classification", GOOD | {"label": ["x"] * 4}, None,
          "column 'label' holds only 'x'; a task needs two different labels"),
         ("classification", GOOD | {"text": ["a", "b", " ", "d"]}, None, "line 3: column 'text' is empty; fill it"),
-        ("classification", GOOD | {"text": ["a", None, "c", "d"]}, None, "line 2: column 'text' is empty"),
         ("classification", GOOD | {"text": ["a", 5, "c", "d"]}, None, "line 2: column 'text' is 5, not a text"),
         ("classification", GOOD | {"label": ["x", "", "y", "y"]}, None, "line 2: column 'label' is empty; fill it"),
         ("classification", GOOD | {"label": ["x", ["y"], "y", "x"]}, None,
@@ -179,16 +158,13 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("classification", {"text": [f"t{n}" for n in range(1001)], "label": list(range(1001))}, None,
          "holds 1,001 different labels, more than 1,000; check --label-column"),
         ("regression", GOOD, None, "line 1: column 'label' holds 'x', which is no number; correct it"),
-        ("regression", GOOD | {"label": [1, 2, "nan", 3]}, None, "line 3: column 'label' holds 'nan'"),
         ("regression", GOOD | {"label": [1, True, 2, 3]}, None, "line 2: column 'label' holds True, which"),
         ("regression", GOOD | {"label": [3] * 4}, None, "column 'label' holds one number only; name another column"),
-        ("regression", GOOD | {"label": [1, 1e300, 2, 3]}, None, "which is no number"),
         ("regression", GOOD | {"label": [1, 1e20, 2, 3]}, None, "which is no number"),  # its square overflows in fp32
         ("tagging", TAGS | {"tags": [["O", "B-X"], ["O", "O"]]}, None, "line 2: 1 tokens, but 2 tags; correct the row"),
         ("tagging", TAGS | {"tokens": [["a", "b"], []]}, None, "line 2: column 'tokens' is empty"),
         ("tagging", TAGS | {"tokens": [["a", "b"], "c"]}, None, "line 2: column 'tokens' is no list"),
         ("tagging", TAGS | {"tokens": [["a", 3], ["c"]]}, None, "line 1: a token is 3, not a text"),
-        ("tagging", TAGS, TAGS | {"tags": [["O", "B-Y"], ["O"]]}, "the label 'B-Y' does not occur in training"),
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x", "y"], ["x"]]}, None,
          "line 2: column 'choices' holds 1 choices; give at least two"),
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": [["x", "y"], ["x", "y", "z"]]}, None,
