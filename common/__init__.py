@@ -2,9 +2,9 @@
 
 errors        `UserError`, which is shown to the user as one line
 command_line  command lines whose mistakes raise `UserError`
-environment   numbers that launchers set; memory that this process can still get; Ctrl-C
+environment   numbers that launchers set; memory that a process can still get; its output and Ctrl-C
 progress      a progress bar on a terminal, plain lines elsewhere
-text          counts, durations and Markdown tables
+text          counts, durations, Markdown tables, and text of others that is printed
 files/        reads, writes, checks and replaces files safely
 normalization  which normalisation of text a vocabulary was trained on
 """

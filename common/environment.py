@@ -1,5 +1,6 @@
 """What a process gets from outside: numbers in variables of launchers, memory, and Ctrl-C."""
 
+import io
 import itertools
 import os
 import re
@@ -7,8 +8,10 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Any, TextIO
 
 from common.errors import UserError
+from common.text import printable
 
 INTERRUPTED = "interrupted\n"
 """What is printed for Ctrl-C if no work had begun, or if nothing catches the KeyboardInterrupt."""
@@ -65,8 +68,26 @@ def _content(path: Path) -> str:
         return ""
 
 
-def end_quietly() -> None:
-    """Makes Ctrl-C end a command of this project (`python -m pipeline.plan`) with one line instead of a traceback.
+class PrintableStream:
+    """A text stream on which everything is `printable`, apart from line breaks and tabs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes `text`; returns its length."""
+        self._stream.write(printable(text, keep="\n\t"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def begin_command() -> None:
+    """Prepares a process that runs a command of this project (`python -m pipeline.plan`): its output and its end.
+
+    What it prints on stdout is `printable`, and text that the encoding of the terminal lacks is escaped as well. Ctrl-C
+    ends the command with one line instead of a traceback.
 
     Until `begin_work` a signal handler ends the process: a KeyboardInterrupt during an import may be raised inside a
     destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
@@ -76,13 +97,17 @@ def end_quietly() -> None:
     module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
     if sys.argv[:1] != ["-m"] or module.partition(".")[0] not in ("data_prep", "pipeline"):
         return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = PrintableStream(sys.stdout)
     sys.excepthook = _report
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
         signal.signal(signal.SIGINT, _end)
 
 
 def begin_work() -> None:
-    """From here on, Ctrl-C raises KeyboardInterrupt. It does nothing in a process that `end_quietly` left alone."""
+    """From here on, Ctrl-C raises KeyboardInterrupt. It does nothing in a process that `begin_command` left alone."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,19 +1,17 @@
 """The exception for mistakes of the user."""
 
-import re
-
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+from common.text import printable
 
 
 class UserError(ValueError):
     """A mistake that the user can correct. The message is one line: what is wrong, then what to do.
 
-    Command lines print the message without a traceback, and exit with status 2. Line breaks and control characters in
-    it, such as those of a file's name, are escaped.
+    Command lines print the message without a traceback, and exit with status 2. It is made `printable`, because it
+    may contain names of files.
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(_CONTROL.sub(lambda match: repr(match[0])[1:-1], str(message)))
+        super().__init__(printable(message))
 
 
 def one_line(error: BaseException | str) -> str:

@@ -1,9 +1,24 @@
-"""Text that commands print: counts, durations, Markdown tables."""
+"""Text that commands print: counts, durations, Markdown tables; and what others wrote, made safe to print."""
 
+import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, line ends, bidirectional marks, and what UTF-8 cannot encode."""
+
+
+def printable(text: object, keep: str = "") -> str:
+    """Returns text as it may be shown, on one line: control characters and bidirectional marks are escaped.
+
+    A name or label that somebody else wrote could otherwise control the terminal, or show other letters than it has.
+
+    Args:
+        keep: characters that stay, such as line breaks of a whole page.
+    """
+    return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in keep else repr(found[0])[1:-1], str(text))
 
 
 def quantity(count: float, noun: str) -> str:
@@ -32,7 +47,7 @@ def markdown_table(header: Sequence[object], rows: Iterable[Sequence[object]], a
         alignment: "l" or "r" for each column; by default all are "l".
     """
     rules = ["---:" if side == "r" else "---" for side in alignment or "l" * len(header)]
-    cells = [list(map(str, header)), *(list(map(str, row)) for row in rows)]
+    cells = [list(map(printable, header)), *(list(map(printable, row)) for row in rows)]
     title, *lines = (f"| {' | '.join(row)} |" for row in cells)
     return "\n".join([title, f"|{'|'.join(rules)}|", *lines])
 

@@ -14,4 +14,4 @@
 
 from common import environment
 
-environment.end_quietly()
+environment.begin_command()

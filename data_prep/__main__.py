@@ -20,7 +20,6 @@ user, which one line explains, 130 after Ctrl-C. After Ctrl-C at mpirun it is mp
 import argparse
 import difflib
 import importlib
-import io
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -100,9 +99,6 @@ def main(arguments: Sequence[str]) -> None:
 
 def entry() -> int:
     """Runs `main` for a shell: prints a user's mistake as one line, and returns the exit status."""
-    for stream in (sys.stdout, sys.stderr):  # text that the terminal's encoding lacks must not end a job
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     try:
         rank = launched_rank()
     except UserError:  # `main` says so

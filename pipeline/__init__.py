@@ -32,4 +32,4 @@ All other code is in the packages. Imports point downwards only (ARCHITECTURE.md
 
 from common import environment
 
-environment.end_quietly()
+environment.begin_command()

@@ -7,14 +7,23 @@ written last.
 A row contains as many segment pairs as fit into `max_seq_length` positions, as tokens and lengths. It stores what does
 not change: A and B in the order of the document, without special tokens, padding or masks. Training adds those, and
 swaps A and B, when it reads a row. So one shard set serves every objective and every epoch.
+
+Training maps the files for days. `block_checksums` of the files that were checked at the start tell `ShardSet.rows`
+what it must find later. A file that gets shorter meanwhile ends the process by SIGBUS, which becomes one line.
 """
 
-from collections.abc import Sequence
+import ctypes
+import functools
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 from numpy.typing import NDArray
 
 from common.errors import UserError, one_line
@@ -35,6 +44,10 @@ SCHEMA = pa.schema(
 )
 
 
+BLOCK_ROWS = 16
+"""Rows that have one checksum together. They are read together, so few cost less and many need less memory."""
+
+
 def _view(array: pa.Array) -> NDArray[Any]:
     """The numbers of an array without nulls, not copied. `array.to_numpy()` would import pandas, which takes long."""
     return np.from_dlpack(array)
@@ -49,6 +62,27 @@ class ShardColumns(NamedTuple):
     parts: tuple[NDArray[np.uint16], ...]
     documents: NDArray[np.uint32]
 
+    def between(self, first: int, end: int) -> tuple[NDArray[Any], ...]:
+        """What is stored of the rows `first` to `end` - 1: offsets of tokens, of pairs, tokens, parts, documents."""
+        of_tokens, of_pairs = self.token_offsets[first : end + 1], self.pair_offsets[first : end + 1]
+        pairs = slice(of_pairs[0], of_pairs[-1])
+        tokens = self.tokens[of_tokens[0] : of_tokens[-1]]
+        return of_tokens, of_pairs, tokens, *(part[pairs] for part in self.parts), self.documents[pairs]
+
+    def block_checksum(self, block: int) -> int:
+        """Returns a checksum, below 2**32, of what is stored of the rows of block `block`."""
+        checksum = xxhash.xxh3_64()
+        end = min((block + 1) * BLOCK_ROWS, len(self.token_offsets) - 1)
+        for stored in self.between(block * BLOCK_ROWS, end):
+            checksum.update(stored.data)
+        return checksum.intdigest() & 0xFFFFFFFF
+
+
+def block_checksums(path: Path, rows: int) -> NDArray[np.uint32]:
+    """Returns the checksum of every `BLOCK_ROWS` rows of the shard `path`. Raises UserError as `map_shard`."""
+    columns = map_shard(path, rows)
+    return np.array([columns.block_checksum(block) for block in range(-(-rows // BLOCK_ROWS))], np.uint32)
+
 
 def map_shard(path: Path, rows: int) -> ShardColumns:
     """Maps one shard into memory. Pages are read when they are accessed; no file stays open.
@@ -60,6 +94,7 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
         UserError: the file is not a shard, or its counts and offsets do not fit `rows`, its buffers or each other.
     """
     remedy = f"run `python -m data_prep verify {path.parent}`"
+    _catch_bus_errors()
     try:
         # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
         # file descriptors.
@@ -168,6 +203,31 @@ def write_shard(
     return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
 
 
+_reading = threading.local()
+"""`path`: what this thread reads from mapped files."""
+
+
+@functools.cache
+def _catch_bus_errors() -> object:
+    """Lets a bus error end this process with one line and status 2, if it comes from reading a mapped shard.
+
+    The handler must be one of C. Python calls its own handlers after the instruction that failed, which never ends.
+    """
+    libc = ctypes.CDLL(None)
+    libc.signal.restype = ctypes.c_void_p
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def handle(number: int) -> None:
+        if path := getattr(_reading, "path", None):
+            line = f"error: {path} became shorter or unreadable while it was read; copy it again, or check its disk\n"
+            os.write(2, line.encode(errors="replace"))
+            os._exit(2)
+        libc.signal(signal.SIGBUS, None)  # of other files: the instruction fails again, and the process ends by it
+
+    libc.signal(signal.SIGBUS, handle)
+    return handle  # kept alive by the cache
+
+
 class ShardRow(NamedTuple):
     """One row of P pairs and T tokens.
 
@@ -210,6 +270,11 @@ class ShardSet(Sequence[ShardRow]):
         self._files = manifest.shards()
         self._first_rows = np.cumsum([0, *(file.rows for file in self._files)]).tolist()
         self._mapped: list[ShardColumns | None] = [None] * len(self._files)
+        self._checksums: list[NDArray[np.uint32] | None] = [None] * len(self._files)
+
+    def expect(self, checksums: Mapping[str, NDArray[np.uint32]]) -> None:
+        """Lets every reading of a row compare it with the `block_checksums` of its file, by name."""
+        self._checksums = [checksums.get(file.name) for file in self._files]
 
     def __len__(self) -> int:
         return self._first_rows[-1]
@@ -228,6 +293,20 @@ class ShardSet(Sequence[ShardRow]):
             file = self._files[shard]
             columns = self._mapped[shard] = map_shard(self.directory / file.name, file.rows)
         return columns
+
+    def _check(self, shard: int, columns: ShardColumns, first: int, end: int) -> None:
+        """Raises UserError if a block of the rows `first` to `end` - 1 has another checksum than is expected."""
+        path = _reading.path = self.directory / self._files[shard].name
+        expected = self._checksums[shard]
+        if expected is None:
+            return
+        for block in range(first // BLOCK_ROWS, (end - 1) // BLOCK_ROWS + 1):
+            if columns.block_checksum(block) != expected[block]:
+                row = self._first_rows[shard] + max(first, block * BLOCK_ROWS)
+                raise UserError(
+                    f"{path} has changed since it was checked at the start: the {BLOCK_ROWS} rows that include row "
+                    f"{row} of the set have another checksum; run `python -m data_prep verify {self.directory}`"
+                )
 
     def row(self, index: int) -> ShardRow:
         """Returns row `index`, 0 to len - 1. IndexError: there is no such row. UserError: its shard is damaged."""
@@ -248,28 +327,23 @@ class ShardSet(Sequence[ShardRow]):
         # Rows that follow one another in a shard are read at once: a run adds a slice to each of these lists.
         begins = np.flatnonzero((np.diff(rows, prepend=-1) != 1) | (np.diff(shards, prepend=-1) != 0))
         last = np.append(begins[1:], len(rows)) - 1
-        tokens, token_offsets, pair_offsets, leads, a_lengths, b_lengths, trails, documents = ([] for _ in range(8))
-        for shard, row, end in zip(shards[begins].tolist(), rows[begins].tolist(), (rows[last] + 2).tolist()):
+        taken = []
+        for shard, row, end in zip(shards[begins].tolist(), rows[begins].tolist(), (rows[last] + 1).tolist()):
             columns = self._columns(shard)
-            of_tokens, of_pairs = columns.token_offsets[row:end], columns.pair_offsets[row:end]
-            here = slice(of_pairs[0], of_pairs[-1])
-            lead, a, b, trail = columns.parts
-            tokens.append(columns.tokens[of_tokens[0] : of_tokens[-1]])
-            token_offsets.append(of_tokens)
-            pair_offsets.append(of_pairs)
-            leads.append(lead[here])
-            a_lengths.append(a[here])
-            b_lengths.append(b[here])
-            trails.append(trail[here])
-            documents.append(columns.documents[here])
+            self._check(shard, columns, row, end)
+            taken.append(columns.between(row, end))
+        _reading.path = self.directory
+        token_offsets, pair_offsets, flat, leads, a_lengths, b_lengths, trails, documents = (
+            np.concatenate(stored) for stored in zip(*taken)
+        )
+        _reading.path = None
         within = np.ones(len(rows) + len(begins), dtype=np.bool_)  # offsets that end a row, not those that begin a run
         within[begins + np.arange(len(begins))] = False
         lengths, pairs = (
-            np.diff(np.concatenate(offsets), prepend=0)[within].astype(np.int64)  # (R,)
+            np.diff(offsets, prepend=0)[within].astype(np.int64)  # (R,)
             for offsets in (token_offsets, pair_offsets)
         )
-        flat = np.concatenate(tokens)
-        parts = Parts(*(np.concatenate(part).astype(np.int64) for part in (leads, a_lengths, b_lengths, trails)))
+        parts = Parts(*(part.astype(np.int64) for part in (leads, a_lengths, b_lengths, trails)))
         ends = np.cumsum(pairs)
         totals = np.concatenate([[0], np.cumsum(parts.total())])  # (P + 1,)
         wrong = (totals[ends] - totals[ends - pairs] != lengths) | (lengths > self.manifest.max_seq_length)  # (R,)
@@ -281,7 +355,7 @@ class ShardSet(Sequence[ShardRow]):
                 f"row {indices[wrong][0]} of {self.directory} has lengths or tokens that cannot be; "
                 f"run `python -m data_prep verify {self.directory}`"
             )
-        return ShardRows(flat, parts, np.concatenate(documents).astype(np.int64), pairs)
+        return ShardRows(flat, parts, documents.astype(np.int64), pairs)
 
 
 def open_shards(path: Path) -> ShardSet:

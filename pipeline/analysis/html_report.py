@@ -4,7 +4,7 @@ import html
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from common.text import format_duration, quantity
+from common.text import format_duration, printable, quantity
 from pipeline.analysis.charts import Chart, Curve, draw_charts
 from pipeline.analysis.compared_runs import ComparedRun, differing_settings, mean_over_time, sustained_speed
 from pipeline.analysis.finished_runs import TaskRun
@@ -46,7 +46,7 @@ def page(runs: Sequence[ComparedRun], results: Sequence[TaskRun], price: float |
         *(_curves(kind, group) for kind, group in groups.items()),
         "</body></html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return printable("\n".join(part for part in parts if part), keep="\n") + "\n"
 
 
 def _tables(price: float | None) -> Iterator[tuple[str, str, dict[str, Column]]]:

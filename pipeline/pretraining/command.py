@@ -61,8 +61,11 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     workarounds.init_distributed()
     control = ControlGroup()
     directories = (*settings.data, *settings.eval_data)
-    places = host_data.prepare(directories, settings.stage, control, Share.of_this_process())
-    training, held_out = open_data(settings, vocabulary, dict(zip(directories, places)))
+    found = host_data.prepare(directories, settings.stage, control, Share.of_this_process())
+    training, held_out = open_data(settings, vocabulary, {d: here.place for d, here in zip(directories, found)})
+    checksums = dict(found)
+    for collator in (*training.collators, *held_out.values()):
+        collator.shards.expect(checksums[collator.shards.directory])
     with run_directory.lock_run(settings.output, control, check_unchanged, elastic.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)

@@ -14,12 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from common.environment import available_bytes, whole_number
 from common.errors import UserError
 from common.files import atomic, owned
 from common.files.checksums import file_checksum
 from common.files.places import cannot_write, open_directory
 from data_prep.format.manifest import MANIFEST, ShardFile, ShardManifest, read_manifest
+from data_prep.format.shards import BLOCK_ROWS, block_checksums
 from data_prep.jobs.verify import problem_of
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.ranks import ranks_on_host
@@ -41,7 +45,19 @@ class Share(NamedTuple):
         return cls(whole_number("LOCAL_RANK") % ranks, ranks)
 
 
-def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGroup, share: Share) -> list[Path]:
+class HostSet(NamedTuple):
+    """A shard set where this host reads it.
+
+    Attributes:
+        place: its directory.
+        checksums: by name, the `block_checksums` of each shard when it was checked.
+    """
+
+    place: Path
+    checksums: dict[str, NDArray[np.uint32]]
+
+
+def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGroup, share: Share) -> list[HostSet]:
     """Checks the shard sets, and copies them to `stage` if it is given. Collective. Returns where this host reads them.
 
     The data is read once per start, at the speed of the disk. Damaged data would waste far more GPU time. A copy that
@@ -54,6 +70,8 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
     stage = stage and stage.resolve()  # a link may lead to each host's own disk
     places = list(directories) if stage is None else [stage / _name(directory) for directory in directories]
 
+    mine: dict[tuple[Path, str], NDArray[np.uint32]] = {}
+
     def prepare_copies() -> None:
         if stage is not None and share.rank == 0:
             _prepare_stage(stage, places, sets, say=control.rank == 0)
@@ -62,6 +80,8 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
         for (directory, manifest), place in zip(sets, places):
             for file in manifest.files[share.rank :: share.ranks]:
                 _check_or_copy(file, manifest, directory, place)
+                if file.rows:
+                    mine[place, file.name] = block_checksums(place / file.name, file.rows)
 
     def finish_copies() -> None:
         if stage is not None and share.rank == 0:
@@ -70,7 +90,31 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
 
     for work in (prepare_copies, prepare_share, finish_copies):
         control.all_or_raise(work)
-    return places
+    return _with_checksums(sets, places, mine, control, share)
+
+
+def _with_checksums(
+    sets: Sequence[tuple[Path, ShardManifest]],
+    places: Sequence[Path],
+    mine: dict[tuple[Path, str], NDArray[np.uint32]],
+    control: ControlGroup,
+    share: Share,
+) -> list[HostSet]:
+    """Puts together the checksums of all files, of which this rank has `mine`. Collective.
+
+    All hosts have the same, because their files agree with one manifest. So the sum over the ranks, divided by the
+    number of hosts, is exact: it is below 2**53.
+    """
+    files = [(place, file) for (_, manifest), place in zip(sets, places) for file in manifest.shards()]
+    blocks = [-(-file.rows // BLOCK_ROWS) for _, file in files]
+    flat = [mine.get((place, file.name), np.zeros(count)) for (place, file), count in zip(files, blocks)]
+    *total, hosts = control.sum([*np.concatenate(flat).tolist(), float(share.rank == 0)])
+    parts = np.split((np.array(total) / hosts).astype(np.uint32), np.cumsum(blocks)[:-1])
+    found = [HostSet(place, {}) for place in places]
+    by_place = {place: host_set.checksums for place, host_set in zip(places, found)}
+    for (place, file), checksums in zip(files, parts):
+        by_place[place][file.name] = checksums
+    return found
 
 
 def does_not_fit(directories: Sequence[Path]) -> str:

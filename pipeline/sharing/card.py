@@ -12,7 +12,7 @@ from pathlib import Path
 from common import __version__
 from common.errors import UserError
 from common.normalization import Normalization
-from common.text import markdown_table
+from common.text import markdown_table, printable
 from model import AlbertConfig
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
 from pipeline.sharing import card_tables
@@ -132,7 +132,7 @@ def model_card(export: Exported, options: CardOptions) -> str:
         usage=_usage(export),
         version=__version__,
     )
-    return re.sub(r"\n{3,}", "\n\n", str(card)).rstrip() + "\n"
+    return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
 
 
 def _table(header: Sequence[str], rows: Sequence[Row]) -> str:

@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.text import fit_to_terminal, format_duration, markdown_table, quantity
+from common.errors import UserError
+from common.text import fit_to_terminal, format_duration, markdown_table, printable, quantity
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,14 @@ def test_a_terminal_breaks_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setenv("COLUMNS", "30")
     assert fit_to_terminal(text) == "a short line\nstep  5/10  loss 7.0000\n  held-out rows"
+
+
+@pytest.mark.parametrize(
+    "letter", ["\x1b", "\x00", "\x7f", "\x9b", "\r", "\u2028", "\ud800", "\u202e", "\u2066", "\u061c"]
+)
+def test_text_of_others_cannot_control_a_terminal_or_a_page(letter: str) -> None:
+    shown = ascii(letter)[1:-1]
+    assert printable(f"né{letter}é") == f"né{shown}é"
+    assert printable(f"a\n{letter}b", keep="\n") == f"a\n{shown}b"
+    assert str(UserError(f"{letter} is there")) == f"{shown} is there"
+    assert markdown_table([letter], [[letter]]) == f"| {shown} |\n|---|\n| {shown} |"

@@ -4,7 +4,10 @@ import base64
 import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 import threading
 import zlib
 from pathlib import Path
@@ -223,3 +226,48 @@ def test_a_stream_of_other_columns(copy: Path) -> None:
         writer.write_table(table)
     with pytest.raises(UserError, match="other columns"):
         shards.map_shard(copy / "shard-00000.arrow", 1)
+
+
+def flip_in_place(path: Path, values: np.ndarray) -> None:
+    """Flips the lowest bit of the first of `values`, which are stored in the file `path`. Its size stays."""
+    with path.open("r+b") as file:
+        place = file.read().index(values.tobytes())
+        file.seek(place)
+        file.write((values[:1] ^ 1).tobytes())
+
+
+@pytest.mark.parametrize("column", ["tokens", "documents"])
+def test_bytes_that_change_while_the_set_is_in_use_are_named_with_file_and_row(copy: Path, column: str) -> None:
+    rows = shards.open_shards(copy)
+    first, second = rows.manifest.shards()[:2]
+    assert second.rows > 2 * shards.BLOCK_ROWS
+    rows.expect({file.name: shards.block_checksums(copy / file.name, file.rows) for file in (first, second)})
+    everything = np.arange(len(rows))
+    rows.rows(everything)
+    changed = first.rows + shards.BLOCK_ROWS + 3
+    columns = shards.map_shard(copy / second.name, second.rows)
+    offsets = columns.token_offsets if column == "tokens" else columns.pair_offsets
+    flip_in_place(copy / second.name, getattr(columns, column)[offsets[shards.BLOCK_ROWS + 3] :][:60])
+    message = rf"{second.name} has changed since .*: the 16 rows that include row \d+ of the set .*verify {copy}"
+    for indices in (np.array([changed]), np.array([0, changed + 1]), everything):
+        with pytest.raises(UserError, match=message):
+            rows.rows(indices)
+    rows.rows(everything[: first.rows + shards.BLOCK_ROWS])
+    rows.rows(everything[first.rows + 2 * shards.BLOCK_ROWS :])
+
+
+def test_a_shard_that_becomes_shorter_while_it_is_read_is_one_line(copy: Path) -> None:
+    script = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from data_prep.format.shards import open_shards
+rows = open_shards(Path(sys.argv[1]))
+rows.rows(np.arange(len(rows)))
+for path in Path(sys.argv[1]).glob("*.arrow"):
+    os.truncate(path, 100)
+rows.rows(np.arange(len(rows)))
+"""
+    done = subprocess.run([sys.executable, "-c", script, copy], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"error: {copy}\S* became shorter or unreadable while it was read; .*\n", done.stderr)

@@ -136,3 +136,14 @@ def test_what_is_no_set_or_unfinished(tmp_path: Path) -> None:
         main(["verify", str(tmp_path)])
     with pytest.raises(UserError, match="is not a directory"):
         main(["verify", str(tmp_path / "nothing")])
+
+
+def test_a_command_escapes_what_others_wrote(copy: Path) -> None:
+    """Whatever part of it prints: the name of a directory here, a decoded text elsewhere."""
+    hostile = copy.rename(copy.parent / "a\x1b[2J\u202eb")
+    for path, status in ((hostile, 0), (hostile / "none", 2)):
+        done = corpora.run(["-m", "data_prep", "verify", path])
+        assert done.returncode == status
+        said = done.stderr if status else done.stdout
+        assert r"a\x1b[2J\u202eb" in said
+        assert "\x1b" not in said

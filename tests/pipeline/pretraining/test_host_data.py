@@ -12,10 +12,11 @@ import pytest
 from common.errors import UserError
 from common.files import owned
 from data_prep.format.manifest import MANIFEST, read_manifest
+from data_prep.format.shards import block_checksums
 from pipeline.pretraining import host_data
 from tests.pipeline.training.loop_runs import Run
 from tests.pipeline.workers import processes
-from tests.pipeline.workers.staging import flip_a_bit, prepare_in_many_ways, train
+from tests.pipeline.workers.staging import flip_a_bit, prepare_in_many_ways, train, train_on_changed
 
 
 class OneRank:
@@ -25,6 +26,9 @@ class OneRank:
 
     def all_or_raise(self, work: Callable[[], None]) -> None:
         work()
+
+    def sum(self, values: list[float]) -> list[float]:
+        return values
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +64,29 @@ def test_the_ranks_of_a_host_share_its_files_and_each_host_reads_all(
     assert len(files) == 2
     assert found["in place"] == [(corpus.train, sorted(files[rank::2]), []) for rank in range(2)]
     assert found["on two hosts"] == [(corpus.train, sorted(files), [])] * 2
+
+
+@pytest.mark.slow
+def test_every_rank_knows_the_checksums_of_all_rows(found: dict[str, Any], corpus: Any) -> None:
+    expected = {
+        file.name: block_checksums(corpus.train / file.name, file.rows).tolist()
+        for file in read_manifest(corpus.train).shards()
+    }
+    assert expected
+    assert found["checksums"] == [expected] * 4  # of both ranks on one host, and of two hosts with a rank each
+
+
+@pytest.mark.slow
+def test_a_byte_that_changes_during_training_ends_the_run_with_file_and_row(corpus: Any, tmp_path: Path) -> None:
+    changed = tmp_path / "shards"
+    shutil.copytree(corpus.train, changed)
+    run = Run("changed", 1, 6)
+    command = [str(changed) if word == str(corpus.train) else word for word in run.command(corpus, tmp_path)]
+    assert str(changed) in command
+    (end,) = processes.run(1, train_on_changed, [command], changed / "shard-00000.arrow", scratch=tmp_path)
+    assert end.status == 2
+    assert end.stderr.count("\n") == 1
+    assert f"{changed}/shard-00000.arrow has changed since it was checked at the start: the 16 rows that" in end.stderr
 
 
 @pytest.mark.slow
@@ -118,7 +145,8 @@ def test_sets_of_one_name_share_a_stage_behind_a_link(corpus: Any, tmp_path: Pat
     shutil.copytree(corpus.held_out, sets[1])
     (tmp_path / "disk").mkdir()
     link.symlink_to(tmp_path / "disk")
-    places = host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
+    found = host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
+    places = [host_set.place for host_set in found]
     assert [read_manifest(place) for place in places] == [read_manifest(one) for one in sets]
     assert {place.parent for place in places} == {tmp_path / "disk"}
     (places[1] / MANIFEST).unlink()

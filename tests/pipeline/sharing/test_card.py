@@ -228,12 +228,15 @@ def test_a_malformed_identifier_is_refused(made, tmp_path, capsys, words, told):
 def test_text_of_the_records_is_only_text(corpus, tmp_path):
     """A name in the records can neither end a table nor open HTML or a heading."""
     evil = runs.RECORDED | {
-        "device": "a | b\n\n# heading <script>",
+        "device": "a | b\n\n# heading <script>\x1b[2J\u2066",
         "corpora": [runs.CORPUS | {"name": "`x`]\n---\nlicense: mit"}],
     }
     runs.pretraining(tmp_path / "run", corpus.vocabulary, (1,), recorded=evil)
     card = exported(tmp_path, "run", tmp_path / "out")
     assert "<script>" not in card.replace(r"\<script\>", "")
     assert "\n# heading" not in card
+    assert "\\x1b" in card
+    assert "\\u2066" in card
+    assert not re.findall("[\x00-\x09\x0b-\x1f\u202a-\u202e\u2066-\u2069]", card)
     assert ModelCard(card).data.to_dict()["license"] == "other"
-    assert rows_of(card, "Cost")[-1][1] == r"2 ranks of a \| b \# heading \<script\>"
+    assert rows_of(card, "Cost")[-1][1] == r"2 ranks of a \| b \# heading \<script\>\x1b\[2J\u2066"

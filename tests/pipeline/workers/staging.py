@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch.distributed as dist
 
 from common.errors import UserError
+from data_prep.format.manifest import read_manifest
+from data_prep.format.shards import map_shard
 from pipeline.distributed.control import ControlGroup
 from pipeline.pretraining import host_data
 from pipeline.pretraining.host_data import Share, prepare
@@ -40,7 +43,7 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
 
         with mock.patch.object(host_data, "problem_of", noted_check), mock.patch.object(host_data, "_copy", noted_copy):
             try:
-                told: Any = prepare([directory], stage, control, mine)[0]
+                told: Any = prepare([directory], stage, control, mine)[0].place
             except UserError as error:
                 told = str(error)
         everyone: list[Any] = [None] * 2
@@ -54,6 +57,10 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
 
     stage, foreign = folder / "stage", folder / "foreign"
     found = {"in place": together(shards, None), "on two hosts": together(shards, None, Share(0, 1))}
+    mine = [prepare([shards], None, control, of_host)[0].checksums for of_host in (share, Share(0, 1))]
+    sums: list[Any] = [None] * 2
+    dist.all_gather_object(sums, [{name: of_file.tolist() for name, of_file in found.items()} for found in mine])
+    found["checksums"] = [*sums[0], *sums[1]]
     found["damaged"] = together(damaged, folder / "other")
     full = shutil.disk_usage(folder)._replace(free=1000)
     with mock.patch("shutil.disk_usage", return_value=full):
@@ -67,6 +74,22 @@ def prepare_in_many_ways(shards: Path, damaged: Path, folder: Path) -> dict[str,
     on_rank_0(flip_a_bit, copy / "shard-00000.arrow")
     found["copy damaged"] = together(shards, stage)
     return found
+
+
+def train_on_changed(commands: list[list[str]], shard: Path) -> list[Any]:
+    """How runs end if the tokens of `shard` change after the check at the start."""
+    check = host_data.prepare
+
+    def check_and_change(*arguments: Any) -> Any:
+        checked = check(*arguments)
+        tokens = map_shard(shard, read_manifest(shard.parent).shards()[0].rows).tokens.tobytes()
+        content = shard.read_bytes()
+        changed = (np.frombuffer(tokens, np.uint16) ^ 1).tobytes()  # tokens that the vocabulary has as well
+        shard.write_bytes(content.replace(tokens, changed))
+        return checked
+
+    with mock.patch.object(host_data, "prepare", check_and_change):
+        return train(commands)
 
 
 def train(commands: list[list[str]]) -> list[Any]:
