@@ -142,7 +142,7 @@ def in_one_line(work: Callable[[], int | None], is_silent: bool = False) -> int:
     except BrokenPipeError:
         discard_output()
         return 0
-    except OSError as error:
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
         explained = explain(error)
         if explained is None:
             raise

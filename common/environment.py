@@ -4,6 +4,7 @@ import io
 import itertools
 import os
 import re
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -43,10 +44,11 @@ def whole_number(name: str, low: int = 0, high: int = 2**31 - 1, default: int | 
 def available_bytes() -> int | None:
     """Returns the bytes of memory that this process can still get, or None if the system does not say.
 
-    It is the least of what the machine has and of what the process's control group (version 2), such as a container,
-    and the groups above it may use.
+    It is the least of what the machine has, of what the process's control group (version 2), such as a container, and
+    the groups above it may use, and of the addresses that the process may still use (`ulimit -v`).
     """
-    amounts = []
+    addresses = available_addresses()
+    amounts = [] if addresses is None else [addresses]
     if machine := re.search(r"^MemAvailable: +(\d+) kB", _content(_MEMINFO), re.MULTILINE):
         amounts.append(int(machine[1]) * 1024)
     own = re.search(r"^0::(.*)", _content(_OWN_CGROUP), re.MULTILINE)
@@ -59,6 +61,15 @@ def available_bytes() -> int | None:
             caches = re.search(r"^inactive_file (\d+)", _content(place / "memory.stat"), re.MULTILINE)
             amounts.append(max(0, int(limit) - int(used) + (int(caches[1]) if caches else 0)))
     return min(amounts, default=None)
+
+
+def available_addresses() -> int | None:
+    """Returns the bytes of address space that this process can still use; None if they are not limited."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    pages = _content(Path("/proc/self/statm")).split()
+    if limit == resource.RLIM_INFINITY or not pages:
+        return None
+    return max(0, limit - int(pages[0]) * resource.getpagesize())
 
 
 def _content(path: Path) -> str:

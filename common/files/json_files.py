@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from annotated_types import Interval
 
 from common.errors import UserError
+from common.files.places import refuse_sparse
 
 T = TypeVar("T")
 Extra = Literal["forbid", "ignore"]
@@ -52,20 +53,25 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
         # Without O_NONBLOCK the opening of a FIFO waits until somebody writes into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         try:
-            mode = os.fstat(descriptor).st_mode
-            if stat.S_ISREG(mode):
+            status = os.fstat(descriptor)
+            mode, size = status.st_mode, status.st_size
+            refuse_sparse(path, status)
+            if stat.S_ISREG(mode) and size <= max_bytes:
                 with open(descriptor, "rb", closefd=False) as file:
-                    content = file.read(max_bytes + 1)
+                    content = file.read(size + 1)  # memory is allocated for as many bytes
+                    size = len(content)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise UserError(f"{_shown_path(path)} {_why(error)}; {remedy}") from None
+    except UserError:
+        raise
     except ValueError:  # a NUL byte in the name
         raise UserError(f"{_shown_path(path)} is no file name; {remedy}") from None
     if not stat.S_ISREG(mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
         raise UserError(f"{_shown_path(path)} is {kind} instead of a file; {remedy}")
-    if len(content) > max_bytes:
+    if size > max_bytes:
         raise UserError(f"{path} has more than {max_bytes:,} bytes; {remedy}")
     return content
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.errors import UserError
+from common.errors import UserError, one_line
 
 MAX_NAME_BYTES = 255  # of every file system in use
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -24,6 +24,11 @@ _OF_PLACES = (
     *(errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENAMETOOLONG, errno.EBUSY, errno.ETXTBSY),
 )
 """Error numbers that speak of a file or its disk, not of a mistake of the program."""
+_NO_MEMORY = re.compile("Cannot allocate memory|failed to map segment|can't start new thread|Failed to launch worker")
+"""What the system, the loader of libraries, Python and Arrow say if there is no memory for them."""
+MIN_SPARSE_BYTES = 64 << 20
+MAX_SPARSE_RATIO = 1000
+"""A file of so many bytes that takes so much less on its disk is a hole: no file system packs text so well."""
 
 
 def check_directory(directory: Path, flag: str = "--out") -> None:
@@ -63,8 +68,18 @@ def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
     return UserError(f"cannot write to {place}: {error.strerror or error}; {remedy}")
 
 
-def explain(error: OSError) -> UserError | None:
-    """A UserError in place of an error of the file system; None if the error is another, or does not name a file."""
+def explain(error: BaseException) -> UserError | None:
+    """A UserError in place of an error of the file system or for want of memory.
+
+    None if the error is another, or one of a file that it does not name.
+    """
+    if isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
+        return UserError(
+            f"not enough memory ({one_line(error) or 'an allocation failed'}); free some, or raise the limit of this "
+            "process (ulimit -v) or job"
+        )
+    if not isinstance(error, OSError):
+        return None
     place = None if error.filename is None else os.fsdecode(error.filename)
     if error.errno in FULL:
         where = f" at {place}" if place else ""
@@ -135,6 +150,15 @@ def plain_name(name: object, source: Path | str, pattern: re.Pattern[str] | None
         shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
         raise UserError(f"{source} names {shown}, which is no file name that belongs there; restore {source}")
     return str(name)
+
+
+def refuse_sparse(path: Path, status: os.stat_result) -> None:
+    """Raises UserError if a large file is a hole: reading it takes time and memory for what nobody wrote."""
+    if status.st_size > max(MIN_SPARSE_BYTES, MAX_SPARSE_RATIO * 512 * status.st_blocks):
+        raise UserError(
+            f"{path} claims {status.st_size:,} bytes and has {512 * status.st_blocks:,} on its disk (a sparse file, as "
+            "from a copy that was broken off); copy it again"
+        )
 
 
 def refuse_link(path: Path, source: Path | str) -> None:

@@ -224,6 +224,8 @@ def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
             if not file.schema_arrow.equals(SCHEMA):
                 raise UserError(f"{path} has other columns than documents; extract them again")
             yield file
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as documents ({one_line(error)}); extract them again") from error
 

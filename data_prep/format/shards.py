@@ -380,7 +380,7 @@ def open_shards(path: Path) -> ShardSet:
 def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
     """The vocabulary of the shard set in `directory`. UserError: it is damaged, or another one than its manifest's."""
     vocabulary = Vocabulary.load(directory)
-    if vocabulary.sha256 != manifest.vocabulary_sha256:
+    if vocabulary.sha256 != manifest.vocabulary_sha256 or len(vocabulary) != manifest.vocabulary_size:
         raise UserError(
             f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with; "
             f"run `python -m data_prep verify {directory}`"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from common.command_line import positive
 from common.errors import UserError
 from common.files import owned
 from common.files.json_files import Count, parse_object
@@ -60,8 +61,6 @@ class ShardOptions:
             raise UserError(f"--short-seq-prob is {self.short_seq_prob}; choose a probability, the paper's is 0.1")
         if not 0 <= self.seed < 2**63:
             raise UserError(f"--seed is {self.seed}; choose one from 0 to 2**63 - 1")
-        if self.min_tokens < 1:
-            raise UserError(f"--min-tokens is {self.min_tokens}; choose 1 to keep every document, or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--min-tokens",
-        type=int,
+        type=positive,
         default=DEFAULT_MIN_TOKENS,
         metavar="N",
         help="least in a document (default: %(default)s)",

@@ -38,7 +38,7 @@ from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.text.languages import ENGLISH
 from data_prep.text.normalization import normalize
-from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, USER_SYMBOLS, train_sentencepiece
+from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, TRAINING_THREADS, USER_SYMBOLS, train_sentencepiece
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import MAX_PIECES, Vocabulary
 from data_prep.text.wordpiece_vocabulary import WordPieceRules, train_wordpiece
@@ -52,6 +52,8 @@ QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
 _SUFFIXES = {"sentencepiece": ".model", "wordpiece": ".json"}
 MIN_SENTENCE_BYTES = 2  # one character and one separator
+THREAD_BYTES = 80 << 20
+"""Address space of a thread: its stack, and its share of the allocator. Hardly any of it becomes memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help=".model file to write; .json for wordpiece"
     )
-    parser.add_argument("--size", type=int, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
+    parser.add_argument(
+        "--size", type=positive, default=30_000, metavar="N", help="number of pieces (default: %(default)s)"
+    )
     parser.add_argument(
         "--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (default: %(default)s)"
     )
@@ -323,6 +327,12 @@ def _finish(
 
 def _check_memory(needed: int, sentences: int) -> None:
     """Raises UserError if the training needs more memory than there is: the system would kill the process."""
+    addresses, threads = environment.available_addresses(), TRAINING_THREADS * THREAD_BYTES
+    if addresses is not None and addresses < needed + threads:
+        raise UserError(
+            f"the training needs up to {(needed + threads) / 1e9:.1f} GB of address space and {addresses / 1e9:.1f} GB "
+            "are left; raise the limit (ulimit -v)"
+        )
     available = environment.available_bytes()
     if available is None or needed <= available:
         return

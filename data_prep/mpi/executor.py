@@ -128,7 +128,7 @@ class Ranks:
                 record = work(index, units[index])
                 if ledger is not None:
                     ledger.write(index, record)
-            except OSError as error:
+            except (OSError, MemoryError, RuntimeError) as error:
                 raise explain(error) or error from error
             return record
 

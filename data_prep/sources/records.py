@@ -28,6 +28,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
 MAX_LINE_BYTES = 64 << 20
 """A longer record is no document; all of Shakespeare has 5 MB. A compressed file of a few kB can hold many GB."""
+MAX_RATIO = 1000
+"""Bytes of content for each byte of a compressed file, beside MAX_LINE_BYTES. Text has up to 20."""
+MAX_BLANK_LINES = 1_000_000
+"""Empty lines one after another. More are no text, and take long."""
+MAX_NAMES_SHOWN = 20
 # What the readers raise for damaged content.
 _DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, pa.ArrowException)
 
@@ -54,8 +59,10 @@ class Fields:
     def check_columns(self, place: str, columns: Sequence[str]) -> None:
         """Raises UserError unless the columns of a file or dataset have all names."""
         for column in self.columns:
-            if column not in columns:
-                raise UserError(f"{place} has no column {column!r}; choose --text-field among {', '.join(columns)}")
+            if (times := columns.count(column)) != 1:
+                found = f"{times} columns called {column!r}" if times else f"no column {column!r}"
+                shown = ", ".join(columns[:MAX_NAMES_SHOWN]) + (", ..." if len(columns) > MAX_NAMES_SHOWN else "")
+                raise UserError(f"{place} has {found}; choose --text-field among {shown}")
 
 
 class BadRecordError(ValueError):
@@ -298,36 +305,40 @@ def is_of_the_system(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-def _next_line(file: BinaryIO) -> tuple[bytes, int]:
-    """Reads a line. Returns at most its first MAX_LINE_BYTES + 1 bytes, and its size."""
-    line = file.readline(MAX_LINE_BYTES + 1)
-    size = len(line)
-    if size > MAX_LINE_BYTES:
-        end = line[-1:]
-        while end != b"\n" and (rest := file.readline(1 << 20)):
-            size, end = size + len(rest), rest[-1:]
-    return line, size
-
-
 def lines(part: FileRange) -> Iterator[tuple[int, bytes | None]]:
     """Yields (offset, line) for the lines that begin in the range. The offset counts decompressed bytes.
 
     Of a line of more than MAX_LINE_BYTES it yields a beginning that is longer than that. At damaged content it yields
-    None as the line, and ends.
+    None as the line, and ends; so it does at content that no records have: see MAX_RATIO and MAX_BLANK_LINES.
     """
     whole = bool(compression(part.path))
+    end = MAX_LINE_BYTES + MAX_RATIO * part.path.stat().st_size if whole else part.end
     with open_text(part.path) as file:
-        offset = 0
+
+        def skip_line(offset: int, line: bytes) -> int:
+            """The offset behind the line that begins with `line` at `offset`, or one that is not below `end`."""
+            offset += len(line)
+            while line[-1:] != b"\n" and offset < end and (line := file.readline(1 << 20)):
+                offset += len(line)
+            return offset
+
+        offset = blank_lines = 0
         if part.begin and not whole:
             file.seek(part.begin - 1)
-            offset = part.begin - 1 + _next_line(file)[1]  # skips the rest of the line that began before the range
+            offset = skip_line(part.begin - 1, b"")  # the rest of the line that began before the range
         try:
-            while whole or offset < part.end:
-                line, size = _next_line(file)
+            while offset < end:
+                line = file.readline(MAX_LINE_BYTES + 1)
                 if not line:
                     return
+                blank_lines = blank_lines + 1 if line.isspace() else 0
+                if blank_lines > MAX_BLANK_LINES:
+                    yield offset, None
+                    return
                 yield offset, line
-                offset += size
+                offset = skip_line(offset, line)
+            if whole:
+                yield offset, None
         except _DAMAGE as error:
             if is_of_the_system(error):
                 raise

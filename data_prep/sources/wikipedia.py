@@ -23,6 +23,9 @@ _MAX_HEAD_BYTES = 1 << 20  # the header before the first page has a few kB
 _READ_BYTES = 1 << 20
 _BZIP2_HEADER_BYTES = 4  # then comes the first block
 _BZIP2_RATIO = 4  # wikitext shrinks to about a quarter
+MAX_NESTING = 1000
+"""Templates and links inside each other. Pages of Wikipedia have up to some dozens."""
+_NESTING = re.compile(r"\{\{|\}\}|\[\[|\]\]")
 _PAGE, _PAGE_END = b"<page>", b"</page>"  # neither occurs inside a page, where "<" is "&lt;"
 _EXPORT_NAME = re.compile(r"\.xml\b.*$|\.bz2$")
 _INDEX_NAME = re.compile(r"-index\d*\.txt(-[^/]*)?(\.bz2)?$")
@@ -223,6 +226,17 @@ def saved_on(page: Page) -> date | None:
         return None
 
 
+def is_nested_too_deeply(text: str) -> bool:
+    """Whether so many templates or links begin inside others that the time to render them would have no bound."""
+    depth = 0
+    if text.count("{{") + text.count("[[") > MAX_NESTING:
+        for mark in _NESTING.finditer(text):
+            depth = depth + 1 if mark[0] in ("{{", "[[") else max(0, depth - 1)
+            if depth > MAX_NESTING:
+                return True
+    return False
+
+
 def article(page: Page, site: Site = ENGLISH_SITE) -> Document | Skipped:
     """Returns a page's prose as a document, or why it has none. site: the wiki that the page is from."""
     reason = None
@@ -234,6 +248,8 @@ def article(page: Page, site: Site = ENGLISH_SITE) -> Document | Skipped:
         reason = "not wikitext"
     elif page.title.endswith(site.meanings) or site.disambiguation.search(page.text):
         reason = "disambiguation page"
+    elif is_nested_too_deeply(page.text):
+        reason = "nested too deeply"
     if reason is None:
         text = to_prose(page.text, saved_on(page), site)
         if text:

@@ -43,7 +43,7 @@ def interrupted_at(line_part: str, module: str) -> tuple[int, str]:
     ("module", "line_part"),
     [
         ("pipeline.pretrain", "import 'pipeline.settings.pretrain'"),
-        ("pipeline.export", "import 'numpy'"),
+        ("pipeline.export", "import 'common.command_line'"),
         ("data_prep", "import 'common.command_line'"),
     ],
 )

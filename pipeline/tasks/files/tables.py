@@ -14,6 +14,7 @@ import io
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,9 @@ from common.files.json_files import read_bytes
 
 Row = Mapping[str, Any]
 
-MAX_FILE_BYTES = 4 << 30
+MAX_FILE_BYTES = 512 << 20
+"""Of a file, or of the values in one of Parquet. The largest task of the paper has 80 MB."""
+_BYTES_PER_READ = 16 << 20
 _MAX_CELL = 1 << 30
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")  # fits int64, and each number is spelled in one way
@@ -98,8 +101,7 @@ def _separated(path: Path, separator: str) -> Table:
     _, columns = next(lines, (1, []))
     if not columns:
         raise UserError(f"{path} is empty; its first line must name the columns")
-    if twice := next((name for number, name in enumerate(columns) if name in columns[:number]), None):
-        raise UserError(f"{path}, line 1: two columns are called {twice!r}; rename one")
+    _refuse_repeated(columns, f"{path}, line 1")
     rows: list[Row] = []
     numbers: list[int] = []
     for number, row in lines:
@@ -135,12 +137,33 @@ def _parquet(path: Path) -> Table:
     import pyarrow.parquet as pq
 
     content = read_bytes(path, "check the name", MAX_FILE_BYTES)
+    too_large = UserError(f"{path} holds more than {MAX_FILE_BYTES:,} bytes of values; make it smaller")
     try:
-        found = pq.read_table(pa.BufferReader(content))
-        rows = found.to_pylist()
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            columns = file.schema_arrow.names
+            _refuse_repeated(columns, str(path))
+            stored = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+            if stored > MAX_FILE_BYTES:
+                raise too_large
+            rows: list[Row] = []
+            size = 0  # more than is stored if one value is stored for many rows
+            for batch in file.iter_batches(max(1, _BYTES_PER_READ * file.metadata.num_rows // max(1, stored))):
+                size += batch.nbytes
+                if size > MAX_FILE_BYTES:
+                    raise too_large
+                rows += batch.to_pylist()
+    except UserError:
+        raise
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         raise UserError(f"{path} is no readable Parquet file ({one_line(error)}); write it again") from None
-    return Table(str(path), tuple(found.column_names), rows, range(len(rows)), "row")
+    return Table(str(path), tuple(columns), rows, range(len(rows)), "row")
+
+
+def _refuse_repeated(columns: Sequence[str], place: str) -> None:
+    """Raises UserError if two columns have one name: a row has one value by that name."""
+    name, times = Counter(columns).most_common(1)[0] if columns else ("", 0)
+    if times > 1:
+        raise UserError(f"{place}: two columns are called {name!r:.80}; rename one")
 
 
 def _conll(path: Path) -> Table:

@@ -171,7 +171,7 @@ def test_what_older_rules_made_is_not_continued(
         (["--max-seq-length", "65536"], "--max-seq-length is 65536"),
         (["--short-seq-prob", "1.5"], "--short-seq-prob is 1.5"),
         (["--seed", "-1"], "--seed is -1"),
-        (["--min-tokens", "0"], "--min-tokens is 0"),
+        (["--min-tokens", "0"], "--min-tokens: 0 is not at least 1"),
         (["--documents", "nowhere"], "nowhere is not a directory"),
         (["--vocab", "nowhere.model"], r"cannot read the vocabulary: nowhere\.model does not exist"),
         (["--split", "held_out"], "no held_out split"),

@@ -120,3 +120,14 @@ def test_another_vocabulary_beside_the_shards(shard_directory: Path, tmp_path: P
     for command in ("stats", "show"):
         with pytest.raises(UserError, match="is not the vocabulary that the shards were made with"):
             main([command, str(changed)])
+
+
+def test_a_manifest_of_another_vocabulary(shard_directory: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "shards"
+    shutil.copytree(shard_directory, changed)
+    manifest = manifests.read_manifest(changed)
+    manifest.vocabulary_size = 3000
+    manifests.write_manifest(changed, manifest)
+    for command in ("stats", "show"):
+        with pytest.raises(UserError, match="is not the vocabulary that the shards were made with"):
+            main([command, str(changed)])

@@ -103,6 +103,7 @@ def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_p
     [
         (["--size", "5"], "--size is 5"),
         (["--size", "65537"], "the maximum is 65536"),
+        (["--size", str(2**31)], "--size: 2147483648 is not at least 1"),
         (["--out", "v.bin"], "ends in .model"),
         (["--out", "."], r"is a directory; give a file in it, such as vocabulary\.model"),
         (["--sentences", "0"], "--sentences"),

@@ -1,8 +1,12 @@
 """Tables of every format: the same rows, and one line for every mistake."""
 
 import json
+import subprocess
+import sys
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from common.errors import UserError
@@ -104,3 +108,34 @@ def test_a_data_set_with_named_classes():
     assert table.class_names == {"label": ("neg", "pos"), "ner_tags": ("O", "B-X")}
     assert table.place(1) == "name, split train, row 1"
     assert set(tables.READERS) >= {".csv", ".tsv", ".jsonl", ".parquet"}
+
+
+def test_columns_are_compared_once(tmp_path):
+    """100,000 columns, each compared with all before it, would take minutes."""
+    names = [f"c{number}" for number in range(100_000)]
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join(names) + "\n")
+    code = "import sys; from pathlib import Path; from pipeline.tasks.files.tables import read_table"
+    command = [
+        sys.executable,
+        "-c",
+        f"{code}; print(len(read_table(Path(sys.argv[1])).columns))",
+        tmp_path / "wide.csv",
+    ]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "100000\n"
+    for ending in ("csv", "parquet"):
+        if ending == "csv":
+            (tmp_path / "a.csv").write_text("text,text\na,b\n")
+        else:
+            pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
+        with pytest.raises(UserError, match=rf"a\.{ending}.*: two columns are called 'text'; rename one"):
+            read_table(tmp_path / f"a.{ending}")
+
+
+def test_one_stored_value_of_many_rows_has_a_bound(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["x" * 1_000_000] * 20}), path)  # a dictionary of one value
+    assert path.stat().st_size < 2_000_000
+    assert len(read_table(path).rows) == 20
+    monkeypatch.setattr(tables, "MAX_FILE_BYTES", 5_000_000)
+    with pytest.raises(UserError, match=r"a\.parquet holds more than 5,000,000 bytes of values"):
+        read_table(path)

@@ -1,0 +1,136 @@
+"""Small inputs that would take much time or memory: each has a bound, and is one line or a skipped part."""
+
+import bz2
+import gzip
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import UserError
+from common.files.json_files import read_bytes
+from data_prep.__main__ import main
+from data_prep.sources import Skipped, records, wikipedia
+from data_prep.sources.records import Fields, FileRange, Records, lines
+from tests.data_prep import corpora
+from tests.data_prep.sources.test_records import zstd
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {"bz2": bz2.compress, "gz": gzip.compress, "zst": zstd}
+
+
+@pytest.mark.parametrize("ending", [*PACKERS, ""])
+def test_empty_lines_without_end_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    monkeypatch.setattr(records, "MAX_BLANK_LINES", 1000)
+    path = tmp_path / f"a.jsonl{'.' * bool(ending)}{ending}"
+    pack = PACKERS.get(ending, bytes)
+    path.write_bytes(pack(b'{"text": "It is one."}\n' + b"\n" * 1000 + b'{"text": "It is two."}\n'))
+    source = Records([path], Fields(), 1 << 20)
+    assert len(list(source.read(source.units[0]))) == 2
+    path.write_bytes(pack(b'{"text": "It is one."}\n' + b"\n" * 1001 + b'{"text": "It is two."}\n'))
+    source = Records([path], Fields(), 1 << 20)
+    _, skipped = source.read(source.units[0])
+    assert isinstance(skipped, Skipped)
+    path.write_bytes(pack(b"\n" * 5000))
+    with pytest.raises(UserError, match=r"line 1001 is damaged or cut off"):
+        Records([path], Fields(), 1 << 20)
+
+
+@pytest.mark.parametrize("ending", ["bz2", "zst"])
+def test_a_compressed_file_gives_no_more_than_text_could(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 100_000)
+    monkeypatch.setattr(records, "MAX_RATIO", 100)
+    path = tmp_path / f"a.jsonl.{ending}"
+    path.write_bytes(PACKERS[ending](b'{"text": "It is one."}\n' + b"x" * (64 << 20)))
+    found = list(lines(FileRange(path, path.name, 0, path.stat().st_size)))
+    assert [line is None for _, line in found] == [False, False, True]
+    assert found[-1][0] < 100_000 + 100 * path.stat().st_size + (2 << 20), "the rest was not read"
+
+
+def test_a_line_that_goes_on_behind_its_unit_is_not_read_by_each_unit(tmp_path: Path) -> None:
+    """A file of 100 GB without a line end would otherwise be read from each unit to its end."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * (8 << 20))
+    reads = []
+
+    class Counted:
+        def __init__(self) -> None:
+            self.file = path.open("rb")
+
+        def __enter__(self) -> "Counted":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+        def seek(self, place: int) -> None:
+            self.file.seek(place)
+
+        def readline(self, size: int) -> bytes:
+            line = self.file.readline(size)
+            reads.append(len(line))
+            return line
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "open_text", lambda path: Counted())
+        assert list(lines(FileRange(path, path.name, 1 << 20, 2 << 20))) == []
+    assert sum(reads) <= 2 << 20
+
+
+@pytest.mark.parametrize("job", ["jsonl", "books", "wikipedia"])
+def test_a_file_that_is_a_hole_is_refused_before_work(tmp_path: Path, job: str) -> None:
+    path = tmp_path / {"jsonl": "a.jsonl", "books": "a.txt", "wikipedia": "a.xml"}[job]
+    path.write_text('{"text": "It is one."}\n')
+    with path.open("r+b") as file:
+        file.truncate(100 << 30)
+    with pytest.raises(UserError, match=r"a\.\w+ claims 107,374,182,400 bytes and has [\d,]+ on its disk"):
+        main(["extract", "--source", job, "--input", str(path), "--out", str(tmp_path / "out")])
+    with pytest.raises(UserError, match=r"claims 107,374,182,400 bytes"):
+        read_bytes(path, "", 1 << 40)
+
+
+@pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[b|"])
+def test_a_page_that_is_nested_without_end_is_skipped(mark: str) -> None:
+    def page(count: int) -> wikipedia.Page:
+        return wikipedia.Page("A", "0", "1", "wikitext", mark * count + "It is one.", "", False)
+
+    deep = wikipedia.MAX_NESTING // len(re.findall(r"\{\{|\[\[", mark))
+    assert wikipedia.article(page(deep + 1)) == Skipped("A", "nested too deeply")
+    assert wikipedia.article(page(deep)) != Skipped("A", "nested too deeply")
+
+
+@pytest.mark.parametrize("source", ["jsonl", "hub"])
+def test_a_column_that_is_there_twice_is_one_line(tmp_path: Path, source: str) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table([["It is one."]] * 2, names=["text", "text"]), tmp_path / "in" / "a.parquet")
+    with pytest.raises(UserError, match=r"2 columns called 'text'|Multiple matches for FieldRef"):
+        main(["extract", "--source", source, "--input", str(tmp_path / "in"), "--out", str(tmp_path / "out")])
+    assert source == "hub" or not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["vocab", "shards", "stats"])
+def test_too_little_address_space_is_one_line(
+    documents_directory: Path, vocabulary_file: Path, shard_directory: Path, tmp_path: Path, job: str
+) -> None:
+    words = {
+        "vocab": ["--documents", documents_directory, "--out", tmp_path / "a.model", "--size", "300"],
+        "shards": ["--documents", documents_directory, "--vocab", vocabulary_file, "--out", tmp_path / "set"],
+        "stats": [shard_directory, "--out", tmp_path / "plots"],
+    }[job]
+    ends = []
+    for megabytes in (400, 700, 1200):
+        limited = f'ulimit -v {megabytes << 10} && exec "$@"'
+        command = ["bash", "-c", limited, "-", sys.executable, "-m", "data_prep", job, *map(str, words)]
+        done = subprocess.run(command, cwd=corpora.ROOT, capture_output=True, text=True, check=False)
+        ends.append(done.returncode)
+        assert done.returncode in (0, 2), done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode == 0 or done.stderr.splitlines()[-1].startswith("error: ")
+    assert ends[0] == 2
