@@ -86,8 +86,9 @@ def test_a_shard_of_an_earlier_version_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("codes", "languages"), [("en", "en"), ("no", "no"), ("de,no", ["de", "no"])])
 def test_the_card_names_the_languages(codes: str, languages: str | list[str]) -> None:
+    files = [manifests.ShardFile("spiece.model", 1, "")]
     manifest = manifests.ShardManifest(
-        *("", 9, "", 64, 0, 0.1, 16, True, "train", "", [], manifests.ShardCounts(), []), language=codes
+        *("", 9, "", 64, 0, 0.1, 16, True, "train", "", [], manifests.ShardCounts(), files), language=codes
     )
     assert yaml.safe_load(dataset_card(manifest).split("---\n")[1])["language"] == languages
 
