@@ -49,7 +49,7 @@ def submit(slurm, corpus, tmp_path, steps, *more):
 
 
 def test_a_job_whose_time_is_up_requeues_itself_until_the_run_is_done(slurm, corpus, tmp_path):
-    requeued, steps = Path(slurm["FOLDER"], "requeued"), 120
+    requeued, steps = Path(slurm["FOLDER"], "requeued"), 60
     process = submit(slurm, corpus, tmp_path, steps)
     await_step(process, tmp_path / "run", 10)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it

@@ -8,7 +8,7 @@ from tests.fuzz.commands import COMMANDS
 
 pytestmark = pytest.mark.slow
 
-CASES = 3
+CASES = 2
 WRITES_NOTHING = (
     *("vocab again", "verify shards", "verify documents", "show rows", "show", "checkpoint", "summary", "plan"),
     *("hostfile", "reproduce", "predict masks", "replay prepares"),

@@ -16,15 +16,12 @@ from tests.fuzz.commands import COMMANDS
 
 pytestmark = pytest.mark.slow
 
-NAMES = (
-    *("extract", "extract goes on", "vocab", "shards", "shards go on", "export", "tables", "ensemble"),
-    *("compare", "reproduce goes on", "pretrain", "finetune"),
-)
+NAMES = (*("extract goes on", "vocab", "shards", "export", "tables", "ensemble", "reproduce goes on", "pretrain"),)
 REFUSALS = re.compile(
     r"error: (another process is (writing to|training in) \S+ \(process \d+ on host \S+\); wait for it, or choose .*"
     r"|another command has trained in \S+ meanwhile; give this command again)\n"
 )
-SAME_BYTES = ("extract", "vocab", "shards", "export", "tables", "compare")
+SAME_BYTES = ("vocab", "shards", "export", "tables")
 """Commands whose files are the same each time."""
 
 
