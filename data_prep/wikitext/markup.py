@@ -36,7 +36,7 @@ _TAG = re.compile(
 )
 _BREAKING_TAGS = frozenset(names("blockquote|dd|div|dl|dt|h1|h2|h3|h4|h5|h6|hr|li|ol|p|poem|pre|td|th|tr|ul"))
 _SWITCH = re.compile(r"__[A-Z]{3,}__")
-_SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
+_SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u205f\u3000]{2,}|[\t\u00a0\u2000-\u200a\u202f\u205f\u3000]")
 # Joiners (200c, 200d) decide how words of Indian and Arabic scripts are written.
 _MEANINGLESS = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060\ufeff\u00ad]")
@@ -72,7 +72,8 @@ def to_prose(wikitext: str, written: date | None = None, site: Site = ENGLISH_SI
     text = _LINK.sub(lambda match: match[1] or REMOVED, text)
     if "''" in text:
         text = _BOLD_HEADING.sub("\n", text)
-        text = _ITALIC_POSSESSIVE.sub(r"\1'", text)
+        if "'''s" in text:
+            text = _ITALIC_POSSESSIVE.sub(r"\1'", text)
         text = "\n".join(drop_quotes(line) if "''" in line else line for line in text.split("\n"))
     text = _TAG.sub(_replace_tag, render_scripts(text))
     if "&" in text:

@@ -1,5 +1,6 @@
 """Splits the flat text of a page into paragraphs, keeps those that are prose, and repairs their punctuation."""
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _WITHOUT_BLANKS = frozenset(["ja", "zh"])  # between words, and so between lines
 _EMPTY_PARENTHESES = re.compile(r" *（[\s、，,；;：:・]*）")
 _MIN_SENTENCE_WORDS = 4  # in a list item
 _MIN_PARAGRAPH_WORDS = 3
+_MAX_END = 20  # characters of a stop and closing quotation marks
 _MAX_SENTENCE_CHARACTERS = 5000  # a longer block is not joined with the next one
 
 
@@ -39,6 +41,11 @@ _SENTENCE_END = re.compile(rf"[.!?…。！？．؟۔।॥]{_CLOSING}$")
 _INNER_END = re.compile(rf"{_LETTER}{{3,}}[.!?؟۔।]{_CLOSING} [\"“‘(]?(?![a-z\d])|[。！？]")
 
 
+def _count(words: re.Pattern[str], text: str) -> int:
+    """Counts words up to `_MIN_SENTENCE_WORDS`; more of them make no difference."""
+    return sum(1 for _ in itertools.islice(words.finditer(text), _MIN_SENTENCE_WORDS))
+
+
 @dataclass
 class Block:
     """Consecutive lines of one kind.
@@ -53,13 +60,13 @@ class Block:
 
     @property
     def words(self) -> int:
-        """Number of words of two letters or more."""
-        return len(_WORD.findall(self.text))
+        """Number of words of two letters or more, of which `_MIN_SENTENCE_WORDS` are counted."""
+        return _count(_WORD, self.text)
 
     @property
     def is_open(self) -> bool:
         """Whether its last sentence has no end."""
-        return not _SENTENCE_END.search(self.text)
+        return not _SENTENCE_END.search(self.text, max(0, len(self.text) - _MAX_END))
 
 
 def paragraphs(text: str, language: str = ENGLISH) -> list[str]:
@@ -144,7 +151,7 @@ def is_prose(block: Block, after: Block) -> bool:
     block may also be a quotation that the block before it (`after`) introduces.
     """
     if block.kind != TEXT and block.is_open:
-        if len(_LONG_WORD.findall(block.text)) < _MIN_SENTENCE_WORDS:
+        if _count(_LONG_WORD, block.text) < _MIN_SENTENCE_WORDS:
             return False
         if block.kind == INDENTED and after.kind != ITEM:
             return True
@@ -191,7 +198,7 @@ _LOOSE_STOP_IN_FRENCH = re.compile(r"(?<=[\w)\]%\"'”’]) ([.,])(?= [^.,;(]|$)
 _AT_START = re.compile(rf"^(?:{REMOVED}[\s{REMOVED}]*[.,;:]*\s*)+")
 _BEFORE_SEPARATOR = re.compile(rf"\s*[,;:]\s*{REMOVED}[\s{REMOVED}]*(?=[,;:.)])")  # "a, ⌀, b": the later comma stays
 _BEFORE_STOP = re.compile(rf"\s*{REMOVED}[\s{REMOVED}]*(?=[.,;:!?)\]’”](?:\s|$|[{REMOVED}\"'”’)\]]))")
-_AFTER_BLANK = re.compile(rf"(?<=[\s(\[“‘]){REMOVED}[\s{REMOVED}]*")
+_AFTER_BLANK = re.compile(rf"{REMOVED}(?<=[\s(\[“‘]{REMOVED})[\s{REMOVED}]*")
 
 
 def repair(text: str, language: str = ENGLISH) -> str:
@@ -215,7 +222,8 @@ def _repair_around_markers(text: str) -> str:
         before = text
         text = _GROUP.sub(_repair_group, text)
     text = text.replace(_OPEN, "(").replace(_CLOSED, ")")
-    text = _PRONUNCIATION.sub(lambda match: _keep_pronunciation(match, _SPEAKS_OF_SOUND), text)
+    if PRONUNCIATION in text:
+        text = _PRONUNCIATION.sub(lambda match: _keep_pronunciation(match, _SPEAKS_OF_SOUND), text)
     text = _AT_START.sub("", text)
     text = _BEFORE_SEPARATOR.sub("", text)
     text = _BEFORE_STOP.sub("", text)
