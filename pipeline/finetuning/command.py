@@ -97,12 +97,7 @@ def _check_splits(flags: FinetuneFlags, task: Task, splits: Splits) -> None:
     if "train" not in splits:
         raise UserError(f"--data {flags.data} holds no training examples of {task.name}; it has {', '.join(splits)}")
     if flags.evaluations_without_gain is not None and not set(task.dev_splits) & splits.keys():
-        raise UserError(f"--patience waits for a better evaluation, but {_source(flags)} has no dev set; drop it")
-
-
-def _source(flags: FinetuneFlags) -> str:
-    """Where the examples come from, as the command line says it."""
-    return f"--train-file {flags.train_file}" if flags.data is None else f"--data {flags.data}"
+        raise UserError("--patience waits for a better evaluation, but there is no dev set; drop it")
 
 
 def _check_form(flags: FinetuneFlags) -> None:

@@ -45,11 +45,13 @@ class RaceFiles(TaskFiles):
         examples: list[ChoiceExample] = []
         for path in files:
             if path.suffix == ".jsonl":
-                for number, line in enumerate(read_text(path).split("\n"), start=1):
-                    if line.strip():
-                        examples += _questions(task, line, path, number, f"{path.stem}-{number}")
+                lines = enumerate(read_text(path).split("\n"), start=1)
+                parts = [(line, number, f"{path.stem}-{number}") for number, line in lines if line.strip()]
             else:
-                examples += _questions(task, read_text(path), path, 1, f"{path.parent.name}{path.stem}")
+                parts = [(read_text(path), 1, f"{path.parent.name}{path.stem}")]
+            for text, number, name in parts:
+                content = load_json(text, path, number)
+                examples += _questions(task, content, f"{path}, line {number}", name, path.parent.name)
         if not examples:
             raise UserError(f"{files[0].parent} holds no question of RACE; get the files again")
         return examples
@@ -63,18 +65,18 @@ class RaceFiles(TaskFiles):
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> list[ChoiceExample]:
         """See `TaskFiles.read_dataset`. The columns are those of the data set "race"."""
+        wanted = {"example_id", "article", "question", "options", "answer"}
+        if lost := sorted(wanted - set(rows.column_names)):
+            raise UserError(f"{place}: there is no column {lost[0]!r}; check --data and --task")
         count_of: dict[str, int] = defaultdict(int)  # the questions of each passage so far
-        examples = []
+        examples: list[ChoiceExample] = []
         for number, row in enumerate(rows):
+            answers = [row["answer"]] if row["answer"] else None
+            content = {"article": row["article"], "questions": [row["question"]], "options": [row["options"]]}
+            name = str(row["example_id"])
             here = f"{place}, row {number}"
-            found = check_as(row, _HubRow, here, "correct it, or check --data", extra="ignore")
-            name = found.example_id.removesuffix(".txt")
-            level = next((level for level in LEVELS if name.startswith(level)), "")
-            identity, answer = f"{name}-{count_of[name]}", found.answer or None
+            examples += _questions(task, content | {"answers": answers, "id": name}, here, first=count_of[name])
             count_of[name] += 1
-            examples.append(
-                _question(task, identity, found.article, found.question, found.options, answer, level, here)
-            )
         return examples
 
     def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
@@ -100,11 +102,21 @@ class _Record:
     id: str | int | None = None
 
 
-def _questions(task: Task, text: str, path: Path, first_line: int, name: str) -> Iterator[ChoiceExample]:
-    place = f"{path}, line {first_line}"
-    record = check_as(
-        load_json(text, path, first_line), _Record, place, "check --data and --task, or remove it", extra="ignore"
-    )
+def _questions(
+    task: Task, content: Any, place: str, name: str = "", folder: str = "", first: int = 0
+) -> Iterator[ChoiceExample]:
+    """The questions of one passage.
+
+    Args:
+        content: a `_Record`.
+        place: for messages.
+        name: of a passage that has no id.
+        folder: of its file, which may be the level.
+        first: the number of its first question.
+    Raises:
+        UserError: broken content, a wrong number of options, or an unknown answer.
+    """
+    record = check_as(content, _Record, place, "check --data and --task, or remove it", extra="ignore")
     count = len(record.questions)
     if len(record.options) != count or (record.answers is not None and len(record.answers) != count):
         raise UserError(
@@ -112,26 +124,11 @@ def _questions(task: Task, text: str, path: Path, first_line: int, name: str) ->
         )
     # The official files hold their own names, such as "high19088.txt".
     name = str(name if record.id is None else record.id).removesuffix(".txt")
-    level = next((level for level in LEVELS if name.startswith(level) or path.parent.name == level), "")
+    level = next((level for level in LEVELS if name.startswith(level) or folder == level), "")
     answers: Sequence[str | None] = record.answers or [None] * count
-    for number, (question, options, answer) in enumerate(zip(record.questions, record.options, answers)):
-        yield _question(task, f"{name}-{number}", record.article, question, options, answer, level, place)
-
-
-def _question(
-    task: Task, name: str, article: str, text: str, options: list[str], answer: str | None, level: str, place: str
-) -> ChoiceExample:
-    """One question. Raises UserError, which names `place`, for a wrong number of options or an unknown answer."""
-    if len(options) != len(task.labels):
-        raise UserError(f"{place}: a question has {len(options)} options instead of {len(task.labels)}; remove it")
-    label = None if answer is None else class_of(answer, task.labels, place)
-    return ChoiceExample(name, article, text, tuple(options), label, level)
-
-
-@dataclass(frozen=True)
-class _HubRow:
-    example_id: str
-    article: str
-    question: str
-    options: list[str]
-    answer: str | None
+    parts = zip(record.questions, record.options, answers)
+    for number, (question, options, answer) in enumerate(parts, start=first):
+        if len(options) != len(task.labels):
+            raise UserError(f"{place}: a question has {len(options)} options instead of {len(task.labels)}; remove it")
+        label = None if answer is None else class_of(answer, task.labels, place)
+        yield ChoiceExample(f"{name}-{number}", record.article, question, tuple(options), label, level)

@@ -52,26 +52,11 @@ class _File:
     data: list[_Article]
 
 
-@dataclass(frozen=True)
-class _HubAnswers:
-    text: list[str]
-    answer_start: list[int]
+@dataclass(frozen=True, kw_only=True)
+class _HubRow(_Record):
+    """A question on the hub."""
 
-
-@dataclass(frozen=True)
-class _HubRow:
-    """A question on the hub. Its answers are two lists, or as in the official file."""
-
-    id: str | int
-    question: str
     context: str
-    answers: _HubAnswers | list[_Answer] | None
-
-    def pairs(self) -> tuple[tuple[str, int], ...]:
-        """The text and the start of each answer."""
-        if isinstance(self.answers, _HubAnswers):
-            return tuple(zip(self.answers.text, self.answers.answer_start))
-        return tuple((answer.text, answer.answer_start) for answer in self.answers or ())
 
 
 @dataclass(frozen=True)
@@ -144,11 +129,14 @@ class SquadFiles(TaskFiles):
         questions = []
         for number, row in enumerate(rows):
             here = f"{place}, row {number}"
-            found = check_as(row, _HubRow, here, "correct it, or check --data", extra="ignore")
+            answers = row.get("answers")
+            if isinstance(answers, dict):  # two lists; the official file has one list of pairs
+                pairs = zip(*(answers.get(name) or () for name in ("text", "answer_start")))
+                answers = [{"text": text, "answer_start": start} for text, start in pairs]
+            content = {**row, "answers": answers}
+            found = check_as(content, _HubRow, here, "correct it, or check --data", extra="ignore")
             passage = passages.setdefault(found.context, Passage(found.context))
-            labelled = found.answers is not None
-            question = Question(str(found.id), found.question, passage, found.pairs(), labelled)
-            questions.append(_check(task, question, here))
+            questions.append(_check(task, found.question_about(passage), here))
         return questions
 
     def write_submission(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> list[Path]:

@@ -28,7 +28,10 @@ pytestmark = pytest.mark.slow
         ({"--batch-size": "0"}, "0 is not at least 1"),
         ({"--seeds": "1001"}, "--seeds: 1001 is not at least 1 and at most 1000"),
         ({"--steps": "1"}, "2 warm-up steps do not fit into 1 steps; lower --warmup-steps"),
-        ({"--data": "{root}/no-dev", "--patience": "2"}, "--patience waits for a better evaluation, but --data"),
+        (
+            {"--data": "{root}/no-dev", "--patience": "2"},
+            "--patience waits for a better evaluation, but",
+        ),
         ({"--stepz": "3"}, "unknown argument --stepz; did you mean --steps?"),
     ],
 )
