@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from model import AlbertConfig
@@ -51,8 +52,12 @@ def test_deepspeed_takes_it(path: Path, world: int, monkeypatch: pytest.MonkeyPa
     sizes = found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, world
     assert sizes == (fitted.micro_batch_size, fitted.accumulation_steps, world)
     assert found.train_batch_size == sizes[0] * sizes[1] * sizes[2]
-    assert found.float16_config.enabled
-    assert found.float16_config.initial_scale_power == 16
+    if "-80gb" in path.stem:
+        assert found.bfloat16_config.enabled
+        assert found.grad_accum_dtype == "fp32"
+    else:
+        assert found.float16_config.enabled
+        assert found.float16_config.initial_scale_power == 16
     assert found.zero_config.stage == 1
     assert found.gradient_clipping == 1.0
 
@@ -77,6 +82,24 @@ def test_it_is_the_paper_s_recipe_and_fits(path: Path, world: int) -> None:
         twice = planned.engine.micro_batch_size * 2
         divides = planned.engine.accumulation_steps % 2 == 0
         assert not divides or twice > planned.largest_micro_batch, "a larger power of two fits"
+
+
+def test_only_bf16_has_to_add_up_its_gradients_in_fp32() -> None:
+    """Of 64 gradients with a common part and noise of the same size."""
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(10_000, generator=generator)
+    gradients = [common + torch.randn(10_000, generator=generator) for _ in range(64)]
+    exact = torch.stack(gradients).double().sum(0)
+
+    def error(dtype: torch.dtype, accumulated: torch.dtype) -> float:
+        total = torch.zeros(10_000, dtype=accumulated)
+        for gradient in gradients:
+            total += gradient.to(dtype).to(accumulated)
+        return float((total.double() - exact).norm() / exact.norm())
+
+    assert error(torch.bfloat16, torch.bfloat16) > 0.005
+    assert error(torch.bfloat16, torch.float32) < 0.002
+    assert error(torch.float16, torch.float16) < 0.002
 
 
 def test_the_documentation_has_them_all() -> None:

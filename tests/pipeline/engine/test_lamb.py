@@ -177,6 +177,7 @@ CASES = {
         Case(3, offload=True),
         *[Case(stage, "bf16") for stage in range(4)],
         Case(1, "bf16", accumulate_fp32=True),
+        Case(1, "bf16", accumulation=2, accumulate_fp32=True),
         Case(1, "bf16", offload=True),
         *[Case(stage, "fp16") for stage in (1, 2, 3)],
         Case(1, attached=False),
