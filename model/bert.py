@@ -85,7 +85,6 @@ def can_express(config: AlbertConfig) -> bool:
     """Whether the model is BERT's: nothing is shared or factorised, and the sentence head, if any, is "nsp"."""
     return (
         config.parameter_sharing == "none"
-        and config.inner_group_num == 1
         and config.embedding_size == config.hidden_size
         and not config.has_embedding_projection
         and config.sentence_head in ("nsp", None)

@@ -72,13 +72,11 @@ class _PooledClassifier(ModelWithHead):
         logits = self._logits(self.classifier(self.dropout(texts)))  # (N, C), or (N, K)
         if labels is None:
             return ClassificationOutput(logits)
-        return ClassificationOutput(logits, *self._sums(logits, labels))
+        sums = regression_sums if logits.shape[-1] == 1 and labels.is_floating_point() else classification_sums
+        return ClassificationOutput(logits, *sums(logits, labels))
 
     def _logits(self, outputs: Tensor) -> Tensor:
         return outputs
-
-    def _sums(self, logits: Tensor, labels: Tensor) -> ClassificationSums:
-        return classification_sums(logits, labels)
 
 
 class AlbertForSequenceClassification(_PooledClassifier):
@@ -86,11 +84,6 @@ class AlbertForSequenceClassification(_PooledClassifier):
 
     def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, num_labels, execution)
-        self.num_labels = num_labels
-
-    def _sums(self, logits: Tensor, labels: Tensor) -> ClassificationSums:
-        sums = classification_sums if self.num_labels > 1 else regression_sums
-        return sums(logits, labels)
 
 
 class AlbertForMultipleChoice(_PooledClassifier):
@@ -109,7 +102,6 @@ class AlbertForTokenClassification(ModelWithHead):
 
     def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution, add_pooling_layer=False)
-        self.num_labels = num_labels
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, num_labels)
         self.initialise_head()

@@ -17,8 +17,8 @@ ACTIVATIONS = ("gelu_new", "gelu")
 ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
 NEIGHBOURS = "neighbours"
 INITIAL_ATTENTION = ("random", NEIGHBOURS)
-ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "flex", "sequences")
-GPU_KERNELS = ("cudnn", "flash", "flex")
+ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "sequences")
+GPU_KERNELS = ("cudnn", "flash")
 NOT_DETERMINISTIC = ("cudnn",)
 """Attention kernels whose backward pass adds in no fixed order."""
 
@@ -42,7 +42,7 @@ class AlbertConfig:
     """H, the width of every layer's input and output."""
 
     num_hidden_layers: int = 12
-    """Number of layers. Each applies `inner_group_num` blocks."""
+    """Number of layers: attention, then a feed-forward network."""
 
     num_attention_heads: int = 12
     """Heads of each attention; each is hidden_size / num_attention_heads wide (`head_dim`)."""
@@ -57,9 +57,6 @@ class AlbertConfig:
     num_hidden_groups: int = 1
     """Groups of consecutive layers; groups share nothing. Layer i belongs to group int(i / (layers / groups)), so group
     sizes differ by at most one."""
-
-    inner_group_num: int = 1
-    """Blocks (attention + feed-forward) that one layer applies, one after the other. Each has its own parameters."""
 
     hidden_act: str = "gelu_new"
     """"gelu_new" (tanh approximation, as in the paper's code) or "gelu" (erf)."""
@@ -106,27 +103,20 @@ class AlbertConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST[name]:
                 raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from 1 to {_LARGEST[name]}")
-        if self.num_hidden_layers * self.inner_group_num > MAX_LAYERS:
-            raise ValueError(
-                f"num_hidden_layers {self.num_hidden_layers} x inner_group_num {self.inner_group_num} is more than "
-                f"{MAX_LAYERS} blocks; lower one of them"
-            )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value < 1.0:
-                raise ValueError(f"{name} is {value!r}; it must be at least 0 and below 1")
+            if not _is_number(value := getattr(self, name)) or not 0.0 <= value < 1.0:
+                raise ValueError(f"{name} is {value!r:.40}; it must be at least 0 and below 1")
         for name in ("initializer_range", "embedding_initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
-            if name == "embedding_initializer_range" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 < value < math.inf:
+            if not (value is None and name == "embedding_initializer_range") and not (
+                _is_number(value) and 0.0 < value < math.inf
+            ):
                 raise ValueError(f"{name} is {value!r:.40}; it must be above 0 and finite")
         check_choice("parameter_sharing", self.parameter_sharing, PARAMETER_SHARING)
         check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
         check_choice("initial_attention", self.initial_attention, INITIAL_ATTENTION)
         check_choice("sentence_head", self.sentence_head, SENTENCE_HEADS)
-        if self.embedding_projection is not None and not isinstance(self.embedding_projection, bool):
-            raise ValueError(f"embedding_projection is {self.embedding_projection!r:.40}; give true, false or nothing")
+        check_choice("embedding_projection", self.embedding_projection, (True, False, None))
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "
@@ -169,14 +159,17 @@ class AlbertConfig:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Inverts `to_dict`; missing fields take their defaults. Raises ValueError for an unknown field."""
+        fields = dict(fields)
+        if (inner := fields.pop("inner_group_num", 1)) != 1:
+            raise ValueError(f"inner_group_num is {inner!r:.40}; only 1 is possible: one block in each layer")
         known = [field.name for field in dataclasses.fields(cls)]
         for name in fields:
             check_choice("AlbertConfig field", name, known)
         return cls(**fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain values, ready for JSON."""
-        return dataclasses.asdict(self)
+        """Returns the fields as plain values, ready for JSON, and a constant that `transformers` has as a field."""
+        return dataclasses.asdict(self) | {"inner_group_num": 1}
 
     @property
     def has_embedding_projection(self) -> bool:
@@ -202,13 +195,13 @@ class AlbertConfig:
     def num_attention_blocks(self) -> int:
         """Number of attention blocks that have parameters of their own."""
         shared = self.parameter_sharing in ("all", "attention")
-        return (self.num_hidden_groups if shared else self.num_hidden_layers) * self.inner_group_num
+        return self.num_hidden_groups if shared else self.num_hidden_layers
 
     @property
     def num_ffn_blocks(self) -> int:
         """Number of feed-forward blocks that have parameters of their own."""
         shared = self.parameter_sharing in ("all", "ffn")
-        return (self.num_hidden_groups if shared else self.num_hidden_layers) * self.inner_group_num
+        return self.num_hidden_groups if shared else self.num_hidden_layers
 
 
 @dataclass(frozen=True)
@@ -233,8 +226,8 @@ class ExecutionOptions:
     """Whether training replays CUDA graphs of the forward and backward pass (`pipeline/engine/cuda_graphs.py`)."""
 
     attention: str = "auto"
-    """Attention kernel for packed rows: "masked", "cudnn", "flash", "flex", "sequences", or "auto", which takes one
-    that works on the device (`model/attention/kernels.py`)."""
+    """Attention kernel for packed rows: "masked", "cudnn", "flash", "sequences", or "auto", which takes one that
+    works on the device (`model/attention/kernels.py`)."""
 
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)
@@ -248,11 +241,6 @@ class ExecutionOptions:
 
     def check(self, config: AlbertConfig) -> None:
         """Raises ValueError if the attention kernel cannot compute what `config` asks for."""
-        if self.attention == "flex" and config.attention_probs_dropout_prob:
-            raise ValueError(
-                f"attention 'flex' has no dropout, but attention_probs_dropout_prob is "
-                f"{config.attention_probs_dropout_prob}; take another kernel or set it to 0"
-            )
         if self.attention == "flash" and not flash_supports(config.head_dim):
             raise ValueError(f"attention 'flash' does not support a head_dim of {config.head_dim}; take another kernel")
 
@@ -262,10 +250,14 @@ def flash_supports(head_dim: int) -> bool:
     return head_dim % 8 == 0 and head_dim <= 256
 
 
-def check_choice(what: str, value: str | None, choices: Iterable[str | None]) -> None:
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
     """Raises ValueError if `value` is not one of `choices`; the message names the nearest choice, `what` the value."""
     choices = list(choices)
-    if value in choices:
+    if (type(value), value) in [(type(choice), choice) for choice in choices]:
         return
     near = difflib.get_close_matches(str(value), [str(choice) for choice in choices], n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else "choose one of: " + ", ".join(str(choice) for choice in choices)
@@ -277,7 +269,7 @@ _SIZES = tuple(field.name for field in dataclasses.fields(AlbertConfig) if field
 MAX_LAYERS = 1000
 """Layers of the deepest Transformers (DeepNet, arXiv 2203.00555). More are a mistake, which is found before the model
 is built."""
-_LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS, "inner_group_num": MAX_LAYERS}
+_LARGEST = dict.fromkeys(_SIZES, 2**20) | {"num_hidden_layers": MAX_LAYERS}
 
 
 def _sizes(layers: int, hidden: int, heads: int, ffn: int, embedding: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Counts what a configuration costs: its parameters, beside those in the paper, and its floating-point operations.
+"""Counts what a configuration costs: its parameters and its floating-point operations.
 
 Of the operations only matrix products count; a multiply and an add are two operations. LayerNorm, GELU, softmax and
 the optimizer are left out: they are below 2 % of the operations of every preset, but take a larger share of the time.
@@ -6,6 +6,7 @@ the optimizer are left out: they are below 2 % of the operations of every preset
 
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import NamedTuple
 
 from model.checkpoint import empty_model
 from model.config import AlbertConfig
@@ -48,59 +49,7 @@ def parameter_counts(config: AlbertConfig) -> ParameterCounts:
     return ParameterCounts(**counts)
 
 
-# (label, configuration, millions in the paper): Table 1, then the ablations of Tables 3 and 4 on albert-base.
-PAPER_COUNTS: tuple[tuple[str, AlbertConfig, int], ...] = (
-    *(
-        (name, AlbertConfig.preset(name), millions)
-        for name, millions in (
-            ("bert-base", 108),
-            ("bert-large", 334),
-            ("albert-base", 12),
-            ("albert-large", 18),
-            ("albert-xlarge", 60),
-            ("albert-xxlarge", 235),
-        )
-    ),
-    *(
-        (
-            f"albert-base, E = {embedding_size}, shares {sharing}",
-            AlbertConfig.preset("albert-base", embedding_size=embedding_size, parameter_sharing=sharing),
-            millions,
-        )
-        for sharing, embedding_size, millions in (
-            ("none", 64, 87),
-            ("none", 128, 89),
-            ("none", 256, 93),
-            ("none", 768, 108),
-            ("all", 64, 10),
-            ("all", 128, 12),
-            ("all", 256, 16),
-            ("all", 768, 31),
-            ("attention", 768, 83),
-            ("attention", 128, 64),
-            ("ffn", 768, 57),
-            ("ffn", 128, 38),
-        )
-    ),
-)
-
-
-def table() -> str:
-    """Returns a table of the systems in the paper's Tables 1, 3 and 4: the paper's count, ours, and ours by part."""
-    lines = [
-        f"{'system':38}{'paper':>7}{'ours':>8}{'embeddings':>12}{'encoder':>9}{'pooler':>8}{'heads':>7}",
-    ]
-    for label, config, millions in PAPER_COUNTS:
-        counts = parameter_counts(config)
-        parts = [counts.backbone, counts.embeddings, counts.encoder, counts.pooler, counts.heads]
-        ours, embeddings, encoder, pooler, heads = (f"{part / 1e6:.1f}" for part in parts)
-        lines.append(f"{label:38}{millions:>6}M{ours:>8}{embeddings:>12}{encoder:>9}{pooler:>8}{heads:>7}")
-    lines.append("ours = embeddings + encoder + pooler, in millions; the heads are used in pre-training only")
-    return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class ForwardFlops:
+class ForwardFlops(NamedTuple):
     """Floating-point operations, by part, of the forward pass of one row of S positions with M predictions.
 
     Attributes:
@@ -113,11 +62,6 @@ class ForwardFlops:
     ffn: int
     ends: int
 
-    @property
-    def total(self) -> int:
-        """The sum of all parts."""
-        return self.attention + self.ffn + self.ends
-
 
 def forward_flops(config: AlbertConfig, sequence_length: int, predictions: int) -> ForwardFlops:
     """Counts L*S*2*(4H^2 + 2HI) + 4*L*S^2*H + 2*S*E*H + M*(2HE + 2EV) + 2H^2 operations, for L blocks.
@@ -125,7 +69,7 @@ def forward_flops(config: AlbertConfig, sequence_length: int, predictions: int) 
     The S^2 term assumes one sequence in the row. Packed sequences need fewer operations.
     """
     hidden, inner, embedding = config.hidden_size, config.intermediate_size, config.embedding_size
-    blocks = config.num_hidden_layers * config.inner_group_num
+    blocks = config.num_hidden_layers
     projection = 2 * sequence_length * embedding * hidden if config.has_embedding_projection else 0
     pooler = 2 * hidden * hidden if config.sentence_head is not None else 0
     return ForwardFlops(
@@ -137,11 +81,11 @@ def forward_flops(config: AlbertConfig, sequence_length: int, predictions: int) 
 
 def model_flops(config: AlbertConfig, sequence_length: int, predictions: int) -> int:
     """Counts the operations of training on one row: forward, and twice as many backward. MFU is based on it."""
-    return 3 * forward_flops(config, sequence_length, predictions).total
+    return 3 * sum(forward_flops(config, sequence_length, predictions))
 
 
 def executed_flops(config: AlbertConfig, sequence_length: int, predictions: int, checkpointing: str) -> int:
     """Counts `model_flops`, plus what activation `checkpointing` ("none", "ffn", "layer") recomputes."""
     forward = forward_flops(config, sequence_length, predictions)
     recomputed = {"none": 0, "ffn": forward.ffn, "layer": forward.attention + forward.ffn}[checkpointing]
-    return 3 * forward.total + recomputed
+    return 3 * sum(forward) + recomputed

@@ -10,7 +10,6 @@ This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining
 """
 
 import dataclasses
-import functools
 import pickle
 import re
 import warnings
@@ -215,9 +214,7 @@ def _read_directory(directory: Path) -> _Stored:
     config = from_config(fields, tensors)
     if not config.has_embedding_projection:
         del tensors[f"{_PROJECTION}.weight"], tensors[f"{_PROJECTION}.bias"]
-    return _Stored(
-        fields, config, tensors, functools.partial(transformers_name, inner_group_num=config.inner_group_num)
-    )
+    return _Stored(fields, config, tensors, transformers_name)
 
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:
@@ -235,7 +232,7 @@ def to_config(config: AlbertConfig) -> dict[str, Any]:
     return fields | {
         "model_type": "albert",
         "architectures": ["AlbertForMaskedLM" if config.sentence_head is None else "AlbertForPreTraining"],
-        "num_hidden_groups": config.num_attention_blocks // config.inner_group_num,
+        "num_hidden_groups": config.num_attention_blocks,
         "pad_token_id": 0,
         "bos_token_id": 2,
         "eos_token_id": 3,
@@ -248,7 +245,8 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
     Raises:
         ValueError: values that this project cannot express.
     """
-    known = _TRANSFORMERS_DEFAULTS | {name: fields[name] for name in (*_SHARED_FIELDS, *_OWN_FIELDS) if name in fields}
+    names = (*_SHARED_FIELDS, *_OWN_FIELDS, "inner_group_num")
+    known = _TRANSFORMERS_DEFAULTS | {name: fields[name] for name in names if name in fields}
     if known.get("parameter_sharing") == "none":
         known["num_hidden_groups"] = 1
     if "albert.pooler.weight" not in tensors:
@@ -266,7 +264,7 @@ def to_tensors(config: AlbertConfig, state: Mapping[str, Tensor]) -> dict[str, T
         ValueError: `transformers` cannot express the parameter sharing.
     """
     to_config(config)
-    tensors = {transformers_name(own, config.inner_group_num): tensor for own, tensor in state.items()}
+    tensors = {transformers_name(own): tensor for own, tensor in state.items()}
     if not config.has_embedding_projection:
         like = state[_WORD_EMBEDDINGS]
         tensors[f"{_PROJECTION}.weight"] = torch.eye(config.hidden_size, dtype=like.dtype, device=like.device)  # (H, H)
@@ -274,14 +272,13 @@ def to_tensors(config: AlbertConfig, state: Mapping[str, Tensor]) -> dict[str, T
     return tensors
 
 
-def transformers_name(own: str, inner_group_num: int) -> str:
+def transformers_name(own: str) -> str:
     """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
     block = _BLOCK_NAME.fullmatch(own)
     if block is None:
         return replace_prefix(own, _PREFIXES)
-    group, inner = divmod(int(block[2]), inner_group_num)
     name = replace_prefix(f"{block[1]}.{block[3]}", _BLOCK_PREFIXES)
-    return f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}.{name}"
+    return f"albert.encoder.albert_layer_groups.{block[2]}.albert_layers.0.{name}"
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:

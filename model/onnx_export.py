@@ -3,7 +3,7 @@
 The inputs are those of `transformers`: int64 input_ids, attention_mask and token_type_ids, all (batch, length); for
 multiple choice (batch, choices, length). Every axis is dynamic. The weights are fp32.
 
-Legend of the shapes: B rows, K choices, S positions in a row, H hidden_size, V vocab_size, C classes, T starts.
+Legend of the shapes: B rows, K choices, S positions in a row, H hidden_size, V vocab_size, C classes.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ from model.classification import (
     AlbertForTokenClassification,
 )
 from model.pretraining import AlbertForPreTraining
-from model.spans import AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering
+from model.spans import AlbertForQuestionAnswering
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 18
@@ -54,8 +54,6 @@ def output_names(model: ModelWithHead) -> tuple[str, ...]:
         return ("prediction_logits", *sentence, "last_hidden_state")
     if isinstance(model, (AlbertForSequenceClassification, AlbertForMultipleChoice, AlbertForTokenClassification)):
         return ("logits",)
-    if isinstance(model, AlbertForConditionedQuestionAnswering):
-        return ("start_logits", "start_beam", "end_logits", "null_logits")
     if isinstance(model, AlbertForQuestionAnswering):
         return ("start_logits", "end_logits")
     raise ValueError(f"a model of class {type(model).__name__} has no ONNX form; export it without --onnx")
@@ -72,47 +70,23 @@ class _Graph(nn.Module):
         """Computes the outputs of int64 inputs (B, S), or (B, K, S) for multiple choice."""
         model, inputs = self.model, (input_ids, attention_mask, token_type_ids)
         if isinstance(model, AlbertForPreTraining):
-            return _pretraining_outputs(model, *inputs)
+            encoded = model.albert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+            hidden, pooled = encoded.last_hidden_state, encoded.pooled_output  # (B, S, H), (B, H)
+            logits = model.mlm_head(hidden, model.albert.embeddings.word_embeddings.weight)  # (B, S, V)
+            sentence = () if model.sentence_head is None else (model.sentence_head(pooled), pooled)
+            return logits, *sentence, hidden
         if isinstance(model, AlbertForMultipleChoice):
             rows, choices, _ = input_ids.shape
             ids, mask, segments = (tensor.flatten(0, 1) for tensor in inputs)  # (B * K, S) each
             sequences = torch.arange(rows * choices, device=ids.device).view(rows, choices)  # (B, K)
             return (model(ids, attention_mask=mask, token_type_ids=segments, sequences=sequences).logits,)  # (B, K)
-        if isinstance(model, (AlbertForConditionedQuestionAnswering, AlbertForQuestionAnswering)):
-            # The other model's logits are those of `transformers`, everywhere.
-            conditioned = isinstance(model, AlbertForConditionedQuestionAnswering)
-            allowed = _allowed(attention_mask, token_type_ids) if conditioned else None
-            found = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids, allowed=allowed)
-            if found.start_beam is None:
-                return found.start_logits, found.end_logits  # (B, S) each
-            # (B, S), (B, T), (B, T, S), (B,)
-            return found.start_logits, found.start_beam, found.end_logits, found.null_logits
-        logits = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits  # (B, C)
+        found = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        if isinstance(model, AlbertForQuestionAnswering):
+            return found.start_logits, found.end_logits  # (B, S) each
+        logits = found.logits  # (B, C)
         if isinstance(model, AlbertForTokenClassification):  # (B * S, C)
             logits = logits.unflatten(0, input_ids.shape)  # (B, S, C)
         return (logits,)
-
-
-def _allowed(attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-    """Where the conditioned model may see an answer, as in training: [CLS] and the passage, bool (B, S).
-
-    The passage is the second text without its [SEP]. The verdict reads the probability of each token to be the start,
-    and no other token has learned one.
-    """
-    positions = torch.arange(attention_mask.shape[1], device=attention_mask.device)  # (S,)
-    last = attention_mask.sum(dim=1, keepdim=True) - 1  # (B, 1)
-    return (positions == 0) | ((token_type_ids == 1) & (positions < last))  # (B, S)
-
-
-def _pretraining_outputs(
-    model: AlbertForPreTraining, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
-) -> tuple[Tensor, ...]:
-    encoded = model.albert(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-    hidden = encoded.last_hidden_state  # (B, S, H)
-    logits = model.mlm_head(hidden, model.albert.embeddings.word_embeddings.weight)  # (B, S, V)
-    if model.sentence_head is None:
-        return logits, hidden
-    return logits, model.sentence_head(encoded.pooled_output), encoded.pooled_output, hidden
 
 
 def save_onnx(model: ModelWithHead, path: Path) -> None:

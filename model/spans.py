@@ -62,7 +62,7 @@ def gather_windows(hidden: Tensor, window_positions: Tensor | None) -> Tensor:
 
 
 class _SpanModel(ModelWithHead, ABC):
-    """Encodes rows without a pooler and cuts them into windows. Subclasses predict the spans (`_predict`)."""
+    """Encodes rows without a pooler and cuts them into windows. Subclasses predict the spans (`_find`)."""
 
     def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution, add_pooling_layer=False)
@@ -99,19 +99,24 @@ class _SpanModel(ModelWithHead, ABC):
         """
         encoded = self.albert(input_ids, **inputs)
         windows = gather_windows(encoded.last_hidden_state, window_positions)  # (N, L, H)
+        scored = start_positions is not None and end_positions is not None
+        found = self._find(windows, allowed, start_positions if scored else None)
         if start_positions is None or end_positions is None:
-            return self._predict(windows, allowed)
-        return self._score(windows, allowed, start_positions, end_positions)
+            return found
+        start, end = found.start_logits, found.end_logits  # (N, L) each
+        losses = _span_losses(start, end, start_positions, end_positions)  # (N,)
+        if found.null_logits is not None:
+            impossible = (start_positions == 0).float()  # (N,)
+            losses = losses + 0.5 * functional.binary_cross_entropy_with_logits(
+                found.null_logits, impossible, reduction="none"
+            )  # (N,)
+        hits = (start.argmax(-1) == start_positions) & (end.argmax(-1) == end_positions)  # (N,)
+        total = (start_positions != IGNORED_LABEL).sum(dtype=torch.float32)  # ()
+        return found._replace(loss_sum=losses.sum(), correct=hits.sum(dtype=torch.float32), total=total)
 
     @abstractmethod
-    def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
-        """The logits of `windows` (N, L, H)."""
-
-    @abstractmethod
-    def _score(
-        self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
-    ) -> SpanOutput:
-        """The logits and sums of `windows` (N, L, H) whose answers are at the given positions (N,)."""
+    def _find(self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor | None) -> SpanOutput:
+        """The logits of `windows` (N, L, H), without sums. `start_positions` (N,) are the true ones, if given."""
 
 
 class AlbertForQuestionAnswering(_SpanModel):
@@ -120,19 +125,10 @@ class AlbertForQuestionAnswering(_SpanModel):
     def make_head(self, config: AlbertConfig) -> None:
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
 
-    def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
+    def _find(self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor | None) -> SpanOutput:
         logits = self.qa_outputs(windows).float().movedim(-1, 0)  # (2, N, L)
         start, end = _where_allowed(logits, allowed)  # (N, L) each
         return SpanOutput(start, end)
-
-    def _score(
-        self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
-    ) -> SpanOutput:
-        start, end = self._predict(windows, allowed)[:2]  # (N, L) each
-        losses = _span_losses(start, end, start_positions, end_positions)  # (N,)
-        return SpanOutput(
-            start, end, losses.sum(), _hits(start, end, start_positions, end_positions), _count(start_positions)
-        )
 
 
 class AlbertForConditionedQuestionAnswering(_SpanModel):
@@ -155,29 +151,16 @@ class AlbertForConditionedQuestionAnswering(_SpanModel):
         self.verdict_dropout = nn.Dropout(config.classifier_dropout_prob)
         self.verdict = nn.Linear(hidden_size, 1, bias=False)
 
-    def _predict(self, windows: Tensor, allowed: Tensor | None) -> SpanOutput:
-        start = self._start_logits(windows, allowed)  # (N, L)
+    def _find(self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor | None) -> SpanOutput:
+        start = _where_allowed(self.start(windows).squeeze(-1).float(), allowed)  # (N, L)
         null = self._null_logits(windows, start)  # (N,)
+        if start_positions is not None:
+            end = self._end_logits(windows, start_positions[:, None], allowed).squeeze(1)  # (N, L)
+            return SpanOutput(start, end, null_logits=null)
         in_passage = start.clone()  # (N, L)
         in_passage[:, 0] = -torch.inf  # (N,), [CLS] is no start in the passage
         beam = in_passage.topk(min(START_BEAM, start.shape[1]), dim=-1).indices  # (N, T)
         return SpanOutput(start, self._end_logits(windows, beam, allowed), start_beam=beam, null_logits=null)
-
-    def _score(
-        self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor, end_positions: Tensor
-    ) -> SpanOutput:
-        start = self._start_logits(windows, allowed)  # (N, L)
-        null = self._null_logits(windows, start)  # (N,)
-        end = self._end_logits(windows, start_positions[:, None], allowed).squeeze(1)  # (N, L)
-        impossible = (start_positions == 0).float()  # (N,)
-        null_losses = functional.binary_cross_entropy_with_logits(null, impossible, reduction="none")  # (N,)
-        losses = _span_losses(start, end, start_positions, end_positions) + 0.5 * null_losses  # (N,)
-        hits = _hits(start, end, start_positions, end_positions)
-        return SpanOutput(start, end, losses.sum(), hits, _count(start_positions), null_logits=null)
-
-    def _start_logits(self, windows: Tensor, allowed: Tensor | None) -> Tensor:
-        """(N, L) fp32."""
-        return _where_allowed(self.start(windows).squeeze(-1).float(), allowed)  # (N, L)
 
     def _end_logits(self, windows: Tensor, starts: Tensor, allowed: Tensor | None) -> Tensor:
         """(N, T, L) fp32, for every token as the end of an answer that begins at each of `starts` (N, T)."""
@@ -209,14 +192,3 @@ def _span_losses(start: Tensor, end: Tensor, start_positions: Tensor, end_positi
         for logits, positions in pairs
     )
     return 0.5 * (of_start + of_end)  # (N,)
-
-
-def _hits(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
-    """Number of windows whose start and end both have the highest logit: fp32 scalar."""
-    hits = (start.argmax(-1) == start_positions) & (end.argmax(-1) == end_positions)  # (N,)
-    return hits.sum(dtype=torch.float32)  # ()
-
-
-def _count(positions: Tensor) -> Tensor:
-    """Number of windows whose position is not ignored: fp32 scalar."""
-    return (positions != IGNORED_LABEL).sum(dtype=torch.float32)  # ()

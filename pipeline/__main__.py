@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
     for name, sentence in commands().items():
         start = "deepspeed --module" if name in LAUNCHED else "python -m"
         print(f"{f'{start} pipeline.{name}':40}{sentence}")
-    print("\nEach has --help. Data preparation: python -m data_prep --help. Parameter counts: python -m model.")
+    print("\nEach has --help. Data preparation: python -m data_prep --help.")
 
 
 if __name__ == "__main__":

@@ -74,9 +74,9 @@ def choose_kernel(execution: ExecutionOptions, device: torch.device, length: int
 def candidates(case: AttentionCase) -> list[str]:
     """Returns the kernels that may serve `case` on a GPU, first "masked", which always works.
 
-    FlashAttention and cuDNN do not support fp32. FlexAttention does not support dropout. The backward pass of cuDNN
-    adds in no fixed order; those of the others can be told to. With a mask, it gives NaN on Hopper for some rows of
-    64, 192, 320, ... positions (pytorch/pytorch issue 196678), and its heads are limited to 128.
+    FlashAttention and cuDNN do not support fp32. The backward pass of cuDNN adds in no fixed order; those of the others
+    can be told to. With a mask, cuDNN gives NaN on Hopper for some rows of 64, 192, 320, ... positions (pytorch/pytorch
+    issue 196678), and its heads are limited to 128.
     """
     names = ["masked"]
     if case.dtype in (torch.float16, torch.bfloat16):
@@ -84,8 +84,6 @@ def candidates(case: AttentionCase) -> list[str]:
             names.append("cudnn")
         if case.max_sequences is not None and flash_supports(case.head_dim):
             names.append("flash")
-    if not case.dropout:
-        names.append("flex")
     return [name for name in names if not (case.deterministic and name in NOT_DETERMINISTIC)]
 
 
@@ -97,7 +95,7 @@ def seconds_of(case: AttentionCase, kernel: str, sequence_ids: Tensor, cu_seqlen
         cu_seqlens: see `AttentionPattern.for_packed_rows`.
     Raises:
         WrongResult: the result or the gradients differ from those of exact attention.
-        Exception: of torch, Triton or cuDNN, where the kernel is unavailable.
+        Exception: of torch or cuDNN, where the kernel is unavailable.
     """
     rows, length = sequence_ids.shape
     shape = (rows, length, 3, case.heads, case.head_dim)

@@ -8,7 +8,6 @@ Legend of the shapes: B rows, S positions in a row, T = B * S tokens, N tokens o
 D head_dim.
 """
 
-from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from model.config import AlbertConfig
 from model.layers.linear import Linear, linear
@@ -30,7 +28,7 @@ MASKED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 class AttentionPattern(NamedTuple):
     """Which tokens may attend to which, for all layers of one forward pass.
 
-    At most one of the first four fields is set. If none is, every token of a row attends to every other.
+    At most one of the first three fields is set. If none is, every token of a row attends to every other.
     """
 
     mask: Tensor | None = None
@@ -41,9 +39,6 @@ class AttentionPattern(NamedTuple):
 
     cu_seqlens: Tensor | None = None
     """int32 (N + 1,), cumulative lengths of the sequences of all rows, from 0. For "flash"."""
-
-    block_mask: BlockMask | None = None
-    """The blocks of a row in which any token attends to another. For "flex"."""
 
     cudnn: bool = False
     """Whether cuDNN's kernel uses `mask`."""
@@ -79,8 +74,6 @@ class AttentionPattern(NamedTuple):
             if max_sequences is None:
                 raise ValueError("attention 'flash' has to know how many sequences a row can have; give cls_positions")
             return cls(cu_seqlens=cumulative_lengths(sequence_ids, max_sequences))
-        if kernel == "flex":
-            return cls(block_mask=_block_mask(sequence_ids))
         same = sequence_ids[:, :, None] == sequence_ids[:, None, :]  # (B, S, S)
         return cls(mask=same[:, None], cudnn=kernel == "cudnn")  # (B, 1, S, S)
 
@@ -98,16 +91,6 @@ class AttentionPattern(NamedTuple):
         return cls(mask=seen[:, None, None, :])  # (B, 1, 1, S)
 
 
-def _block_mask(sequence_ids: Tensor) -> BlockMask:
-    """FlexAttention's form of `AttentionPattern.for_packed_rows`, for int64 `sequence_ids` (B, S)."""
-
-    def same(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return sequence_ids[row, query] == sequence_ids[row, key]
-
-    rows, length = sequence_ids.shape
-    return create_block_mask(same, rows, None, length, length, device=sequence_ids.device)
-
-
 def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:
     """Computes softmax(query key^T / sqrt(D)) value within `pattern`, with `dropout` on the weights.
 
@@ -122,23 +105,8 @@ def attend(projected: Tensor, pattern: AttentionPattern, dropout: float) -> Tens
         context = attend_variable_length(flat, pattern.cu_seqlens, length, dropout)  # (B * S, heads, D)
         return context.view(rows, length, heads, head_dim)  # (B, S, heads, D)
     query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D)
-    if pattern.block_mask is not None:
-        context = _flex(query.device)(query, key, value, block_mask=pattern.block_mask)  # (B, heads, S, D)
-    else:
-        context = _attend_under_mask(query, key, value, pattern, dropout)  # (B, heads, S, D)
+    context = _attend_under_mask(query, key, value, pattern, dropout)  # (B, heads, S, D)
     return context.transpose(1, 2)  # (B, S, heads, D)
-
-
-def _flex(device: torch.device) -> Any:
-    """FlexAttention, compiled on its own on a GPU unless the caller is compiled: it is fast only when compiled."""
-    if device.type != "cuda" or torch.compiler.is_compiling():
-        return flex_attention
-    return _compiled_flex()
-
-
-@cache
-def _compiled_flex() -> Any:
-    return torch.compile(flex_attention)
 
 
 def _attend_under_mask(query: Tensor, key: Tensor, value: Tensor, pattern: AttentionPattern, dropout: float) -> Tensor:

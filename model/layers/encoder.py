@@ -42,29 +42,17 @@ class FeedForward(nn.Module):
         return self.layer_norm(hidden + self.dropout(self.output(inner)))  # (B, S, H)
 
 
-def block_indices(config: AlbertConfig) -> list[list[tuple[int, int]]]:
-    """Returns the indices of the (attention, feed-forward) parameters that each block of each layer uses.
-
-    The outer list has one entry for each layer, the inner lists one for each of its `inner_group_num` blocks.
-    """
-
-    def first_block(layer: int, shared: bool) -> int:
-        group = int(layer / (config.num_hidden_layers / config.num_hidden_groups))
-        return (group if shared else layer) * config.inner_group_num
-
-    attention_shared = config.parameter_sharing in ("all", "attention")
-    ffn_shared = config.parameter_sharing in ("all", "ffn")
-    return [
-        [
-            (first_block(layer, attention_shared) + inner, first_block(layer, ffn_shared) + inner)
-            for inner in range(config.inner_group_num)
-        ]
-        for layer in range(config.num_hidden_layers)
-    ]
+def block_indices(config: AlbertConfig) -> list[tuple[int, int]]:
+    """Returns the indices of the (attention, feed-forward) parameters that each layer uses."""
+    layers = range(config.num_hidden_layers)
+    groups = [int(layer / (config.num_hidden_layers / config.num_hidden_groups)) for layer in layers]
+    attention = groups if config.parameter_sharing in ("all", "attention") else layers
+    ffn = groups if config.parameter_sharing in ("all", "ffn") else layers
+    return list(zip(attention, ffn))
 
 
 class SharedEncoder(nn.Module):
-    """Applies `num_hidden_layers` layers. `block_indices` tells which blocks of parameters each layer uses."""
+    """Applies `num_hidden_layers` layers. `block_indices` tells which parameters each layer uses."""
 
     def __init__(self, config: AlbertConfig, execution: ExecutionOptions) -> None:
         super().__init__()
@@ -77,14 +65,13 @@ class SharedEncoder(nn.Module):
         """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H)."""
         states = [hidden]  # (B, S, H) each
         fused: dict[int, FusedProjection] = {}  # one for each block, because autograd would keep every copy
-        for layer in self.indices:
-            for attention, feed_forward in layer:
-                block = self.attention[attention]
-                if attention not in fused:
-                    fused[attention] = block.get_submodule("query_key_value")()
-                hidden = self._run_block(
-                    block, self.feed_forward[feed_forward], hidden, pattern, fused[attention]
-                )  # (B, S, H)
+        for attention, feed_forward in self.indices:
+            block = self.attention[attention]
+            if attention not in fused:
+                fused[attention] = block.get_submodule("query_key_value")()
+            hidden = self._run_block(
+                block, self.feed_forward[feed_forward], hidden, pattern, fused[attention]
+            )  # (B, S, H)
             states.append(hidden)
         return states
 

@@ -164,7 +164,7 @@ def activation_bytes(config: AlbertConfig, rows: int, shape: BatchShape, setting
     """
     width = BYTES[settings.precision]
     positions, predictions = rows * shape.sequence_length, rows * shape.predictions
-    blocks = config.num_hidden_layers * config.inner_group_num
+    blocks = config.num_hidden_layers
     fused = config.num_attention_blocks * 3 * config.hidden_size * (config.hidden_size + 1) * width
     embeddings = positions * (
         (2 if config.has_embedding_projection else 1) * config.embedding_size * width

@@ -13,7 +13,7 @@ from model.layers.encoder import block_indices
 
 _DECIDE_SHAPES = (
     *("embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
-    *("parameter_sharing", "num_hidden_groups", "inner_group_num", "type_vocab_size"),
+    *("parameter_sharing", "num_hidden_groups", "type_vocab_size"),
     *("hidden_act", "layer_norm_eps", "has_embedding_projection"),
 )
 """What a model must have in common with the one whose weights it starts from. Positions and heads may be new."""

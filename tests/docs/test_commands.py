@@ -82,11 +82,3 @@ def test_the_plan_prints_what_its_page_shows(capsys):
     words[words.index("--deepspeed_config") + 1] = str(REPOSITORY / "ds_configs" / "xxlarge.json")
     assert plan.main(words[words.index("pipeline.plan") + 1 :]) == 0
     assert capsys.readouterr().out.strip() == shown
-
-
-def test_the_parameter_counts_are_those_that_model_prints():
-    from model.counts import table
-
-    page = (REPOSITORY / "docs" / "model.md").read_text(encoding="utf-8")
-    for line in table().splitlines():
-        assert line.rstrip() in page, line

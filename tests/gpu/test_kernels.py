@@ -10,8 +10,8 @@ from tests.gpu.conftest import MARKS
 
 MAX_SEQUENCES = 7  # padding counted as one
 PLACES = [("cpu", "masked"), ("cpu", "sequences")]
-CAPABILITY = {"masked": (0, 0), "flex": (7, 0), "cudnn": (8, 0), "flash": (8, 0)}
-"""The compute capability that a kernel needs: of Triton's for "flex", of tensor cores of that generation for others."""
+CAPABILITY = {"masked": (0, 0), "cudnn": (8, 0), "flash": (8, 0)}
+"""The compute capability that a kernel needs, for the tensor cores of that generation."""
 BF16 = {torch.float16: (0, 0), torch.bfloat16: (8, 0)}
 ON_GPU = [pytest.param("cuda", kernel, marks=MARKS) for kernel in CAPABILITY]
 

@@ -59,7 +59,6 @@ def test_configurations_survive_json() -> None:
         ({"embedding_projection": False, "embedding_size": 64}, ["embedding_projection", "embedding_size 64"]),
         ({"num_hidden_layers": 0}, ["num_hidden_layers is 0"]),
         ({"num_hidden_layers": 1001}, ["num_hidden_layers is 1001", "1000"]),
-        ({"num_hidden_layers": 501, "inner_group_num": 2}, ["inner_group_num 2", "1000 blocks"]),
         ({"vocab_size": 30000.0}, ["vocab_size is 30000.0"]),
         ({"hidden_size": True}, ["hidden_size is True"]),
         ({"hidden_dropout_prob": 1.0}, ["hidden_dropout_prob is 1.0"]),

@@ -16,8 +16,8 @@ EXPRESSIBLE: dict[str, dict[str, Any]] = {
     "shared": {},
     "E = H": {"embedding_size": 24},
     "E = H with a projection": {"embedding_size": 24, "embedding_projection": True},
-    "groups": {"num_hidden_groups": 3, "inner_group_num": 2},
-    "nothing shared": {"parameter_sharing": "none", "inner_group_num": 2},
+    "groups": {"num_hidden_groups": 3},
+    "nothing shared": {"parameter_sharing": "none"},
     "BERT": {"parameter_sharing": "none", "embedding_size": 24, "sentence_head": "nsp"},
     "groups of one layer": {"parameter_sharing": "attention", "num_hidden_groups": 3},
     "masked tokens only": {"sentence_head": None},
@@ -166,6 +166,8 @@ def damage(directory: Path, change: str) -> None:
         tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"] + 1
     elif change == "size":
         fields["vocab_size"] = 51
+    elif change == "inner":
+        fields["inner_group_num"] = 2
     elif change == "kind":
         fields["model_type"] = "roberta"
     save_file(tensors, directory / "model.safetensors")
@@ -194,6 +196,7 @@ def damage(directory: Path, change: str) -> None:
         ("no weights", "model.safetensors does not exist"),
         ("no config", "config.json does not exist"),
         ("no JSON", "config.json is no valid JSON"),
+        ("inner", "inner_group_num is 2; only 1 is possible"),
     ],
 )
 def test_damage_is_named_in_one_line(change: str, message: str, tmp_path: Path) -> None:

@@ -1,29 +1,33 @@
-"""The exported tokenizer gives the ids of training: those of SentencePiece on normalised text."""
+"""The exported tokenizer gives the ids of training: those of SentencePiece, whatever normalisation is recorded."""
 
-import importlib
-import inspect
 import json
-import os
-import random
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import Tokenizer
 
+from common.normalization import ALBERT_NORMALIZATION, Normalization
+from data_prep.text.encoder import Encoder
 from data_prep.text.normalization import normalize
+from data_prep.text.offsets import OffsetEncoder
+from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
-from model.tokenizer import SPECIAL_TOKENS, tokenizer_json
+from pipeline.inference import fill_mask
 from tests.data_prep import corpora
+from tests.data_prep.foreign_pages import WIKIS
 from tests.model.examples import few_examples, tiny_config
 
-SYMBOLS = ["(", ")", '"', "-", ".", "–", "£", "€"]
-
-# What English text holds beside plain words.
+KINDS = [Normalization(case, accents) for case in (False, True) for accents in (False, True)]
+OWN_RULE = "nmt_nfkc"  # SentencePiece's own normalisation, which the published vocabulary has
+# What text holds beside plain words.
 HARD_LINES = [
     "In 1918, the war ended; by 1,234,567 votes (53%) they chose 3.14, 2, and 10,000,.",
     "``Quoted'' text, 'single' and \"double\", “curly” ‘quotes’ – with dashes—and-hyphens--too.",
@@ -42,156 +46,166 @@ HARD_LINES = [
     "",
     " ",
 ]
+LINES = [sentence for wiki in WIKIS for sentence in wiki.sentences] + [
+    "Élise À l'école ÇA où, NAÏVE Noël; İstanbul IŞIK ıı; Straße GROSS ẞ",
+    "e\u0301 E\u0301 a\u0327\u0301 и\u0306 か\u3099 ｶﾞ 한 क\u093c ä\u0323",
+    "ΟΔΟΣ Σίσυφος ΌΣΟΣ",
+]
+ENGLISH_LINES = [*corpora.make_sentences(300), *HARD_LINES]
 
 
-@pytest.fixture(scope="session")
-def english() -> list[str]:
-    """Returns a few thousand lines of real English: the documentation of Python's standard library."""
-    names = ("argparse", "decimal", "random", "logging", "difflib", "statistics", "heapq", "fractions", "email.message")
-    modules = [importlib.import_module(name) for name in names]
-    documented = [m for module in modules for m in (module, *vars(module).values())]
-    texts = {inspect.getdoc(thing) or "" for thing in documented if inspect.ismodule(thing) or callable(thing)}
-    # Lines without a letter are rulers: their segmentations tie, and rounding picks one.
-    return sorted({line for text in texts for line in text.split("\n") if any(map(str.isalpha, line))})
-
-
-@pytest.fixture(scope="session", params=["identity", "nmt_nfkc"])
-def vocabulary_file(
-    request: pytest.FixtureRequest, english: list[str], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A vocabulary of 600 pieces with the digit-comma rule, trained without and with SentencePiece's own
-    normalisation."""
-    numbers = random.Random(0)
-    years = [f"in {numbers.randrange(1900, 2000)}, it was" for _ in range(500)]
+@pytest.fixture(scope="module", params=[*KINDS, OWN_RULE], ids=lambda kind: getattr(kind, "name", kind))
+def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The export of a model with a vocabulary of one normalisation."""
+    kind = request.param
     path = tmp_path_factory.mktemp("vocabulary") / "spiece.model"
-    more = {"character_coverage": 0.999, "num_threads": 1}
-    return corpora.train_pieces(path, english + years, 600, request.param, SYMBOLS, **more)
-
-
-@pytest.fixture(scope="session")
-def tokenizer(vocabulary_file: Path) -> Tokenizer:
-    return Tokenizer.from_str(json.dumps(tokenizer_json(vocabulary_file)))
-
-
-def differences(tokenizer: Tokenizer, vocabulary: Vocabulary, lines: list[str]) -> list[str]:
-    expected = vocabulary.encode(lines)
-    actual = [encoding.ids for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
-    return [line for line, ours, theirs in zip(lines, actual, expected) if ours != theirs]
-
-
-def test_real_text_gets_the_ids_of_the_training(
-    tokenizer: Tokenizer, vocabulary_file: Path, english: list[str]
-) -> None:
-    assert len(english) > 1000
-    assert differences(tokenizer, Vocabulary.load(vocabulary_file), english) == []
-
-
-@pytest.mark.parametrize("line", HARD_LINES)
-def test_hard_lines_get_the_ids_of_the_training(tokenizer: Tokenizer, vocabulary_file: Path, line: str) -> None:
-    vocabulary = Vocabulary.load(vocabulary_file)
-    (expected,) = vocabulary.encode([line])
-    actual = tokenizer.encode(line, add_special_tokens=False)
-    assert actual.tokens == [vocabulary.pieces[i] for i in expected] or actual.ids == expected
-
-
-@few_examples
-@given(words=st.lists(st.text("abcdest,019()\"-.–£€'` éΑΣ’中\u0301\u00ad", max_size=12), max_size=6))
-def test_any_mixture_of_symbols_gets_the_ids_of_the_training(
-    words: list[str], tokenizer: Tokenizer, vocabulary_file: Path
-) -> None:
-    assert differences(tokenizer, Vocabulary.load(vocabulary_file), [" ".join(words)]) == []
-
-
-@few_examples
-@given(text=st.text(st.sampled_from("ABСΣσς.'’:-中 \u0301\u00ad") | st.characters(max_codepoint=0x2FFF), max_size=12))
-@example(text="\u0301leading")
-@example(text="Α'Σ ΑΣ'Α ΑΣ.Α 中Σ ΑΣ中 ʰΣ")
-def test_text_is_normalised_as_in_training(text: str, vocabulary_file: Path) -> None:
-    contents = tokenizer_json(vocabulary_file)
-    steps = contents["normalizer"]["normalizers"]
-    contents["normalizer"]["normalizers"] = [step for step in steps if step["type"] != "Precompiled"]  # nmt_nfkc's own
-    normalizer = Tokenizer.from_str(json.dumps(contents)).normalizer
-    assert normalizer.normalize_str(text).removeprefix(" ") == normalize(text)
-
-
-@pytest.mark.skipif("ALBERT_VOCABULARY" not in os.environ, reason="ALBERT_VOCABULARY names no large vocabulary")
-def test_a_large_vocabulary_gives_the_ids_of_the_training(english: list[str], tmp_path: Path) -> None:
-    vocabulary = Vocabulary.load(Path(os.environ["ALBERT_VOCABULARY"]))
-    (tmp_path / "spiece.model").write_bytes(vocabulary.serialized)
-    tokenizer = Tokenizer.from_str(json.dumps(tokenizer_json(tmp_path / "spiece.model")))
-    assert differences(tokenizer, vocabulary, english + HARD_LINES) == []
-
-
-def test_only_the_special_tokens_are_added_tokens(vocabulary_file: Path) -> None:
-    contents = tokenizer_json(vocabulary_file)
-    assert [(token["id"], token["content"]) for token in contents["added_tokens"]] == list(enumerate(SPECIAL_TOKENS))
-    assert [piece for piece, _ in contents["model"]["vocab"]] == Vocabulary.load(vocabulary_file).pieces
-
-
-@pytest.fixture(scope="session")
-def export(vocabulary_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if kind == OWN_RULE:
+        years = [f"in {year}, it was" for year in range(1900, 2000)]
+        more = {"character_coverage": 0.999, "num_threads": 1}
+        corpora.train_pieces(
+            path, ENGLISH_LINES * 3 + years, 520, OWN_RULE, ["(", ")", '"', "-", ".", "–", "£", "€"], **more
+        )
+    else:
+        sentences = [normalize(line, kind) for line in (LINES + HARD_LINES) * 30]
+        words = sorted({normalize(word, kind) for line in LINES for word in re.findall(r"\S+", line)})
+        trained = train_sentencepiece(iter([line for line in sentences + words if line]), 520, kind, "de,ru")
+        path.write_bytes(trained.serialized)
     directory = tmp_path_factory.mktemp("export")
-    size = len(Vocabulary.load(vocabulary_file))
-    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=size)), directory, vocabulary_file)
+    huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=520)), directory, path)
+    assert (directory / "spiece.model").read_bytes() == path.read_bytes()
     return directory
 
 
-def test_auto_tokenizer_opens_the_directory(export: Path, vocabulary_file: Path, english: list[str]) -> None:
-    assert (export / "spiece.model").read_bytes() == vocabulary_file.read_bytes()
-    vocabulary = Vocabulary.load(vocabulary_file)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
-    assert len(tokenizer) == len(vocabulary)
-    assert tokenizer.model_max_length == 40
-    names = (tokenizer.pad_token, tokenizer.unk_token, tokenizer.cls_token, tokenizer.sep_token, tokenizer.mask_token)
-    assert names == SPECIAL_TOKENS
-    lines = english[:300] + HARD_LINES
+@pytest.fixture(scope="module")
+def vocabulary(directory: Path) -> Vocabulary:
+    return Vocabulary.load(directory)
+
+
+@pytest.fixture(scope="module")
+def lines(directory: Path) -> list[str]:
+    """Texts of many languages; English only where the vocabulary has SentencePiece's own normalisation."""
+    proto = model_proto.ModelProto.FromString((directory / "spiece.model").read_bytes())
+    return ENGLISH_LINES if proto.normalizer_spec.name == OWN_RULE else LINES + ENGLISH_LINES
+
+
+@pytest.fixture(scope="module")
+def tokenizer(directory: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(directory / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def theirs(directory: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def test_transformers_training_and_fine_tuning_give_the_same_ids(
+    vocabulary: Vocabulary, theirs: Any, lines: list[str]
+) -> None:
     expected = vocabulary.encode(lines)
-    assert tokenizer(lines, add_special_tokens=False)["input_ids"] == expected
+    found = theirs(lines, add_special_tokens=False)["input_ids"]
+    assert [line for line, one, other in zip(lines, found, expected) if one != other] == []
+    ids, counts = Encoder(vocabulary).encode(lines)
+    offsets = OffsetEncoder(vocabulary)
+    begin = 0
+    for line, count, of_line in zip(lines, counts.tolist(), expected):
+        assert ids[begin : begin + count].tolist() == of_line
+        assert offsets.encode(line).ids.tolist() == of_line
+        begin += count
 
 
-def test_pairs_are_laid_out_as_in_training(export: Path, vocabulary_file: Path) -> None:
-    first, second = Vocabulary.load(vocabulary_file).encode(["the list", "is (new)."])
-    encoded = transformers.AutoTokenizer.from_pretrained(export)("The list", "is (new).")
-    assert encoded["input_ids"] == [2, *first, 3, *second, 3]
-    assert encoded["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-    alone = transformers.AutoTokenizer.from_pretrained(export)("The list")
-    assert alone["input_ids"] == [2, *first, 3]
+@few_examples
+@given(words=st.lists(st.text("abÀéÉİ019()\"-.–£€'` ΑΣйか中\u00ad\u0301\u0327\u3099", max_size=8), max_size=6))
+@example(words=["e\u0301 a"])
+@example(words=["か\u3099か", "か"])
+def test_any_mixture_gets_the_ids_of_the_training(
+    words: list[str], vocabulary: Vocabulary, tokenizer: Tokenizer
+) -> None:
+    text = " ".join(words)
+    (expected,) = vocabulary.encode([text])
+    assert tokenizer.encode(text, add_special_tokens=False).ids == expected
 
 
-def test_text_comes_back(export: Path) -> None:
-    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
-    ids = tokenizer("The list (new) is returned.")["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "the list (new) is returned."
+@few_examples
+@given(
+    text=st.text(
+        st.sampled_from("AÀaéÉİıIßẞΣσς.'’`:-中カｶﾞガ\u3099 \u0301\u0327\u0306йЙ한\u1112\u1161\u11ab\u093cक्\u00ad")
+        | st.characters(max_codepoint=0x2FFF, codec="utf-8"),
+        max_size=12,
+    )
+)
+@example(text="\u0301leading")
+@example(text="Α'Σ ΑΣ'Α ΑΣ.Α 中Σ ΑΣ中 ʰΣ")
+@example(text="``e\u0301''")
+def test_any_text_is_normalised_as_in_training(text: str, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
+    contents = json.loads(tokenizer.to_str())
+    steps = contents["normalizer"]["normalizers"]
+    contents["normalizer"]["normalizers"] = [step for step in steps if step["type"] != "Precompiled"]  # of OWN_RULE
+    found = Tokenizer.from_str(json.dumps(contents)).normalizer.normalize_str(text)
+    assert found.removeprefix(" ") == normalize(text, vocabulary.normalization)
 
 
-def test_a_mask_stands_for_a_piece_and_changes_nothing_around_it(export: Path, vocabulary_file: Path) -> None:
-    vocabulary = Vocabulary.load(vocabulary_file)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(export)
-    (before,), (after,) = vocabulary.encode(["the list"]), vocabulary.encode(["is new."])
-    dot = vocabulary.pieces.index(".")
-    assert tokenizer("The list [MASK] is new.")["input_ids"] == [2, *before, 4, *after, 3]
-    assert tokenizer("The list [MASK].")["input_ids"] == [2, *before, 4, dot, 3]
+def test_a_model_restored_from_the_tokenizer_gives_these_ids(
+    directory: Path, vocabulary: Vocabulary, lines: list[str]
+) -> None:
+    restored = Vocabulary.load(directory / "tokenizer.json")
+    assert (restored.pieces, restored.normalization) == (vocabulary.pieces, vocabulary.normalization)
+    assert restored.encode(lines) == vocabulary.encode(lines)
 
 
-def test_the_fill_mask_pipeline_gives_what_the_model_predicts(export: Path) -> None:
-    answers = transformers.pipeline("fill-mask", model=str(export))("The list [MASK] is new.", top_k=3)
-    ids = transformers.AutoTokenizer.from_pretrained(export)("The list [MASK] is new.", return_tensors="pt")[
-        "input_ids"
-    ]
+def test_special_tokens_pairs_and_masks(directory: Path, vocabulary: Vocabulary, theirs: Any, lines: list[str]) -> None:
+    contents = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    assert [(token["id"], token["content"]) for token in contents["added_tokens"]] == list(enumerate(SPECIAL_PIECES))
+    assert (theirs.model_max_length, len(theirs)) == (40, 520)
+    names = (theirs.pad_token, theirs.unk_token, theirs.cls_token, theirs.sep_token, theirs.mask_token)
+    assert names == SPECIAL_PIECES
+    first, second = vocabulary.encode(["the list", "is (new)."])
+    pair = theirs("the list", "is (new).")
+    assert pair["input_ids"] == [2, *first, 3, *second, 3]
+    assert pair["token_type_ids"] == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    assert theirs.decode(pair["input_ids"][: len(first) + 2], skip_special_tokens=True) == vocabulary.decode(first)
+    texts = ["The list [MASK] is new.", "The list [MASK].", "be[MASK]an", "Élise [MASK] à l'école.", "Никто [MASK] йод"]
+    for text in texts[:3] if lines is ENGLISH_LINES else texts:
+        assert fill_mask.encode(vocabulary, text) == theirs(text)["input_ids"]
+
+
+def test_the_fill_mask_pipeline_gives_what_the_model_predicts(directory: Path, theirs: Any) -> None:
+    answers = transformers.pipeline("fill-mask", model=str(directory))("The list [MASK] is new.", top_k=3)
+    ids = theirs("The list [MASK] is new.", return_tensors="pt")["input_ids"]
     with torch.no_grad():
-        logits = huggingface.load(export).eval()(ids).mlm_logits[0]  # (S, V)
+        logits = huggingface.load(directory).eval()(ids).mlm_logits[0]  # (S, V)
     scores, tokens = logits[(ids[0] == 4).nonzero().item()].softmax(-1).topk(3)
     assert [answer["token"] for answer in answers] == tokens.tolist()
     assert [answer["score"] for answer in answers] == pytest.approx(scores.tolist(), rel=1e-4)
 
 
-def test_another_vocabulary_is_refused_before_anything_is_written(vocabulary_file: Path, tmp_path: Path) -> None:
-    model = AlbertForPreTraining(tiny_config(vocab_size=601))
-    with pytest.raises(ValueError, match="has 600 pieces, but the model's vocab_size is 601"):
-        huggingface.save(model, tmp_path / "export", vocabulary_file)
-    with pytest.raises(ValueError, match="does not exist"):
-        huggingface.save(model, tmp_path / "export", tmp_path / "none.model")
-    (tmp_path / "text.model").write_text("no model")
-    with pytest.raises(ValueError, match="is no SentencePiece model"):
-        huggingface.save(model, tmp_path / "export", tmp_path / "text.model")
+def test_the_file_records_the_normalisation(directory: Path, vocabulary: Vocabulary, lines: list[str]) -> None:
+    kind = vocabulary.normalization
+    if lines is not ENGLISH_LINES:
+        pieces = "".join(vocabulary.pieces[5:])
+        assert ("é" in pieces, pieces == pieces.lower()) == (kind.keep_accents, not kind.keep_case)
+        assert vocabulary.language == "de,ru"
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    assert config.get("normalization", ALBERT_NORMALIZATION.description) == kind.description
+
+
+def test_names_of_other_programs_stand_for_alberts_normalisation() -> None:
+    assert {Normalization.of_name(name) for name in ("", "identity", "nmt_nfkc", "nmt_nfkc_cf", "user+case")} == {
+        ALBERT_NORMALIZATION
+    }
+    assert [Normalization.of_name(kind.name) for kind in KINDS] == KINDS
+    assert len({kind.description for kind in KINDS}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("spiece.model", "has 520 pieces, but"), ("none", "does not exist"), ("config.json", "is no SentencePiece model")],
+)
+def test_another_vocabulary_is_refused_before_anything_is_written(
+    name: str, message: str, directory: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "vocabulary.model"
+    if (directory / name).exists():
+        path.write_bytes((directory / name).read_bytes())
+    with pytest.raises(ValueError, match=message):
+        huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=521)), tmp_path / "export", path)
     assert not (tmp_path / "export").exists()

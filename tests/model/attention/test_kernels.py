@@ -31,16 +31,14 @@ def case(**fields: object) -> AttentionCase:
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
-        ({}, ["masked", "cudnn", "flash", "flex"]),
-        ({"dropout": 0.1}, ["masked", "cudnn", "flash"]),
-        ({"dtype": torch.float32}, ["masked", "flex"]),
-        ({"dtype": torch.float32, "dropout": 0.1}, ["masked"]),
-        ({"head_dim": 20}, ["masked", "flex"]),
-        ({"head_dim": 256}, ["masked", "flash", "flex"]),
-        ({"length": 64}, ["masked", "flash", "flex"]),
-        ({"length": 576}, ["masked", "flash", "flex"]),
-        ({"max_sequences": None}, ["masked", "cudnn", "flex"]),
-        ({"deterministic": True}, ["masked", "flash", "flex"]),
+        ({}, ["masked", "cudnn", "flash"]),
+        ({"dtype": torch.float32}, ["masked"]),
+        ({"head_dim": 20}, ["masked"]),
+        ({"head_dim": 256}, ["masked", "flash"]),
+        ({"length": 64}, ["masked", "flash"]),
+        ({"length": 576}, ["masked", "flash"]),
+        ({"max_sequences": None}, ["masked", "cudnn"]),
+        ({"deterministic": True}, ["masked", "flash"]),
     ],
 )
 def test_candidates_of_a_gpu_can_do_what_is_asked(fields: dict[str, object], names: list[str]) -> None:
@@ -55,7 +53,7 @@ def test_candidates_of_a_gpu_can_do_what_is_asked(fields: dict[str, object], nam
         ("cpu", ExecutionOptions(compile=True), 512, "masked"),
         ("meta", ExecutionOptions(), 512, "masked"),
         ("cuda", ExecutionOptions(), 512, "masked"),
-        ("cpu", ExecutionOptions(attention="flex"), 512, "flex"),
+        ("cpu", ExecutionOptions(attention="flash"), 512, "flash"),
     ],
 )
 def test_without_a_gpu_a_rule_decides(device: str, execution: ExecutionOptions, length: int, kernel: str) -> None:
@@ -130,9 +128,6 @@ def test_a_gpu_has_the_kernel_that_was_asked_for_even_if_torch_prefers_another(c
 def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
     with pytest.raises(ValueError, match="unknown attention 'flashh'; did you mean 'flash'"):
         ExecutionOptions(attention="flashh")
-    with pytest.raises(ValueError, match="'flex' has no dropout"):
-        AlbertModel(tiny_config(attention_probs_dropout_prob=0.1), ExecutionOptions(attention="flex"))
-    AlbertModel(tiny_config(hidden_dropout_prob=0.1), ExecutionOptions(attention="flex"))
     with pytest.raises(ValueError, match="'flash' does not support a head_dim of 4"):
         AlbertModel(tiny_config(num_attention_heads=6), ExecutionOptions(attention="flash"))
     with pytest.raises(ValueError, match="'sequences' reads lengths"):
@@ -224,25 +219,7 @@ def test_flash_attention_takes_our_arguments_and_differentiates() -> None:
     assert projected.grad is not None
 
 
-def test_compiled_flex_attention_is_one_graph_for_all_texts() -> None:
-    torch.compiler.reset()
-    graphs = []
-
-    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
-        graphs.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(attend, backend=count, fullgraph=True)
-    projected = torch.randn(2, 12, 3, 4, 8, generator=torch.Generator().manual_seed(0))
-    for ids in (IDS, IDS.flip(0)):
-        with torch.no_grad():  # on a processor FlexAttention has no backward pass
-            found = compiled(projected, AttentionPattern.for_packed_rows(ids, "flex"), 0.0)
-        expected = attend(projected, AttentionPattern.for_packed_rows(ids), 0.0)
-        torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
-    assert len(graphs) == 1
-
-
-@pytest.mark.parametrize("kernel", ["masked", "cudnn", "flash", "flex"])
+@pytest.mark.parametrize("kernel", ["masked", "cudnn", "flash"])
 def test_a_pattern_is_made_without_waiting_for_the_device(kernel: str) -> None:
     with Synchronisations() as synchronisations:
         AttentionPattern.for_packed_rows(IDS, kernel, max_sequences=3)

@@ -142,11 +142,11 @@ def test_only_the_projection_is_kept_for_the_backward_pass() -> None:
     assert [tensor.data_ptr() for tensor in kept] == [projected.data_ptr()]
 
 
-@pytest.mark.parametrize("inner", [1, 2])
-def test_projections_are_fused_once_for_all_layers_that_share_them(inner: int) -> None:
-    model = AlbertForPreTraining(tiny_config(num_hidden_layers=4, inner_group_num=inner))
+@pytest.mark.parametrize("groups", [1, 2])
+def test_projections_are_fused_once_for_all_layers_that_share_them(groups: int) -> None:
+    model = AlbertForPreTraining(tiny_config(num_hidden_layers=4, num_hidden_groups=groups))
     calls = []
     for module in model.albert.encoder.attention:
         module.query_key_value.register_forward_hook(lambda *_: calls.append(1))
     model(**pack([[make_pair(0, 9, 1)]], length=12))
-    assert len(calls) == inner
+    assert len(calls) == groups

@@ -6,49 +6,35 @@ import torch
 from model import AlbertModel
 from model.attention.self_attention import AttentionPattern, SelfAttention
 from model.layers.embeddings import FactorisedEmbeddings
-from model.layers.encoder import FeedForward, block_indices
+from model.layers.encoder import FeedForward
 from tests.model.examples import random_ids, randomise, tiny_config
 
-# parameter_sharing, groups, blocks a layer -> for each of 4 layers its blocks as (attention, feed-forward).
+# parameter_sharing, groups -> for each of 4 layers its (attention, feed-forward).
 TABLES = [
-    ("all", 1, 1, [[(0, 0)], [(0, 0)], [(0, 0)], [(0, 0)]]),
-    ("all", 2, 1, [[(0, 0)], [(0, 0)], [(1, 1)], [(1, 1)]]),
-    ("all", 3, 1, [[(0, 0)], [(0, 0)], [(1, 1)], [(2, 2)]]),
-    ("all", 4, 1, [[(0, 0)], [(1, 1)], [(2, 2)], [(3, 3)]]),
-    ("all", 1, 2, [[(0, 0), (1, 1)]] * 4),
-    ("all", 2, 2, [[(0, 0), (1, 1)]] * 2 + [[(2, 2), (3, 3)]] * 2),
-    ("attention", 1, 1, [[(0, 0)], [(0, 1)], [(0, 2)], [(0, 3)]]),
-    ("attention", 2, 1, [[(0, 0)], [(0, 1)], [(1, 2)], [(1, 3)]]),
-    ("ffn", 1, 1, [[(0, 0)], [(1, 0)], [(2, 0)], [(3, 0)]]),
-    ("ffn", 1, 2, [[(0, 0), (1, 1)], [(2, 0), (3, 1)], [(4, 0), (5, 1)], [(6, 0), (7, 1)]]),
-    ("none", 1, 1, [[(0, 0)], [(1, 1)], [(2, 2)], [(3, 3)]]),
+    ("all", 1, [(0, 0)] * 4),
+    ("all", 2, [(0, 0), (0, 0), (1, 1), (1, 1)]),
+    ("all", 3, [(0, 0), (0, 0), (1, 1), (2, 2)]),
+    ("attention", 1, [(0, 0), (0, 1), (0, 2), (0, 3)]),
+    ("attention", 2, [(0, 0), (0, 1), (1, 2), (1, 3)]),
+    ("ffn", 1, [(0, 0), (1, 0), (2, 0), (3, 0)]),
+    ("none", 1, [(0, 0), (1, 1), (2, 2), (3, 3)]),
 ]
 
 
-@pytest.mark.parametrize(("sharing", "groups", "inner", "expected"), TABLES)
-def test_blocks_of_each_layer(sharing: str, groups: int, inner: int, expected: list[list[tuple[int, int]]]) -> None:
-    config = tiny_config(
-        num_hidden_layers=4, parameter_sharing=sharing, num_hidden_groups=groups, inner_group_num=inner
-    )
-    assert block_indices(config) == expected
-    assert config.num_attention_blocks == 1 + max(block[0] for layer in expected for block in layer)
-    assert config.num_ffn_blocks == 1 + max(block[1] for layer in expected for block in layer)
-
-
-@pytest.mark.parametrize(("sharing", "groups", "inner", "expected"), TABLES)
-def test_the_encoder_applies_these_blocks_in_this_order(
-    sharing: str, groups: int, inner: int, expected: list[list[tuple[int, int]]]
+@pytest.mark.parametrize(("sharing", "groups", "expected"), TABLES)
+def test_each_layer_applies_its_parameters_in_their_order(
+    sharing: str, groups: int, expected: list[tuple[int, int]]
 ) -> None:
-    config = tiny_config(
-        num_hidden_layers=4, parameter_sharing=sharing, num_hidden_groups=groups, inner_group_num=inner
-    )
+    config = tiny_config(num_hidden_layers=4, parameter_sharing=sharing, num_hidden_groups=groups)
+    assert config.num_attention_blocks == 1 + max(attention for attention, _ in expected)
+    assert config.num_ffn_blocks == 1 + max(ffn for _, ffn in expected)
     model = AlbertModel(config)
     calls: list[tuple[str, int]] = []
     for kind, modules in (("attention", model.encoder.attention), ("ffn", model.encoder.feed_forward)):
         for number, module in enumerate(modules):
             module.register_forward_hook(lambda *_, call=(kind, number): calls.append(call))
     states = model(random_ids(0, 1, 5)).hidden_states
-    assert calls == [call for layer in expected for a, f in layer for call in (("attention", a), ("ffn", f))]
+    assert calls == [call for attention, ffn in expected for call in (("attention", attention), ("ffn", ffn))]
     assert len(states) == 5
 
 

@@ -80,7 +80,7 @@ def test_arithmetic_by_hand() -> None:
     # 12 * 512 * 2 * (4 * 4096^2 + 2 * 4096 * 16384) + 4 * 12 * 512^2 * 4096 + 2 * 512 * 128 * 4096
     #   + 77 * (2 * 4096 * 128 + 2 * 128 * 30000) + 2 * 4096^2
     forward = 2_473_901_162_496 + 51_539_607_552 + 536_870_912 + 672_100_352 + 33_554_432
-    assert forward_flops(XXLARGE, 512, 77).total == forward
+    assert sum(forward_flops(XXLARGE, 512, 77)) == forward
     assert model_flops(XXLARGE, 512, 77) == 3 * forward == pytest.approx(7.58e12, rel=1e-3)
     # With whole blocks recomputed only projection, heads and pooler run three times instead of four.
     assert executed_flops(XXLARGE, 512, 77, "layer") == 4 * forward - 536_870_912 - 672_100_352 - 33_554_432
@@ -88,9 +88,9 @@ def test_arithmetic_by_hand() -> None:
     assert executed_flops(XXLARGE, 512, 77, "ffn") == 3 * forward + ffn
     # 6 blocks of 10 tokens; projection, head and pooler, which E = H and a missing sentence head leave out
     blocks, head = 6 * 10 * 2 * (4 * 64 + 2 * 128) + 4 * 6 * 100 * 8, 3 * (2 * 8 * 4 + 2 * 4 * 50)
-    assert forward_flops(small(), 10, 3).total == blocks + 2 * 10 * 4 * 8 + head + 2 * 64
+    assert sum(forward_flops(small(), 10, 3)) == blocks + 2 * 10 * 4 * 8 + head + 2 * 64
     head = 3 * (2 * 8 * 8 + 2 * 8 * 50)
-    assert forward_flops(small(embedding_size=8, sentence_head=None), 10, 3).total == blocks + head
+    assert sum(forward_flops(small(embedding_size=8, sentence_head=None), 10, 3)) == blocks + head
     assert model_flops(AlbertConfig.preset("bert-large"), 512, 77) == pytest.approx(1.02e12, rel=0.01)
 
 
@@ -134,8 +134,8 @@ def test_states_depend_on_stage_accumulation_and_ranks() -> None:
 
 
 def small(**fields: object) -> AlbertConfig:
-    """Three layers of two blocks: H 8, FFN 16, E 4, V 50."""
-    usual = {"vocab_size": 50, "embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 3, "inner_group_num": 2}
+    """Six layers of two groups: H 8, FFN 16, E 4, V 50."""
+    usual = {"vocab_size": 50, "embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 6, "num_hidden_groups": 2}
     usual |= {"num_attention_heads": 2, "intermediate_size": 16, "hidden_dropout_prob": 0.0}
     return AlbertConfig(**{**usual, **fields})
 

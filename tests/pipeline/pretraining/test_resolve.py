@@ -46,9 +46,8 @@ def test_flags_say_how_the_model_runs(words):
 @pytest.mark.parametrize(
     ("more", "hardware", "message"),
     [
-        ({"--attention": "flex"}, Hardware("CPU", fp16=False, bf16=True), "needs a GPU"),
+        ({"--attention": "flash"}, Hardware("CPU", fp16=False, bf16=True), "needs a GPU"),
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
-        ({"--attention": "flex", "--model": "albert-base"}, GPU, "attention_probs_dropout_prob is 0.1"),
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
         ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
     ],

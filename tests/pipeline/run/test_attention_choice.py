@@ -84,12 +84,12 @@ IDS = np.zeros((2, 8), dtype=np.int64)
     ("trials", "kernel", "line"),
     [
         (
-            {"masked": Trial(3e-3), "cudnn": Trial(None, "no kernel"), "flash": Trial(1e-3), "flex": Trial(2e-3)},
+            {"masked": Trial(3e-3), "cudnn": Trial(None, "no kernel"), "flash": Trial(1e-3)},
             "flash",
-            "attention kernel: flash (flash 1 ms; flex 2 ms; masked 3 ms; cudnn: no kernel)",
+            "attention kernel: flash (flash 1 ms; masked 3 ms; cudnn: no kernel)",
         ),
         (
-            dict.fromkeys(("masked", "cudnn", "flash", "flex"), Trial(None, "no GPU")),
+            dict.fromkeys(("masked", "cudnn", "flash"), Trial(None, "no GPU")),
             "auto",
             "attention kernel: masked, because no trial succeeded (masked: no GPU; ",
         ),
@@ -142,7 +142,7 @@ def record(run: Path, kernel: str, device: str) -> None:
 
 def test_a_recorded_kernel_is_tried_on_another_kind_of_gpu_only(tmp_path, monkeypatch, capsys) -> None:
     record(tmp_path / "run", "cudnn", "H100")
-    fine = {"masked": Trial(2.0), "cudnn": Trial(3.0), "flash": Trial(1.0), "flex": Trial(4.0)}
+    fine = {"masked": Trial(2.0), "cudnn": Trial(3.0), "flash": Trial(1.0)}
     assert settle(tmp_path, monkeypatch, fine) == "cudnn"
     assert "as recorded" in capsys.readouterr().out
     assert settle(tmp_path, monkeypatch, fine | {"cudnn": Trial(None, "no cuDNN")}) == "flash"
@@ -160,15 +160,15 @@ def test_a_recorded_kernel_is_tried_on_another_kind_of_gpu_only(tmp_path, monkey
 
 def test_a_kernel_that_was_named_is_not_measured(tmp_path, monkeypatch, capsys) -> None:
     record(tmp_path / "run", "cudnn", "H200")
-    assert settle(tmp_path, monkeypatch, {}, execution=SimpleNamespace(attention="flex")) == "flex"
+    assert settle(tmp_path, monkeypatch, {}, execution=SimpleNamespace(attention="flash")) == "flash"
     assert capsys.readouterr().out == ""
 
 
 def test_a_rank_executes_the_model_as_rank_0_does(tmp_path, monkeypatch) -> None:
     """Only rank 0's host may have the page that turns graphs on."""
-    other = SimpleNamespace(rank=1, broadcast=lambda _: SimpleNamespace(attention="flex"))
+    other = SimpleNamespace(rank=1, broadcast=lambda _: SimpleNamespace(attention="flash"))
     monkeypatch.setitem(globals(), "OneRank", lambda: other)
-    assert settle(tmp_path, monkeypatch, {}, execution=SimpleNamespace(attention="masked")) == "flex"
+    assert settle(tmp_path, monkeypatch, {}, execution=SimpleNamespace(attention="masked")) == "flash"
 
 
 def test_seeds_take_the_kernel_of_a_seed_before(tmp_path) -> None:

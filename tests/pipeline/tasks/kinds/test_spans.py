@@ -8,14 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
 
 from data_prep.text.encoder import Encoder
 from data_prep.text.offsets import OffsetEncoder, TokensWithOffsets
-from model import AlbertConfig
-from model.onnx_export import _Graph
-from model.spans import AlbertForConditionedQuestionAnswering, SpanOutput
-from pipeline.data.prefetch import to_device
+from model.spans import SpanOutput
 from pipeline.tasks.kinds.answers import Passage, Question
 from pipeline.tasks.kinds.best_spans import best_spans
 from pipeline.tasks.kinds.spans import (
@@ -218,26 +214,6 @@ def test_an_empty_passage_has_no_answer_but_a_null_score(vocabulary):
     assert found == [WindowSpans([], 1.5)]
     answers = features.predictions({0: found[0]})["q"]
     assert (answers.nbest, answers.null_score, answers.best()) == ((), 1.5, "")
-
-
-def test_an_onnx_graph_reads_question_and_passage_as_the_evaluation_does(vocabulary):
-    question = Question("q", "what is it?", Passage("some words that go on and on"))
-    features = SpanFeatures(vocabulary, [question], 64, SpanLimits())
-    batch, length = features.batch([0], training=False), int(features.lengths[0])
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "initializer_range": 0.3}
-    model = AlbertForConditionedQuestionAnswering(
-        AlbertConfig.preset("albert-tiny", **sizes, embedding_size=8, vocab_size=len(vocabulary))
-    ).eval()
-    ids, segments = (functional.pad(torch.from_numpy(rows[:, :length]), (0, 2)) for rows in batch[:2])
-    mask = (torch.arange(length + 2) < length).long()[None]
-    with torch.no_grad():
-        wanted = model(**to_device(batch, "cpu"))
-        start, beam, end, null = _Graph(model)(ids, mask, segments)
-    torch.testing.assert_close(null, wanted.null_logits)
-    torch.testing.assert_close(start[:, :length], wanted.start_logits)
-    assert beam.tolist() == wanted.start_beam.tolist()
-    torch.testing.assert_close(end[:, :, :length], wanted.end_logits)
 
 
 def test_the_null_score_is_the_lowest_of_the_windows(vocabulary):

@@ -3,27 +3,20 @@
 import base64
 import hashlib
 import json
-import os
 import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
+from common.normalization import Normalization
 from data_prep.text.normalization import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, SentencePieceVocabulary, train_sentencepiece
-from data_prep.text.sentences import split_sentences
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
-from model.tokenizer import tokenizer_json
 from tests.data_prep import corpora
-
-# The published vocabulary (30k-clean.model) and a text file: where both are named, the ids are compared on that text.
-PUBLISHED = os.environ.get("ALBERT_PUBLISHED_VOCABULARY")
-TEXT = os.environ.get("ALBERT_TEXT")
 
 
 def reference_ids(processor: sentencepiece.SentencePieceProcessor, sentence: str) -> list[int]:
@@ -86,15 +79,6 @@ def test_ids_are_the_references_on_generated_text(unruly: bytes) -> None:
     assert share_of_other_ids(unruly, sentences) == 0
 
 
-@pytest.mark.skipif(not (PUBLISHED and TEXT), reason="ALBERT_PUBLISHED_VOCABULARY and ALBERT_TEXT name no files")
-def test_ids_are_the_references_on_real_text_with_the_published_vocabulary() -> None:
-    assert PUBLISHED
-    assert TEXT
-    text = Path(TEXT).read_text(encoding="utf-8", errors="replace")
-    sentences = [normalize(sentence) for sentence in split_sentences(text)]
-    assert share_of_other_ids(Path(PUBLISHED).read_bytes(), sentences) <= 1e-4
-
-
 def test_no_piece_that_ends_in_digit_and_comma_is_ever_produced(unruly: bytes) -> None:
     vocabulary = SentencePieceVocabulary(unruly)
     pieces = {vocabulary.pieces[i] for ids in vocabulary.encode(numbers_and_words(500)) for i in ids}
@@ -110,13 +94,6 @@ def test_baking_the_rule_twice_changes_nothing(unruly: bytes, tmp_path: Path) ->
     assert again.sha256 == once.sha256 == hashlib.sha256(once.serialized).hexdigest()
 
 
-def test_special_pieces_stand_first(vocabulary: Vocabulary) -> None:
-    assert (PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID) == (0, 1, 2, 3, 4)
-    assert vocabulary.pieces[:5] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
-    assert vocabulary.pieces[5:13] == ["(", ")", '"', "-", ".", "–", "£", "€"]
-    assert len(vocabulary) == 400
-
-
 def test_text_cannot_produce_special_ids(vocabulary: Vocabulary) -> None:
     written = " ".join(SPECIAL_PIECES)
     sentences = [written, normalize(written), *SPECIAL_PIECES, "a[MASK]b", "[CLS][SEP]"]
@@ -124,39 +101,31 @@ def test_text_cannot_produce_special_ids(vocabulary: Vocabulary) -> None:
     assert not ids & {PAD_ID, CLS_ID, SEP_ID, MASK_ID}
 
 
-def test_characters_that_were_never_seen_are_unknown(vocabulary: Vocabulary) -> None:
-    assert UNK_ID in vocabulary.encode(["ба 漢"])[0]
-
-
-def test_decoding_gives_the_normalised_text_back(vocabulary: Vocabulary) -> None:
-    sentences = [normalize(sentence) for sentence in corpora.make_sentences(50, seed=9)]
-    assert [vocabulary.decode(ids) for ids in vocabulary.encode(sentences)] == sentences
-
-
-def test_insides_of_words(vocabulary: Vocabulary) -> None:
-    assert vocabulary.continues_word.dtype == bool
-    assert vocabulary.continues_word.shape == (400,)
-    for piece, inside in zip(vocabulary.pieces, vocabulary.continues_word):
-        assert inside == (piece[0] != "▁" and all("a" <= c <= "z" or "A" <= c <= "Z" for c in piece)), piece
+def test_pieces_of_a_vocabulary(vocabulary: Vocabulary) -> None:
+    assert (PAD_ID, UNK_ID, CLS_ID, SEP_ID, MASK_ID) == (0, 1, 2, 3, 4)
+    assert vocabulary.pieces[:13] == [*SPECIAL_PIECES, "(", ")", '"', "-", ".", "–", "£", "€"]
+    assert len(vocabulary) == len(vocabulary.continues_word) == 400
+    for piece, inside, spelling in zip(vocabulary.pieces, vocabulary.continues_word, vocabulary.spellings):
+        assert inside == (piece[0] != "▁" and piece.isascii() and piece.isalpha()), piece
+        assert spelling == (f" {piece[1:]}" if piece[0] == "▁" else piece)
     assert vocabulary.continues_word.any()
+    assert UNK_ID in vocabulary.encode(["ба 漢"])[0]
+    sentences = corpora.make_sentences(50, seed=9)
+    assert [vocabulary.decode(ids) for ids in vocabulary.encode(sentences)] == [*map(normalize, sentences)]
 
 
-def test_flat_encoding_is_the_same_encoding(vocabulary: Vocabulary) -> None:
-    sentences = [normalize(sentence) for sentence in corpora.make_sentences(20)]
-    ids, lengths = vocabulary.encode_flat(sentences)
-    assert ids.dtype == np.uint16
-    assert [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] == vocabulary.encode(sentences)
-    assert vocabulary.encode_flat([])[0].shape == (0,)
+def test_pieces_of_other_scripts_continue_words_that_blanks_end() -> None:
+    sentences = ["река течёт реками по речке", "नदी नदियों में", "ab abc"] * 20
+    for language, continues in (("ru", True), ("en", False), ("zh", False)):
+        vocabulary = train_sentencepiece(iter(sentences), 42, Normalization(keep_accents=True), language)
+        assert vocabulary.continues_word[vocabulary.pieces.index("е")] == continues
+        assert not vocabulary.continues_word[vocabulary.pieces.index("▁")]
 
 
-def test_training_gives_the_same_bytes_every_time() -> None:
+def test_training_gives_the_same_bytes_every_time_and_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     sentences = [normalize(sentence) for sentence in corpora.make_sentences(1500)]
     first, second = (train_sentencepiece(iter(sentences), 200).serialized for _ in range(2))
     assert first == second
-
-
-def test_training_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    train_sentencepiece(iter(map(normalize, corpora.make_sentences(500))), 150)
     assert capfd.readouterr() == ("", "")
 
 
@@ -180,53 +149,25 @@ def test_no_text_is_a_mistake() -> None:
         train_sentencepiece(iter([]), 100)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not a model at all", b"\x00" * 100])
-def test_files_that_are_no_vocabulary(content: bytes | None, tmp_path: Path) -> None:
-    path = tmp_path / "some.model"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(UserError, match=r"some\.model"):
-        Vocabulary.load(path)
-
-
-def test_a_vocabulary_with_other_special_pieces(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
-    proto.pieces[4].piece = "<mask>"
-    (tmp_path / "t5.model").write_bytes(proto.SerializeToString())
-    with pytest.raises(UserError, match=r"starts with the pieces .*<mask>"):
-        Vocabulary.load(tmp_path / "t5.model")
-
-
-# Vocabularies restored from a tokenizer.json.
-
-LINES = ['(it) is "new" - and old.', "in 1918, 1,234,567 votes", "£5 – €7 東京 ﬁne №5", "", "unknown ❤ signs"]
-
-
-@pytest.fixture(scope="module", params=["identity", "nmt_nfkc"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A vocabulary without and with SentencePiece's own normalisation, which the published one has."""
-    symbols = ["(", ")", '"', "-", ".", "–", "£", "€"]
-    path = tmp_path_factory.mktemp("trained") / "spiece.model"
-    return corpora.train_pieces(path, [*corpora.make_sentences(400), *LINES * 5], 160, request.param, symbols)
-
-
-def test_the_restored_vocabulary_encodes_as_the_first(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer_json(trained)))
-    first, restored = Vocabulary.load(trained), Vocabulary.load(tmp_path / "tokenizer.json")
-    assert restored.pieces == first.pieces
-    texts = [*corpora.make_sentences(200), *LINES]
-    assert restored.encode(texts) == first.encode(texts)
-    (tmp_path / "again.model").write_bytes(restored.serialized)
-    assert Vocabulary.load(tmp_path / "again.model").sha256 == restored.sha256
-
-
 PIECES = [[piece, 0.0] for piece in SPECIAL_PIECES]
+OTHER_PIECES = model_proto.ModelProto(
+    pieces=[{"piece": "<mask>", "score": 0.0, "type": "UNKNOWN"}, {"piece": "a", "score": -1.0}]
+).SerializeToString()
+DAMAGED_MAP = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 20).decode()}
 
 
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
         ("{", "is no valid JSON"),
+        (None, "does not exist"),
+        (b"", "(is not a SentencePiece model|instead of <pad>)"),
+        (b"not a model at all", "is not a SentencePiece model"),
+        (OTHER_PIECES, r"starts with the pieces .*<mask>"),
+        (
+            {"model": {"type": "Unigram", "vocab": [*PIECES, ["a", -1.0]]}, "normalizer": DAMAGED_MAP},
+            "is not a SentencePiece model",
+        ),
         ({}, "a vocabulary of the type None"),
         ({"model": {"type": "BPE", "vocab": {"[PAD]": 0}}}, "a vocabulary of the type 'BPE', not"),
         ({"model": {"type": "Unigram", "vocab": {"<pad>": 0}}}, "is not a list of pieces"),
@@ -240,17 +181,12 @@ PIECES = [[piece, 0.0] for piece in SPECIAL_PIECES]
     ],
 )
 def test_what_is_no_vocabulary_is_said_in_one_line(contents: Any, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(contents if isinstance(contents, str) else json.dumps(contents))
+    path = tmp_path / ("some.model" if isinstance(contents, bytes) else "tokenizer.json")
+    if isinstance(contents, bytes):
+        path.write_bytes(contents)
+    elif contents is not None:
+        path.write_text(contents if isinstance(contents, str) else json.dumps(contents))
     with pytest.raises(UserError, match=message) as error:
         Vocabulary.load(path, "copy it again")
     assert str(error.value).endswith("; copy it again")
     assert str(path) in str(error.value)
-
-
-def test_a_damaged_map_of_characters_is_a_mistake_of_the_file(tmp_path: Path) -> None:
-    normalizer = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 20).decode()}
-    contents = {"model": {"type": "Unigram", "vocab": [*PIECES, ["a", -1.0]]}, "normalizer": normalizer}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
-    with pytest.raises(UserError, match="is not a SentencePiece model; copy it"):
-        Vocabulary.load(tmp_path / "tokenizer.json", "copy it")
