@@ -1,11 +1,13 @@
-"""Predicts with a finished run: labels, numbers, tags, choices or answers for a file, or the words in a [MASK].
+"""Predicts with a finished run: labels, numbers, tags, choices, answers or embeddings for a file, or words in a [MASK].
 
     python -m pipeline.predict --run runs/reviews --input new.csv --out predicted.csv
     cat new.jsonl | python -m pipeline.predict --run runs/reviews --input - --out - > predicted.jsonl
     python -m pipeline.predict --run runs/base --mask "Paris is the [MASK] of France."
+    python -m pipeline.predict --run models/all-MiniLM-L6-v2 --embed --input new.csv --out embeddings.parquet
 
-The first two take a fine-tuning run of any task, the last one a pre-training run. The run's own record says which
-columns to read and what the labels are called. The rows are written with further columns for the prediction.
+The first two take a fine-tuning run of any task, the third a pre-training run, the last one a run or any directory that
+--init of pipeline.finetune takes. The run's own record says which columns to read and what the labels are called. The
+rows are written with further columns for the prediction.
 """
 
 import sys
@@ -25,6 +27,7 @@ def parser() -> Parser:
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")
+    p.add_argument("--embed", action="store_true", help="write the embedding of each text, mean-pooled, of length 1")
     p.add_argument("--mask", nargs="+", metavar="TEXT", help="texts with [MASK], for a pre-training run")
     p.add_argument("--top-k", type=positive, default=5, metavar="K", help="pieces for each mask (default: 5)")
     return p

@@ -10,15 +10,16 @@ import torch
 from common.errors import UserError
 from common.files.json_files import Positive, check_as
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
-from model import AlbertForPreTraining
+from model import AlbertForPreTraining, AlbertModel
 from model.albert import ModelWithHead
 from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import load_pretrained
+from pipeline.checkpoint.initial_weights import load_into, load_pretrained, read_initial_weights
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_record
 from pipeline.finetuning.prediction import batches_of_size, outputs_of
-from pipeline.inference import fill_mask, tables
+from pipeline.inference import embedding, fill_mask, tables
 from pipeline.sharing.trained_run import open_run
-from pipeline.tasks.task import SpanLimits
+from pipeline.tasks.files.rows import ExampleRow
+from pipeline.tasks.task import Columns, SpanLimits
 
 _REMEDY = "restore it, or name another run"
 _COPY_VOCABULARY = "copy it from the run's export, or name another run"
@@ -35,6 +36,9 @@ def run(args: argparse.Namespace) -> None:
     """Runs a parsed command line. Raises UserError for a mistake; nothing is written then."""
     if not (args.run / SETTINGS).exists() and (args.run / RESULTS).exists():
         raise UserError(f"--run {args.run} holds several seeds or an ensemble; name one run, such as its seed-0")
+    if args.embed:
+        embed_texts(args)
+        return
     settings = run_directory.read_settings(args.run)
     if args.mask:
         if "task" in settings:
@@ -48,9 +52,7 @@ def run(args: argparse.Namespace) -> None:
 
 def predict(args: argparse.Namespace) -> None:
     """Predicts the rows of --input and writes them to --out."""
-    for flag, value in (("--input", args.input), ("--out", args.out)):
-        if value is None:
-            raise UserError(f"{flag} is missing; name a file, or - for a pipe")
+    _check_files(args)
     trained = open_run(args.run)
     task = trained.task
     assert task is not None
@@ -78,6 +80,29 @@ def predict(args: argparse.Namespace) -> None:
         print(f"wrote {args.out}: {len(given.rows):,} predictions of {task.name}")
 
 
+def embed_texts(args: argparse.Namespace) -> None:
+    """Writes the rows of --input with the embedding of their text to --out."""
+    if args.mask:
+        raise UserError("--mask and --embed both say what to do; drop one")
+    _check_files(args)
+    tables.check_output(args.out)
+    table, column = tables.read_rows(args.input), args.text_column or "text"
+    if column not in table.columns:
+        raise UserError(f"{table.source} has no column {column!r}; name one of its columns with --text-column")
+    if "embedding" in table.columns:
+        raise UserError("the input has a column 'embedding', as the output will; rename it")
+    texts = [ExampleRow(table, index, Columns(column), "ignored").text(column) for index in range(len(table.rows))]
+    weights = read_initial_weights(args.run, "--run")
+    tensors = {name.removeprefix("albert."): tensor for name, tensor in weights.tensors.items()}
+    model = AlbertModel(weights.config, add_pooling_layer=False)
+    load_into(model, {name: tensors[name] for name in model.state_dict() if name in tensors}, args.run)
+    found = embedding.embed(model.to(_device()), weights.vocabulary, texts, args.batch_size)
+    rows = [{**row, "embedding": values} for row, values in zip(table.rows, found.tolist())]
+    tables.write(args.out, rows)
+    if args.out != tables.PIPE:
+        print(f"wrote {args.out}: {len(rows):,} embeddings of {found.shape[1]} numbers")
+
+
 def fill_masks(args: argparse.Namespace) -> None:
     """Prints the most likely pieces in the masks of each --mask, or writes them to --out."""
     if args.input is not None:
@@ -98,6 +123,12 @@ def fill_masks(args: argparse.Namespace) -> None:
     tables.write(args.out, rows)
     if args.out != tables.PIPE:
         print(f"wrote {args.out}", file=sys.stderr)
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    for flag, value in (("--input", args.input), ("--out", args.out)):
+        if value is None:
+            raise UserError(f"{flag} is missing; name a file, or - for a pipe")
 
 
 def _check_size(run: Path, vocabulary: Vocabulary, model: ModelWithHead | AlbertForPreTraining) -> None:

@@ -66,10 +66,8 @@ def read(task: Task, columns: Columns, source: str) -> Inputs:
     Raises UserError for content that is none of the two; it names file and line.
     """
     path = Path(source)
-    if source == PIPE:
-        table = _standard_input()
-    elif task.files is None:
-        table = read_table(path)
+    if source == PIPE or task.files is None:
+        table = read_rows(source)
     elif task.files.is_official(path):
         examples = task.files.read(task, "test", [path])
         return Inputs([{"id": example.id} for example in examples], ("id",), examples)
@@ -78,7 +76,10 @@ def read(task: Task, columns: Columns, source: str) -> Inputs:
     return Inputs(table.rows, table.columns, read_examples(table, task.kind, columns, task.labels, "ignored"))
 
 
-def _standard_input() -> Table:
+def read_rows(source: str) -> Table:
+    """The rows of a table in a file, or of JSON Lines in standard input. Raises UserError for broken content."""
+    if source != PIPE:
+        return read_table(Path(source))
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -29,6 +29,7 @@ _INTERVALS = (
     "Intervals cover the sampling of the evaluated examples. They take the examples as independent, and do not cover "
     "other seeds."
 )
+_CHOSEN = " A run evaluates several steps and keeps the best one, so scores on its dev set are somewhat too high."
 _NO_LICENSE = "Not stated when the model was exported."
 
 
@@ -118,7 +119,7 @@ def model_card(export: Exported, options: CardOptions) -> str:
     sections = [
         ("Model", _table(("part", "value"), model)),
         *_training(export.run, record),
-        ("Evaluation", evaluation + (f"\n\n{_INTERVALS}" if measured else "")),
+        ("Evaluation", evaluation + (f"\n\n{_INTERVALS}{'' if export.task is None else _CHOSEN}" if measured else "")),
         ("Cost", _table(("cost", "value"), card_tables.describe_cost(export.run, export.step, record))),
         ("License", _NO_LICENSE if options.license == UNKNOWN_LICENSE else plain(options.license)),
     ]
