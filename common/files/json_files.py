@@ -55,8 +55,8 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
         try:
             status = os.fstat(descriptor)
             mode, size = status.st_mode, status.st_size
-            refuse_sparse(path, status)
             if stat.S_ISREG(mode) and size <= max_bytes:
+                refuse_sparse(path, status)
                 with open(descriptor, "rb", closefd=False) as file:
                     content = file.read(size + 1)  # memory is allocated for as many bytes
                     size = len(content)

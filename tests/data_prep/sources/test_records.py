@@ -221,6 +221,7 @@ def test_a_record_without_end_is_skipped_and_never_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr("data_prep.sources.records.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("data_prep.sources.records.MAX_RATIO", 10_000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(gzip.compress(short + long + short) if suffix else short + long + short)
