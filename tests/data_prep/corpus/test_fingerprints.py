@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from data_prep.corpus import fingerprints
 from data_prep.corpus.fingerprints import BANDS, ROWS, Fingerprinter, same, skeleton
@@ -75,16 +73,6 @@ def test_keys_agree_where_all_values_of_a_band_do() -> None:
         np.testing.assert_array_equal(taken.keys[first] == taken.keys[second], bands)
         agreements.add(int(bands.sum()))
     assert len(agreements) > 3
-
-
-@given(st.lists(st.text(max_size=40), min_size=1, max_size=5))
-def test_any_text_has_fingerprints_that_do_not_depend_on_company(texts: list[str]) -> None:
-    for method in ("exact", "near"):
-        together = Fingerprinter(method).of(texts)
-        for number, text in enumerate(texts):
-            alone = Fingerprinter(method).of([text])
-            for field in range(3):
-                np.testing.assert_array_equal(together[field][number], alone[field][0])
 
 
 def test_exact_means_the_normalised_text() -> None:

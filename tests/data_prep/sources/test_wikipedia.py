@@ -214,9 +214,3 @@ def test_a_document_type_inside_a_page_is_an_error_of_that_page(tmp_path: Path) 
         Document("2", "Second", "It is text."),
         Skipped("Third", "broken (ParseError)"),
     ]
-
-
-def test_a_document_type_between_pages_declares_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "wiki.xml"
-    path.write_text(export(page(1, "First", "It is text."), BOMB, page(2, "Second", "It is &b;.")))
-    assert read(path) == [Document("1", "First", "It is text."), Skipped("Second", "broken (ParseError)")]
