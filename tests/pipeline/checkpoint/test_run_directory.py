@@ -1,8 +1,11 @@
 """A run's directory that cannot be written is refused before anything starts."""
 
+import errno
 import json
 import os
+import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -23,9 +26,17 @@ def run(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["settings.json", "metrics.jsonl", ".lock", "checkpoints", "tensorboard", "."])
 def test_what_cannot_be_written_on_resume_is_named(run: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     run_directory.check_output(run)
-    access = os.access
+    access, make_file = os.access, tempfile.TemporaryFile
+
+    def make_file_elsewhere(dir: Path) -> IO[bytes]:
+        if dir == run / name:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return make_file(dir=dir)
+
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != run / name and access(path, mode))
-    with pytest.raises(UserError, match=rf"cannot write.* {run / name}.*write-protected.*choose another --output"):
+    monkeypatch.setattr(tempfile, "TemporaryFile", make_file_elsewhere)
+    reason = "(it is write-protected|Permission denied)"
+    with pytest.raises(UserError, match=rf"cannot write.* {run / name}: {reason}.*choose another --output"):
         run_directory.check_output(run)
 
 
