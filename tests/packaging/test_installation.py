@@ -63,10 +63,9 @@ def test_the_wheel_holds_the_packages_and_presets_and_nothing_else(site):
     names = {path.name for path in site.iterdir() if not path.name.endswith(".dist-info")}
     assert names == {"common", "data_prep", "model", "pipeline", "ds_configs"}
     for package in ("common", "data_prep", "model", "pipeline"):
-        wanted = {path.relative_to(REPOSITORY) for path in (REPOSITORY / package).rglob("*.py")}
-        assert {path.relative_to(site) for path in (site / package).rglob("*.py")} == wanted
-        wanted = {path.relative_to(REPOSITORY) for path in (REPOSITORY / package).rglob("*.toml")}
-        assert {path.relative_to(site) for path in (site / package).rglob("*.toml")} == wanted
+        for kind in ("*.py", "*.toml", "*.md"):
+            wanted = {path.relative_to(REPOSITORY) for path in (REPOSITORY / package).rglob(kind)}
+            assert {path.relative_to(site) for path in (site / package).rglob(kind)} == wanted
     assert {path.name for path in (site / "ds_configs").iterdir()} == {
         path.name for path in (REPOSITORY / "ds_configs").iterdir()
     }

@@ -8,20 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
 
-from pipeline import evaluate, export, finetune, predict
+from pipeline import evaluate, predict
 from pipeline.analysis.finished_runs import read_predictions
-from pipeline.checkpoint import run_directory
 from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.kinds.logits import Logits
 from tests.docs.pages import commands_of, module_command
 from tests.pipeline.conftest import REPOSITORY, run
-from tests.pipeline.finetuning.finetune_runs import be_no_rank, results
+from tests.pipeline.finetuning.finetune_runs import results
 from tests.pipeline.pretraining.trained_models import export as export_model
 from tests.pipeline.tasks import own_files
 from tests.pipeline.workers.finetune_tasks import Start
@@ -187,21 +185,6 @@ def predicted(place, task, tmp_path):
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_the_formats_of_predictions_hold_the_same(place, tmp_path):
-    rows = predicted(place, "classification", tmp_path)
-    source = str(own_files.file_of(place.files, "classification", "test"))
-    for ending in ("csv", "tsv", "parquet"):
-        out = tmp_path / f"out.{ending}"
-        line = ["--run", str(place.runs / "classification"), "--input", source, "--out", str(out), "--batch-size", "2"]
-        assert predict.main(line) == 0
-        found = pq.read_table(out).to_pylist() if ending == "parquet" else read_table(out).rows
-        assert [row["prediction"] for row in found] == [row["prediction"] for row in rows]
-        assert [float(row["probability"]) for row in found] == pytest.approx([row["probability"] for row in rows])
-        given = [row["probabilities"] for row in found]
-        shares = given if ending == "parquet" else [json.loads(cell) for cell in given]
-        assert shares[0] == pytest.approx(rows[0]["probabilities"], abs=1e-5)
-
-
 def test_a_stopped_run_goes_on_from_its_directory_alone(place):
     whole, stopped = place.runs / "classification", place.runs / "stopped"
     assert results(stopped)["metrics"] == results(whole)["metrics"]
@@ -233,24 +216,6 @@ def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
     assert evaluate.main([*line, str(tmp_path / "wrong")]) == 2
     assert "are different tasks called classification; name them with --task-name" in capsys.readouterr().err
     assert not (tmp_path / "wrong").exists()
-
-
-def test_files_decide_what_a_run_is_and_test_files_do_not(place, tmp_path, monkeypatch, capsys):
-    shutil.copytree(place.runs / "classification", tmp_path / "run")
-    files = tmp_path / "files" / "reviews"
-    shutil.copytree(place.files / "reviews", files)
-    where = SimpleNamespace(**vars(place) | {"files": tmp_path / "files"})
-    command = [*words(where, "classification", tmp_path / "run"), "--test-file", str(files / "test.csv")]
-    be_no_rank(monkeypatch)
-    assert finetune.main(command) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    assert finetune.main(["--output", str(tmp_path / "run")]) == 0
-    assert "nothing to do" in capsys.readouterr().out
-    (files / "dev.csv").write_text((files / "dev.csv").read_text() + "One more.,arts\n")
-    with pytest.raises(SystemExit) as left:
-        finetune.main(command)
-    assert left.value.code == 2
-    assert "holds a run with other settings (data: " in capsys.readouterr().err
 
 
 def test_pipes(place, monkeypatch, capsysbinary):
@@ -299,19 +264,3 @@ def test_a_column_called_as_a_prediction_is_refused(place, tmp_path, capsys):
     line = ["--run", str(place.runs / "classification"), "--input", str(source), "--out", str(tmp_path / "out.csv")]
     assert predict.main(line) == 2
     assert capsys.readouterr().err == "error: the input has a column 'probability', as the output will; rename it\n"
-
-
-def test_a_damaged_record_of_the_task_is_one_line(place, tmp_path, capsys):
-    shutil.copytree(place.runs / "classification", tmp_path / "run")
-    path = tmp_path / "run" / "settings.json"
-    settings = json.loads(path.read_text())
-    for record, message in (
-        ({"labels": ["one"]}, "needs at least two labels; it has 1"),
-        ({"kind": "guess"}, "has kind"),
-    ):
-        path.write_text(json.dumps(settings | {"own_task": settings["own_task"] | record}))
-        assert export.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "export")]) == 2
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1, error
-        assert message in error or "labels" in error
-    assert run_directory.read_settings(place.runs / "tagging")["own_task"]["kind"] == "tagging"

@@ -20,28 +20,13 @@ def recorded(directory, **settings):
     return read_record(directory / SETTINGS)
 
 
-def test_the_recipe_of_a_pre_training_run(tmp_path):
-    more = {"scheduler": {"type": "WarmupLR"}, "masking": {"max_ngram": 3, "mask_probability": 0.15}, "init": "/a/base"}
-    assert card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS, **runs.RECORDED | more)) == [
-        ("objective", "masked tokens (MLM) and sentence order (SOP)"),
-        ("batch", "4 rows"),
-        ("initial weights", "of the trained model base"),
-        ("steps of the whole run", "3"),
-        ("optimizer", "Lamb"),
-        ("peak learning rate", "0.00176"),
-        ("weight decay", "0.01"),
-        ("schedule", "WarmupLR"),
-        ("max ngram", "3"),
-        ("mask probability", "0.15"),
-        ("precision", "bf16"),
-        ("DeepSpeed ZeRO stage", "1"),
-        ("seed", "7"),
-    ]
-    rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS, warmup_steps=1000)))
-    assert rows["schedule"] == "linear warm-up over 1,000 steps, then linear decay to 0"
+def test_what_the_recipe_of_a_pre_training_run_says_without_records(tmp_path):
     rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS)))
     assert rows["schedule"] == "linear warm-up over 2.5 % of the steps, then linear decay to 0"
     assert not {"precision", "DeepSpeed ZeRO stage", "seed", "initial weights", "optimizer"} & rows.keys()
+    more = {"scheduler": {"type": "WarmupLR"}, "masking": {"max_ngram": 3, "mask_probability": 0.15}}
+    rows = dict(card_tables.describe_pretraining(recorded(tmp_path, **runs.SETTINGS, **runs.RECORDED | more)))
+    assert (rows["schedule"], rows["max ngram"], rows["mask probability"]) == ("WarmupLR", "3", "0.15")
 
 
 def test_the_recipe_of_a_fine_tuning_run(tmp_path):
@@ -67,27 +52,6 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
     ]
     other = tmp_path / "other"
     assert card_tables.describe_finetuning(other, recorded(other, task="rte")) == [("task", "rte")]
-
-
-def test_the_corpora_and_their_shares(tmp_path):
-    other = runs.CORPUS | {"name": "books", "weight": 3, "documents": 1, "sources": []}
-    record = recorded(tmp_path, **runs.SETTINGS, corpora=[runs.CORPUS, other])
-    first, second = card_tables.describe_corpora(record)
-    assert (first[0], first[2:]) == ("wikipedia", ("1,234", "56,789", "321 of 64 positions", "25 %"))
-    assert second == ("books", "", "1", "56,789", "321 of 64 positions", "75 %")
-    assert card_tables.describe_corpora(recorded(tmp_path, **runs.SETTINGS)) == []
-
-
-def test_the_cost_until_a_step(tmp_path):
-    record = recorded(tmp_path, **runs.SETTINGS, world_size=1)
-    runs.metrics(tmp_path, {1: 6.0, 2: 4.0, 3: 5.0})
-    assert card_tables.describe_cost(tmp_path, 1, record) == [
-        ("time", "1 min 0 s until step 1, over all starts"),
-        ("tokens read", "1,000"),
-        ("training speed", "100 tokens/s"),
-        ("machine (of the last start)", "1 rank"),
-    ]
-    assert card_tables.describe_cost(tmp_path, 0, record) == [("machine (of the last start)", "1 rank")]
 
 
 def test_metrics_of_the_best_step_have_intervals_and_those_of_other_steps_have_not(tmp_path):

@@ -219,8 +219,15 @@ def test_a_task_comes_back_from_its_record(tmp_path):
     assert own_tasks.task_of(content, tmp_path) == task
     assert own_tasks.task_of({"task": "sst2"}, tmp_path) is TASKS["sst2"]
     assert own_tasks.record_of(TASKS["sst2"]) == {}
-    with pytest.raises(UserError, match="there is no task 'reviews'"):
-        own_tasks.task_of({"task": "reviews"}, tmp_path)
+    record = content["own_task"]
+    for damaged, message in (
+        ({"task": "reviews"}, "there is no task 'reviews'"),
+        (content | {"own_task": record | {"labels": ["one"]}}, "needs at least two labels; it has 1"),
+        (content | {"own_task": record | {"labels": "one"}}, "has labels = 'one', which"),
+        (content | {"own_task": record | {"kind": "guess"}}, "has kind 'guess'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            own_tasks.task_of(damaged, tmp_path)
 
 
 def test_hidden_labels_of_a_test_file(tmp_path):

@@ -58,15 +58,12 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
     [
         ("squad2", "\n" * 16 + '{"data": [', r"train\.json, line 17: broken JSON"),
         ("squad2", json.dumps({"version": "v2.0"}), r"train\.json lacks the key data; check --data and --task"),
-        ("squad2", json.dumps({"data": [{"paragraphs": [{}]}]}), r"lacks the key data\.0\.paragraphs\.0\.context"),
-        ("squad2", json.dumps({"data": [{"paragraphs": [{"context": 5, "qas": []}]}]}), "context = 5, which"),
         ("squad2", json.dumps(squad({**QUESTION, "question": None})), r"qas\.0\.question = None, which"),
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
             r"train\.json: question q1 has an answer without text; remove it",
         ),
-        ("squad2", json.dumps(squad({"id": "q1", "answers": []})), r"lacks the key data\.0\.paragraphs\.0\.qas\.0\.q"),
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "1905", "answer_start": 1e999}]})),
@@ -136,10 +133,7 @@ def test_race(tmp_path):
         (json.dumps({**RACE, "answers": ["B", "E"]}), r"train\.jsonl, line 2: the label 'E' is not one of A, B, C, D"),
         (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
         (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: a question has 1 options instead of 4"),
-        (json.dumps({"article": "x", "options": []}), "line 2 lacks the key questions"),
         (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
-        (json.dumps({**RACE, "options": ["abcd", "efgh"]}), "line 2 has options.0 = 'abcd', which should be a valid"),
-        (json.dumps({**RACE, "article": None}), "line 2 has article = None, which should be a valid string"),
     ],
 )
 def test_mistakes_in_race(record, message, tmp_path):

@@ -1,7 +1,6 @@
 """SQuAD's windows and answers, against brute force and from characters to tokens and back."""
 
 import itertools
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -49,14 +48,6 @@ def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
             for start, length in windows
         ]
         assert best[position] == scores.index(max(scores))
-
-
-def test_the_windows_of_a_book_take_memory_for_its_tokens_alone():
-    windows = windows_of(100_000, 400, 128)
-    tracemalloc.start()
-    best_window_of_tokens(windows, 100_000)
-    (_, most), _ = tracemalloc.get_traced_memory(), tracemalloc.stop()
-    assert most < 10e6  # a number for each token and window would be 620 MB
 
 
 def test_windows_of_a_long_and_an_empty_passage():

@@ -1,10 +1,14 @@
 """The columns that prediction reads: those of the run, and in their place those that the command line names."""
 
+import json
+
 import pytest
 
 from common.errors import UserError
 from pipeline import predict
+from pipeline.inference import tables
 from pipeline.inference.tables import columns_for
+from pipeline.tasks.files.tables import read_table
 from pipeline.tasks.registry import TASKS
 
 
@@ -32,3 +36,14 @@ def test_flags_replace_them():
             columns("sst2", *words)
     with pytest.raises(UserError, match="--choice-columns names 2 columns, and the run has 4 choices"):
         columns("race", "--choice-columns", "c", "d")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet"])
+def test_every_format_holds_the_same_rows(tmp_path, ending):
+    rows = [{"text": 'a "b",\t', "probabilities": {"x": 0.25, "é": 0.75}}, {"text": "c", "probabilities": {"x": 1.0}}]
+    tables.write(str(tmp_path / f"out.{ending}"), rows)
+    found = read_table(tmp_path / f"out.{ending}").rows
+    assert [row["text"] for row in found] == [row["text"] for row in rows]
+    given = [row["probabilities"] for row in found]
+    shares = [json.loads(cell) for cell in given] if ending in ("csv", "tsv") else given
+    assert shares[0] == rows[0]["probabilities"]
