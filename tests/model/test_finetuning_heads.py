@@ -217,10 +217,9 @@ def test_a_batch_without_sequences_has_gradients_of_zero() -> None:
         assert output.total == 0
 
 
-def test_dropout_before_the_classifier() -> None:
-    model = AlbertForSequenceClassification(dataclasses.replace(CONFIG, classifier_dropout_prob=0.5), 2)
-    randomise(model, 5)
-    inputs = padded()
-    assert not torch.equal(model(**inputs).logits, model(**inputs).logits)
+@pytest.mark.parametrize("kind", [AlbertForSequenceClassification, AlbertForTokenClassification])
+def test_dropout_before_the_classifier(kind: type) -> None:
+    model = kind(dataclasses.replace(CONFIG, classifier_dropout_prob=0.5), 2)
+    assert not torch.equal(model(**padded()).logits, model(**padded()).logits)
     model.eval()
-    assert torch.equal(model(**inputs).logits, model(**inputs).logits)
+    assert torch.equal(model(**padded()).logits, model(**padded()).logits)

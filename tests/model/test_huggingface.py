@@ -65,22 +65,11 @@ def test_transformers_and_load_open_what_save_writes(kind: str, tmp_path: Path) 
     assert_same_model(huggingface.load(tmp_path), model)
 
 
-def test_a_classifier_for_fine_tuning_starts_from_the_saved_encoder(tmp_path: Path) -> None:
-    model = make_model()
-    huggingface.save(model, tmp_path)
-    classifier, report = transformers.AutoModelForSequenceClassification.from_pretrained(
-        tmp_path, num_labels=3, output_loading_info=True
-    )
-    assert set(report["missing_keys"]) == {"classifier.weight", "classifier.bias"}
-    ids = random_ids(0, 2, 12)
-    expected = model.albert(ids).pooled_output
-    torch.testing.assert_close(classifier.eval().albert(ids).pooler_output, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_kept_in_the_file_and_read_as_fp32(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_half_precision_is_kept_in_the_file_and_read_as_fp32(tmp_path: Path) -> None:
+    dtype = torch.bfloat16
     model = make_model().to(dtype)
     huggingface.save(model, tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not even a pickle")  # model.safetensors comes first
     assert {tensor.dtype for tensor in load_file(tmp_path / "model.safetensors").values()} == {dtype}
     assert transformers.AutoModelForPreTraining.from_pretrained(tmp_path).dtype == dtype
     assert_same_model(huggingface.load(tmp_path), model.float())
@@ -122,13 +111,6 @@ def test_load_reads_the_published_layout(pickled: bool, tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.eval()(ids).mlm_logits, model(ids).mlm_logits)
     head = loaded.state_dict()["sentence_head.classifier.weight"]
     assert 0 < head.abs().max() <= 2 * model.config.initializer_range
-
-
-def test_safetensors_come_before_pickles(tmp_path: Path) -> None:
-    model = make_model()
-    huggingface.save(model, tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"not even a pickle")
-    assert_same_model(huggingface.load(tmp_path), model)
 
 
 class _Mischief:
@@ -219,6 +201,8 @@ def test_what_transformers_cannot_express_is_refused_and_kept_in_the_own_format(
 
 def test_the_own_format_keeps_the_dtype_and_names_damage(tmp_path: Path) -> None:
     model = make_model(num_hidden_groups=3, sentence_head=None).to(torch.bfloat16)
+    dense = model.mlm_head.dense
+    dense.weight = torch.nn.Parameter(dense.weight.detach().T.contiguous().T)  # not contiguous
     checkpoint.save(model, tmp_path)
     assert_same_model(checkpoint.load(tmp_path), model)
     fields = json.loads((tmp_path / "albert.json").read_text())

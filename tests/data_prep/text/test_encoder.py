@@ -79,8 +79,3 @@ def test_emptying_the_table_changes_nothing(vocabulary: Vocabulary, monkeypatch:
     sentences = corpora.make_sentences(400, seed=4)
     found = [by_words(encoder, sentences[first : first + 20]) for first in range(0, 400, 20)]
     assert [ids for batch in found for ids in batch] == by_words(Encoder(vocabulary), sentences)
-
-
-def test_no_sentences(vocabulary: Vocabulary) -> None:
-    ids, lengths = Encoder(vocabulary).encode([])
-    assert len(ids) == len(lengths) == 0

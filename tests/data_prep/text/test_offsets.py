@@ -1,7 +1,5 @@
 """Tokens have the right characters of the un-normalised text, and equal those that pre-training reads."""
 
-import unicodedata
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -15,21 +13,6 @@ from data_prep.text.vocabulary import UNK_ID
 # Letters that grow, shrink, vanish or change case in normalisation, beside plain ones and every kind of space.
 DIFFICULT = st.sampled_from(list("aZé½ﬁİßΣς㎏한΅̈`'\"“ⅷ…2,. \u3000\u00a0\u200b\n\0\u0301\u0345ǅ"))
 TEXTS = st.text(DIFFICULT | st.characters(codec="utf-8"), max_size=40)
-
-
-@given(TEXTS)
-@settings(deadline=None, max_examples=400)
-def test_a_word_is_normalised_as_a_text_is(text):
-    for word in text.split():
-        normalised, sources = normalize_word(word)
-        assert normalised == normalize(word)
-        assert len(sources) == len(normalised)
-        assert sources == sorted(sources)
-        for character, source in zip(normalised, sources):
-            # Each character comes of the one it is said to come of.
-            made = normalize(word[source : source + 2]) + normalize(word[source]) + word[source].lower()
-            made += unicodedata.normalize("NFKD", word[source]).lower()
-            assert character in made.replace("σ", "σς") or character == " "
 
 
 @given(TEXTS, st.builds(Normalization, st.booleans(), st.booleans()))

@@ -108,11 +108,6 @@ def test_dropout_drops_the_same_weights_forward_and_backward(dtype: torch.dtype)
     check_per_sequence(*inputs(dtype), dropout=0.25, factors=factors)
 
 
-def test_lengths_are_those_of_the_sequences_and_the_padding() -> None:
-    ids = torch.tensor([[0] * 5 + [1] * 7, [0] * 1 + [1] * 6 + [-1] * 5])
-    assert AttentionPattern.for_packed_rows(ids, "sequences") == AttentionPattern(lengths=[5, 7, 1, 6, 5])
-
-
 def test_a_model_that_is_compiled_takes_the_mask_and_gives_the_same(monkeypatch) -> None:
     monkeypatch.setattr("model.attention.kernels.MAX_MASKED_LENGTH", 0)
     torch.compiler.reset()
@@ -132,14 +127,6 @@ def test_a_model_that_is_compiled_takes_the_mask_and_gives_the_same(monkeypatch)
     for name, gradient in found[0].items():
         scale = max(1.0, gradient.abs().max().item())
         torch.testing.assert_close(found[1][name] / scale, gradient / scale, rtol=1e-5, atol=1e-5, msg=name)
-
-
-def test_only_the_projection_is_kept_for_the_backward_pass() -> None:
-    kept = []
-    projected, _ = inputs(torch.float32)
-    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-        attend_per_sequence(projected, LENGTHS, 0.0)
-    assert [tensor.data_ptr() for tensor in kept] == [projected.data_ptr()]
 
 
 @pytest.mark.parametrize("groups", [1, 2])
