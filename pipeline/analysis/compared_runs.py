@@ -1,7 +1,7 @@
 """Reads runs of both kinds, finished or not, to compare them, and prints the table of one."""
 
-import math
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,9 +103,9 @@ class ComparedRun:
 
 
 def number(record: Mapping[str, Any], name: str) -> float | None:
-    """A finite number of a record; None for anything else."""
+    """A finite number of a record; None for anything else, also for an integer that no float can hold."""
     value = record.get(name)
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     return None
 

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from common.environment import whole_number
 from common.errors import UserError
+from common.files import places
 from pipeline.distributed import launcher_watch
 from pipeline.distributed.monitor.watch import Watch
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
@@ -65,8 +66,11 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
         return _refuse_alone(error)
 
     def check() -> Prepared:
-        args = parse(words)
-        prepared: Prepared = importlib.import_module(module).prepare(args, world_size)
+        try:
+            args = parse(words)
+            prepared: Prepared = importlib.import_module(module).prepare(args, world_size)
+        except OSError as error:
+            raise places.explain(error) or error from None
         if whole_number("LOCAL_RANK") == 0:
             ranks.check_shared_memory()
         return prepared

@@ -29,7 +29,7 @@ from pipeline.run.launch import Prepared
 from pipeline.settings import declare
 from pipeline.tracking import services
 from pipeline.training import rollback
-from pipeline.training.callback import SpikeFound, TrainingFailed
+from pipeline.training.callback import SpikeFound, TrainingFailed, cannot_begin
 from pipeline.training.callbacks import make_trainer
 from pipeline.training.callbacks.step_metrics import Throughput
 from pipeline.training.run_settings import RunSettings
@@ -120,11 +120,15 @@ def open_run(
     Args:
         make_model: makes the model with its initial weights; torch's random numbers are seeded before.
         vocabulary: written into the run's directory.
+    Raises:
+        UserError: rank 0 cannot write the settings; on all ranks.
     """
     progress.get_progress().start_run()
-    if control.rank == 0:
+
+    def write_settings() -> None:
         run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary, settings.config)
-    control.barrier()
+
+    control.all_or_raise(write_settings if control.rank == 0 else lambda: None, (OSError,), cannot_begin)
     torch.manual_seed(settings.seed)
     engine, description = initialise(make_model(), settings.engine, settings.execution.cuda_graphs)
     saved = loader.load_latest(engine, settings.output / "checkpoints")

@@ -1,5 +1,7 @@
 """TensorBoard: event files with descriptions, and the settings of the run."""
 
+import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +49,8 @@ class TensorBoardFiles(Tracker):
     def __init__(self, run: TrackedRun, purge: bool = True) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        _quiet_threads()
+
         directory = run.directory / "tensorboard"
         if (directory / run.name).is_dir():
             directory /= run.name
@@ -90,6 +94,20 @@ class TensorBoardFiles(Tracker):
         if self._run.settings:
             rows = ((_cell(name), _cell(value)) for name, value in shown_flat(self._run.settings).items())
             self.text("settings", markdown_table(["setting", "value"], rows), self._run.step)
+
+
+@functools.cache
+def _quiet_threads() -> None:
+    """TensorBoard's thread keeps an error of the disk for its caller. Without this it prints a traceback as well."""
+    from tensorboard.summary.writer import event_file_writer
+
+    run = event_file_writer._AsyncWriterThread.run
+
+    def run_quietly(thread: Any) -> None:
+        with contextlib.suppress(OSError):
+            run(thread)
+
+    event_file_writer._AsyncWriterThread.run = run_quietly
 
 
 def _cell(value: Plain) -> str:

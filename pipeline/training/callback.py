@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from common.errors import UserError
 from pipeline.checkpoint.saver import Saved
 from pipeline.distributed.exits import EXIT_FAILED
 from pipeline.training.spikes import Spike
@@ -82,6 +83,11 @@ class TrainingFailed(RuntimeError):
     """
 
     status = EXIT_FAILED
+
+
+def cannot_begin(problem: str) -> UserError:
+    """The error of a start that cannot write its first files, for all ranks."""
+    return UserError(f"the run cannot begin: {problem}; free some space, or choose another --output")
 
 
 class SpikeFound(Exception):

@@ -14,6 +14,9 @@ from common.errors import UserError
 
 Schedule = Callable[[int], float]
 
+MAX_RATE = 3e38
+"""The largest learning rate, near the largest number in fp32."""
+
 
 class Length(NamedTuple):
     """The length of a run, in steps, which holds from `from_step` on."""
@@ -146,6 +149,8 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
             f"scheduler.type {kind!r} is not known; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
             "or no scheduler block for the paper's schedule"
         )
+    if peak > MAX_RATE:
+        raise UserError(f"a learning rate of {peak:g} is larger than any number in fp32; lower it")
     if params:
         raise UserError(f"scheduler.params.{min(params)} is not a parameter of {kind}; remove it")
     return schedule

@@ -174,6 +174,16 @@ def test_files_of_a_person_stay_and_the_command_refuses(made, tmp_path, monkeypa
     assert said.startswith("error: ")
 
 
+@pytest.mark.parametrize("case", ["pretrain", "finetune"])
+def test_an_output_whose_name_is_too_long_is_one_line(made, tmp_path, monkeypatch, capsys, case):
+    be_no_rank(monkeypatch)
+    with pytest.raises(SystemExit, match="2"):
+        CASES[case][1](made, tmp_path / ("x" * 300))(monkeypatch)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.endswith("File name too long; make it accessible, or choose another place\n")
+
+
 def other_modes(directory, umask):
     """Each file and directory below whose mode is not that of the umask, with its mode."""
     found = []

@@ -215,7 +215,9 @@ def test_a_long_curve_is_drawn_as_means():
     assert len(thinned([(0.0, 0.0)] * (2 * MAX_POINTS + 1))) <= MAX_POINTS
 
 
-@pytest.mark.parametrize("values", [(1e308, -1e308), (1e308, 1e308), (5e-324, 0.0), (0.0, 0.0), (2.0**60, 2.0**60)])
+@pytest.mark.parametrize(
+    "values", [(1e308, -1e308), (1e308, 1e308), (5e-324, 0.0), (0.0, 0.0), (2.0**60, 2.0**60), (10**400, -(10**400))]
+)
 def test_numbers_that_no_run_has_do_not_end_the_report(values):
     for at, value in ((values, (0.0, 1.0)), ((0.0, 1.0), values)):
         training = [{"step": 1, "tokens": x, "grad_norm": y} for x, y in zip(at, value)]

@@ -12,7 +12,7 @@ weight_checksums  compares what the ranks hold by checksum, and names the one th
 
 from pipeline.distributed.exits import StopSignals
 from pipeline.training.agreement import Agreements
-from pipeline.training.callback import Callback
+from pipeline.training.callback import Callback, cannot_begin
 from pipeline.training.callbacks.console import Console
 from pipeline.training.callbacks.divergence import Divergence
 from pipeline.training.callbacks.early_end import BestScore, Deadline
@@ -35,8 +35,11 @@ def make_trainer(
     Args:
         signals: stop-signal handlers, already installed.
         throughput: see `StepMetrics`.
+    Raises:
+        UserError: rank 0 cannot write the metrics; on all ranks.
     """
-    hours, metrics_log = run.settings.max_hours, MetricsLog(run)
+    hours = run.settings.max_hours
+    metrics_log = run.control.all_or_raise(lambda: MetricsLog(run), (OSError,), cannot_begin)
     callbacks: list[Callback] = [
         HangProgress(run),
         *([] if hours is None else [Deadline(run, task, hours)]),

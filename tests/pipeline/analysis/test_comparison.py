@@ -143,3 +143,12 @@ def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
     Logits(np.array(["0"]), np.ones((1, 2), np.float32)).save(run / "logits" / "test.npz")
     assert evaluate.main(["compare", "--runs", str(run)]) == 2
     assert "labelled" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["compare", "ensemble"])
+@pytest.mark.parametrize("task", ["rte", "squad1"])
+def test_a_file_without_predictions_is_one_line(tmp_path, capsys, task, command):
+    run = made_runs.finetuning(tmp_path / "runs" / task, task, "x", {})
+    (made_runs.logits if task == "rte" else made_runs.answers)(run, "dev", 0, 0)
+    assert evaluate.main([command, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
+    assert "holds no predictions; fine-tune again" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import resource
 import time
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -128,3 +129,19 @@ def test_the_first_point_of_the_curves_is_no_record(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [event.step for event in events.Scalars("eval/loss")] == [0]
+
+
+def test_a_disk_that_is_full_from_the_start_is_one_line(tmp_path, capsys):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        log, _ = open_log(tmp_path)
+        log.log(10, {"loss": 1.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("metrics cannot be written, training goes on: [Errno 27] File too large")
+    log.log(20, {"loss": 2.0})
+    log.on_end()
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [10, 20]

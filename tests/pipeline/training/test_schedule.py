@@ -74,3 +74,9 @@ def test_scheduler_blocks_mean_what_they_mean_to_deepspeed(kind, params, shape):
 def test_what_a_block_cannot_mean_is_refused(block, words):
     with pytest.raises(UserError, match=words):
         schedule.from_config(block, 0.01, None, 100)
+
+
+def test_a_rate_that_fp32_cannot_hold_is_refused() -> None:
+    for block, peak in ((None, 1e308), ({"type": "WarmupLR", "params": {"warmup_max_lr": 1e39}}, 0.1)):
+        with pytest.raises(UserError, match="is larger than any number in fp32; lower it"):
+            schedule.from_config(block, peak, 1, 10)
