@@ -25,7 +25,9 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 # pip shows its progress on a terminal and only errors in a log.
 PIP := pip install --disable-pip-version-check $(if $(shell test -t 2 && echo terminal),,--quiet --quiet)
 
-GPUS := $(words $(shell nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null))
+# A container may have GPUs and no nvidia-smi.
+DEV ?= /dev
+GPUS := $(words $(or $(shell nvidia-smi --query-gpu=index --format=csv,noheader 2>/dev/null),$(wildcard $(DEV)/nvidia[0-9]*)))
 ifeq ($(GPUS),0)
 export DS_ACCELERATOR := cpu
 endif

@@ -117,12 +117,15 @@ def _run_alone(part: Part, place: Place) -> None:
             start_new_session=True,
         )
         try:
-            error = f"ended with {process.wait(LIMIT_SECONDS)}; see {log.name}"
+            status = process.wait(LIMIT_SECONDS)
+            error = f"ended with {status}; see {log.name}" if status else ""
         except subprocess.TimeoutExpired:
             error = f"took more than {LIMIT_SECONDS} seconds"
         finally:
             _end_group(process)
-    result = _read(part, place) or {"error": error}
+    result = _read(part, place) or {}  # what was measured before the end
+    if error:
+        result.setdefault("error", error)
     result["seconds"] = time.perf_counter() - began
     atomic.write_text(_file(part, place), json.dumps(result, indent=2) + "\n")
     print(f"    {result.get('error', 'done')} ({result['seconds']:.0f} s)", flush=True)
@@ -138,12 +141,22 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _run_here(part: Part, place: Place) -> int:
+    """Writes the part's file, after each of its measurements if it has several."""
+
+    def write(result: dict[str, Any]) -> None:
+        atomic.write_text(_file(part, place), json.dumps(result, indent=2) + "\n")
+
+    result: dict[str, Any] = {}
     try:
-        result = part.run(place)
+        found = part.run(place)
+        for result in [found] if isinstance(found, dict) else found:
+            write(result)
+        if failed := result.get("failed"):
+            result["error"] = "; ".join(f"{name}: {problem}" for name, problem in failed.items())
     except Exception as error:  # of any measured program; the page names it
-        result = {"error": one_line(error)}
+        result |= {"error": one_line(error)}
         sys.excepthook(*sys.exc_info())
-    atomic.write_text(_file(part, place), json.dumps(result, indent=2) + "\n")
+    write(result)
     return 1 if "error" in result else 0
 
 

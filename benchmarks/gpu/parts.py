@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,13 +44,13 @@ class Part:
     Attributes:
         name: of the part and its file.
         what: it measures.
-        run: measures it.
+        run: measures it, or yields what has been measured so far.
         gpus: that it needs.
     """
 
     name: str
     what: str
-    run: Callable[[Place], Result]
+    run: Callable[[Place], Result | Iterator[Result]]
     gpus: int = 1
 
 

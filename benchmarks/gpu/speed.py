@@ -1,8 +1,11 @@
 """Speed of a training step beside a large matrix product and `transformers`, and what each feature brings to it."""
 
 import gc
-from collections.abc import Callable, Iterator
-from functools import partial
+import os
+import shutil
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,8 +14,9 @@ import transformers
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
-from benchmarks.shared.systems import System, loss_difference, make_systems, variant
+from benchmarks.shared.systems import loss_difference, make_systems, variant
 from benchmarks.train_step import compare
+from common.errors import one_line
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.run.attention_choice import DTYPES
 
@@ -32,8 +36,12 @@ GAINS = {
 LACKING = ("kernel", "packing")
 
 
-def measure(place: Place, model: str, length: int, precision: str) -> dict[str, Any]:
-    """Rows of results as train_step has them, the speed of the matrix product, and how much faster each feature is."""
+def measure(place: Place, model: str, length: int, precision: str) -> Iterator[dict[str, Any]]:
+    """Rows of results as train_step has them, the speed of the matrix product, and how much faster each feature is.
+
+    Yields all that has been measured after each variant. A variant that fails is named under "failed", and the others
+    go on.
+    """
     transformers.utils.logging.set_verbosity_error()
     dtype = DTYPES[precision]
     sizes: dict[str, Any] = {"vocab_size": 30000, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -49,46 +57,69 @@ def measure(place: Place, model: str, length: int, precision: str) -> dict[str, 
     labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
     labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
     product_size = 128 if place.tiny else None
-    rounds, found, gains, products = 1 if place.tiny else 5, [], {}, []
+    rounds = 1 if place.tiny else 5
+    product = measuring.matrix_product_tflops(dtype, place.device, size=product_size)
+    result: dict[str, Any] = {
+        "measurements": [],
+        "matrix_product_tflops": product,
+        "gains": {},
+        "attention_kernels": [kernel],
+        "failed": {},
+    }
     for tokens in (128,) if place.tiny else TOKENS:
         rows = tokens // (64 if place.tiny else length)
         pair = compare([this, reference], collator, rows, rounds, place.device, with_offsets)
-        products.append(measuring.matrix_product_tflops(dtype, place.device, size=product_size))
         if len(pair) == 2:
             break
     else:
         raise RuntimeError(f"{model} in {precision} beside transformers needs more memory than there is")
-    found += pair
-    gains["transformers"] = pair[0]["speedup"]
+    labels["micro_batch"] = rows
+    result["measurements"] += [labels | row for row in pair]
+    result["gains"]["transformers"] = pair[0]["speedup"]
+    yield result
     del reference
-    for name, make in _variants(this.model, place, kernel):
+    for name, execution in _variants(place, kernel).items():
         _free(place)
-        pair = compare([make(), this], collator, rows, rounds, place.device, with_offsets)
-        products.append(measuring.matrix_product_tflops(dtype, place.device, size=product_size))
-        if len(pair) == 2:
+        if execution.compile and (problem := missing_for_compilation()):
+            result["failed"][name] = problem
+            yield result
+            continue
+        try:
+            other = variant(name, this.model, execution, packed=name != "this, one pair a row")
+            pair = compare([other, this], collator, rows, rounds, place.device, with_offsets)
+            if len(pair) < 2:
+                raise RuntimeError("it needs more memory than there is")
+        except Exception as error:  # of torch, Triton and CUDA; the other variants go on
+            result["failed"][name] = one_line(error)
+            print(f"{name} failed: {result['failed'][name]}", flush=True)
+        else:
             feature = GAINS[name]
-            gains[feature] = 1 / pair[0]["speedup"] if feature in LACKING else pair[0]["speedup"]
-            found.append(pair[0])
-    return {
-        "measurements": [labels | {"micro_batch": rows} | row for row in found],
-        "matrix_product_tflops": max(products),  # other load would make it look slow
-        "gains": gains,
-        "attention_kernels": [kernel],
-    }
+            result["gains"][feature] = 1 / pair[0]["speedup"] if feature in LACKING else pair[0]["speedup"]
+            result["measurements"].append(labels | pair[0])
+            # Other load on the machine would make it look slow.
+            again = measuring.matrix_product_tflops(dtype, place.device, size=product_size)
+            result["matrix_product_tflops"] = max(result["matrix_product_tflops"], again)
+        yield result
 
 
-def _variants(model: AlbertForPreTraining, place: Place, kernel: str) -> Iterator[tuple[str, Callable[[], System]]]:
-    """Each variant's name, and what makes it: only two systems have room on a GPU at a time."""
+def missing_for_compilation() -> str:
+    """What Inductor and Triton need on this machine and do not find; "" if nothing is missing."""
+    missing = [] if any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))) else ["a C compiler (gcc)"]
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    missing += [] if header.exists() else [f"{header} (python3-dev)"]
+    return f"torch.compile needs {' and '.join(missing)}" if missing else ""
+
+
+def _variants(place: Place, kernel: str) -> dict[str, ExecutionOptions]:
+    """How each variant is executed, by its name."""
     common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor", "attention": kernel}
-    options = {
+    return {
         "this, compiled": ExecutionOptions(compile=True, **common),
         "this, graphs": ExecutionOptions(cuda_graphs=True, **common),
         "this, compiled, graphs": ExecutionOptions(compile=True, cuda_graphs=True, **common),
         "this, masked attention": ExecutionOptions(attention="masked"),
         "this, one pair a row": ExecutionOptions(),
     }
-    for name, execution in options.items():
-        yield name, partial(variant, name, model, execution, packed=name != "this, one pair a row")
 
 
 def _free(place: Place) -> None:

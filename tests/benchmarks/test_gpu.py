@@ -1,6 +1,7 @@
 """`make gpu`: its parts work at a tiny size on the processor, it goes on where it ended, and its page is read."""
 
 import json
+import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import page, speed
 from benchmarks.gpu import parts as gpu_parts
 from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
+from benchmarks.gpu.place import Place
+from benchmarks.shared import systems
 from common.errors import UserError
 from pipeline.engine import hardware
 from pipeline.plan import parse, resolve
@@ -82,6 +85,57 @@ def test_parts_are_measured_once_and_failed_ones_again(
     assert set(result["tests"].values()) == {"passed"}
     assert result["demo-gpu"]["text"] == "made up"
     assert result["demo-gpu"]["training"]["8"] == pytest.approx(5.0, abs=1.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost", "message"),
+    [
+        ("compiler", {"compile", "both"}, "this, compiled: torch.compile needs a C compiler (gcc)"),
+        ("variant", {"kernel"}, "this, masked attention: no kernel image is available"),
+    ],
+)
+@pytest.mark.slow
+def test_a_variant_that_fails_leaves_the_other_figures(
+    fault: str, lost: set[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(name: str, *rest: Any, **more: Any) -> Any:
+        if fault == "variant" and name == "this, masked attention":
+            raise RuntimeError("no kernel image is available")
+        return systems.variant(name, *rest, **more)
+
+    monkeypatch.setattr(speed, "variant", make)
+    if fault == "compiler":
+        monkeypatch.setattr(speed.shutil, "which", lambda name: None)
+    out, name = tmp_path / "out", "speed-albert-base-128-bf16"
+    assert gpu.main([*TINY, "--out", str(out), "--here", name]) == 1
+    found = json.loads((out / f"{name}.json").read_text())
+    assert message in found["error"]
+    assert set(found["gains"]) == set(page.FEATURES) - lost
+    result = page.combine(MACHINE, {name: found})
+    assert set(result["gains"]["albert-base-128-bf16"]) == set(page.FEATURES) - lost
+    assert message in page.markdown(result)
+
+
+def test_a_part_that_is_ended_keeps_what_it_has_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the part's process writes a first figure, and then compiles for too long."""
+    name = "speed-albert-base-128-bf16"
+    file = tmp_path / f"{name}.json"
+
+    class Slow(subprocess.Popen[bytes]):
+        def __init__(self, words: list[str], **more: Any) -> None:
+            file.write_text('{"gains": {"compile": 1.5}}')
+            super().__init__(["sleep", "3600"], **more)
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is not None:
+                raise subprocess.TimeoutExpired("sleep", timeout)
+            return super().wait()
+
+    monkeypatch.setattr(gpu.subprocess, "Popen", Slow)
+    (part,) = [part for part in parts() if part.name == name]
+    gpu._run_alone(part, Place(torch.device("cpu"), True, tmp_path))
+    found = json.loads(file.read_text())
+    assert (found["gains"], found["error"]) == ({"compile": 1.5}, "took more than 590 seconds")
 
 
 def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:

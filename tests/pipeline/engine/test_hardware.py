@@ -1,6 +1,7 @@
 """A GPU that torch cannot use is an error, never training on the processor. The GPUs are stand-ins."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import torch
 
 from common.errors import UserError
 from pipeline.engine.hardware import check_gpus_are_usable, detect_hardware
-from tests.pipeline.conftest import run
+from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.stand_ins import nvidia_smi
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update it. More"
@@ -61,6 +62,26 @@ def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("pipeline.engine.hardware.has_gpu_device", lambda: True)
     with pytest.raises(UserError, match="this host has /dev/nvidia0, and torch"):
         check_gpus_are_usable()
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [([], "0 cpu 2"), (["nvidia0", "nvidiactl", "nvidia-caps"], "1 - 1"), (["nvidia0", "nvidia1"], "2 - 2")],
+)
+def test_make_trains_on_the_processor_only_without_a_gpu(tmp_path: Path, devices: list[str], expected: str) -> None:
+    for name in devices:
+        (tmp_path / name).touch()
+    words = [
+        "make",
+        "--silent",
+        "--eval",
+        "told: ; @echo $(GPUS) $${DS_ACCELERATOR--} $(RANKS)",
+        "told",
+        f"DEV={tmp_path}",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name not in ("DS_ACCELERATOR", "RANKS")}
+    ended = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == expected.split()
 
 
 def test_asking_for_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
