@@ -78,6 +78,7 @@ class Site:
         sections: normalised headings of sections that are no prose, see `heading`.
         numbers: how numbers are written.
         variants: preferred variants of "-{zh-hans:..;zh-hant:..}-"; empty if the language has none.
+        months: names of the months; empty if they are not known.
         named: matches the names of templates that show their own name; None if there are none.
         templates: template name -> its pattern in `languages.toml`.
     """
@@ -90,6 +91,7 @@ class Site:
     sections: frozenset[str]
     numbers: NumberStyle = NumberStyle()
     variants: tuple[str, ...] = ()
+    months: tuple[str, ...] = ()
     named: re.Pattern[str] | None = None
     templates: Mapping[str, str] = field(default_factory=dict, hash=False)
 
@@ -150,6 +152,7 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
             **{name: words[name] for name in ("thousands", "decimal", "grouped_from", "groups_of") if name in words}
         ),
         variants=tuple(words.get("variants", ())),
+        months=tuple(words.get("months", ())),
         named=re.compile(words["named"]) if "named" in words else None,
         templates={
             template_name(name): pattern for pattern, names in words.get("templates", {}).items() for name in names

@@ -83,6 +83,8 @@ def _show_unknown(arguments: Arguments, before: str) -> str:
     if is_remark or not _FEW_WORDS.fullmatch(words) or not _IN_SENTENCE.search(before):
         return REMOVED
     unit = arguments.get(1) if words[-1].isdecimal() else ""
+    if unit[-1:].isdecimal():  # a date or a calculation
+        return REMOVED
     return f"{words} {unit}" if quantities.find_unit(unit) else words
 
 

@@ -8,7 +8,7 @@ from datetime import date
 from data_prep.wikitext.site import ENGLISH_SITE, Site, grouped
 
 _NAMED = re.compile(r"\s*([\w .:&/-]{1,40}?)\s*=(.*)", re.DOTALL)
-_FIELD = re.compile(r"\{(?:\*(?P<separator>[^{}?#!]*)|(?P<keys>[\w,-]+))(?P<options>[?#!]*)\}")
+_FIELD = re.compile(r"\{(?:\*(?P<separator>[^{}?#!@]*)|(?P<keys>[\w,-]+))(?P<options>[?#!@]*)\}")
 
 
 @dataclass
@@ -87,6 +87,8 @@ class Arguments:
             raise LookupError(match[0])
         if "!" in match["options"]:
             return ""
+        if "@" in match["options"] and value.isdecimal() and 0 < int(value) <= len(self.site.months):
+            return self.site.months[int(value) - 1]
         return self.number(value) if "#" in match["options"] else value
 
     def _value(self, key: str) -> str:

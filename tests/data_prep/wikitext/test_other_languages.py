@@ -114,6 +114,8 @@ def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
         ("fr", "{{IIIe siècle av. J.-C.}}", "IIIe siècle av. J.-C."),
         ("fr", "{{tmp|38.1|°C}}", "38,1 °C"),
         ("fr", "{{heure|8|30}}", "8 h 30"),
+        ("fr", "{{M.|Martin}} et {{date|3|5|1950}}", "M. Martin et 3 mai 1950"),
+        ("pt", "{{dtlink|3|5|1950}}", "3 de maio de 1950"),
         ("de", "{{Höhe|1115|DE-NN}}", "1115 m"),
         ("es", "{{siglo|XIII||s}}", "siglo XIII"),
         ("es", "{{siglo|V|a|s}}", "siglo V a. C."),
@@ -152,7 +154,14 @@ def test_templates(language: str, markup: str, words: str) -> None:
 @pytest.mark.parametrize(
     "markup",
     [
-        *("{{as of|2014}}", "{{drapeau|France}}", "{{inconnu|https://a.org}}", "{{inconnu|A.jpg}}", "{{inconnu|FRA}}"),
+        *(
+            "{{as of|2014}}",
+            "{{inconnu|3|5|1950}}",
+            "{{drapeau|France}}",
+            "{{inconnu|https://a.org}}",
+            "{{inconnu|A.jpg}}",
+            "{{inconnu|FRA}}",
+        ),
         *(
             "{{inconnu|mot|date=mai}}",
             "{{inconnu|Q42}}",
