@@ -4,7 +4,6 @@ batches            rows a second that one thread makes into batches
 chaos/             100 random faults in one training on three hosts, and what each cost
 data_prep          data preparation beside a bare SentencePiece
 encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds
-finetune           speed of fine-tuning beside transformers.Trainer
 gpu/               what a GPU can do with this project, as a page: `make gpu`
 save               seconds of a checkpoint
 seek               seconds and memory to open four billion tokens in the middle of training

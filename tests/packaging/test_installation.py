@@ -76,7 +76,7 @@ def test_commands_of_the_wheel_work_from_any_directory(site, tmp_path):
     listed = run(*python, "pipeline", cwd=tmp_path, PYTHONPATH=str(site))
     entries = [path.stem for path in (REPOSITORY / "pipeline").glob("*.py") if not path.name.startswith("_")]
     assert all(f"pipeline.{name} " in listed for name in entries)
-    modules = ("model.__main__", *(f"pipeline.{name}" for name in entries), *WORK)
+    modules = (*(f"pipeline.{name}" for name in entries), *WORK)
     imports = "; ".join(f"import {module}" for module in modules)
     assert run(sys.executable, "-c", imports, cwd=tmp_path, PYTHONPATH=str(site)) == ""
     # The presets are found where there is no ds_configs/.
