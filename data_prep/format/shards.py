@@ -268,6 +268,7 @@ class ShardSet(Sequence[ShardRow]):
     def __init__(self, directory: Path, manifest: ShardManifest) -> None:
         self.directory, self.manifest = directory, manifest
         self._files = manifest.shards()
+        self._paths = [directory / file.name for file in self._files]
         self._first_rows = np.cumsum([0, *(file.rows for file in self._files)]).tolist()
         self._mapped: list[ShardColumns | None] = [None] * len(self._files)
         self._checksums: list[NDArray[np.uint32] | None] = [None] * len(self._files)
@@ -290,13 +291,11 @@ class ShardSet(Sequence[ShardRow]):
     def _columns(self, shard: int) -> ShardColumns:
         columns = self._mapped[shard]
         if columns is None:  # two threads may both map it, which does no harm
-            file = self._files[shard]
-            columns = self._mapped[shard] = map_shard(self.directory / file.name, file.rows)
+            columns = self._mapped[shard] = map_shard(self._paths[shard], self._files[shard].rows)
         return columns
 
     def _check(self, shard: int, columns: ShardColumns, first: int, end: int) -> None:
         """Raises UserError if a block of the rows `first` to `end` - 1 has another checksum than is expected."""
-        path = _reading.path = self.directory / self._files[shard].name
         expected = self._checksums[shard]
         if expected is None:
             return
@@ -304,8 +303,9 @@ class ShardSet(Sequence[ShardRow]):
             if columns.block_checksum(block) != expected[block]:
                 row = self._first_rows[shard] + max(first, block * BLOCK_ROWS)
                 raise UserError(
-                    f"{path} has changed since it was checked at the start: the {BLOCK_ROWS} rows that include row "
-                    f"{row} of the set have another checksum; run `python -m data_prep verify {self.directory}`"
+                    f"{self._paths[shard]} has changed since it was checked at the start: the {BLOCK_ROWS} rows that "
+                    f"include row {row} of the set have another checksum; run `python -m data_prep verify "
+                    f"{self.directory}`"
                 )
 
     def row(self, index: int) -> ShardRow:
@@ -329,20 +329,18 @@ class ShardSet(Sequence[ShardRow]):
         last = np.append(begins[1:], len(rows)) - 1
         taken = []
         for shard, row, end in zip(shards[begins].tolist(), rows[begins].tolist(), (rows[last] + 1).tolist()):
-            columns = self._columns(shard)
-            self._check(shard, columns, row, end)
-            taken.append(columns.between(row, end))
+            _reading.path = self._paths[shard]
+            mapped = self._columns(shard)
+            self._check(shard, mapped, row, end)
+            taken.append(mapped.between(row, end))
         _reading.path = self.directory
-        token_offsets, pair_offsets, flat, leads, a_lengths, b_lengths, trails, documents = (
-            np.concatenate(stored) for stored in zip(*taken)
+        _, _, *columns = zip(*taken)
+        flat, leads, a_lengths, b_lengths, trails, documents = (np.concatenate(column) for column in columns)
+        lengths, pairs = (
+            np.concatenate([stored[column][1:] - stored[column][:-1] for stored in taken]).astype(np.int64)  # (R,)
+            for column in (0, 1)
         )
         _reading.path = None
-        within = np.ones(len(rows) + len(begins), dtype=np.bool_)  # offsets that end a row, not those that begin a run
-        within[begins + np.arange(len(begins))] = False
-        lengths, pairs = (
-            np.diff(offsets, prepend=0)[within].astype(np.int64)  # (R,)
-            for offsets in (token_offsets, pair_offsets)
-        )
         parts = Parts(*(part.astype(np.int64) for part in (leads, a_lengths, b_lengths, trails)))
         ends = np.cumsum(pairs)
         totals = np.concatenate([[0], np.cumsum(parts.total())])  # (P + 1,)

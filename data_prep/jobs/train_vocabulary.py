@@ -218,10 +218,7 @@ def quotas(counts: list[int], max_total: int) -> list[int]:
     total = sum(counts)
     if total <= max_total:
         return list(counts)
-    ends = [0]
-    for count in counts:
-        ends.append(ends[-1] + count)
-    bounds = [end * max_total // total for end in ends]
+    bounds = [end * max_total // total for end in itertools.accumulate(counts, initial=0)]
     return [last - first for first, last in itertools.pairwise(bounds)]
 
 
