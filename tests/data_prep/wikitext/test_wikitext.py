@@ -19,7 +19,8 @@ INLINE = [
     ("[[Paris]]", "Paris"),
     ("[[Paris|the city]]s", "the citys"),
     ("[[Paris#History]]", "Paris"),
-    ("[[:Category:Towns|a category]]", "a category"),
+    ("[[:Category:Towns|a category]], [[:Category:Towns]]", "a category, Category:Towns"),
+    ("[[Paris|the {{nowrap|old city}}]], [[Paris {{small|(Texas)}}|]]", "the old city, Paris"),
     ("a [[File:A.jpg|thumb|200px|with [[links]] and {{small|x}}]] b", "a b"),
     ("[https://example.org/a?b=c the site]", "the site"),
     ("the end [https://example.org]", "the end"),
@@ -117,7 +118,7 @@ INLINE = [
         "Smith and Jones (2001, p. 5) said",
     ),
     ("({{NYSE|IBM}}) {{airport codes|LAX|KLAX}}", "(NYSE: IBM) (IATA: LAX, ICAO: KLAX)"),
-    ("{{ill|Titel|de|Der Titel}}, {{ill|de|Titel|Title}}", "Titel, Title"),
+    ("{{ill|Titel|de|Der Titel}}, {{ill|de|Titel|Title}}, {{ill|A|de|B|lt=words}}", "Titel, Title, words"),
     ("{{abbr|GDP|gross domestic product}} {{angbr|a}} {{sic|teh}}", "GDP ⟨a⟩ teh"),
     ("a population of {{new template|12,000}} people", "a population of 12,000 people"),
     # formulas
