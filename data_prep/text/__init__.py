@@ -7,6 +7,5 @@ normalization     ALBERT's text normalisation
 vocabulary        what a vocabulary is, and how its file is found and read
 sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
 wordpiece_vocabulary      BERT's kind: WordPiece, by the library `tokenizers`
-encoder           encodes sentences fast, each different word once
-offsets           encodes texts, and tells which characters each token comes from
+encoder           encodes sentences fast, each different word once; tells which characters tokens come from
 """

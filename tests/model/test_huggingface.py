@@ -19,6 +19,7 @@ EXPRESSIBLE: dict[str, dict[str, Any]] = {
     "groups": {"num_hidden_groups": 3},
     "nothing shared": {"parameter_sharing": "none"},
     "BERT": {"parameter_sharing": "none", "embedding_size": 24, "sentence_head": "nsp"},
+    "BERT but for its sentence head": {"parameter_sharing": "none", "embedding_size": 24},
     "groups of one layer": {"parameter_sharing": "attention", "num_hidden_groups": 3},
     "masked tokens only": {"sentence_head": None},
     "exact GELU": {"hidden_act": "gelu"},

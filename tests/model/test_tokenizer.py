@@ -14,9 +14,8 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import Tokenizer
 
 from common.normalization import ALBERT_NORMALIZATION, Normalization
-from data_prep.text.encoder import Encoder
+from data_prep.text.encoder import Encoder, OffsetEncoder
 from data_prep.text.normalization import normalize
-from data_prep.text.offsets import OffsetEncoder
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface

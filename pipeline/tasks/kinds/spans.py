@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.text.offsets import OffsetEncoder, TokensWithOffsets
-from data_prep.text.vocabulary import Vocabulary
+from data_prep.text.encoder import OffsetEncoder
+from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.tasks import squad_metrics
 from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.kind import Features, Kind, Statistic

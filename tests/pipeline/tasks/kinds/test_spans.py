@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.text.encoder import Encoder
-from data_prep.text.offsets import OffsetEncoder, TokensWithOffsets
+from data_prep.text.encoder import Encoder, OffsetEncoder
+from data_prep.text.vocabulary import TokensWithOffsets
 from model.spans import SpanOutput
 from pipeline.tasks.kinds.answers import Passage, Question
 from pipeline.tasks.kinds.best_spans import best_spans
