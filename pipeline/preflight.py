@@ -6,13 +6,11 @@
 Without a hostfile it checks this machine: packages, data, directory of the run, GPUs, port. With one, run it on the
 host and in the directory in which `deepspeed` will run. Each host is compared with this one: code, Python, packages,
 data, directory of the run, clock. Its GPUs are compared with the hostfile. Rank 0's host opens the port of the
-rendezvous, and the other hosts connect to it. With `--burn-in SECONDS` the hosts that have no problem multiply matrices
-for so long, then add up tensors in pairs, and the slow ones are named.
+rendezvous, and the other hosts connect to it.
 
 Exit status: 0 ready; 1 problems found; 2 a mistake in the command line.
 """
 
-import argparse
 import os
 import re
 import secrets
@@ -27,11 +25,9 @@ from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.files import places
 from common.text import quantity
-from pipeline.distributed.hosts import burn_in
-from pipeline.distributed.hosts.query import (
+from pipeline.distributed.query import (
     Answer,
     Question,
-    address_of_rank_0,
     ask_all,
     ask_here,
     ask_this_machine,
@@ -68,18 +64,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, metavar="RUN", help="as for pipeline.pretrain")
     parser.add_argument("--master_addr", default="", metavar="ADDRESS", help="as for deepspeed")
     parser.add_argument("--master_port", type=int, default=29500, metavar="PORT", help="as for deepspeed (29500)")
-    parser.add_argument(
-        "--burn-in",
-        type=_seconds,
-        default=0.0,
-        metavar="SECONDS",
-        help="let all hosts compute for so long and communicate in pairs, and name the slow ones (default: no burn-in)",
-    )
     args = parser.parse_all(argv)
     if not 1 <= args.master_port <= 65535:
         raise UserError(f"--master_port {args.master_port} is no port; give one from 1 to 65535")
-    if args.burn_in and args.hostfile is None:
-        raise UserError("--burn-in compares hosts; give --hostfile as well")
     hosts = {} if args.hostfile is None else read_hostfile(args.hostfile)
     environment = read_environment(Path.home(), Path.cwd()) if hosts else _own_environment()
     data = [*map(_directory, args.data), *args.eval_data]
@@ -111,8 +98,6 @@ def main(argv: Sequence[str]) -> int:
     lines = problems_of_launcher(list(hosts))
     for (name, slots), answer in zip(hosts.items(), answers):
         lines += problems(name, slots, answer, here, environment)
-    if args.burn_in and not lines:
-        lines += _burn_in(hosts, environment, answers[0], args)
     return _report(lines, f"{len(hosts)} hosts, {sum(hosts.values())} slots", began)
 
 
@@ -138,29 +123,6 @@ def _report(lines: Sequence[str], subject: str, began: float) -> int:
     verdict = "ready" if not lines else quantity(len(lines), "problem")
     print(f"{subject}: {verdict} ({time.monotonic() - began:.1f} s)")
     return 1 if lines else 0
-
-
-def _burn_in(
-    hosts: Mapping[str, int], environment: Mapping[str, str], first: Answer, args: argparse.Namespace
-) -> list[str]:
-    """Runs the burn-in, prints the range of speeds, and returns a line for each host that is slow or failed."""
-    address = address_of_rank_0(args.master_addr, first, next(iter(hosts)))
-    measured, problems = burn_in.run_burn_in(hosts, environment, address, args.master_port, args.burn_in)
-    if problems:
-        return problems
-    print(burn_in.summarise(hosts, measured), flush=True)
-    return burn_in.name_slow(hosts, measured)
-
-
-def _seconds(text: str) -> float:
-    """Reads a number of seconds from 1 to 86,400."""
-    value = float(text)
-    if not 1 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} is not between 1 and 86400 seconds")
-    return value
-
-
-_seconds.__name__ = "number of seconds"
 
 
 def _directory(argument: str) -> Path:

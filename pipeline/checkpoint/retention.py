@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from common.errors import UserError
-from common.files import owned
+from common.files import locks, owned
 from common.files.atomic import TEMPORARY, fsync_directory, fsync_file, write_text
 from common.files.json_files import read_text
 from common.files.places import open_directory
@@ -77,19 +77,19 @@ def find_best(directory: Path) -> Path | None:
     return directory / max(scored)[1] if scored else None
 
 
-def make_temporary(tag: Path) -> Path:
-    """Makes the temporary directory into which all ranks write the checkpoint `tag`, and returns it.
+def make_temporary(tag: Path) -> None:
+    """Makes the temporary directory into which all ranks write the checkpoint `tag`.
 
     Raises:
         OSError: I/O error, or the directory of all checkpoints is a link.
+        UserError: the run was moved or removed while this process trains in it.
     """
-    temporary = temporary_of(tag)
+    locks.check_still_there(tag)
     tag.parent.mkdir(parents=True, exist_ok=True)
     if tag.parent.is_symlink():
         raise OSError(errno.ENOTDIR, "it is a link", str(tag.parent))
     clean_up_interrupted(tag.parent)
-    temporary.mkdir()
-    return temporary
+    temporary_of(tag).mkdir()
 
 
 def temporary_of(tag: Path) -> Path:

@@ -186,12 +186,14 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
     Raises:
         UserError: another process has the lock, or `check` raised it; on all ranks.
     """
-    held: list[locks.Lock] = []
+    held = contextlib.ExitStack()
 
     def take() -> None:
         try:
             output.mkdir(parents=True, exist_ok=True)
-            held.append(_take_lock(output, seconds))
+            lock = _take_lock(output, seconds)
+            held.callback(lock.release, remove=False)
+            held.enter_context(locks.guarding(lock))
             check()
         except locks.HeldError as error:
             raise UserError(
@@ -200,12 +202,9 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
         except OSError as error:
             raise places.cannot_write(output, error, "--output") from None
 
-    try:
+    with held:
         control.all_or_raise(take if control.rank == 0 else lambda: None)
         yield
-    finally:
-        for lock in held:
-            lock.release(remove=False)
 
 
 def _take_lock(output: Path, seconds: float) -> locks.Lock:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.files import WrittenFile
-from pipeline.checkpoint.manifest import STATE, CheckpointManifest, StoredTensor
+from pipeline.checkpoint.manifest import STATE, CheckpointManifest, File, StoredTensor
 from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
@@ -138,8 +138,7 @@ class Saver:
         tag = self._directory / retention.tag_name(step)
         state = asdict(engine_state.engine_state(engine)) | {"versions": _versions(), "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
-        making = Work(lambda: retention.make_temporary(tag) if rank == 0 else None, in_thread=False)
-        self._agree(making, step, tag)
+        self._agree(Work(lambda: retention.make_temporary(tag) if rank == 0 else None, in_thread=False), step, tag)
         tensors = engine_state.tensor_states(engine, zero_layout.owned_slices(engine))
         copies = self._copy.copy(tensors) if self.in_background and not without_copy else None
         values, temporary = tensors if copies is None else copies, retention.temporary_of(tag)
@@ -238,7 +237,7 @@ class Saver:
                 with contextlib.suppress(OSError):
                     retention.discard(retention.temporary_of(tag))
             raise
-        results, seconds = zip(*gather_all(group, (own, work.seconds)))
+        results, seconds = zip(*gather_all(group, (own, work.seconds), (WrittenFile, File)))
         return list(results), max(seconds)
 
 

@@ -1,10 +1,14 @@
 """Ranks and hosts that communicate over sockets, apart from the accelerator's collectives.
 
-control           a process group on the host: sums, gathers and broadcasts small values
-launcher_watch    stops a rank when its launcher ends
-exits             stop signals, exit statuses, and the end of a rank's process
-elastic           torchrun's agent, which starts ranks again: what it says, and how a rank ends it
-rendezvous        the ranks meet and agree before training starts
-monitor/          notices a lost rank or host and a rank that hangs, and ends the job
-hosts/            the hosts of a hostfile: examined over ssh before a run
+control     a process group on the host: sums, gathers and broadcasts small values
+launcher    what started this rank: stops the rank when its launcher ends, and speaks to torchrun's agent
+exits       stop signals, exit statuses, and the end of a rank's process
+rendezvous  the ranks meet and agree before training starts
+progress    what a rank is doing, how long that may take, and which ranks hang
+channel     a connection between two ranks that carries signed lines
+watcher     notices a lost rank or host and a rank that hangs, and ends the job
+watch       watches this rank while it trains: starts its watcher and its guard
+guard       ends a rank that cannot end itself
+query       reads the hostfile, and asks its hosts over ssh
+probe       examines a host; preflight runs this file on every host
 """

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import signal
 import socket
 import sys
@@ -10,17 +9,46 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from common import environment
-from pipeline.distributed import elastic
-from pipeline.distributed.monitor.progress import Progress, get_progress
+from common.errors import UserError, one_line
+from pipeline.distributed.launcher import end_agent, keep_output_open, write_now
+from pipeline.distributed.progress import Progress, get_progress
 
 EXIT_FAILED = 1
 EXIT_MISTAKE = 2  # of the user
 EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, never came, or holds wrong weights
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal after saving; try again
+_OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themselves
 _QUIT_SECONDS = 3.0  # for the main thread to notice the second Ctrl-C by itself
+
+
+class ExitNotice(NamedTuple):
+    """Why a rank leaves, and how the others end.
+
+    Attributes:
+        status: 0 if the rank is done, else the status with which all ranks end.
+        line: the error message that is printed once a host.
+        grace: seconds that the ranks have to end by themselves.
+        stacks: directory to which each rank writes its stacks; "" for none.
+    """
+
+    status: int
+    line: str = ""
+    grace: float = 0.0
+    stacks: str = ""
+
+
+def exit_notice(name: str, error: BaseException | None) -> ExitNotice:
+    """The notice of a rank that leaves, by the exception that makes it leave."""
+    if error is None:
+        return ExitNotice(0)
+    if isinstance(error, UserError):
+        return ExitNotice(EXIT_MISTAKE, f"{name}: {error}", _OTHERS_SECONDS)
+    if isinstance(error, KeyboardInterrupt):
+        return ExitNotice(128 + signal.SIGINT, f"{name} was interrupted")
+    return ExitNotice(EXIT_FAILED, f"{name} failed: {type(error).__name__}: {one_line(error)}")
 
 
 class StopSignals:
@@ -112,23 +140,6 @@ def say_stopped(signal_number: int, step: int) -> None:
     print(f"stopped by {name} and saved at step {step}; the same command continues from there", flush=True)
 
 
-def keep_output_open() -> None:
-    """Sends stdout and stderr to nowhere if nobody reads them any more. Otherwise the next line would end the rank."""
-    for descriptor in (1, 2):
-        poll = select.poll()
-        poll.register(descriptor, 0)
-        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0)):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, descriptor)
-            os.close(nowhere)
-
-
-def write_now(descriptor: int, text: str) -> None:
-    """Writes as far as that is possible. It is no print: the main thread may hold the lock of the stream."""
-    with contextlib.suppress(OSError):
-        os.write(descriptor, text.encode())
-
-
 def run_and_exit(main: Callable[[], int]) -> NoReturn:
     """Runs a rank's `main` and ends the process with its status, without waiting for other threads.
 
@@ -157,5 +168,5 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
         with contextlib.suppress(OSError):  # what reads the output (head, less) has closed it, or the disk is full
             stream.flush()
     if is_final:
-        elastic.end_agent()
+        end_agent()
     os._exit(status)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from common.errors import UserError
 from common.files.json_files import parse_object, read_bytes
 from common.text import quantity
-from pipeline.distributed import elastic
+from pipeline.distributed import launcher
 from pipeline.engine import config_schema
 from pipeline.engine.hardware import Hardware
 
@@ -114,9 +114,9 @@ def fit(config: dict[str, Any], world_size: int, hardware: Hardware, precision: 
             "fp16", "bf16" or "fp32", which override the JSON.
     Raises:
         UserError: the batch sizes contradict each other, the hardware lacks the precision, or see
-            `elastic.check_batch`.
+            `launcher.check_batch`.
     """
-    elastic.check_batch(config)
+    launcher.check_batch(config)
     config = copy.deepcopy(config)
     batch, micro, accumulation = batch_sizes(config, world_size)
     asked = config.get("gradient_accumulation_steps")

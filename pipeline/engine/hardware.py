@@ -11,7 +11,7 @@ from pathlib import Path
 from common.errors import UserError, one_line
 from common.files.json_files import read_as
 from common.text import quantity
-from pipeline.distributed.hosts.probe import gpus_of_driver, has_gpu_device, lines_of
+from pipeline.distributed.probe import gpus_of_driver, has_gpu_device, lines_of
 
 DETERMINISTIC_ENVIRONMENT = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",

@@ -11,7 +11,7 @@ from common.environment import whole_number
 from common.errors import UserError
 from common.text import quantity
 from data_prep.mpi.executor import launched_rank, launched_size
-from pipeline.distributed import elastic
+from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import reserve_port
 
 BUFFER_BYTES = (2 << 20) + 2 * (32 << 20) + 8
@@ -30,7 +30,7 @@ def find_rank() -> None:
     29500 of rank 0's host.
 
     Raises:
-        UserError: a variable of the launcher is missing, no number or out of range; or see `elastic.check`.
+        UserError: a variable of the launcher is missing, no number or out of range; or see `launcher.check_agent`.
     """
     if "RANK" not in os.environ and launched_size() > 1:
         launched_rank()
@@ -40,7 +40,7 @@ def find_rank() -> None:
     else:
         become_single_rank()
     check_variables()
-    elastic.check()
+    launcher.check_agent()
 
 
 def check_variables() -> None:

@@ -25,6 +25,7 @@ from deepspeed import DeepSpeedEngine
 from torch import Tensor
 
 from common.errors import UserError
+from pipeline.distributed.control import gather_all
 from pipeline.engine import workarounds
 from pipeline.engine.lamb import Lamb, TensorSlice
 
@@ -150,8 +151,7 @@ def check_all_covered(engine: DeepSpeedEngine) -> None:
     """Checks that exactly one rank updates each element of each tensor. Collective. Raises RuntimeError."""
     mine = [(owned.name, owned.start, owned.length) for owned in owned_slices(engine)]
     group = process_group(engine)
-    gathered: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(gathered, mine, group=group)
+    gathered = gather_all(group, mine)
     for index, here in enumerate(slices(engine)):
         entries = [entries[index] for entries in gathered]
         if any(name != here.name for name, _, _ in entries):

@@ -15,7 +15,7 @@ from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import InitialWeights, best_checkpoint, fill_weights
 from pipeline.checkpoint.retention import step_of
 from pipeline.checkpoint.run_records import RESULTS, read_results
-from pipeline.distributed import elastic
+from pipeline.distributed import launcher
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
@@ -143,7 +143,7 @@ def run(work: _Work, check_unchanged: Callable[[], None]) -> int:
     control = ControlGroup()
     first = work.runs[0]
     features = make_features(first.task, work.initial.vocabulary, work.splits, first.max_length, first.limits)
-    with run_directory.lock_run(work.output, control, check_unchanged, elastic.lock_seconds()):
+    with run_directory.lock_run(work.output, control, check_unchanged, launcher.lock_seconds()):
         if work.several_seeds and control.rank == 0:
             (work.output / RESULTS).unlink(missing_ok=True)  # the summary of results that will be others
         signals = StopSignals()  # a signal between two seeds ends the second one

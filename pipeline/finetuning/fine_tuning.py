@@ -8,8 +8,8 @@ from torch import Tensor
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.data import sampler
+from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.distributed.monitor import progress
 from pipeline.finetuning.prediction import batches_of, find, predict
 from pipeline.finetuning.resolve import FinetuneSettings
 from pipeline.tasks.kind import Features

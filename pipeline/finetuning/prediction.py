@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from pipeline.data.prefetch import prefetch, to_device
+from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.distributed.monitor import progress
 from pipeline.tasks.kind import Features, SampleOutput
+from pipeline.tasks.kinds.spans import WindowSpans
 from pipeline.training.training_task import Pace, without_pauses
 
 TOKENS_IN_BATCH = 8192
@@ -44,7 +45,7 @@ def predict(
     Returns:
         The predictions on rank 0; None on the other ranks.
     """
-    gathered = control.gather(find(model, features, control, device, pace=pace))
+    gathered = control.gather(find(model, features, control, device, pace=pace), (WindowSpans,))
     if gathered is None:
         return None
     with progress.get_progress().during("scoring"):

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FrameType
 
 from common.files import locks, owned, places
-from pipeline.distributed.exits import EXIT_STOPPED, keep_output_open
+from pipeline.distributed.exits import EXIT_STOPPED
+from pipeline.distributed.launcher import keep_output_open
 from pipeline.paper.experiments import Command, Stage
 
 

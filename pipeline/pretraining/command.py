@@ -15,7 +15,7 @@ from pipeline.checkpoint.initial_weights import fill_weights
 from pipeline.data.collate import Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import Mixture, names_of, open_mixture
-from pipeline.distributed import elastic
+from pipeline.distributed import launcher
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
@@ -66,7 +66,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     checksums = dict(found)
     for collator in (*training.collators, *held_out.values()):
         collator.shards.expect(checksums[collator.shards.directory])
-    with run_directory.lock_run(settings.output, control, check_unchanged, elastic.lock_seconds()):
+    with run_directory.lock_run(settings.output, control, check_unchanged, launcher.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
         first_step = PreTraining(settings, training, held_out, control, vocabulary.spellings).steps([0])

@@ -18,9 +18,9 @@ from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining
 from pipeline.checkpoint import loader, manifest, retention, run_directory
+from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
-from pipeline.distributed.monitor import progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
 from pipeline.engine.hardware import detect_hardware, make_deterministic

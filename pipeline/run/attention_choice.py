@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from model.attention.kernels import AttentionCase, candidates
-from model.config import ATTENTION_KERNELS, GPU_KERNELS, AlbertConfig
+from model.config import ATTENTION_KERNELS, GPU_KERNELS, AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
 from pipeline.distributed.control import ControlGroup
 from pipeline.run.attention_trial import Trial, try_kernel
@@ -52,7 +52,7 @@ def choose_for_run(
         first_batch: makes a micro-batch of the run, a NamedTuple of numpy arrays; called on rank 0, if at all.
         others: runs whose kernel is taken as well if this run has none, such as those of other seeds.
     """
-    settings = dataclasses.replace(settings, execution=control.broadcast(settings.execution))
+    settings = dataclasses.replace(settings, execution=control.broadcast(settings.execution, (ExecutionOptions,)))
     if settings.execution.attention != "auto":
         return settings
     if not is_measured(settings):

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 from common.environment import whole_number
 from common.errors import UserError
 from common.files import places
-from pipeline.distributed import launcher_watch
-from pipeline.distributed.monitor.watch import Watch
+from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
+from pipeline.distributed.watch import Watch
 from pipeline.engine import ranks
 from pipeline.engine.ranks import find_rank
 
@@ -57,7 +57,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     words = sys.argv[1:] if argv is None else argv
     try:
         if "RANK" in os.environ:  # a launcher started this process
-            launcher_watch.watch()
+            launcher.watch()
         find_rank()
         world_size = int(os.environ["WORLD_SIZE"])
         raise_file_limit()

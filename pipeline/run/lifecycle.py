@@ -20,9 +20,9 @@ from common.files.json_files import check_as
 from common.text import fit_to_terminal
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import loader, run_directory
+from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
-from pipeline.distributed.monitor import progress
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
 from pipeline.run.launch import Prepared
@@ -115,7 +115,7 @@ def check(
 def open_run(
     settings: RunSettings, make_model: Callable[[], nn.Module], vocabulary: Vocabulary, control: ControlGroup
 ) -> TrainingRun:
-    """Writes the run's settings, makes the model and the engine, and loads the newest checkpoint. Collective.
+    """Makes the model and the engine, loads the newest checkpoint, and writes the run's settings. Collective.
 
     Args:
         make_model: makes the model with its initial weights; torch's random numbers are seeded before.
@@ -124,18 +124,19 @@ def open_run(
         UserError: rank 0 cannot write the settings; on all ranks.
     """
     progress.get_progress().start_run()
-
-    def write_settings() -> None:
-        run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary, settings.config)
-
-    control.all_or_raise(write_settings if control.rank == 0 else lambda: None, (OSError,), cannot_begin)
     torch.manual_seed(settings.seed)
     engine, description = initialise(make_model(), settings.engine, settings.execution.cuda_graphs)
     saved = loader.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
-    rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else None)
+    rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else [], (rollback.Rollback,))
     rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
     state.rollbacks = len(rollbacks)
+
+    def write_settings() -> None:
+        run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary, settings.config)
+
+    # After the load: a run that cannot be resumed stays as it is.
+    control.all_or_raise(write_settings if control.rank == 0 else lambda: None, (OSError,), cannot_begin)
     hosts = control.gather(socket.gethostname()) or ()
     return TrainingRun(settings, control, engine, state, description, rollbacks, hosts, Clock(state.seconds))
 

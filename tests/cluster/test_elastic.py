@@ -1,5 +1,6 @@
 """torchrun's elastic agent on three hosts: one dies, one is cut off and comes back, and the run goes on."""
 
+import contextlib
 import sys
 import time
 
@@ -11,8 +12,8 @@ from tests.cluster.test_training import assert_same
 from tests.pipeline.test_pretrain import command, newest
 
 PORT = 29400
-# A host counts as dead 6 s after its last sign of life, and a start waits 6 s for more hosts.
-RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=6,last_call_timeout=6,read_timeout=10"
+# A host counts as dead 12 s after its last sign of life, and a start waits 6 s for more hosts.
+RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=12,last_call_timeout=6,read_timeout=10"
 
 
 class Agents:
@@ -43,8 +44,19 @@ class Agents:
         """The process of the rank on a host."""
         started = psutil.Process(self.processes[host.name].pid).children(recursive=True)
         of_rank = [process for process in started if "LOCAL_RANK" in process.environ()]
-        (rank,) = (process for process in of_rank if "pipeline.pretrain" in process.cmdline())  # not its watcher
+        (rank,) = (process for process in of_rank if "pipeline.pretrain" in process.cmdline())
         return rank
+
+    def kill(self, host):
+        """Kills torchrun on a host that is cut off.
+
+        Its agent waits for the store, and may fail at the moment when the link is back. It would then close the
+        rendezvous for all hosts.
+        """
+        for process in psutil.Process(self.processes[host.name].pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended already
+                if process.cmdline()[1:3] == ["-m", "torch.distributed.run"]:
+                    process.kill()
 
     def said(self):
         """What all hosts have printed."""
@@ -112,6 +124,7 @@ def test_what_is_left_goes_on_and_who_comes_back_is_taken_in(cluster, hosts, cor
     rank = agents.rank(third)
     rank.suspend()  # or it would reach the last step before the other host is back
 
+    agents.kill(second)
     cluster.plug_in(second)
     agents.wait_for("new nodes from group_rank", third)  # its agent has asked the rank to stop
     rank.resume()

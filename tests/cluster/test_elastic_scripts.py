@@ -9,7 +9,6 @@ import pytest
 import yaml
 from torch.distributed.run import get_args_parser
 
-from pipeline.distributed import elastic
 from pipeline.settings import pretrain
 from tests.cluster.hosts import REPOSITORY
 from tests.cluster.slurm import environment
@@ -121,7 +120,7 @@ def test_the_manifest_is_valid_and_its_parts_agree():
     assert spec["maxFailedIndexes"] == most - least
     assert int(found.nproc_per_node) == container["resources"]["limits"]["nvidia.com/gpu"]
     variables = {variable["name"]: variable.get("value") for variable in container["env"]}
-    assert variables[elastic.OWN_STORE] == "1"
+    assert variables["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert found.local_addr == "$(POD_IP)"
     assert "POD_IP" in variables
     assert {volume["name"] for volume in pod["volumes"]} == {mount["name"] for mount in container["volumeMounts"]}

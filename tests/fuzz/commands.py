@@ -13,7 +13,7 @@ from data_prep import __main__ as data_prep
 from pipeline import evaluate, export, finetune, plan, predict, pretrain, replay, report, reproduce, show
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.manifest import DamagedCheckpoint
-from pipeline.distributed.hosts.query import read_hostfile
+from pipeline.distributed.query import read_hostfile
 from pipeline.finetuning import command as finetuning
 from pipeline.paper.experiments import Stage
 from pipeline.pretraining import command as pretraining

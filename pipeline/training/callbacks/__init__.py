@@ -3,7 +3,7 @@
 console           lines and the bar on the console
 divergence        losses that are not finite, and spikes
 early_end         ends a run within --max-hours, or out of patience
-hang_progress     tells the watcher of this rank what the rank is doing
+hang_progress     notes what the rank is doing
 metrics_log       metrics.jsonl, TensorBoard and trackers
 step_metrics      the metrics of a record: of the task, of the engine, speed and memory
 stragglers        names the rank that arrives last

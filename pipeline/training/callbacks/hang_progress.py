@@ -1,10 +1,10 @@
-"""Tells the watcher of this rank what the rank is doing, so that a hang can be noticed and named."""
+"""Notes what the rank is doing, so that a hang can be noticed and named."""
 
 import contextlib
 
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.checkpoint.saver import Saved
-from pipeline.distributed.monitor import progress
+from pipeline.distributed import progress
 from pipeline.engine import step as engine_step
 from pipeline.training.callback import Callback, Phase
 from pipeline.training.callbacks.early_end import SLOWEST_SAVE
@@ -12,7 +12,7 @@ from pipeline.training.state import TrainingRun
 
 
 class HangProgress(Callback):
-    """Records the phases and steps of this rank in the memory that its watcher reads."""
+    """Records the phases and steps of this rank in the notes that the watch reads."""
 
     def __init__(self, run: TrainingRun) -> None:
         self._run, self._progress = run, progress.get_progress()

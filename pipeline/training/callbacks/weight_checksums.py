@@ -92,7 +92,7 @@ class WeightChecksums(Callback):
 
     def _raise_naming_ranks(self, mine: RankChecksums, step: int) -> NoReturn:
         control = self._run.control
-        everyone = control.gather(mine)
+        everyone = control.gather(mine, (RankChecksums,))
         message = "" if everyone is None else describe(wrong_tensors(everyone), self._run.hosts, step)
         raise SilentError(control.broadcast(message))
 

@@ -1,13 +1,58 @@
 """The ranks succeed or fail together."""
 
+import math
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
-from pipeline.distributed.control import all_or_raise
+from pipeline.distributed.control import all_or_raise, decode, encode
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.control import agree_in_many_ways
+
+
+class Point(NamedTuple):
+    """A value that travels."""
+
+    x: float
+    at: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value that travels."""
+
+    points: list[Point]
+    names: dict[int, str | None]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, 7, -1.5e-300, "\u00e4\n", [1, (2.5, "x")], {3: [], "a": (), (1, 2): True}, {"tuple": 1}, math.inf,
+        Line([Point(0.1, (1, 2))], {0: None}), [2**70, {"record": ["Line"]}],
+    ],
+)  # fmt: skip
+def test_a_value_arrives_as_it_was_sent(value: object) -> None:
+    assert decode(encode(value), (Line, Point)) == value
+
+
+def test_arrays_arrive_bit_for_bit() -> None:
+    sent = {4: np.array([[0.1, np.nan, -0.0]], dtype=np.float32), 5: np.zeros((0, 3), dtype=np.int64)}
+    found = decode(encode(sent))
+    for name, array in sent.items():
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+        assert found[name].tobytes() == array.tobytes()
+
+
+def test_only_the_named_records_are_made() -> None:
+    with pytest.raises(KeyError):
+        decode(encode(Point(1.0, ())))
+    with pytest.raises(TypeError):
+        encode(object())
 
 
 def test_a_rank_alone_raises_its_own_failure() -> None:

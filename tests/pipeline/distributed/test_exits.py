@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pipeline.distributed.exits import StopSignals, describe_end, run_and_exit, say_stopped, write_now
-from pipeline.distributed.monitor.progress import Progress
+from pipeline.distributed.progress import Progress
 from tests.pipeline.workers.forked import Forked
 
 
@@ -124,8 +124,8 @@ def test_a_command_that_saves_nothing_does_not_say_so():
 
 def be_busy(rank):
     """Waits in compiled code that no signal interrupts: a mutex that it has locked already."""
+    from pipeline.distributed import progress
     from pipeline.distributed.exits import StopSignals
-    from pipeline.distributed.monitor import progress
 
     os.environ["RANK"] = rank
     StopSignals()

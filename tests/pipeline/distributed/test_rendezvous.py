@@ -1,17 +1,17 @@
 """The address of rank 0, its servers, its open files and its port."""
 
-import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from torch.distributed import TCPStore
 
 from common.errors import UserError
 from pipeline.distributed import rendezvous
-from pipeline.distributed.rendezvous import reserve_port
+from pipeline.distributed.rendezvous import Answer, Rendezvous, reserve_port
 from pipeline.engine.ranks import become_single_rank
 from pipeline.run import launch
 from tests.pipeline.conftest import run
@@ -73,14 +73,14 @@ def test_a_command_ends_with_one_line_and_status_2(
 def test_a_rank_whose_run_is_finished_differs_from_one_that_would_train() -> None:
     training = {"the run in /runs/base": "not there", "the setting seed": "1"}
     answers = [
-        {"host": "node1", "problem": "", "facts": training},
-        {"host": "node2", "problem": "", "facts": {"the run in /runs/base": "finished"}},
+        Answer("node1", "", training),
+        Answer("node2", "", {"the run in /runs/base": "finished"}),
     ]
     line = rendezvous._first_problem(answers)
     assert line.startswith("rank 1 on host node2: the run in /runs/base is finished, and not there on host node1; all")
     assert rendezvous._first_problem(answers[:1] * 2) == ""
     assert "the setting seed is not known, and 1 on" in rendezvous._first_problem(
-        [answers[0], {"host": "node2", "problem": "", "facts": {"the run in /runs/base": "not there"}}]
+        [answers[0], Answer("node2", "", {"the run in /runs/base": "not there"})]
     )
 
 
@@ -90,9 +90,9 @@ def test_a_rank_that_cannot_connect_says_what_to_allow(monkeypatch: pytest.Monke
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     other = object.__new__(rendezvous.Rendezvous)
-    monkeypatch.setattr(other, "ask", lambda name: json.dumps([port, "token"]))
+    monkeypatch.setattr(other, "ask", lambda name, kind: port)
     with pytest.raises(UserError, match=rf"cannot connect to port {port} of 127\.0\.0\.1 \(.*; allow TCP connections"):
-        other.connect()
+        other.connect(30.0)
 
 
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
@@ -121,6 +121,69 @@ def test_a_single_rank_keeps_its_port_until_its_store_listens(monkeypatch: pytes
         other.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
 
 
+@pytest.fixture
+def meet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int, str], Rendezvous]:
+    """Makes a rank of two, with a secret or none; call it for rank 0 first."""
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(reserve_port()))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+    def meet_as(rank: int, secret: str) -> Rendezvous:
+        monkeypatch.setenv("RANK", str(rank))
+        (tmp_path / "secret").write_text(secret)
+        (tmp_path / "secret").chmod(0o600)
+        monkeypatch.setenv(rendezvous.SECRET_FILE, str(tmp_path / "secret") if secret else "")
+        return Rendezvous(seconds=60.0)
+
+    return meet_as
+
+
+def test_what_is_not_signed_with_the_secret_is_not_believed(meet: Callable[[int, str], Rendezvous]) -> None:
+    """A stranger may read and write the store, and has another secret or none."""
+    first, second, stranger = meet(0, "0123456789abcdef"), meet(1, "0123456789abcdef"), meet(1, "")
+    first.tell("job's word", "value")
+    assert second.ask("job's word", str) == "value"
+    second._store, stranger._store = first._store, first._store  # each rank has a prefix of its own in this process
+    for name in ("server", "verdict"):
+        stranger.tell(name, 7)
+        with pytest.raises(UserError, match=f"{name} in the store at MASTER_ADDR is not signed with this job's secret"):
+            second.ask(name, int)
+    stranger.tell("answer/1", {"host": "a", "problem": "\x1b[2J"})
+    assert "is not signed with" in first._read_answer(1).problem
+    second.tell("answer/1", {"host": 7})
+    assert "answer/1 in the store at MASTER_ADDR has host = 7" in first._read_answer(1).problem
+    second.tell("answer/1", {"host": "a"})
+    assert first._read_answer(1) == Answer("a")
+    first._store.set("answer/1", "x" * (rendezvous._MAX_BYTES + 1))
+    assert "is not signed with" in first._read_answer(1).problem
+
+
+def test_the_secret_never_travels(meet: Callable[[int, str], Rendezvous]) -> None:
+    first = meet(0, "0123456789abcdef")
+    first.tell("word", "value")
+    server, key = first.serve()
+    server.close()
+    stored = b"".join(first._store.get(name) for name in ("job", "word", "server"))
+    for hidden in (b"0123456789abcdef", key, key.hex().encode()):
+        assert hidden not in stored
+
+
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret"
+    monkeypatch.setenv(rendezvous.SECRET_FILE, str(path))
+    with pytest.raises(UserError, match="secret"):
+        rendezvous.read_secret()
+    path.write_text("short\n")
+    with pytest.raises(UserError, match="has 5 bytes; write at least 16"):
+        rendezvous.read_secret()
+    path.write_text("0123456789abcdef\n")
+    path.chmod(0o640)
+    with pytest.raises(UserError, match="may be read or written by others; chmod 600"):
+        rendezvous.read_secret()
+    path.chmod(0o600)
+    assert rendezvous.read_secret() == b"0123456789abcdef"
+
+
 def test_the_store_of_one_host_listens_on_the_loopback_address_only(monkeypatch: pytest.MonkeyPatch) -> None:
     port = reserve_port()
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
@@ -128,7 +191,7 @@ def test_the_store_of_one_host_listens_on_the_loopback_address_only(monkeypatch:
     for _ in range(2):  # the same processes may meet again
         met = rendezvous.Rendezvous(seconds=60.0)
         met.tell("word", "value")
-        assert met.ask("word") == "value"
+        assert met.ask("word", str) == "value"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", port), timeout=60)
 

@@ -23,10 +23,11 @@ class Forked:
     def __init__(
         self, files: Path, work: Callable[..., Any], *arguments: Any, environment: Mapping[str, str] | None = None
     ) -> None:
+        self.environment = dict(environment or {})
         self._files = [files.with_suffix(suffix) for suffix in (".out", ".err")]
         for file in self._files:
             file.touch()
-        self.process = _CONTEXT.Process(target=_call, args=(self._files, work, arguments, dict(environment or {})))
+        self.process = _CONTEXT.Process(target=_call, args=(self._files, work, arguments, self.environment))
         self.process.start()
 
     @property

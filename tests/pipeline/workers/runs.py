@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import resource
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -39,13 +40,20 @@ def run_one(command: list[str]) -> Ended:
 def run_and_move(command: list[str], folder: Path, stop: int) -> list[Ended]:
     """Runs one command line to its end in `folder`/straight, and another run until the step `stop` is saved.
 
-    That run is then moved to `folder`/moved and copied to `folder`/copied, and both go on there.
+    That run is then moved to `folder`/moved and copied to `folder`/copied, and both go on there. A copy whose
+    checkpoints are all damaged is started again, and a last run is removed before its first save.
     """
-    runs = {name: [*command, "--output", str(folder / name)] for name in ("straight", "first", "moved", "copied")}
+    names = ("straight", "first", "moved", "copied", "damaged", "removed")
+    runs = {name: [*command, "--output", str(folder / name)] for name in names}
     ended = run_each([(runs["straight"], None), (runs["first"], stop)])
     subprocess.run(["mv", folder / "first", folder / "moved"], check=True)
     subprocess.run(["cp", "-a", folder / "moved", folder / "copied"], check=True)
-    return ended + run_each([(runs["moved"], None), (runs["copied"], None)])
+    subprocess.run(["cp", "-a", folder / "moved", folder / "damaged"], check=True)
+    for manifest in folder.glob("damaged/checkpoints/*/manifest.json"):
+        manifest.write_text("{}", encoding="utf-8")
+    os.link(folder / "damaged" / "settings.json", folder / "settings.before")
+    ended += run_each([(runs[name], None) for name in ("moved", "copied", "damaged")])
+    return [*ended, _run(runs["removed"], lambda step: shutil.rmtree(folder / "removed"))]
 
 
 def run_on_a_disk_that_fills_up(command: list[str], place: Path, from_step: int, to_step: int) -> Ended:

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from pipeline.distributed.monitor.progress import get_progress
+from pipeline.distributed.progress import get_progress
 from pipeline.training.callbacks.hang_progress import HangProgress
 from pipeline.training.state import TrainingRun, TrainState
 

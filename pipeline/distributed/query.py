@@ -1,6 +1,6 @@
 """Reads what DeepSpeed's launcher reads, the hostfile and `.deepspeed_env`, and examines the hosts over ssh.
 
-Each host runs `pipeline.distributed.hosts.probe` and returns its answer.
+Each host runs `pipeline.distributed.probe` and returns its answer.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files.json_files import read_text
-from pipeline.distributed.hosts import probe
+from pipeline.distributed import probe
 
 MAX_BYTES = 16 << 20
 MAX_SLOTS = 1024
@@ -29,7 +29,7 @@ _NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # exit statuses; the last one is 
 
 @dataclass(frozen=True)
 class Question:
-    """The arguments of `pipeline.distributed.hosts.probe.examine`, which describes the fields.
+    """The arguments of `pipeline.distributed.probe.examine`, which describes the fields.
 
     Attributes:
         listen: a port that the host opens until the query ends; 0 for none.
@@ -50,7 +50,7 @@ class Answer:
     """The answer of a host.
 
     Attributes:
-        found: the result of `pipeline.distributed.hosts.probe`; empty if there is none.
+        found: the result of `pipeline.distributed.probe`; empty if there is none.
         problem: why there is none.
         sent, received: when the question was sent and the answer came, in seconds since the epoch of this host's clock.
     """
@@ -61,16 +61,15 @@ class Answer:
     received: float
 
 
-class RemotePython:
-    """A Python program that runs on a host, started over ssh in the project's directory.
+class HostQuery:
+    """A question to one host: the probe, started over ssh in the project's directory.
 
     Args:
-        environment: variables of the program.
-        program, argument: its text, and the word that it gets.
+        environment: variables of the probe.
     """
 
-    def __init__(self, host: str, environment: Mapping[str, str], program: str, argument: str) -> None:
-        words = [sys.executable, "-c", program, argument]
+    def __init__(self, host: str, environment: Mapping[str, str], question: Question) -> None:
+        words = [sys.executable, "-c", Path(probe.__file__).read_text(), json.dumps(asdict(question))]
         remote = (
             f"cd {shlex.quote(os.getcwd())} || exit {_NO_FOLDER}; [ -x {shlex.quote(sys.executable)} ] || exit "
             f"{_NO_PYTHON}; exec env {shlex.join([*(f'{k}={v}' for k, v in environment.items()), *words])}"
@@ -80,35 +79,11 @@ class RemotePython:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
-    def finish(self, seconds: float) -> tuple[str, str]:
-        """Waits for the program's end, with its stdin open: what it printed, and why it failed, "" if it did not."""
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        with ThreadPoolExecutor(2) as readers:
-            printed, errors = (readers.submit(pipe.read) for pipe in (self._process.stdout, self._process.stderr))
-            problem = ""
-            try:
-                status = self._process.wait(timeout=seconds)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                status, problem = 0, f"it did not end within {seconds:.0f} s"
-            if status:
-                problem = _why_silent(status, errors.result())
-            return printed.result(), problem
-
-
-class HostQuery(RemotePython):
-    """A question to one host."""
-
-    def __init__(self, host: str, environment: Mapping[str, str], question: Question) -> None:
-        text = Path(probe.__file__).read_text()
-        super().__init__(host, environment, text, json.dumps(asdict(question)))
-
     def answer(self) -> Answer:
         """Waits for the answer. A listening host keeps its port open."""
         assert self._process.stdout is not None
         timer = ThreadPoolExecutor(1)
-        line = timer.submit(line_of_json, self._process.stdout, "{")
+        line = timer.submit(_first_object, self._process.stdout)
         try:
             text = line.result(timeout=_ANSWER_SECONDS)
         except TimeoutError:
@@ -132,13 +107,9 @@ class HostQuery(RemotePython):
             self._process.communicate()
 
 
-def line_of_json(lines: Iterable[str], beginning: str) -> str:
-    """The first line with this beginning; "" without one. The shell of a host may greet, and NCCL may say what it does.
-
-    Args:
-        beginning: of the JSON, "{" or "[{".
-    """
-    return next((line for line in lines if line.startswith(beginning)), "")
+def _first_object(lines: Iterable[str]) -> str:
+    """The first line that begins an object of JSON; "" without one: the shell of a host may greet first."""
+    return next((line for line in lines if line.startswith("{")), "")
 
 
 def _why_silent(status: int, errors: str) -> str:
@@ -153,11 +124,6 @@ def _why_silent(status: int, errors: str) -> str:
     return f"cannot run {sys.executable} ({last}); make the environment there as it is here"
 
 
-def address_of_rank_0(address: str, answer: Answer, host: str) -> str:
-    """The address that is given, or the first one of the host that answered, which DeepSpeed uses, or its name."""
-    return address or " ".join(answer.found["addresses"]).partition(" ")[0] or host
-
-
 def ask_all(
     hosts: Sequence[str], environment: Mapping[str, str], question: Question, address: str, port: int
 ) -> list[Answer]:
@@ -170,7 +136,8 @@ def ask_all(
     answer = first.answer()
     connect = None
     if answer.found and not answer.found["taken"]:
-        connect = (address_of_rank_0(address, answer, hosts[0]), port)
+        first_address = " ".join(answer.found["addresses"]).partition(" ")[0]
+        connect = (address or first_address or hosts[0], port)
     asked = Question(**{**asdict(question), "connect": connect})
 
     def ask(host: str) -> Answer:

@@ -1,7 +1,7 @@
 """Examines a host. `pipeline.preflight` sends this file to every host and runs it there: python -c FILE QUESTION.
 
 It uses only the standard library, so it works on a host whose copy of the project differs or is missing. The question
-is a JSON object with the fields of `pipeline.distributed.hosts.query.Question`. The answer is one line of JSON on
+is a JSON object with the fields of `pipeline.distributed.query.Question`. The answer is one line of JSON on
 stdout: the result of `examine`.
 """
 

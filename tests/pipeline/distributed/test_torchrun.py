@@ -12,7 +12,7 @@ import pytest
 from common.errors import UserError
 from common.files import locks
 from pipeline.checkpoint import run_directory
-from pipeline.distributed import elastic, exits
+from pipeline.distributed import exits, launcher
 from pipeline.engine import config as engine_config
 from pipeline.engine.hardware import Hardware
 from pipeline.engine.ranks import find_rank
@@ -106,7 +106,7 @@ class OneRank:
 
 
 def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypatch, tmp_path, capsys):
-    assert elastic.lock_seconds() == 0
+    assert launcher.lock_seconds() == 0
     under_agent()
     before = locks.take(tmp_path / locks.LOCK, tmp_path)
     slept = []
@@ -117,7 +117,7 @@ def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypa
             before.release(remove=False)
 
     monkeypatch.setattr(locks.time, "sleep", sleep)
-    with run_directory.lock_run(tmp_path, OneRank(), lambda: None, elastic.lock_seconds()):
+    with run_directory.lock_run(tmp_path, OneRank(), lambda: None, launcher.lock_seconds()):
         assert len(slept) == 3
         said = capsys.readouterr().out
         assert said.startswith(f"waiting for process {os.getpid()} on host {os.uname().nodename}, which still holds")

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from pipeline.distributed.launcher_watch import launchers
-from pipeline.distributed.monitor.stacks import Process
+from pipeline.distributed.launcher import Process, launchers
 from tests.pipeline.workers.forked import Forked
 
 AGENT = Process(50, 40, "python", ["/venv/bin/python", "-u", "-m", "deepspeed.launcher.launch", "--world_info=x"])
@@ -37,7 +36,7 @@ def start_a_rank(output):
     if os.fork() == 0:
         import signal
 
-        from pipeline.distributed import launcher_watch
+        from pipeline.distributed import launcher
 
         reader, writer = os.pipe()
         os.dup2(writer, 1)
@@ -45,7 +44,7 @@ def start_a_rank(output):
             os.close(descriptor)
         os.environ["LOCAL_RANK"] = "0"
         signal.signal(signal.SIGTERM, lambda *arguments: output.write_text("stopped"))
-        launcher_watch.watch()
+        launcher.watch()
         (output.parent / "watched").touch()
         while not output.exists():
             time.sleep(0.01)

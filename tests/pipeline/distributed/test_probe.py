@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.distributed.hosts import probe, query
-from pipeline.distributed.hosts.query import Answer, HostQuery, Question
+from pipeline.distributed import probe, query
+from pipeline.distributed.query import Answer, HostQuery, Question
 from pipeline.preflight import problems
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 

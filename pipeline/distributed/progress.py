@@ -1,0 +1,183 @@
+"""What a rank is doing, how long that may take, and which ranks hang.
+
+A rank notes each phase and micro-step, and how long it may take until its next note, because it alone knows its steps.
+`pipeline.distributed.watch` reads the notes in a thread, and compares those of all ranks.
+"""
+
+import contextlib
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+Phase = Literal[
+    "start", "data", "agreement", "forward", "backward", "optimizer", "logging", "evaluation", "scoring", "save",
+    "rollback", "compilation", "end",
+]  # fmt: skip
+
+STEPS_FACTOR = 10
+"""A rank may be silent for this many times a median step, and in a save for this many times the longest save."""
+LONG_SECONDS = 1800.0
+"""Limit of a compilation, a rollback, of the first steps of a start, of scoring, and of what follows training."""
+_MEDIAN_OF = 50
+
+
+class Report(NamedTuple):
+    """What a rank says of itself.
+
+    Attributes:
+        phase, step, micro_step: see `Progress`.
+        collectives: that the rank has entered.
+        limit: seconds until its next note after which it hangs; infinite if it is not watched.
+        idle: seconds since its last note.
+        silent: seconds for which the rank has sent no report.
+    """
+
+    phase: str
+    step: int
+    micro_step: int
+    collectives: int
+    limit: float
+    idle: float = 0.0
+    silent: float = 0.0
+
+
+class Progress:
+    """The progress of this process.
+
+    Attributes:
+        notes: how many have been made.
+        phase: what the process is doing.
+        step: the step in progress, from 1; 0 before the first one.
+        micro_step: of this step, from 1; 0 between micro-steps.
+        limit: see `Report`.
+        hang_timeout: seconds without a note after which a rank hangs, at least.
+    """
+
+    def __init__(self) -> None:
+        self.notes = 0
+        self.hang_timeout = 0.0
+        self.start_run()
+
+    def start_run(self) -> None:
+        """Enters the phase "start" and forgets what an earlier run of this process took."""
+        self._steps: deque[float] = deque(maxlen=_MEDIAN_OF)
+        self._is_first_step = True
+        self._longest_save = 0.0
+        self.step = 0
+        self.enter("start")
+
+    def enter(self, phase: Phase, micro_step: int = 0) -> None:
+        """Notes the beginning of a phase."""
+        self.phase, self.micro_step, self.limit = phase, micro_step, self._limit_of(phase)
+        self.beat()
+
+    @contextlib.contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """Notes a phase inside of another one."""
+        outer, micro_step = self.phase, self.micro_step
+        self.enter(phase)
+        try:
+            yield
+        finally:
+            self.enter(outer, micro_step)
+
+    def beat(self) -> None:
+        """Notes that the phase goes on."""
+        self.notes += 1
+
+    def took_step(self, seconds: float) -> None:
+        """Learns from the duration of a step how long a rank may be silent."""
+        if self._is_first_step:
+            self._is_first_step = False  # it compiles and warms up
+        else:
+            self._steps.append(seconds)
+
+    def took_save(self, seconds: float) -> None:
+        """Learns from the duration of a save, or from an estimate before the first one, how long one may take."""
+        self._longest_save = max(self._longest_save, seconds)
+
+    def report(self, idle: float) -> Report:
+        """The report of this process, which made its last note `idle` seconds ago."""
+        return Report(self.phase, self.step, self.micro_step, count_collectives(), self.limit, idle)
+
+    def _limit_of(self, phase: Phase) -> float:
+        if phase == "start":
+            return math.inf
+        if phase in ("rollback", "compilation", "scoring", "end") or not self._steps:
+            return max(self.hang_timeout, LONG_SECONDS)
+        usual = max(statistics.median(self._steps), self._longest_save if phase == "save" else 0.0)
+        return max(self.hang_timeout, STEPS_FACTOR * usual)
+
+
+@cache
+def get_progress() -> Progress:
+    """The progress of this process. There is one for each process, as there is one main thread."""
+    return Progress()
+
+
+def count_collectives() -> int:
+    """How many collectives this process has entered in all groups. All ranks enter the same ones in the same order."""
+    with contextlib.suppress(RuntimeError):  # a group is being made or destroyed
+        from torch.distributed import distributed_c10d
+
+        groups: list[Any] = list(distributed_c10d._world.pg_map)
+        return sum(group._get_sequence_number_for_group() for group in groups)
+    return 0
+
+
+def find_hanging(reports: Mapping[int, Report]) -> list[int]:
+    """The ranks that hang, by the reports of all ranks; none if all is well.
+
+    The ranks that have entered the fewest collectives are those for which the others wait. Only they can hang: the
+    others wait rightly, however long. Such a rank hangs once its last note is older than its limit.
+    """
+    fewest = min(report.collectives for report in reports.values())
+    awaited = {rank: report for rank, report in sorted(reports.items()) if report.collectives == fewest}
+    if all(report.idle <= report.limit for report in awaited.values()):
+        return []
+    # The limits of the ranks differ a little, as their median steps do.
+    late = [rank for rank, report in awaited.items() if report.idle > report.limit / 2]
+    silent = [rank for rank in late if reports[rank].silent > reports[rank].limit / 2]
+    return silent or late
+
+
+def describe_hanging(ranks: Sequence[int], reports: Mapping[int, Report], hosts: Sequence[str]) -> str:
+    """One line: where the first of these ranks hangs, and how many more do. `hosts` has the host name of each rank."""
+    report = reports[ranks[0]]
+    micro_step = f", micro-step {report.micro_step}" if report.micro_step else ""
+    parts = [
+        f"rank {ranks[0]} on host {hosts[ranks[0]]} hangs: no progress for {report.idle:.0f} s in phase "
+        f"{report.phase} of step {report.step}{micro_step}"
+    ]
+    if report.silent > report.limit / 2:
+        parts.append("no thread of it runs: it is stopped, or holds Python's lock")
+    if waiting := sum(other.collectives > report.collectives for other in reports.values()):
+        parts.append(f"{waiting} other rank{'s wait' if waiting > 1 else ' waits'} for it")
+    if len(ranks) > 1:
+        parts.append(f"ranks that hang as well: {', '.join(map(str, ranks[1:9]))}{', ...' if len(ranks) > 9 else ''}")
+    return "; ".join(parts)
+
+
+@contextlib.contextmanager
+def compilations_recorded() -> Iterator[None]:
+    """Notes every compilation of torch.compile inside the block as a phase: each may take minutes, also in mid-run."""
+    from torch._dynamo.callback import callback_handler
+
+    phases = contextlib.ExitStack()
+
+    def begin(arguments: Any) -> None:
+        phases.enter_context(get_progress().during("compilation"))
+
+    def end(arguments: Any) -> None:
+        phases.close()
+
+    callback_handler.register_start_callback(begin)
+    callback_handler.register_end_callback(end)
+    try:
+        yield
+    finally:
+        callback_handler.remove_start_callback(begin)
+        callback_handler.remove_end_callback(end)

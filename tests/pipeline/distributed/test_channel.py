@@ -1,0 +1,110 @@
+"""Signed lines between two ranks: they come whole and in order, and nobody else's are read."""
+
+import json
+import socket
+
+import pytest
+
+from pipeline.distributed import channel
+from pipeline.distributed.channel import Channel
+
+KEY = b"the job's key"
+
+
+@pytest.fixture
+def pair():
+    """The two sockets of a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+    with client, accepted:
+        yield accepted, client
+
+
+def connect(pair, key=KEY):
+    """Both ends, greeted; the other one has another key perhaps."""
+    server = Channel(pair[0], KEY, is_server=True, host_timeout=30.0)
+    client = Channel(pair[1], key, is_server=False, host_timeout=30.0)
+    assert server.receive() == client.receive() == [{"kind": "greeting"}]
+    return server, client
+
+
+def test_messages_come_whole_and_in_order(pair):
+    server, client = connect(pair)
+    client.send("report", report=[1, 2.5, "data"])
+    client.send("leave")
+    assert server.receive() == [{"kind": "report", "report": [1, 2.5, "data"]}, {"kind": "leave"}]
+    server.send("ready")
+    assert client.receive() == [{"kind": "ready"}]
+    line = client._sign(False, b"{}") + b" {}\n"
+    pair[1].sendall(line[:50])
+    assert server.receive() == []
+    pair[1].sendall(line[50:])
+    assert server.receive() == [{}]
+    pair[1].close()
+    with pytest.raises(EOFError):
+        server.receive()
+    server.send("ready")  # what a lost peer does not take is dropped
+    server.send("ready")
+
+
+def receive_all(server):
+    """Receives what comes in several parts."""
+    for _ in range(4):
+        server.receive()
+
+
+def forged(client):
+    return b"0" * 64 + b' {"kind": "end"}\n'
+
+
+def unsigned(client):
+    return b'{"kind": "end"}\n'
+
+
+def nested(client):
+    return b"[" * 40_000 + b"\n"
+
+
+def too_long(client):
+    return b"x" * (channel.MAX_LINE + 1) + b"\n"
+
+
+def endless(client):
+    return b"x" * (3 * channel.MAX_LINE)
+
+
+def repeated(client):
+    line = client._sign(False, b"{}") + b" {}\n"
+    return line + line
+
+
+def sent_back(client):
+    """The server's own next line."""
+    return client._sign(True, b"{}") + b" {}\n"
+
+
+@pytest.mark.parametrize("lines", [forged, unsigned, nested, too_long, endless, repeated, sent_back])
+def test_what_is_not_signed_with_the_key_is_never_parsed(pair, lines, monkeypatch):
+    server, client = connect(pair)
+    parsed = []
+    monkeypatch.setattr(json, "loads", parsed.append)
+    pair[1].sendall(lines(client))
+    with pytest.raises(ValueError, match=r"signed|too long"):
+        receive_all(server)
+    assert len(parsed) <= (lines is repeated)
+
+
+@pytest.mark.parametrize("hello", [b"\n", b"GET / HTTP/1.1\r\n", b"x" * (channel.MAX_LINE + 1)])
+def test_somebody_who_does_not_greet_is_refused(pair, hello):
+    server = Channel(pair[0], KEY, is_server=True, host_timeout=30.0)
+    pair[1].sendall(hello)
+    with pytest.raises(ValueError, match=r"random number|too long"):
+        receive_all(server)
+
+
+def test_another_key_is_refused(pair):
+    server, client = connect(pair, b"a guess")
+    client.send("hello", rank=1)
+    with pytest.raises(ValueError, match="signed"):
+        server.receive()

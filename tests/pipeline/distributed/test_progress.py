@@ -1,0 +1,146 @@
+"""What a rank notes, how long it may be silent, and which ranks hang by the reports of all."""
+
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pipeline.distributed import progress
+from pipeline.distributed.progress import LONG_SECONDS, Progress, Report, describe_hanging, find_hanging
+
+
+@pytest.fixture
+def own() -> Progress:
+    made = Progress()
+    made.hang_timeout = 60.0
+    made.start_run()
+    return made
+
+
+def seen(own: Progress) -> tuple[object, ...]:
+    return own.phase, own.step, own.micro_step
+
+
+def test_notes_are_counted(own: Progress) -> None:
+    own.step = 7
+    own.enter("forward", 3)
+    assert seen(own) == ("forward", 7, 3)
+    before = own.notes
+    own.beat()
+    assert (seen(own), own.notes) == (("forward", 7, 3), before + 1)
+
+
+def test_the_collectives_of_all_groups_are_counted() -> None:
+    assert progress.count_collectives() == 0
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        other = dist.new_group(backend="gloo")
+        dist.all_reduce(torch.ones(2))
+        dist.barrier(group=other)
+        dist.all_reduce(torch.ones(2), group=other)
+        assert progress.count_collectives() == 3
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_phase_inside_of_another_one_ends(own: Progress) -> None:
+    own.enter("backward", 2)
+    with own.during("compilation"):
+        assert seen(own) == ("compilation", 0, 0)
+    assert seen(own) == ("backward", 0, 2)
+
+
+def test_the_limit_follows_the_median_step(own: Progress) -> None:
+    assert own.limit == math.inf  # what comes before training is not watched
+    own.enter("data")
+    assert own.limit == LONG_SECONDS
+    own.took_step(500.0)  # the first step compiles
+    own.enter("data")
+    assert own.limit == LONG_SECONDS
+    for seconds in (1.0, 2.0, 400.0):
+        own.took_step(seconds)
+    own.enter("data")
+    assert own.limit == 60.0
+    for _ in range(4):
+        own.took_step(9.0)
+    own.enter("data")
+    assert own.limit == 90.0
+
+
+def test_the_limit_of_a_save_follows_the_longest_one(own: Progress) -> None:
+    for _ in range(2):
+        own.took_step(1.0)
+    own.took_save(27.0)  # the estimate before the first one
+    own.enter("save")
+    assert own.limit == 270.0
+    own.enter("evaluation")
+    assert own.limit == 60.0
+    for phase in ("scoring", "compilation", "end"):
+        own.enter(phase)  # type: ignore[arg-type]
+        assert own.limit == LONG_SECONDS
+
+
+def test_a_new_run_of_the_process_learns_its_own_steps(own: Progress) -> None:
+    for _ in range(2):
+        own.took_step(50.0)
+    own.took_save(100.0)
+    own.start_run()
+    own.enter("data")
+    assert own.limit == LONG_SECONDS
+    for _ in range(2):
+        own.took_step(1.0)
+    own.enter("save")
+    assert own.limit == 60.0
+
+
+def test_a_compilation_is_a_phase() -> None:
+    own, phases = progress.get_progress(), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        phases.append(own.phase)
+        return graph.forward
+
+    own.enter("forward", 1)
+    with progress.compilations_recorded():
+        torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert phases == ["compilation"]
+    assert own.phase == "forward"
+    own.start_run()
+
+
+WORKS = Report("backward", 5, 1, collectives=40, limit=60.0, idle=1.0)
+WAITS = WORKS._replace(idle=100.0)
+MISSING = WAITS._replace(phase="data", collectives=39)
+COMPILES = MISSING._replace(phase="compilation", limit=1800.0)
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        ([WORKS, WORKS], []),
+        ([WAITS, MISSING], [1]),
+        ([MISSING, WAITS], [0]),
+        ([WAITS, COMPILES], []),  # rank 0 waits rightly
+        ([WAITS, COMPILES._replace(idle=1801.0)], [1]),
+        ([WAITS, MISSING._replace(idle=59.0)], []),
+        ([WAITS, WAITS], [0, 1]),  # all are in the same collective, which does not end
+        ([WAITS, WAITS._replace(silent=99.0)], [1]),
+        ([WAITS._replace(idle=61.0), WAITS._replace(idle=62.0, limit=63.0)], [0, 1]),
+        ([WAITS._replace(idle=61.0), WAITS._replace(idle=62.0, limit=63.0, silent=60.0)], [1]),
+        ([WAITS, MISSING, MISSING], [1, 2]),
+        ([WAITS, MISSING, MISSING._replace(idle=2.0)], [1]),
+        ([MISSING], [0]),
+    ],
+)
+def test_only_a_rank_that_the_others_wait_for_hangs(reports: list[Report], expected: list[int]) -> None:
+    assert find_hanging(dict(enumerate(reports))) == expected
+
+
+def test_the_line_names_rank_host_phase_and_who_waits() -> None:
+    reports = dict(enumerate([WAITS, MISSING._replace(silent=99.0), WAITS]))
+    assert describe_hanging([1], reports, ["a", "b", "c"]) == (
+        "rank 1 on host b hangs: no progress for 100 s in phase data of step 5, micro-step 1; no thread of it runs: it "
+        "is stopped, or holds Python's lock; 2 other ranks wait for it"
+    )
+    assert describe_hanging([1, 2], reports, ["a", "b", "c"]).endswith("; ranks that hang as well: 2")
