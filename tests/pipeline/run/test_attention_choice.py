@@ -109,7 +109,7 @@ class OneRank:
 
     rank = 0
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: Any, kinds: Any = ()) -> Any:
         return value
 
 
@@ -166,7 +166,7 @@ def test_a_kernel_that_was_named_is_not_measured(tmp_path, monkeypatch, capsys) 
 
 def test_a_rank_executes_the_model_as_rank_0_does(tmp_path, monkeypatch) -> None:
     """Only rank 0's host may have the page that turns graphs on."""
-    other = SimpleNamespace(rank=1, broadcast=lambda _: SimpleNamespace(attention="flash"))
+    other = SimpleNamespace(rank=1, broadcast=lambda *_: SimpleNamespace(attention="flash"))
     monkeypatch.setitem(globals(), "OneRank", lambda: other)
     assert settle(tmp_path, monkeypatch, {}, execution=SimpleNamespace(attention="masked")) == "flash"
 
