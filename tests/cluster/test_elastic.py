@@ -9,7 +9,8 @@ import pytest
 
 from tests.cluster.conftest import STEPS
 from tests.cluster.test_training import assert_same
-from tests.pipeline.test_pretrain import command, newest
+from tests.pipeline.conftest import newest
+from tests.pipeline.test_pretrain import command
 
 PORT = 29400
 # A host counts as dead 12 s after its last sign of life, and a start waits 6 s for more hosts.

@@ -9,7 +9,8 @@ import pytest
 
 from tests.cluster.hosts import REPOSITORY
 from tests.cluster.slurm import environment
-from tests.pipeline.test_pretrain import CONFIG, SMALL, await_step
+from tests.pipeline.conftest import await_step
+from tests.pipeline.test_pretrain import CONFIG, SMALL
 
 SCRIPT = REPOSITORY / "docs" / "pretrain.sbatch"
 SRUN = """#!/bin/bash

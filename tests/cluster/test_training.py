@@ -12,8 +12,8 @@ import torch
 
 from pipeline.checkpoint.files import load_weights
 from tests.cluster.conftest import STEPS
-from tests.pipeline.conftest import run
-from tests.pipeline.test_pretrain import await_step, command, of_module
+from tests.pipeline.conftest import await_step, run
+from tests.pipeline.test_pretrain import command, of_module
 
 KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
 

@@ -4,6 +4,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -96,3 +97,17 @@ def _make_corpus(root):
             "shards", "--documents", documents, "--vocab", vocabulary,
             "--out", root / "shards" / split, "--split", split, "--max-seq-length", "64",
         )  # fmt: skip
+
+
+def newest(output):
+    """The step of the newest checkpoint; 0 before the first."""
+    return max((int(path.name[5:]) for path in (output / "checkpoints").glob("step-*")), default=0)
+
+
+def await_step(process, output, step):
+    """Returns once there is a checkpoint of `step` or a later one."""
+    deadline = time.monotonic() + 300
+    while newest(output) < step:
+        assert process.poll() is None, f"the run ended early: {process.stdout and process.stdout.read()}"
+        assert time.monotonic() < deadline, "the run never came so far"
+        time.sleep(0.005)

@@ -17,9 +17,8 @@ from pipeline.tasks import metrics
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
-from tests.pipeline.conftest import run
+from tests.pipeline.conftest import await_step, run
 from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results, start_ranks, words
-from tests.pipeline.test_pretrain import await_step
 
 pytestmark = pytest.mark.slow
 
