@@ -5,6 +5,7 @@ been closed by the other ranks, so the job has ended. Then it continues the rank
 it if it still does not end.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -34,20 +35,25 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the rank obeys them
     rank, *connections = map(int, sys.argv[1:])
+    ends = [0]
+    with contextlib.suppress(OSError):  # the rank has ended, or the kernel is older than 5.3
+        ends.append(os.pidfd_open(rank))  # stdin may have been inherited by children of the rank
     poll = select.poll()
-    poll.register(0, select.POLLHUP)
+    for end in ends:
+        poll.register(end, select.POLLIN | select.POLLHUP)
     for connection in connections:
         poll.register(connection, select.POLLRDHUP)
     while connections:
         for descriptor, _ in poll.poll():
-            if descriptor == 0:
+            if descriptor in ends:
                 return
             poll.unregister(descriptor)
             connections.remove(descriptor)
     for seconds, number in ((CONTINUE_SECONDS, signal.SIGCONT), (KILL_SECONDS, signal.SIGKILL)):
-        if select.select([0], [], [], seconds)[0]:
+        if select.select(ends, [], [], seconds)[0]:
             return
-        os.kill(rank, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rank, number)
 
 
 if __name__ == "__main__":
