@@ -38,6 +38,7 @@ _SIGNS = {
 _REMARK_KEYS = frozenset(names(_TABLE["dropped"]["keys"]))
 # Inside a sentence: after a word and a blank, or "l'", or "(". References follow a word without a blank.
 _IN_SENTENCE = re.compile(r"(?:[\w,:°%)\]»”\"’'–—][ \u00a0]+[(\[«„“\"‘']*|[^\W\d_]['’]|\w[ \u00a0]?[(（「])\Z")
+_LANGUAGE_CODE = re.compile(r"[a-zà-ž]{2,3}")
 # A few words: no markup, address, file, code of a country, number of Wikidata, or date of a remark.
 _FEW_WORDS = re.compile(
     r"(?!https?:|www\.|(?![IVXLC]+$)[A-Z]{2,3}$|Q\d+$|\d{4}-\d\d-\d\d$)(?=.*\w)[^\[\]{}<>=\n\ue000-\ue0ff]{1,60}(?<!\.\w{3})"
@@ -76,16 +77,23 @@ def render_template(content: str, before: str, written: date | None = None, site
 
 
 def _show_unknown(arguments: Arguments, before: str) -> str:
-    """Returns the first argument of a template of unknown name, with a unit if that follows, or REMOVED."""
-    words = arguments.get(0)
+    """Returns the first argument of a template of unknown name, with a unit if that follows, or REMOVED.
+
+    If the first is the code of a language, the second is returned.
+    """
+    words, second = arguments.get(0), arguments.get(1)
+    if _LANGUAGE_CODE.fullmatch(words):
+        words, second = second, ""
     # An argument `date` belongs to a remark to editors: {{what happened|date=May 2016}}.
     is_remark = not _REMARK_KEYS.isdisjoint(arguments.named)
     if is_remark or not _FEW_WORDS.fullmatch(words) or not _IN_SENTENCE.search(before):
         return REMOVED
-    unit = arguments.get(1) if words[-1].isdecimal() else ""
-    if unit[-1:].isdecimal():  # a date or a calculation
+    if not words[-1].isdecimal():
+        return words
+    if second.replace(".", "").isdecimal():  # a date or a calculation
         return REMOVED
-    return f"{words} {unit}" if quantities.find_unit(unit) else words
+    unit = quantities.find_unit(second)
+    return f"{words} {unit.symbol}" if unit else words
 
 
 def _find_pattern(name: str, arguments: Arguments) -> str | None:

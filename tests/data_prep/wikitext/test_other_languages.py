@@ -142,7 +142,10 @@ def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
         # Unknown templates inside a sentence: words or a number, with a unit that follows.
         ("fi", "{{tuntematon|115}}", "115"),
         ("ro", "{{necunoscut|115|km|5}}", "115 km"),
+        ("tr", "{{bilinmeyen|25|km2}}", "25 km²"),
         ("el", "{{άγνωστο|λίγες λέξεις}}", "λίγες λέξεις"),
+        ("pl", "{{nieznany|łac|Cracovia}}", "Cracovia"),
+        ("ja", "2,194{{Km2}}", "2,194km²"),
         ("en", "{{unknown unit|115|km|mi}}", "115 km"),
         ("en", "{{No.|5}} or {{percentage|1|4}} or {{bibleverse||Genesis|1:1}}", "No. 5 or 25% or Genesis 1:1"),
     ],
@@ -164,6 +167,7 @@ def test_templates(language: str, markup: str, words: str) -> None:
         ),
         *(
             "{{inconnu|mot|date=mai}}",
+            "{{inconnu|de}}",
             "{{inconnu|Q42}}",
             "{{inconnu|mot|titre=Livre}}",
             "{{inconnu}}",
