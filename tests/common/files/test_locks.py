@@ -158,3 +158,22 @@ def test_nothing_is_published_in_a_directory_that_has_taken_the_place(tmp_path: 
             (tmp_path / "made").rename(tmp_path / "moved")
             (tmp_path / "made").mkdir()
         assert (tmp_path / "made").is_dir(), "an empty directory that another one has put there stays"
+
+
+def test_a_file_that_its_last_holder_removes_meanwhile_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening the file and locking it, the holder before may have removed it, and a third have made another."""
+    lock, try_flock, tries = tmp_path / ".lock", locks._try_flock, []
+
+    def remove_first(descriptor: int) -> bool:
+        tries.append(descriptor)
+        if len(tries) == 1:
+            lock.unlink()
+        return try_flock(descriptor)
+
+    lock.write_text("node1 5\n")
+    monkeypatch.setattr(locks, "_try_flock", remove_first)
+    with locks.holding(lock, tmp_path):
+        assert lock.read_text() == f"{socket.gethostname()} {os.getpid()}\n"
+    assert len(tries) == 2

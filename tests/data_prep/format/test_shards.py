@@ -124,12 +124,12 @@ def test_no_file_stays_open(shard_directory: Path) -> None:
 
 def test_threads_and_copies_read_the_same(shard_directory: Path) -> None:
     rows = shards.open_shards(shard_directory)
-    expected = [row.tokens.sum() for row in rows]
+    some = range(0, len(rows), 9)
+    expected = [rows.row(i).tokens.sum() for i in some]
     fresh = shards.open_shards(shard_directory)
     found: list[list[int]] = []
     threads = [
-        threading.Thread(target=lambda: found.append([fresh.row(i).tokens.sum() for i in range(len(fresh))]))
-        for _ in range(4)
+        threading.Thread(target=lambda: found.append([fresh.row(i).tokens.sum() for i in some])) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -137,7 +137,7 @@ def test_threads_and_copies_read_the_same(shard_directory: Path) -> None:
         thread.join()
     assert found == [expected] * 4
     copied = pickle.loads(pickle.dumps(rows))
-    assert [row.tokens.sum() for row in copied] == expected
+    assert [copied.row(i).tokens.sum() for i in some] == expected
     assert len(pickle.dumps(rows)) < 10_000  # not the rows themselves
 
 
