@@ -128,17 +128,17 @@ class MicroStep:
         self.number += 1
         return [one.clone() for one, is_sum in zip(self._outputs, self._is_sum) if is_sum]
 
-    def backward(self, number: int, gradients: Sequence[Tensor]) -> list[Tensor]:
+    def backward(self, number: int, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         """The gradients of `used` after forward pass `number`, given those of the scalars.
 
-        They are copies: the first gradient of a step becomes `.grad` itself, and the next pass writes over ours.
+        The next pass writes over them. autograd copies them into `.grad`, because they are referred to here.
         """
         if number != self.number:
             raise RuntimeError("--cuda-graphs: another forward pass ran before this one's backward pass")
         for place, gradient in zip(self._gradients_of_sums, gradients):
             place.copy_(gradient)
         self._repeat_backward()
-        return [one.clone() for one in self._gradients]
+        return self._gradients
 
 
 class _Passes(torch.autograd.Function):

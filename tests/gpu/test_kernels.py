@@ -46,3 +46,14 @@ def test_every_kernel_agrees_with_exact_attention(place: str, kernel: str, heads
     context = attend(inputs, pattern, 0.0)
     (gradient,) = torch.autograd.grad(context, inputs, direction)
     assert agrees_with_exact_attention((context.detach(), gradient), projected, direction, ids)
+
+
+@pytest.mark.parametrize(("kernel", "is_cudnn"), [("masked", False), ("cudnn", True)])
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
+def test_only_the_kernel_cudnn_is_cudnn_s(kernel: str, is_cudnn: bool) -> None:
+    ids = rows_of_sequences(2, 512).cuda()
+    projected = torch.randn(2, 512, 3, 12, 64, device="cuda", dtype=torch.float16)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        attend(projected, AttentionPattern.for_packed_rows(ids, kernel), 0.0)
+    assert any("cudnn_attention" in event.key for event in profile.key_averages()) is is_cudnn

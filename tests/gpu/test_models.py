@@ -1,5 +1,6 @@
 """A model that is compiled, captured in CUDA graphs or exported computes what it computes otherwise."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import transformers
 from torch import Tensor
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
+from model.counts import parameter_counts
 from pipeline.engine import cuda_graphs
 from tests.model.examples import randomise, tiny_config
 from tests.model.test_packing import make_pair, pack
@@ -89,6 +91,28 @@ def test_graphs_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
 def test_compiled_in_graphs_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
     execution = ExecutionOptions(compile=True, compile_backend=backend(device), cuda_graphs=True)
     check_as_close_as_eager(device, dtype, execution)
+
+
+def reserved(execution: ExecutionOptions) -> int:
+    """Bytes that the allocator reserves at most for two micro-steps of albert-base on the GPU."""
+    device = torch.device("cuda")
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
+    results(device, torch.float16, execution)
+    return torch.cuda.max_memory_reserved() - before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
+def test_graphs_keep_one_copy_of_the_gradients_and_no_second_one_of_the_activations() -> None:
+    eager, graphs = (
+        reserved(ExecutionOptions(attention="flash")),
+        reserved(ExecutionOptions(attention="flash", cuda_graphs=True)),
+    )
+    gradients = 2 * parameter_counts(config_for(torch.device("cuda"))).total
+    assert graphs < 1.2 * eager + gradients + (64 << 20)
 
 
 def test_graphs_draw_the_dropout_of_eager(device: torch.device) -> None:

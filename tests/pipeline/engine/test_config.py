@@ -226,3 +226,6 @@ def test_a_missing_json_is_named_and_a_preset_found_from_anywhere(tmp_path, monk
         with pytest.raises(UserError, match=r"--deepspeed_config .*; name a file such as ds_configs/base.json"):
             engine_config.load(engine_config.Path(name))
     assert engine_config.load(engine_config.Path("ds_configs/base.json"))["train_batch_size"] == 4096
+    (tmp_path / "ds_configs").mkdir()
+    (tmp_path / "ds_configs" / "base.json").write_text(json.dumps(changed("train_batch_size", 9)))
+    assert engine_config.load(engine_config.Path("ds_configs/base.json"))["train_batch_size"] == 9
