@@ -31,8 +31,6 @@ from data_prep.text.sentences import split_sentences
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
 
-pytestmark = pytest.mark.slow
-
 
 def text_of(seed: int, sentences: int = 12) -> str:
     return " ".join(corpora.make_sentences(sentences, seed))
@@ -91,6 +89,7 @@ NEAR_TRAIN = EXACT_TRAIN | {"edition-of-3": "a-3", "edition-of-4": "a-4", "a-6":
 NEAR_TRAIN |= {"edition-of-5": "a-5", "edition-of-6": "held-edition-of-6"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "expected"), [("exact", EXACT_TRAIN), ("near", NEAR_TRAIN)])
 def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     directories: tuple[Path, Path],
@@ -137,6 +136,7 @@ def pairs_of(out: Path, documents: np.ndarray) -> set[tuple[int, tuple[int, ...]
     return found
 
 
+@pytest.mark.slow
 def test_of_a_work_and_its_parts_the_work_stays(vocabulary_file: Path, tmp_path: Path) -> None:
     """A half is a duplicate of the whole, in any order; a fifth is not."""
     sentences = corpora.make_sentences(600, 77)
@@ -170,6 +170,7 @@ def test_which_of_a_group_stays() -> None:
     assert len(dedup.choose_kept(nothing, nothing, nothing, nothing)) == 0
 
 
+@pytest.mark.slow
 def test_held_out_documents_lose_only_duplicates_among_themselves(
     directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_held_out_documents_lose_only_duplicates_among_themselves(
     assert removed_of(out) == {"held-copy-of-held-0": "held-0"}
 
 
+@pytest.mark.slow
 def test_duplicates_of_other_shards_documents_go(
     directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +200,7 @@ def contents(directory: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
 
 
+@pytest.mark.slow
 def test_ranks_parts_and_interruptions_do_not_show(
     directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,6 +293,7 @@ def test_the_pairs_found_are_those_of_all_comparisons(tmp_path: Path) -> None:
     assert set(map(tuple, found.tolist())) == expected
 
 
+@pytest.mark.slow
 def test_mistakes(directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "set"
     with pytest.raises(UserError, match="--dedup is none; add"):
