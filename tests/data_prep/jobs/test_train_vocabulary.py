@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import UserError
+from common.normalization import Normalization
 from data_prep.__main__ import main
 from data_prep.jobs.train_vocabulary import choose, quotas
+from data_prep.text.vocabulary import Vocabulary
 
 
 @given(counts=st.lists(st.integers(0, 10_000), min_size=1, max_size=30), most=st.integers(1, 50_000))
@@ -90,6 +92,37 @@ def test_a_second_run_has_nothing_to_do_and_another_vocabulary_is_not_overwritte
         out.with_suffix(".json").write_text(damaged)
         with pytest.raises(UserError, match=r"v\.json [^;]+; it should say how .*v\.model was made"):
             vocab(documents_directory, out)
+
+
+def test_a_wordpiece_vocabulary_survives_a_kill_and_makes_shards(
+    documents_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--type", "wordpiece", "--keep-case")
+    out = tmp_path / "tokenizer.json"
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.jobs.train_vocabulary.write_text", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            vocab(documents_directory, out, *options)
+    assert not out.exists()
+    vocab(documents_directory, out, *options)
+    vocab(documents_directory, out, *options)
+    assert "nothing to do" in capsys.readouterr().out
+    vocab(documents_directory, tmp_path / "again.json", *options)
+    assert (tmp_path / "again.json").read_bytes() == out.read_bytes()
+    written = {"tokenizer.json", "tokenizer.vocab", "tokenizer.record.json"}
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("tokenizer")} == written
+    vocabulary = Vocabulary.load(out)
+    assert (tmp_path / "tokenizer.vocab").read_text(encoding="utf-8").split("\n")[:-1] == vocabulary.pieces
+    assert vocabulary.normalization == Normalization(keep_case=True, of_bert=True)
+    with pytest.raises(UserError, match=r"give it a name that ends in \.json"):
+        vocab(documents_directory, tmp_path / "v.model", *options)
+    command = ["shards", "--documents", str(documents_directory), "--vocab", str(tmp_path), "--out"]
+    main([*command, str(tmp_path / "shards")])
+    manifest = json.loads((tmp_path / "shards" / "manifest.json").read_text())
+    assert manifest["vocabulary_sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert manifest["normalization"] == "as BERT, no accents, single spaces"
+    main(["verify", str(tmp_path / "shards")])
+    assert (tmp_path / "shards" / "tokenizer.json").read_bytes() == out.read_bytes()
 
 
 def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_path: Path) -> None:
