@@ -1,24 +1,33 @@
-"""Fine-tuning as a `TrainingTask`: a task's examples, its head, and its metrics on the dev sets."""
+"""Fine-tuning as a `TrainingTask`: a task's examples, its head, its metrics on the dev sets, and its predictions.
 
+Every example of a split is predicted exactly once: over all ranks, or in one process.
+"""
+
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.data import sampler
+from pipeline.data.prefetch import prefetch, to_device
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.prediction import batches_of, find, predict
 from pipeline.finetuning.resolve import FinetuneSettings
-from pipeline.tasks.kind import Features
+from pipeline.tasks.kind import Features, SampleOutput
 from pipeline.tasks.task import SpanLimits, Splits, Task
 from pipeline.training.callback import REMEDY, TrainingFailed
-from pipeline.training.training_task import Evaluation, Pace
+from pipeline.training.training_task import Evaluation, Pace, without_pauses
 
 if TYPE_CHECKING:
     from pipeline.engine.state import Engine
+
+TOKENS_IN_BATCH = 8192
+"""Of an evaluation."""
 
 T = TypeVar("T", Tensor, float)
 
@@ -167,3 +176,76 @@ class FineTuning:
             return self.settings.task.kind.metrics(self.settings.task, predictions)
         except ValueError as error:
             return str(error)
+
+
+def batches_of(features: Features, rank: int, world_size: int, tokens: int = TOKENS_IN_BATCH) -> Iterator[list[int]]:
+    """The numbers of the samples in each of this rank's batches. A batch has up to `tokens` tokens.
+
+    The batches of all ranks together hold each sample once. Samples of similar length share a batch. All ranks get the
+    same number of batches, because a forward pass under ZeRO-3 is collective; the last batch may be empty.
+    """
+    order = np.argsort(features.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
+    ends = np.cumsum(features.lengths[order])
+    batches: list[list[int]] = []
+    start = 0
+    while start < len(order):
+        before = ends[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(ends, before + tokens, side="right")))
+        batches.append(order[start:end].tolist())
+        start = end
+    batches += [[] for _ in range(-len(batches) % world_size)]
+    yield from batches[rank::world_size]
+
+
+def predict(
+    model: nn.Module, features: Features, control: ControlGroup, device: torch.device, pace: Pace = without_pauses
+) -> Any | None:
+    """Predicts each example with a model or an engine, and leaves it in evaluation mode. Collective.
+
+    Returns:
+        The predictions on rank 0; None on the other ranks.
+    """
+    gathered = control.gather(find(model, features, control, device, pace=pace))
+    if gathered is None:
+        return None
+    with progress.get_progress().during("scoring"):
+        return features.predictions({sample: result for part in gathered for sample, result in part.items()})
+
+
+def find(
+    model: nn.Module,
+    features: Features,
+    control: ControlGroup,
+    device: torch.device,
+    limit: int | None = None,
+    pace: Pace = without_pauses,
+) -> dict[int, SampleOutput]:
+    """The output of a model or an engine for each of this rank's samples, by number, in up to `limit` batches."""
+    batches = itertools.islice(batches_of(features, control.rank, control.world_size), limit)
+    return outputs_of(model, features, device, batches, pace)
+
+
+@torch.no_grad()
+def outputs_of(
+    model: nn.Module,
+    features: Features,
+    device: torch.device,
+    batches: Iterable[list[int]],
+    pace: Pace = without_pauses,
+) -> dict[int, SampleOutput]:
+    """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
+    model.eval()
+    parts = list(batches)
+    made = ((samples, features.batch(samples, training=False)) for samples in parts)
+    found: dict[int, SampleOutput] = {}
+    for samples, batch in pace(prefetch(made), len(parts)):
+        output = model(**to_device(batch, device))
+        found.update(zip(samples, features.decode(samples, batch, output)))
+    return found
+
+
+def batches_of_size(features: Features, size: int) -> Iterator[list[int]]:
+    """The numbers of the samples in batches of up to `size` samples of similar length, the longest first."""
+    order = np.argsort(features.lengths, kind="stable")[::-1].tolist()
+    for start in range(0, len(order), size):
+        yield order[start : start + size]

@@ -15,7 +15,7 @@ from common.files import atomic
 from pipeline.analysis.comparison import estimate_of
 from pipeline.checkpoint.run_records import RESULTS, OneRunRecord, read_results
 from pipeline.distributed.control import ControlGroup
-from pipeline.finetuning.prediction import predict
+from pipeline.finetuning.fine_tuning import predict
 from pipeline.tasks.kind import Features
 from pipeline.tasks.own_tasks import RECORD, record_of
 from pipeline.tasks.task import Task

@@ -15,8 +15,8 @@ from model.albert import ModelWithHead
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import load_into, load_pretrained, read_initial_weights
 from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_record
-from pipeline.finetuning.prediction import batches_of_size, outputs_of
-from pipeline.inference import embedding, fill_mask, tables
+from pipeline.finetuning.fine_tuning import batches_of_size, outputs_of
+from pipeline.inference import pretrained, tables
 from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.task import Columns, SpanLimits
@@ -96,7 +96,7 @@ def embed_texts(args: argparse.Namespace) -> None:
     tensors = {name.removeprefix("albert."): tensor for name, tensor in weights.tensors.items()}
     model = AlbertModel(weights.config, add_pooling_layer=False)
     load_into(model, {name: tensors[name] for name in model.state_dict() if name in tensors}, args.run)
-    found = embedding.embed(model.to(_device()), weights.vocabulary, texts, args.batch_size)
+    found = pretrained.embed(model.to(_device()), weights.vocabulary, texts, args.batch_size)
     rows = [{**row, "embedding": values} for row, values in zip(table.rows, found.tolist())]
     tables.write(args.out, rows)
     if args.out != tables.PIPE:
@@ -112,9 +112,9 @@ def fill_masks(args: argparse.Namespace) -> None:
     vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
     model = load_pretrained(args.run).to(_device())
     _check_size(args.run, vocabulary, model)
-    filled = [(text, fill_mask.fill(model, vocabulary, text, args.top_k)) for text in args.mask]
+    filled = [(text, pretrained.fill(model, vocabulary, text, args.top_k)) for text in args.mask]
     if args.out is None:
-        print("\n".join(line for text, fills in filled for line in fill_mask.lines(text, fills)))
+        print("\n".join(line for text, fills in filled for line in pretrained.lines(text, fills)))
         return
     rows = [
         {"text": text, "masks": [[{"piece": one.piece, "probability": one.probability} for one in of] for of in fills]}

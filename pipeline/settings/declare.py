@@ -299,6 +299,8 @@ def marked(settings: Any, mark: Literal["identity", "recorded"]) -> dict[str, An
 
 
 def _plain(value: Any) -> Any:
+    if hasattr(value, "to_dict"):
+        return value.to_dict()  # may have keys beside its fields, which old files have, too
     is_object = dataclasses.is_dataclass(value) and not isinstance(value, type)
     return dataclasses.asdict(value) if is_object else value
 

@@ -7,5 +7,4 @@ registry       all kinds and tasks by name: those of the paper are GLUE, SQuAD a
 own_tasks      tasks on the user's own files, made from the files or from a run's record
 files/         official files, hub data sets and tables -> examples; submissions
 metrics        the metrics of classes and numbers, and their intervals
-squad_metrics  the metrics of SQuAD
 """

@@ -19,7 +19,7 @@ from data_prep.text.normalization import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertForPreTraining, huggingface
-from pipeline.inference import fill_mask
+from pipeline.inference import pretrained
 from tests.data_prep import corpora
 from tests.data_prep.foreign_pages import WIKIS
 from tests.model.examples import few_examples, tiny_config
@@ -164,7 +164,7 @@ def test_special_tokens_pairs_and_masks(directory: Path, vocabulary: Vocabulary,
     assert theirs.decode(pair["input_ids"][: len(first) + 2], skip_special_tokens=True) == vocabulary.decode(first)
     texts = ["The list [MASK] is new.", "The list [MASK].", "be[MASK]an", "Élise [MASK] à l'école.", "Никто [MASK] йод"]
     for text in texts[:3] if lines is ENGLISH_LINES else texts:
-        assert fill_mask.encode(vocabulary, text) == theirs(text)["input_ids"]
+        assert pretrained.encode(vocabulary, text) == theirs(text)["input_ids"]
 
 
 def test_the_fill_mask_pipeline_gives_what_the_model_predicts(directory: Path, theirs: Any) -> None:

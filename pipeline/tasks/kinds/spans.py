@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from data_prep.text.encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
-from pipeline.tasks import squad_metrics
 from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.kind import Features, Kind, Statistic
 from pipeline.tasks.kinds import answers
@@ -298,18 +297,18 @@ class Spans(Kind[Question, AnswersById]):
         return {name: given.record() for name, given in predictions.items()}
 
     def metrics(self, task: Task, predictions: AnswersById) -> dict[str, float]:
-        """The metrics of `squad_metrics.squad`."""
+        """The metrics of `answers.squad`."""
         if not self.is_labelled(predictions):
             return {}
         odds = answers.null_odds(predictions) or None
         spans = {question: given.best() for question, given in predictions.items()}
-        return squad_metrics.squad(spans, answers.gold_of(predictions), odds, threshold=0.0)
+        return answers.squad(spans, answers.gold_of(predictions), odds, threshold=0.0)
 
     def statistic(self, task: Task, metric: str, predictions: AnswersById) -> Statistic:
         """The mean over the questions of F1 or exact match at the default threshold."""
         if not self.is_labelled(predictions):
             raise ValueError("the answers are not known")
-        scores = squad_metrics.squad_scores(answers.squad_answers(predictions), answers.gold_of(predictions))
+        scores = answers.squad_scores(answers.squad_answers(predictions), answers.gold_of(predictions))
         values = np.array([score[metric == "f1"] for score in scores.values()])  # (N,)
         return lambda questions: float(values[questions].mean())
 

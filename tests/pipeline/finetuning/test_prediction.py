@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.finetuning import fine_tuning
-from pipeline.finetuning.prediction import batches_of
+from pipeline.finetuning.fine_tuning import batches_of
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 from pipeline.training.callback import TrainingFailed

@@ -10,7 +10,7 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, huggingface
 from pipeline import predict
-from pipeline.inference import fill_mask
+from pipeline.inference import pretrained
 from tests.pipeline.sharing import runs
 
 TEXTS = [
@@ -45,10 +45,10 @@ def small(corpus, tmp_path_factory):
 def test_the_same_as_transformers(small, text):
     model, vocabulary, directory = small
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-    assert fill_mask.encode(vocabulary, text) == tokenizer(text)["input_ids"]
+    assert pretrained.encode(vocabulary, text) == tokenizer(text)["input_ids"]
     theirs = transformers.pipeline("fill-mask", str(directory), tokenizer=tokenizer, top_k=3)(text)
     theirs = theirs if text.count("[MASK]") > 1 else [theirs]
-    mine = fill_mask.fill(model, vocabulary, text, 3)
+    mine = pretrained.fill(model, vocabulary, text, 3)
     assert len(mine) == len(theirs) == text.count("[MASK]")
     for ours, reference in zip(mine, theirs):
         assert [vocabulary.pieces.index(one.piece) for one in ours] == [one["token"] for one in reference]
@@ -57,7 +57,7 @@ def test_the_same_as_transformers(small, text):
 
 def test_unknown_characters_beside_a_mask(small):
     _, vocabulary, _ = small
-    ids = fill_mask.encode(vocabulary, "☃[MASK]☃ \ue000 vi")
+    ids = pretrained.encode(vocabulary, "☃[MASK]☃ \ue000 vi")
     assert ids.count(4) == 1
     assert ids[ids.index(4) - 1] == ids[ids.index(4) + 1] == 1
 
@@ -69,19 +69,19 @@ def test_mistakes(small):
         ("bafilon " * 40 + "[MASK]", "tokens, and the model 32 positions; shorten 'bafilon"),
     ):
         with pytest.raises(UserError) as error:
-            fill_mask.fill(model, vocabulary, text, 3)
+            pretrained.fill(model, vocabulary, text, 3)
         assert message in str(error.value)
 
 
 def test_lines_for_people(small):
     model, vocabulary, _ = small
-    one = fill_mask.lines("A [MASK].", fill_mask.fill(model, vocabulary, "A [MASK].", 2))
+    one = pretrained.lines("A [MASK].", pretrained.fill(model, vocabulary, "A [MASK].", 2))
     assert one[0] == "A [MASK]."
     assert len(one) == 3
     assert all(" %  " in line for line in one[1:])
-    two = fill_mask.lines("[MASK] [MASK]", fill_mask.fill(model, vocabulary, "[MASK] [MASK]", 1))
+    two = pretrained.lines("[MASK] [MASK]", pretrained.fill(model, vocabulary, "[MASK] [MASK]", 1))
     assert [line.strip() for line in two if "%" not in line] == ["[MASK] [MASK]", "[MASK] 1:", "[MASK] 2:"]
-    json.dumps([vars(one) for one in fill_mask.fill(model, vocabulary, "A [MASK].", 2)[0]])
+    json.dumps([vars(one) for one in pretrained.fill(model, vocabulary, "A [MASK].", 2)[0]])
 
 
 def test_a_run_without_its_vocabulary(corpus, tmp_path, capsys):
