@@ -19,6 +19,7 @@ from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.finetuning.resolve import FinetuneSettings
 from pipeline.tasks.kind import Features, SampleOutput
+from pipeline.tasks.kinds.spans import WindowSpans
 from pipeline.tasks.task import SpanLimits, Splits, Task
 from pipeline.training.callback import REMEDY, TrainingFailed
 from pipeline.training.training_task import Evaluation, Pace, without_pauses
@@ -205,7 +206,7 @@ def predict(
     Returns:
         The predictions on rank 0; None on the other ranks.
     """
-    gathered = control.gather(find(model, features, control, device, pace=pace))
+    gathered = control.gather(find(model, features, control, device, pace=pace), (WindowSpans,))
     if gathered is None:
         return None
     with progress.get_progress().during("scoring"):
