@@ -5,18 +5,46 @@ presets bert-base and bert-large. Only the names differ. `model.huggingface` rea
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from model.config import AlbertConfig
 
-DUPLICATES = (
-    ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
-    ("cls.predictions.decoder.bias", "cls.predictions.bias"),
-)
-"""Second names of tied tensors, each with the first name."""
+_BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*)")
+
+
+class TensorNames(NamedTuple):
+    """The names of the tensors of one kind of model in `transformers`.
+
+    Attributes:
+        prefixes: prefix of a tensor's name here: its prefix there. Other names are equal in both.
+        block: what precedes the name of a tensor of a block; the number of the block stands for {}.
+        block_prefixes: as `prefixes`, for the names inside a block.
+        duplicates: second names of tied tensors, each with the first name.
+    """
+
+    prefixes: Mapping[str, str]
+    block: str
+    block_prefixes: Mapping[str, str]
+    duplicates: Sequence[tuple[str, str]]
+
+    def of(self, own: str) -> str:
+        """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
+        block = _BLOCK_NAME.fullmatch(own)
+        if block is None:
+            return _replace_prefix(own, self.prefixes)
+        return self.block.format(block[2]) + _replace_prefix(f"{block[1]}.{block[3]}", self.block_prefixes)
+
+
+def _replace_prefix(name: str, prefixes: Mapping[str, str]) -> str:
+    """Returns `name` with the first of the prefixes that it has replaced."""
+    for prefix, replacement in prefixes.items():
+        if name.startswith(prefix):
+            return replacement + name.removeprefix(prefix)
+    return name
+
 
 # Fields that only this project knows. They decide the initial weights alone.
 _OWN_FIELDS = ("embedding_initializer_range", "initial_attention")
@@ -36,27 +64,32 @@ _DEFAULTS: dict[str, Any] = {
     "layer_norm_eps": 1e-12,
 }
 
-# Prefix of a tensor's name here: its prefix in `transformers`. Other names are equal in both.
-_PREFIXES = {
-    "albert.embeddings.layer_norm.": "bert.embeddings.LayerNorm.",
-    "albert.embeddings.": "bert.embeddings.",
-    "albert.pooler.": "bert.pooler.",
-    "mlm_head.dense.": "cls.predictions.transform.dense.",
-    "mlm_head.layer_norm.": "cls.predictions.transform.LayerNorm.",
-    "mlm_head.": "cls.predictions.",
-    "sentence_head.classifier.": "cls.seq_relationship.",
-}
-_BLOCK_PREFIXES = {
-    "attention.query_key_value.query_": "attention.self.query.",
-    "attention.query_key_value.key_": "attention.self.key.",
-    "attention.query_key_value.value_": "attention.self.value.",
-    "attention.dense.": "attention.output.dense.",
-    "attention.layer_norm.": "attention.output.LayerNorm.",
-    "feed_forward.intermediate.": "intermediate.dense.",
-    "feed_forward.output.": "output.dense.",
-    "feed_forward.layer_norm.": "output.LayerNorm.",
-}
-_BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*)")
+NAMES = TensorNames(
+    {
+        "albert.embeddings.layer_norm.": "bert.embeddings.LayerNorm.",
+        "albert.embeddings.": "bert.embeddings.",
+        "albert.pooler.": "bert.pooler.",
+        "mlm_head.dense.": "cls.predictions.transform.dense.",
+        "mlm_head.layer_norm.": "cls.predictions.transform.LayerNorm.",
+        "mlm_head.": "cls.predictions.",
+        "sentence_head.classifier.": "cls.seq_relationship.",
+    },
+    "bert.encoder.layer.{}.",
+    {
+        "attention.query_key_value.query_": "attention.self.query.",
+        "attention.query_key_value.key_": "attention.self.key.",
+        "attention.query_key_value.value_": "attention.self.value.",
+        "attention.dense.": "attention.output.dense.",
+        "attention.layer_norm.": "attention.output.LayerNorm.",
+        "feed_forward.intermediate.": "intermediate.dense.",
+        "feed_forward.output.": "output.dense.",
+        "feed_forward.layer_norm.": "output.LayerNorm.",
+    },
+    (
+        ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    ),
+)
 
 
 def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AlbertConfig:
@@ -106,19 +139,3 @@ def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     and beta.
     """
     return {re.sub(r"gamma$", "weight", re.sub(r"beta$", "bias", name)): tensor for name, tensor in tensors.items()}
-
-
-def tensor_name(own: str) -> str:
-    """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
-    block = _BLOCK_NAME.fullmatch(own)
-    if block is not None:
-        return f"bert.encoder.layer.{block[2]}.{replace_prefix(f'{block[1]}.{block[3]}', _BLOCK_PREFIXES)}"
-    return replace_prefix(own, _PREFIXES)
-
-
-def replace_prefix(name: str, prefixes: Mapping[str, str]) -> str:
-    """Returns `name` with the first of the prefixes that it has replaced."""
-    for prefix, replacement in prefixes.items():
-        if name.startswith(prefix):
-            return replacement + name.removeprefix(prefix)
-    return name

@@ -11,7 +11,6 @@ This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining
 
 import dataclasses
 import pickle
-import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from model import bert
 from model.albert import AlbertModel, ModelWithHead
-from model.bert import replace_prefix
+from model.bert import TensorNames
 from model.checkpoint import (
     check_tensors,
     empty_model,
@@ -60,28 +59,28 @@ _TRANSFORMERS_DEFAULTS: dict[str, Any] = {
 
 _PROJECTION = "albert.encoder.embedding_hidden_mapping_in"
 _WORD_EMBEDDINGS = "albert.embeddings.word_embeddings.weight"
-_DUPLICATES = (("predictions.decoder.weight", _WORD_EMBEDDINGS), ("predictions.decoder.bias", "predictions.bias"))
-
-# Prefix of a tensor's name here: its prefix in `transformers`. Other names are equal in both.
-_PREFIXES = {
-    "albert.embeddings.layer_norm.": "albert.embeddings.LayerNorm.",
-    "albert.embeddings.projection.": f"{_PROJECTION}.",
-    "albert.pooler.dense.": "albert.pooler.",
-    "mlm_head.layer_norm.": "predictions.LayerNorm.",
-    "mlm_head.": "predictions.",
-    "sentence_head.": "sop_classifier.",
-}
-_BLOCK_PREFIXES = {
-    "attention.query_key_value.query_": "attention.query.",
-    "attention.query_key_value.key_": "attention.key.",
-    "attention.query_key_value.value_": "attention.value.",
-    "attention.dense.": "attention.dense.",
-    "attention.layer_norm.": "attention.LayerNorm.",
-    "feed_forward.intermediate.": "ffn.",
-    "feed_forward.output.": "ffn_output.",
-    "feed_forward.layer_norm.": "full_layer_layer_norm.",
-}
-_BLOCK_NAME = re.compile(r"albert\.encoder\.(attention|feed_forward)\.(\d+)\.(.*)")
+NAMES = TensorNames(
+    {
+        "albert.embeddings.layer_norm.": "albert.embeddings.LayerNorm.",
+        "albert.embeddings.projection.": f"{_PROJECTION}.",
+        "albert.pooler.dense.": "albert.pooler.",
+        "mlm_head.layer_norm.": "predictions.LayerNorm.",
+        "mlm_head.": "predictions.",
+        "sentence_head.": "sop_classifier.",
+    },
+    "albert.encoder.albert_layer_groups.{}.albert_layers.0.",
+    {
+        "attention.query_key_value.query_": "attention.query.",
+        "attention.query_key_value.key_": "attention.key.",
+        "attention.query_key_value.value_": "attention.value.",
+        "attention.dense.": "attention.dense.",
+        "attention.layer_norm.": "attention.LayerNorm.",
+        "feed_forward.intermediate.": "ffn.",
+        "feed_forward.output.": "ffn_output.",
+        "feed_forward.layer_norm.": "full_layer_layer_norm.",
+    },
+    (("predictions.decoder.weight", _WORD_EMBEDDINGS), ("predictions.decoder.bias", "predictions.bias")),
+)
 
 
 def save(
@@ -111,7 +110,7 @@ def save(
     if is_bert:
         fields = bert.to_config(model.config) | dict(fields or {})
         fields["architectures"] = [name.replace("Albert", "Bert") for name in fields["architectures"]]
-        tensors = {bert.tensor_name(own): tensor for own, tensor in state.items()}
+        tensors = {bert.NAMES.of(own): tensor for own, tensor in state.items()}
     else:
         fields = to_config(model.config) | dict(fields or {})
         tensors = to_tensors(model.config, state)
@@ -208,13 +207,13 @@ def _read_directory(directory: Path) -> _Stored:
     tensors.pop(f"{kind}.embeddings.position_ids", None)  # a constant, which older versions stored
     if kind == "bert":
         tensors = bert.canonical(tensors)
-        _drop_duplicates(directory, tensors, bert.DUPLICATES)
-        return _Stored(fields, bert.from_config(fields, tensors), tensors, bert.tensor_name)
-    _drop_duplicates(directory, tensors, _DUPLICATES)
+        _drop_duplicates(directory, tensors, bert.NAMES.duplicates)
+        return _Stored(fields, bert.from_config(fields, tensors), tensors, bert.NAMES.of)
+    _drop_duplicates(directory, tensors, NAMES.duplicates)
     config = from_config(fields, tensors)
     if not config.has_embedding_projection:
         del tensors[f"{_PROJECTION}.weight"], tensors[f"{_PROJECTION}.bias"]
-    return _Stored(fields, config, tensors, transformers_name)
+    return _Stored(fields, config, tensors, NAMES.of)
 
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:
@@ -264,21 +263,12 @@ def to_tensors(config: AlbertConfig, state: Mapping[str, Tensor]) -> dict[str, T
         ValueError: `transformers` cannot express the parameter sharing.
     """
     to_config(config)
-    tensors = {transformers_name(own): tensor for own, tensor in state.items()}
+    tensors = {NAMES.of(own): tensor for own, tensor in state.items()}
     if not config.has_embedding_projection:
         like = state[_WORD_EMBEDDINGS]
         tensors[f"{_PROJECTION}.weight"] = torch.eye(config.hidden_size, dtype=like.dtype, device=like.device)  # (H, H)
         tensors[f"{_PROJECTION}.bias"] = torch.zeros(config.hidden_size, dtype=like.dtype, device=like.device)  # (H,)
     return tensors
-
-
-def transformers_name(own: str) -> str:
-    """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
-    block = _BLOCK_NAME.fullmatch(own)
-    if block is None:
-        return replace_prefix(own, _PREFIXES)
-    name = replace_prefix(f"{block[1]}.{block[3]}", _BLOCK_PREFIXES)
-    return f"albert.encoder.albert_layer_groups.{block[2]}.albert_layers.0.{name}"
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:

@@ -90,7 +90,7 @@ def test_logits_hidden_states_losses_and_gradients(fields: dict[str, Any], seed:
         assert_near(state, expected_state, f"hidden states of layer {layer}")
     expected_gradients = gradients(reference)
     for name, gradient in gradients(model).items():
-        there = huggingface.transformers_name(name)
+        there = huggingface.NAMES.of(name)
         assert_near(gradient, expected_gradients.pop(there), f"gradient of {name}")
     assert not expected_gradients
 
@@ -133,5 +133,5 @@ def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> N
         assert_near(state, expected_state, f"hidden states of layer {layer}")
     expected_gradients = gradients(reference)
     for name, gradient in gradients(model).items():
-        assert_near(gradient, expected_gradients.pop(bert.tensor_name(name)), f"gradient of {name}")
+        assert_near(gradient, expected_gradients.pop(bert.NAMES.of(name)), f"gradient of {name}")
     assert not expected_gradients
