@@ -2,7 +2,9 @@
 # make study DATA_ROOT=DIR   a larger model on your own text, its curves and its tasks: three hours, docs/study.md
 # make test        all tests, lint and types
 # make test-fast   the tests that need seconds, without launchers, clusters or GPUs
-# make audit       the installed packages against the list of known vulnerabilities; needs the internet
+# make audit       the locked packages against the list of known vulnerabilities; needs the internet
+# make lock        the files of pinned versions and hashes, from requirements.txt and requirements-dev.txt; needs PyPI
+# make bill        the locked packages as a CycloneDX bill of materials, bill-of-materials.json
 # make gpu         what this machine's GPUs can do, as a page: docs/gpu.md
 # make clean       removes the environment, the demo and the caches; study/ and gpu-results/ stay
 
@@ -39,7 +41,7 @@ DEMO_STEPS ?= 3000
 STUDY := study
 STUDY_HOURS ?= 3
 
-.PHONY: demo study test test-fast environment style lint audit gpu clean
+.PHONY: demo study test test-fast environment style lint audit lock bill gpu clean
 
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
@@ -83,29 +85,54 @@ style: $(VENV)/.developer
 lint: style
 	mypy --cache-dir $(VENV)/mypy_cache
 
-# pip-audit has an environment of its own, so that its requirements change none of the pinned packages.
-AUDIT := $(VENV)/audit
+# pip-audit and uv have an environment of their own, so that their requirements change none of the locked packages.
+TOOLS := $(abspath $(VENV))/tools
 
-audit: $(VENV)/.developer $(AUDIT)/.installed
-	python -m pip check
-	$(AUDIT)/bin/pip-audit --path "$$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+audit: $(TOOLS)/.installed
+	$(TOOLS)/bin/pip-audit --disable-pip --require-hashes $(foreach file,$(LOCKS),-r $(file))
 
-$(AUDIT)/.installed: requirements-audit.txt
-	$(PYTHON) -m venv $(AUDIT)
-	$(AUDIT)/bin/$(PIP) -r requirements-audit.txt
+$(TOOLS)/.installed: requirements-tools.txt
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/$(PIP) -r requirements-tools.txt
 	@touch $@
+
+# Every package that an environment gets, those that others bring included, with the hashes of its files on PyPI.
+# torch is apart from the others, because machines have different builds of it: requirements-cuda.lock has the one on
+# PyPI, with the NVIDIA packages that it brings, and requirements-cpu.lock, which is kept by hand, the one without CUDA.
+LOCKS := requirements.lock requirements-cuda.lock requirements-dev.lock
+COMPILE := UV_CUSTOM_COMPILE_COMMAND="make lock" $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate
+ALL := $(TOOLS)/all.txt
+names = $$(sed -nE 's/^([a-z0-9-]+)==.*/--no-emit-package \1/p' $(1))
+CUDA_NAMES = $$(sed -nE 's/^(torch|triton|(cuda|nvidia)-[a-z0-9-]+)==.*/--no-emit-package \1/p' $(ALL))
+
+lock: $(TOOLS)/.installed
+	$(COMPILE) requirements-dev.txt --output-file $(ALL)
+	$(COMPILE) requirements.txt --constraint $(ALL) $(CUDA_NAMES) --output-file requirements.lock
+	$(COMPILE) requirements.txt --constraint $(ALL) $(call names,requirements.lock) --output-file requirements-cuda.lock
+	$(COMPILE) requirements-dev.txt --constraint $(ALL) $(call names,requirements.lock requirements-cuda.lock) --output-file requirements-dev.lock
+
+bill: $(TOOLS)/.installed
+	cat requirements.lock requirements-cuda.lock | $(TOOLS)/bin/cyclonedx-py requirements --output-reproducible --output-file bill-of-materials.json -
 
 environment: $(VENV)/.installed
 
-$(VENV)/.installed: requirements.txt
+# Packages without a wheel are built with the locked setuptools, which is there first. The last command finds what a
+# lock lacks.
+LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation
+
+$(VENV)/.installed: requirements.lock requirements-cpu.lock requirements-cuda.lock
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -r requirements.txt
+	$(LOCKED) -r <(sed -n '/^setuptools==/,/[^\]$$/p' requirements.lock)
+	$(LOCKED) -r requirements.lock
+	$(if $(filter 0,$(GPUS)),$(LOCKED) -r requirements-cpu.lock 2>/dev/null ||) $(LOCKED) -r requirements-cuda.lock
+	pip check
 	@echo "compiling DeepSpeed's collectives for this processor (once)"
 	@python -c 'from deepspeed.accelerator import get_accelerator as a; a().device_name() == "cpu" and a().create_op_builder("ShareMemCommBuilder").load(verbose=False)'
 	@touch $@
 
-$(VENV)/.developer: $(VENV)/.installed requirements-dev.txt
-	$(PIP) -r requirements-dev.txt
+$(VENV)/.developer: $(VENV)/.installed requirements-dev.lock
+	$(LOCKED) -r requirements-dev.lock
+	pip check
 	@touch $@
 
 clean:

@@ -53,7 +53,7 @@ def is_there(name):
 @pages
 def test_files_at_the_top_exist(page):
     named = re.findall(
-        r"`([A-Z]+\.md|[\w.-]+\.example|Makefile|pyproject\.toml|requirements[\w-]*\.txt)`", text_of(page)
+        r"`([A-Z]+\.md|[\w.-]+\.example|Makefile|pyproject\.toml|requirements[\w-]*\.(?:txt|lock))`", text_of(page)
     )
     assert {name for name in named if not is_there(name)} == set()
 

@@ -28,9 +28,11 @@ from tests.pipeline.workers import forked
 pytestmark = pytest.mark.slow
 
 PAGE = REPOSITORY / "docs" / "quickstart.md"
+LOCKS = sorted(REPOSITORY.glob("requirements*.lock"))
 
 SMALLER = {
-    "make environment": "make --old-file=requirements.txt environment",  # it is there; it must not be made anew
+    # It is there; it must not be made anew.
+    "make environment": " ".join(["make", *(f"--old-file={path.name}" for path in LOCKS), "environment"]),
     "deepspeed --module": f"deepspeed --master_port {reserve_port()} --module",
     "--model albert-base": "--model albert-tiny",
     "--held-out 0.02": "--held-out 0.15",
@@ -65,7 +67,7 @@ def code(language: str) -> str:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the repository's files in it, the reader's own texts, and the file that the page has saved."""
     directory = tmp_path_factory.mktemp("quickstart")
-    for name in ("Makefile", "requirements.txt", "common", "data_prep", "model", "pipeline", "ds_configs"):
+    for name in ("Makefile", *(path.name for path in LOCKS), "common", "data_prep", "model", "pipeline", "ds_configs"):
         (directory / name).symlink_to(REPOSITORY / name)
     (directory / ".venv").symlink_to(sys.prefix)
     rng = np.random.default_rng(0)

@@ -1,0 +1,51 @@
+"""The locks have every package that the requirements pin, at that version, and hashes for all of them."""
+
+import re
+
+import pytest
+
+from tests.docs.pages import REPOSITORY
+
+PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^\s;\\]+)", re.MULTILINE)
+
+
+def normal(name: str) -> str:
+    """The form of a name in which pip compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(*files: str) -> dict[str, set[str]]:
+    """The versions that files pin, by package. A lock may have two for two versions of Python."""
+    found: dict[str, set[str]] = {}
+    for file in files:
+        for name, version in PIN.findall((REPOSITORY / file).read_text(encoding="utf-8")):
+            found.setdefault(normal(name), set()).add(version)
+    return found
+
+
+BASE = ("requirements.lock", "requirements-cuda.lock")
+
+
+@pytest.mark.parametrize(
+    ("requirements", "locks"),
+    [("requirements.txt", BASE), ("requirements-dev.txt", (*BASE, "requirements-dev.lock"))],
+)
+def test_every_pin_is_locked(requirements: str, locks: tuple[str, ...]) -> None:
+    locked = pins(*locks)
+    assert {name: versions for name, versions in pins(requirements).items() if not versions <= locked[name]} == {}
+
+
+def test_both_builds_of_torch_have_one_version() -> None:
+    (on_pypi,), (without_cuda,) = pins("requirements-cuda.lock")["torch"], pins("requirements-cpu.lock")["torch"]
+    assert without_cuda == f"{on_pypi}+cpu"
+    assert "torch" not in pins("requirements.lock")
+
+
+def test_every_locked_package_has_hashes() -> None:
+    for lock in REPOSITORY.glob("requirements*.lock"):
+        lines = [line for line in lock.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+        for line, following in zip(lines, [*lines[1:], ""]):
+            if PIN.match(line):
+                assert re.match(r" +--hash=sha256:[0-9a-f]{64}", following), line
+            else:
+                assert re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}( \\)?", line), line
