@@ -150,6 +150,9 @@ def test_what_is_not_signed_with_the_secret_is_not_believed(meet: Callable[[int,
             second.ask(name, int)
     stranger.tell("answer/1", {"host": "a", "problem": "\x1b[2J"})
     assert "is not signed with" in first._read_answer(1).problem
+    second.tell("verdict", {"host": "a"})
+    first._store.set("answer/1", first._store.get("verdict"))
+    assert "is not signed with" in first._read_answer(1).problem, "it was signed under another name"
     second.tell("answer/1", {"host": 7})
     assert "answer/1 in the store at MASTER_ADDR has host = 7" in first._read_answer(1).problem
     second.tell("answer/1", {"host": "a"})
