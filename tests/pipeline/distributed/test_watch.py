@@ -72,6 +72,8 @@ def meet_and_wait(case, output, seconds):
             launch.report_user_error(error, rendezvous.rank)
 
     def work():
+        if case == "attacked":
+            watcher._CONNECT_SECONDS = 600.0  # the attack may take long
         if case == "attacked" and rendezvous.rank == 1:
             while not (output / "attacked").exists():
                 time.sleep(0.05)
