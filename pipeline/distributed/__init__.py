@@ -9,6 +9,7 @@ channel     a connection between two ranks that carries signed lines
 watcher     notices a lost rank or host and a rank that hangs, and ends the job
 watch       watches this rank while it trains: starts its watcher and its guard
 guard       ends a rank that cannot end itself
+host_problems  what keeps hosts from training, a line for each problem
 query       reads the hostfile, and asks its hosts over ssh
 probe       examines a host; preflight runs this file on every host
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import preflight
+from pipeline.distributed.host_problems import problems_of_packages
 from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import REPOSITORY
 
@@ -48,7 +49,7 @@ def test_what_this_machine_lacks(on_the_processor, tmp_path, capsys, monkeypatch
 
 
 def test_a_build_of_torch_for_another_cuda_is_the_same_version():
-    assert preflight.problems_of_packages({"torch": "2.13.0+cu126"}, {"torch": "2.13.0"}) == []
+    assert problems_of_packages({"torch": "2.13.0+cu126"}, {"torch": "2.13.0"}) == []
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])
