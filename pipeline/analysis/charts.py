@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
+from common.text import printable
+
 COLUMNS = 2
 MAX_POINTS = 300
 """Points of a drawn line. A longer one is drawn as means of parts."""
@@ -55,7 +57,9 @@ def draw_charts(names: Sequence[str], charts: Sequence[Chart]) -> str:
     figure = Figure(figsize=(COLUMNS * _WIDTH, height), layout="constrained")
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "report", "text.parse_math": False}):
         handles = [Line2D([], [], color=colour, linestyle=dashes) for colour, dashes in map(_style, range(len(names)))]
-        figure.legend(handles, names, loc="outside upper left", ncols=COLUMNS, frameon=False)
+        figure.legend(
+            handles, [printable(name) for name in names], loc="outside upper left", ncols=COLUMNS, frameon=False
+        )
         for number, chart in enumerate(charts, 1):
             _draw(figure.add_subplot(rows, COLUMNS, number), chart)
         drawn = io.StringIO()
@@ -75,12 +79,12 @@ def _draw(axes: Axes, chart: Chart) -> None:
             axes.fill_between(at, lows, highs, color=colour, alpha=0.18, linewidth=0)
     low, high = axes.get_ylim()
     middle = (low + high) / 2
-    if high - low < (least := max(1e-4 * abs(middle), 1e-12)):  # one value, up to rounding
-        axes.set_ylim(middle - least, middle + least)
+    if high - low < 1e-6 * abs(middle):  # one value, up to rounding
+        axes.set_ylim(*sorted((0.95 * middle, 1.05 * middle)))
     axes.ticklabel_format(axis="y", useOffset=False)
     if chart.x_label != "hours":  # of which 5m would be thousandths
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_title(chart.title, fontsize="medium", loc="left")
+    axes.set_title(printable(chart.title), fontsize="medium", loc="left")
     axes.set_xlabel(chart.x_label)
     axes.grid(alpha=0.3)
 

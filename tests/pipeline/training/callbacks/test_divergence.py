@@ -68,6 +68,17 @@ def test_the_policies(policy: str, made: int, error: type[Exception], message: s
     assert logged == []
 
 
+def test_only_rank_0_gives_the_norms_which_are_those_of_all_ranks() -> None:
+    for rank, wanted in ((0, [0.0, 0.0, 4.0, 9.0]), (1, [0.0, 0.0, 4.0, 0.0])):
+        divergence, run, _ = make_divergence()
+        asked: list[float] = []
+        run.control.rank = rank  # type: ignore[misc]
+        run.control.begin_sum = lambda values, asked=asked: asked.extend(values) or (lambda: values)  # type: ignore[assignment,misc]
+        train(divergence, run, [4.0], norm=9.0)
+        divergence.on_log({})
+        assert asked == wanted
+
+
 def test_without_a_policy_no_spike_is_looked_for() -> None:
     divergence, run, logged = make_divergence(None)
     train(divergence, run, [8.0] * 90 + [24.0] * 10)
