@@ -110,7 +110,7 @@ def interrupt(*arguments: object) -> None:
     ("flags", "message"),
     [
         (["--source", "books", "--input", "nothing"], "nothing does not exist"),
-        (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is not a MediaWiki export"),
+        (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is no MediaWiki export"),
         (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1 is not JSON"),
         (["--source", "books", "--input", "noise.txt"], r"noise\.txt: no document found \(skipped 1 not a text file\)"),
         (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out: 1 is not at least 0 and below 1"),
@@ -128,8 +128,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[s
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("It is a text.")
     (tmp_path / "noise.txt").write_bytes(bytes(100))
-    with (tmp_path / "large.txt").open("wb") as file:
-        file.truncate(65 << 20)
+    (tmp_path / "large.txt").write_bytes(bytes(65 << 20))
     with pytest.raises(UserError, match=message):
         main(["extract", *flags, "--out", "out"])
     assert not (tmp_path / "out").exists()

@@ -194,7 +194,7 @@ def test_a_vocabulary_of_more_pieces_than_uint16_holds(
     for number in range(len(vocabulary), 65_537):
         proto.pieces.add(piece=f"▁{number}x", score=-20.0)
     (tmp_path / "huge.model").write_bytes(proto.SerializeToString())
-    with pytest.raises(UserError, match="has 65537 pieces and shards hold at most 65536"):
+    with pytest.raises(UserError, match="has 65537 pieces, and at most 65536 can be used"):
         make(documents_directory, tmp_path / "huge.model", tmp_path / "set")
     assert not (tmp_path / "set").exists()
 
