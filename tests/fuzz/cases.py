@@ -6,7 +6,7 @@ import importlib
 import os
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from tests.fuzz.commands import COMMANDS, Command
 from tests.fuzz.mutations import mutate
 from tests.fuzz.oracle import Place, Verdict, imported, judge, other_modes
 
+SURROUNDINGS = ("variables", "read_only", "place", "full", "replaced", "")
+"""What is done around a command; "" changes one of its files."""
 ROUNDS = 5
 """A slow command is in one round of so many."""
 
@@ -34,13 +36,13 @@ class Change(NamedTuple):
         name: for messages.
         persons: files that a person has put into the output.
         variables: for the environment.
-        read_only: whether nothing below the root can be written.
+        prepare: called in the process of the command before it.
     """
 
     name: str
     persons: Sequence[Path] = ()
     variables: Mapping[str, str] = {}
-    read_only: bool = False
+    prepare: Callable[[], None] = lambda: None
 
 
 def change(command: Command, root: Path, rng: random.Random, wanted: str = "") -> Change:
@@ -49,22 +51,35 @@ def change(command: Command, root: Path, rng: random.Random, wanted: str = "") -
     Args:
         wanted: the name of what to do; "" chooses.
     """
-    draw, output = rng.random(), root / command.output
-    kind = wanted or ("variables" if draw < 0.04 else "read_only" if draw < 0.07 else "place" if draw < 0.12 else "")
+    output = root / command.output
+    kind = wanted or rng.choices(SURROUNDINGS, (4, 3, 5, 3, 3, 82))[0]
     if kind == "variables":
         variables = surroundings.wrong_variables(rng)
         shown = {name: value[:20] for name, value in variables.items()}
         return Change(f"variables {shown}", variables=variables)
     if kind == "read_only" and surroundings.can_mount():
-        return Change("read_only", read_only=True)
+        return Change(kind, prepare=lambda: surroundings.make_read_only(root))
+    if kind == "full" and surroundings.can_mount():
+        free = rng.choice((0, 4 << 10, 64 << 10, 1 << 20))
+        return Change(f"full, {free} bytes free", prepare=lambda: surroundings.make_full(root, free))
+    if kind == "replaced" and not os.path.lexists(output):
+        moment, aside, theirs = rng.choice((0.0, 0.01, 0.1, 0.5)), root.with_name("aside"), root.with_name("theirs")
+        for place in (aside, theirs):
+            shutil.rmtree(place, ignore_errors=True)
+        theirs.mkdir()
+
+        def prepare() -> None:
+            surroundings.replace_during_the_run(output, theirs, aside, moment)
+
+        return Change(f"replaced after {moment} s", surroundings.occupy(theirs, rng), prepare=prepare)
     if kind == "place" and not os.path.lexists(output):
         place = rng.choice(surroundings.PLACES)
         persons = place(output, rng)
-        names = [str(path.relative_to(output)) for path in persons]
+        names = [path.name for path in persons]
         return Change(f"place: {place.__name__} {' '.join(names)[:100]}", persons=persons)
     there = sorted(path for pattern in command.reads for path in root.glob(pattern) if path.is_file())
     path = rng.choice(there)
-    done = mutate(path, rng, "" if kind in ("read_only", "place") else kind)
+    done = mutate(path, rng, "" if kind in SURROUNDINGS else kind)
     return Change(f"{done} of {path.relative_to(root)}")
 
 
@@ -79,8 +94,7 @@ def try_case(command: Command, valid: Path, scratch: Path, seed: int, wanted: st
     done = change(command, root, rng, wanted)
 
     def run() -> int | None:
-        if done.read_only:
-            surroundings.make_read_only(root)
+        done.prepare()
         return command.run(command.arguments(root))
 
     place = Place(root, root / command.output, scratch, done.persons)

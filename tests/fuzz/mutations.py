@@ -1,9 +1,12 @@
 """What is done to a valid file: each function changes the file in place, with the numbers of a seeded generator."""
 
+import bz2
+import gzip
 import json
 import os
 import random
 import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,15 +176,49 @@ def combine_marks(path: Path, rng: random.Random) -> None:
             file.write(f"\n{marks}\n".encode())
 
 
+def socket(path: Path, rng: random.Random) -> None:
+    """A socket that nobody listens on."""
+    path.unlink()
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def bomb(path: Path, rng: random.Random) -> None:
+    """400 MB of newlines in a compressed file of some hundred KB beside the file, or a file of 100 GB of zeros."""
+    compress, ending = rng.choice(((gzip.compress, ".gz"), (bz2.compress, ".bz2"), (None, "")))
+    if compress is None:
+        os.truncate(path, 100 << 30)
+    else:
+        path.with_name(path.name + ending).write_bytes(compress(b"\n" * (1 << 20)) * 400)
+
+
+def repeat_column(path: Path, rng: random.Random) -> None:
+    """A table with a column twice, or with 100,000 columns more."""
+    more = 1 if rng.random() < 0.5 else 100_000
+    if path.suffix == ".parquet":
+        table = parquet.read_table(path)
+        name = rng.choice(table.column_names)
+        for number in range(min(more, 1000)):
+            table = table.append_column(name if more == 1 else f"more{number}", table.column(name))
+        parquet.write_table(table, path)
+        return
+    sign = "\t" if path.suffix == ".tsv" else ","
+    header, *rows = path.read_text().splitlines()
+    names = header.split(sign)
+    added = [rng.choice(names)] if more == 1 else [f"more{number}" for number in range(more)]
+    lines = [sign.join([header, *added]), *(sign.join([row, *["x"] * more]) for row in rows[:20])]
+    path.write_text("\n".join(lines) + "\n")
+
+
 JSON_MUTATIONS: tuple[Callable[[Path, random.Random], None], ...] = (
     *(replace_value, replace_value, replace_value, drop_value, drop_value, retype_value, resize_number, extend),
     *(other_json, other_json, other_json, repeat_key),
 )
 FILE_MUTATIONS: tuple[Callable[[Path, random.Random], None], ...] = (
-    *(truncate, flip, flip, overwrite, overwrite, append, garble, swap, fifo, directory, link, missing),
+    *(truncate, flip, flip, overwrite, overwrite, append, garble, swap, fifo, socket, directory, link, missing),
 )
+TABLE_MUTATIONS = (combine_marks, repeat_column, bomb)
 JSON_SUFFIXES = (".json", ".jsonl")
-TEXT_SUFFIXES = (".jsonl", ".txt", ".tsv")
+TEXT_SUFFIXES = (".jsonl", ".txt", ".tsv", ".csv")
 
 
 def mutate(path: Path, rng: random.Random, wanted: str = "") -> str:
@@ -192,13 +229,14 @@ def mutate(path: Path, rng: random.Random, wanted: str = "") -> str:
     """
     of_json = path.suffix in JSON_SUFFIXES and rng.random() < 0.7
     mutation = rng.choice(JSON_MUTATIONS if of_json else FILE_MUTATIONS)
-    if not of_json and rng.random() < 0.1 and path.suffix in (*TEXT_SUFFIXES, ".parquet"):
-        mutation = combine_marks
+    if not of_json and rng.random() < 0.2 and path.suffix in (*TEXT_SUFFIXES, ".parquet"):
+        mutation = rng.choice(TABLE_MUTATIONS)
     if wanted:
-        (mutation,) = (known for known in {*JSON_MUTATIONS, *FILE_MUTATIONS, combine_marks} if known.__name__ == wanted)
+        known = {*JSON_MUTATIONS, *FILE_MUTATIONS, *TABLE_MUTATIONS}
+        (mutation,) = (one for one in known if one.__name__ == wanted)
     try:
         mutation(path, rng)
-    except (UnicodeDecodeError, pyarrow.ArrowException):  # it needs a text file, or a Parquet file
+    except (ValueError, pyarrow.ArrowException):  # it needs a text file, or a Parquet file
         mutation = flip
         flip(path, rng)
     if rng.random() < 0.5 and not path.is_symlink() and path.is_file():

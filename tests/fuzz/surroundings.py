@@ -1,8 +1,13 @@
 """What is done around a command instead of to a file: its environment, and the place that it writes to."""
 
+import contextlib
 import ctypes
 import os
 import random
+import shutil
+import stat
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,6 +69,21 @@ def replace_by_link(output: Path, rng: random.Random) -> list[Path]:
     return [output]
 
 
+def replace_by_link_to_a_directory(output: Path, rng: random.Random) -> list[Path]:
+    """A link to a directory of a person in the place of the output."""
+    theirs = output.parent.parent / "theirs"
+    shutil.rmtree(theirs, ignore_errors=True)
+    theirs.mkdir()
+    output.symlink_to(theirs)
+    return occupy(theirs, rng)
+
+
+def replace_by_socket(output: Path, rng: random.Random) -> list[Path]:
+    """A socket in the place of the output."""
+    os.mknod(output, stat.S_IFSOCK | 0o600)
+    return [output]
+
+
 def replace_by_fifo(output: Path, rng: random.Random) -> list[Path]:
     """A FIFO in the place of the output."""
     os.mkfifo(output)
@@ -71,7 +91,8 @@ def replace_by_fifo(output: Path, rng: random.Random) -> list[Path]:
 
 
 PLACES: tuple[Callable[[Path, random.Random], list[Path]], ...] = (
-    *(occupy, occupy, occupy, replace_by_file, replace_by_link, replace_by_fifo),
+    *(occupy, occupy, occupy, replace_by_file, replace_by_link, replace_by_link_to_a_directory),
+    *(replace_by_fifo, replace_by_socket),
 )
 
 
@@ -82,14 +103,44 @@ def can_mount() -> bool:
 
 def make_read_only(root: Path) -> None:
     """Makes `root` read-only for this process and its children, as a disk that was mounted so. Needs root."""
+    path, remount, bind, read_only = os.fsencode(root), 0x20, 0x1000, 0x1
+    _mount_alone((path, path, None, bind, None), (b"none", path, None, bind | remount | read_only, None))
+
+
+def make_full(root: Path, free: int) -> None:
+    """Gives `root` a disk of its own with so many bytes free, for this process and its children. Needs root."""
+    used = sum((path.lstat().st_size | 4095) + 1 for path in [root, *root.rglob("*")])
+    disk = root.with_name("disk")
+    disk.mkdir(exist_ok=True)
+    _mount_alone((b"tmpfs", os.fsencode(disk), b"tmpfs", 0, f"size={used + free}".encode()))
+    shutil.copytree(root, disk, symlinks=True, dirs_exist_ok=True)
+    _mount((os.fsencode(disk), os.fsencode(root), None, 0x1000, None))
+
+
+def _mount_alone(*mounts: tuple[bytes, bytes, bytes | None, int, bytes | None]) -> None:
+    """Mounts for this process and its children only."""
+    new_namespace, recursive, private = 0x20000, 0x4000, 0x40000
+    if ctypes.CDLL(None, use_errno=True).unshare(new_namespace):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    _mount((b"none", b"/", None, recursive | private, None), *mounts)
+
+
+def _mount(*mounts: tuple[bytes, bytes, bytes | None, int, bytes | None]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    new_namespace, bind, recursive, private, remount, read_only = 0x20000, 0x1000, 0x4000, 0x40000, 0x20, 0x1
-    path = os.fsencode(root)
-    for made in (
-        libc.unshare(new_namespace),
-        libc.mount(b"none", b"/", None, recursive | private, None),
-        libc.mount(path, path, None, bind, None),
-        libc.mount(b"none", path, None, bind | remount | read_only, None),
-    ):
-        if made:
+    for source, target, kind, flags, options in mounts:
+        if libc.mount(source, target, kind, ctypes.c_ulong(flags), options):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def replace_during_the_run(output: Path, victim: Path, aside: Path, seconds: float) -> None:
+    """Starts a thread that moves `output` to `aside` once it is there, and puts a link to `victim` in its place."""
+
+    def replace() -> None:
+        while not output.exists():
+            time.sleep(0.001)
+        time.sleep(seconds)
+        with contextlib.suppress(OSError):
+            output.rename(aside)
+            output.symlink_to(victim)
+
+    threading.Thread(target=replace, daemon=True).start()
