@@ -8,6 +8,7 @@ buckets anew in each step (runtime/zero/stage_1_and_2.py, `reduce_independent_p_
 `setup_buckets`). For the same reason `overlap_comm` overlaps nothing with a graph.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from common.errors import UserError, one_line
+from common.errors import one_line
 
 WARM_UPS = 3
 """Passes before a capture. They compile, choose kernels and allocate what a capture must not."""
@@ -42,6 +43,19 @@ def make_capture() -> Capture:
         return results, graph.replay
 
     return capture
+
+
+def run_without_graph(work: Work) -> tuple[Sequence[Tensor], Callable[[], None]]:
+    """Takes the place of a capture that fails: repeating is doing the work again.
+
+    ZeRO gets the gradients in the same order as from a graph, so ranks with and without graphs reduce the same buckets.
+    """
+    results = list(work())
+
+    def repeat() -> None:
+        results[:] = work()
+
+    return results, repeat
 
 
 @contextmanager
@@ -165,20 +179,22 @@ class GraphedForward:
         self._shapes: Any = None
 
     def __call__(self, **inputs: Tensor) -> Any:
-        """The model's output. Raises UserError if the passes cannot be captured."""
+        """The model's output."""
         if not (self._model.training and torch.is_grad_enabled()):
             return self._forward(**inputs)
         shapes = [(name, one.shape, one.dtype) for name, one in inputs.items()]
         if self._step is None or self._shapes != shapes or self._step.has_moved():
             self._step = None  # frees the memory of its graphs for the next
-            try:
-                self._step = MicroStep(self._forward, list(self._model.parameters()), inputs, self._capture)
-            except RuntimeError as error:
-                raise UserError(
-                    f"--cuda-graphs: the model cannot be captured here: {one_line(error)}; use --cuda-graphs off"
-                ) from error
-            self._shapes = shapes
+            self._step, self._shapes = self._make_step(inputs), shapes
         return self._step(inputs)
+
+    def _make_step(self, inputs: dict[str, Tensor]) -> MicroStep:
+        try:
+            return MicroStep(self._forward, list(self._model.parameters()), inputs, self._capture)
+        except RuntimeError as error:
+            warnings.warn(f"--cuda-graphs: no graph, and training goes on without: {one_line(error)}", stacklevel=3)
+        self._capture = run_without_graph  # here the traceback no longer keeps the memory of the failed capture
+        return MicroStep(self._forward, list(self._model.parameters()), inputs, self._capture)
 
 
 def install(model: nn.Module, capture: Capture | None = None) -> None:
