@@ -83,9 +83,10 @@ class Watcher(threading.Thread):
 
     def stop(self, notice: ExitNotice) -> None:
         """Leaves the watch and tells the other ranks why; called by the main thread."""
+        self._stop_writer.send(b"\n")  # first: a thread that sees the notice closes the other end
         self._left = notice
-        self._stop_writer.send(b"\n")
         self.join()
+        self._stop_writer.close()
 
     def run(self) -> None:
         """Watches until the rank leaves. Whatever fails here ends the process, so that no hang goes unnoticed."""
@@ -94,7 +95,6 @@ class Watcher(threading.Thread):
             for key in list(self.selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]
             self.selector.close()
-            self._stop_writer.close()
         except BaseException as error:
             write_now(2, f"error: the watch of {self.name_of(self.rank)} failed ({one_line(repr(error))}); {ADVICE}\n")
             os._exit(EXIT_LOST)

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,3 +101,17 @@ def test_a_rank_that_never_connects_is_lost(judge: tuple[Judge, int]) -> None:
     judging.look(1.0)
     assert judging._ending is not None
     assert judging._ending.line.startswith("lost rank 1 on host b: it never connected; allow TCP connections")
+
+
+def test_a_watch_may_look_around_while_its_rank_leaves() -> None:
+    class SlowSocket(socket.socket):
+        def send(self, *what: Any) -> int:
+            judging.join(timeout=3.0)  # time for the thread to end
+            return super().send(*what)
+
+    judging = Judge(["a"], Path("hangs"), 1.0, 3.0, None)
+    judging._stop_writer = SlowSocket(fileno=judging._stop_writer.detach())
+    judging.start()
+    judging.stop(ExitNotice(0, "", 0.0))
+    assert not judging.is_alive()
+    assert judging._stop_writer.fileno() == -1
