@@ -204,11 +204,11 @@ class LogitsKind(Kind[E, Logits], Generic[E]):
         return lambda examples: function(*(values[predictions.rows_of(examples)] for values in (predicted, true)))
 
     def interval(self, task: Task, metric: str, predictions: Logits, seed: int = 0) -> Interval:
-        """Accuracy: Wilson's interval. Any other metric: a bootstrap over the examples.
+        """Accuracy: Wilson's interval. Any other metric, one of `own_metrics` as well: a bootstrap over the examples.
 
         Examples of several rows always get a bootstrap over whole examples: their rows depend on each other.
         """
-        formula = METRICS[metric].interval if predictions.lengths is None else None
+        formula = METRICS[metric].interval if metric in METRICS and predictions.lengths is None else None
         if formula is None:
             return super().interval(task, metric, predictions, seed)
         count = len(predictions.ids)

@@ -133,3 +133,16 @@ def test_spans_are_averaged_by_their_position():
     with pytest.raises(ValueError, match="questions are not the same"):
         SPANS.average([alone, {"r": QUESTIONS["none"]}])
     assert SPANS.average([{"q": QUESTIONS["none"]}])["q"].answer(threshold=9.0) == ""
+
+
+def test_a_metric_of_a_kind_s_own_has_a_bootstrapped_interval():
+    class NearMiss(type(CLASSIFICATION)):
+        own_metrics = ("near",)
+
+        def statistic(self, task, metric, predictions):
+            near = abs(predictions.predictions() - predictions.labels) < 2
+            return lambda examples: near[examples].mean()
+
+    predictions = logits_of(np.eye(4)[[0, 1, 2, 3] * 25], labels=[0, 2, 0, 3] * 25)  # 75 of 100 are near
+    low, high = NearMiss().interval(TASKS["rte"], "near", predictions)
+    assert 0.6 < low < 0.72 < 0.78 < high < 0.9
