@@ -22,7 +22,7 @@ from pipeline.data.packed_rows import sequence_offsets
 from pipeline.engine import hardware
 
 TIMEOUT = 240.0
-"""Seconds that a trial may take: torch is imported, and FlexAttention compiled."""
+"""Seconds that a trial may take: torch is imported first."""
 _LONGEST = 100
 """Characters of an error that are told."""
 _COMMAND = (sys.executable, "-m", __name__)
