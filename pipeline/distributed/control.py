@@ -104,8 +104,12 @@ def decode(content: bytes, kinds: Sequence[type] = ()) -> Any:
         if form == "array":
             dtype, shape, data = parts
             return np.frombuffer(bytearray(base64.b64decode(data)), np.dtype(dtype)).reshape(shape)
-        name, *fields = parts
-        return by_name[name](*map(unpack, fields))
+        name, *values = parts
+        kind = by_name[name]
+        if not dataclasses.is_dataclass(kind):
+            return kind(*map(unpack, values))
+        names = [field.name for field in dataclasses.fields(kind)]  # its values may have to be given by name
+        return kind(**dict(zip(names, map(unpack, values), strict=True)))
 
     return unpack(json.loads(content))
 

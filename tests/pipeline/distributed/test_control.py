@@ -21,7 +21,7 @@ class Point(NamedTuple):
     at: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Line:
     """A value that travels."""
 
@@ -33,7 +33,7 @@ class Line:
     "value",
     [
         None, 7, -1.5e-300, "\u00e4\n", [1, (2.5, "x")], {3: [], "a": (), (1, 2): True}, {"tuple": 1}, math.inf,
-        Line([Point(0.1, (1, 2))], {0: None}), [2**70, {"record": ["Line"]}],
+        Line(points=[Point(0.1, (1, 2))], names={0: None}), [2**70, {"record": ["Line"]}],
     ],
 )  # fmt: skip
 def test_a_value_arrives_as_it_was_sent(value: object) -> None:
