@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -71,7 +72,7 @@ class StopSignals:
         self.received: int | None = None
         self._saves = saves
         self._interrupted = False  # not `received`: after one Ctrl-C the launcher sends SIGTERM as well
-        self._quits = threading.Event()
+        self._quits = False  # no Event: a handler that is interrupted by a signal would wait for its own lock
         for number in self.NUMBERS:
             signal.signal(number, self._record)
         self._reader, self._writer = socket.socketpair()  # never closed: the C handler writes to it
@@ -90,7 +91,7 @@ class StopSignals:
     def _record(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             if self._interrupted:
-                self._quits.set()
+                self._quits = True
                 raise KeyboardInterrupt
             self._interrupted = True
         self.received = number
@@ -104,7 +105,8 @@ class StopSignals:
                     continue
                 received.append(number)
                 if received.count(signal.SIGINT) > 1:
-                    if not self._quits.wait(_QUIT_SECONDS):
+                    time.sleep(_QUIT_SECONDS)
+                    if not self._quits:
                         os._exit(128 + signal.SIGINT)
                 elif len(received) == 1:
                     self._print_answer(number)
@@ -158,6 +160,7 @@ def run_and_exit(main: Callable[[], int]) -> NoReturn:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         is_final = status == EXIT_MISTAKE
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more would end the process with a traceback
         if os.environ.get("RANK", "0") == "0":
             sys.stderr.write(environment.INTERRUPTED)
         status = 128 + signal.SIGINT

@@ -9,6 +9,7 @@ a random number of rank 0 under the secret in the file that ALBERT_SECRET_FILE n
 the file the key protects from nobody who can read the store.
 """
 
+import contextlib
 import errno
 import functools
 import hashlib
@@ -164,10 +165,11 @@ class Rendezvous:
         """Ends a rank's part before its process ends without training. Rank 0 waits until the others have left."""
         if self._store is None:
             return
-        if self._store.add("left", 1) < self.world_size and self.rank == 0:
-            deadline = time.monotonic() + _LEAVE_SECONDS
-            while self._store.add("left", 0) < self.world_size and time.monotonic() < deadline:
-                time.sleep(0.05)
+        with contextlib.suppress(RuntimeError):  # rank 0 has left already, and its store with it
+            if self._store.add("left", 1) < self.world_size and self.rank == 0:
+                deadline = time.monotonic() + _LEAVE_SECONDS
+                while self._store.add("left", 0) < self.world_size and time.monotonic() < deadline:
+                    time.sleep(0.05)
 
     def tell(self, name: str, value: Any) -> None:
         """Stores a JSON value for the other ranks, signed."""
@@ -209,9 +211,12 @@ class Rendezvous:
     def connect(self, host_timeout: float) -> Channel:
         """Connects to rank 0's server.
 
-        UserError: it cannot connect. Only this rank knows it.
+        UserError: it cannot connect, or rank 0 has ended. Only this rank knows it.
         """
-        port = self.ask("server", Port)
+        try:
+            port = self.ask("server", Port)
+        except RuntimeError as error:  # torch's store has lost its server
+            raise UserError(f"lost rank 0 before training ({one_line(error)}); see its host's output") from error
         address = os.environ["MASTER_ADDR"]
         try:
             peer = socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
@@ -301,9 +306,9 @@ class Rendezvous:
     def _await_verdict(self, own: Answer) -> Verdict:
         """The other ranks' part: report to rank 0 and wait for its verdict."""
         assert self._store is not None
-        self.tell(f"answer/{self.rank}", asdict(own))
         self._store.set_timeout(timedelta(seconds=2 * self._seconds))  # rank 0 itself waits `seconds` for the others
         try:
+            self.tell(f"answer/{self.rank}", asdict(own))
             return self.ask("verdict", Verdict)
         except RuntimeError as error:  # torch's store has lost its server
             print(f"error: lost rank 0 before the start ({one_line(error)}); see its host's output", file=sys.stderr)

@@ -155,6 +155,31 @@ def test_ctrl_c_is_answered_and_the_second_one_ends_a_busy_process(tmp_path):
     assert processes[1].stdout == "begun\n"
 
 
+def be_interrupted_in_its_answer():
+    def main():
+        StopSignals()
+        signal.raise_signal(signal.SIGINT)
+
+        def interrupt_once_more(frame, event, argument):
+            if event == "c_return":  # the handler may hold a lock now
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+
+        sys.setprofile(interrupt_once_more)
+        signal.raise_signal(signal.SIGINT)
+
+    run_and_exit(main)
+
+
+def test_a_third_ctrl_c_may_come_while_the_second_one_is_answered(tmp_path):
+    process = Forked(tmp_path / "process", be_interrupted_in_its_answer)
+    try:
+        process.process.join(100)
+        assert process.process.exitcode == 130
+    finally:
+        process.process.kill()
+
+
 def be_told_once(output):
     from pipeline.distributed.exits import StopSignals
 

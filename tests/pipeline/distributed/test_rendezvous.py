@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from torch.distributed import TCPStore
+from torch.distributed import DistNetworkError, TCPStore
 
 from common.errors import UserError
 from pipeline.distributed import rendezvous
+from pipeline.distributed.exits import EXIT_LOST
 from pipeline.distributed.rendezvous import Answer, Rendezvous, reserve_port
 from pipeline.engine.ranks import become_single_rank
 from pipeline.run import launch
@@ -208,3 +209,26 @@ def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(monkeypatc
     met = rendezvous.Rendezvous(seconds=60.0)
     met.tell("word", "value")
     assert earlier.check(["rendezvous/1/word"])
+
+
+def test_a_rank_whose_rank_0_has_ended_says_so_in_one_line(
+    meet: Callable[[int, str], Rendezvous], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Lost:
+        def set_timeout(self, timeout: object) -> None:
+            pass
+
+        def lose(self, *arguments: object) -> bytes:
+            raise DistNetworkError("Connection was likely closed.\nA stack follows")
+
+        get = set = add = lose
+
+    _serving, other = meet(0, ""), meet(1, "")
+    monkeypatch.setattr(other, "_store", Lost())
+    with pytest.raises(SystemExit) as ended:
+        other.agree(lambda: 0, lambda found: {})
+    assert ended.value.code == EXIT_LOST
+    assert capsys.readouterr().err.startswith("error: lost rank 0 before the start (Connection was likely closed. A")
+    with pytest.raises(UserError, match="lost rank 0 before training"):
+        other.connect(30.0)
+    other.leave()
