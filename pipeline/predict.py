@@ -22,7 +22,9 @@ from pipeline.settings.finetune import ColumnFlags
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.predict", description=__doc__.splitlines()[0])
-    p.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of a run")
+    p.add_argument(
+        "--run", required=True, type=Path, metavar="RUN", help="the --output of a run; for --embed also a model"
+    )
     p.add_argument("--input", metavar="FILE", help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for JSON Lines")
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)

@@ -196,7 +196,7 @@ def restore_model(contents: Mapping[str, Any]) -> bytes:
     vocabulary = contents.get("model")
     kind = vocabulary.get("type") if isinstance(vocabulary, Mapping) else None
     if not isinstance(vocabulary, Mapping) or kind != "Unigram":
-        raise ValueError(f"it holds a vocabulary of the type {kind!r:.40}, not SentencePiece's 'Unigram'")
+        raise ValueError(f"it holds a vocabulary of the type {kind!r:.40}, not 'Unigram' or 'WordPiece'")
     pieces = vocabulary.get("vocab")
     if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
         raise ValueError("its vocabulary is not a list of pieces with scores")

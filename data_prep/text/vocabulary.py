@@ -103,8 +103,10 @@ class Vocabulary(ABC):
             elif path.suffix == ".json":
                 contents = parse_object(content, path, remedy)
                 is_wordpiece = isinstance(contents.get("model"), dict) and contents["model"].get("type") == "WordPiece"
-                kind = WordPieceVocabulary if is_wordpiece else SentencePieceVocabulary
-                vocabulary = kind.of_tokenizer(contents)
+                if is_wordpiece:
+                    vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
+                else:
+                    vocabulary = SentencePieceVocabulary.of_tokenizer(contents)
             else:
                 vocabulary = SentencePieceVocabulary.of_file(content)
         except UserError:

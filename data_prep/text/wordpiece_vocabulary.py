@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,23 +126,21 @@ class WordPieceVocabulary(Vocabulary):
             pieces = content.decode().removesuffix("\n").split("\n")
         except UnicodeDecodeError:
             raise ValueError("is not UTF-8 text") from None
-        rules = WordPieceRules()
-        if (directory / _CONFIG_FILE).exists():
-            given = read_object(directory / _CONFIG_FILE, "restore it beside the vocabulary")
-            rules = replace(
-                rules,
-                lowercase=given.get("do_lower_case", True),
-                strip_accents=given.get("strip_accents"),
-                handle_chinese_chars=given.get("tokenize_chinese_chars", True),
-            )
+        given = _read_config(directory)
+        rules = WordPieceRules(
+            lowercase=given.get("do_lower_case", True),
+            strip_accents=given.get("strip_accents"),
+            handle_chinese_chars=given.get("tokenize_chinese_chars", True),
+        )
         return cls([piece.removesuffix("\r") for piece in pieces], rules)
 
     @classmethod
-    def of_tokenizer(cls, contents: Mapping[str, Any]) -> "WordPieceVocabulary":
-        """Reads the contents of a tokenizer.json whose model is WordPiece.
+    def of_tokenizer(cls, contents: Mapping[str, Any], directory: Path) -> "WordPieceVocabulary":
+        """Reads the contents of a tokenizer.json, in `directory`, whose model is WordPiece.
 
         Raises:
-            ValueError: it splits or normalises text in another way than BERT, or has more added tokens.
+            ValueError: it splits or normalises text in another way than BERT, has more added tokens, or contradicts
+                the tokenizer_config.json beside it, which `transformers` follows.
         """
         model, normalizer, splitter = (contents.get(part) or {} for part in ("model", "normalizer", "pre_tokenizer"))
         kinds = tuple(part.get("type") if isinstance(part, dict) else None for part in (normalizer, splitter))
@@ -155,6 +153,12 @@ class WordPieceVocabulary(Vocabulary):
         if others := [str(token) for token in added if token not in SPECIAL_PIECES]:
             raise ValueError(f"has the added tokens {' '.join(others):.80}; only {' '.join(SPECIAL_PIECES)} are read")
         given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}
+        lowercase = given.get("lowercase", WordPieceRules.lowercase)
+        said = _read_config(directory).get("do_lower_case")
+        if isinstance(said, bool) and said != lowercase:
+            raise ValueError(
+                f"has {lowercase} for lowercase, and {_CONFIG_FILE} beside it has {said} for do_lower_case"
+            )
         longest = model.get("max_input_chars_per_word", WordPieceRules.max_input_chars_per_word)
         return cls(sorted(ids, key=ids.__getitem__), WordPieceRules(**given, max_input_chars_per_word=longest))
 
@@ -175,6 +179,12 @@ class WordPieceVocabulary(Vocabulary):
     def decode(self, ids: Sequence[int]) -> str:
         """See `Vocabulary.decode`."""
         return self._tokenizer.decode([int(i) for i in ids if i >= len(SPECIAL_PIECES)])
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    """The contents of the tokenizer_config.json in `directory`; nothing if there is none."""
+    path = directory / _CONFIG_FILE
+    return read_object(path, "restore it beside the vocabulary") if path.exists() else {}
 
 
 def _tokenizer_json(ids: Mapping[str, int], rules: WordPieceRules) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from common import __version__
 from common.errors import UserError
 from common.normalization import Normalization
 from common.text import markdown_table, printable
-from model import AlbertConfig
+from model import AlbertConfig, bert
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
 from pipeline.sharing import card_tables
 from pipeline.sharing.card_tables import Row, plain
@@ -96,13 +96,18 @@ def model_card(export: Exported, options: CardOptions) -> str:
     is_pretrained = isinstance(record, PretrainRecord)
     data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
     pipeline_tag = "fill-mask" if export.task is None else export.task.kind.pipeline_tag
+    is_bert = bert.can_express(export.config)
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == UNKNOWN_LICENSE else None,
         language=list(options.languages) or None,
         library_name="transformers" if export.in_layout else None,
         pipeline_tag=pipeline_tag if export.in_layout else None,
-        tags=["albert", *(["onnx"] if export.has_onnx else []), *([export.task.name] if export.task else [])],
+        tags=[
+            "bert" if is_bert else "albert",
+            *(["onnx"] if export.has_onnx else []),
+            *([export.task.name] if export.task else []),
+        ],
         datasets=None if data is None else [data],
     )
     origin = (
@@ -111,7 +116,10 @@ def model_card(export: Exported, options: CardOptions) -> str:
         else f"step {export.step:,} of a fine-tuning run on the task {plain(record.task)}"
     )
     shares = export.config.parameter_sharing != "none"
-    kind = "An ALBERT model" if shares else "A model like BERT, whose layers share nothing"
+    kind = "An ALBERT model" if shares else "A model like ALBERT, whose layers share nothing"
+    paper = "Lan et al., [arXiv 1909.11942](https://arxiv.org/abs/1909.11942)"
+    if is_bert:
+        kind, paper = "A BERT model", "Devlin et al., [arXiv 1810.04805](https://arxiv.org/abs/1810.04805)"
     measured = card_tables.describe_evaluation(export.run, export.step, export.task)
     header = ("held-out set" if is_pretrained else "split", "metric", "value")
     evaluation = _table(header, measured) or f"The run recorded no evaluation of step {export.step:,}."
@@ -127,7 +135,7 @@ def model_card(export: Exported, options: CardOptions) -> str:
         fields,
         template_path=str(TEMPLATE),
         export=export,
-        opening=f"{kind} (Lan et al., [arXiv 1909.11942](https://arxiv.org/abs/1909.11942)): {origin}.",
+        opening=f"{kind} ({paper}): {origin}.",
         plain=plain,
         sections=[(title, content) for title, content in sections if content],
         usage=_usage(export),

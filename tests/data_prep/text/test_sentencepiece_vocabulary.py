@@ -169,7 +169,10 @@ DAMAGED_MAP = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b
             "is not a SentencePiece model",
         ),
         ({}, "a vocabulary of the type None"),
-        ({"model": {"type": "BPE", "vocab": {"[PAD]": 0}}}, "a vocabulary of the type 'BPE', not"),
+        (
+            {"model": {"type": "BPE", "vocab": {"[PAD]": 0}}},
+            "a vocabulary of the type 'BPE', not 'Unigram' or 'WordPiece'",
+        ),
         ({"model": {"type": "Unigram", "vocab": {"<pad>": 0}}}, "is not a list of pieces"),
         ({"model": {"type": "Unigram", "vocab": [["<pad>", True]]}}, "is not a list of pieces"),
         ({"model": {"type": "Unigram", "vocab": [["<s>", 0.0], *PIECES]}}, "start with '<s> <pad>"),

@@ -161,6 +161,17 @@ def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(
     assert str(error.value).endswith("; copy it again")
 
 
+@pytest.mark.parametrize("said", [True, False, None])
+def test_a_tokenizer_config_that_contradicts_the_file_is_refused(said: bool | None, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
+    if said is False:
+        with pytest.raises(UserError, match=r"has True for lowercase, and tokenizer_config\.json beside it has False"):
+            Vocabulary.load(tmp_path)
+    else:
+        assert Vocabulary.load(tmp_path).normalization == WordPieceRules().normalization
+
+
 @pytest.mark.parametrize(
     ("pieces", "message"),
     [
