@@ -113,7 +113,7 @@ def keep_output_open() -> None:
 def write_now(descriptor: int, text: str) -> None:
     """Writes as far as that is possible. It is no print: the main thread may hold the lock of the stream."""
     with contextlib.suppress(OSError):
-        os.write(descriptor, text.encode())
+        os.write(descriptor, text.encode(errors="backslashreplace"))  # names of files need not be UTF-8
 
 
 def max_restarts() -> int:

@@ -97,6 +97,14 @@ def test_what_cannot_be_written_raises_nothing(full):
     os.close(writer)
 
 
+def test_a_name_that_is_not_utf_8_is_written_escaped():
+    reader, writer = os.pipe()
+    write_now(writer, "lost \udcff.txt\n")
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        assert file.read() == b"lost \\udcff.txt\n"
+
+
 @pytest.mark.parametrize(
     ("step", "phase", "words"),
     [
