@@ -33,7 +33,7 @@ LOCKS = sorted(REPOSITORY.glob("requirements*.lock"))
 SMALLER = {
     # It is there; it must not be made anew.
     "make environment": " ".join(["make", *(f"--old-file={path.name}" for path in LOCKS), "environment"]),
-    "deepspeed --module": f"deepspeed --master_port {reserve_port()} --module",
+    "deepspeed --quiet": f"deepspeed --quiet --master_port {reserve_port()}",
     "--model albert-base": "--model albert-tiny",
     "--held-out 0.02": "--held-out 0.15",
     "--size 30000": "--size 200",

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.distributed import probe, query
 from pipeline.distributed.query import Answer, HostQuery, Question
-from pipeline.preflight import problems
+from pipeline.distributed.host_problems import problems_of_host as problems
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
 NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}

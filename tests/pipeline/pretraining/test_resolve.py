@@ -96,7 +96,7 @@ def test_what_cuda_graphs_cannot_hold_is_refused(words):
 
 
 def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.engine.gpu_pages.is_shown_faster", lambda feature, name: name == GPU.name)
+    monkeypatch.setattr("pipeline.pretraining.resolve.is_shown_faster", lambda feature, name, case: name == GPU.name)
     both = ExecutionOptions(compile=True, cuda_graphs=True)
     assert resolve(words, hardware=GPU).execution == both
     assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
@@ -116,7 +116,7 @@ def test_a_new_page_changes_no_run_that_has_begun(words, monkeypatch, lacks):
         del told["implementation"]
     settings.output.mkdir()
     (settings.output / "settings.json").write_text(json.dumps(told))
-    monkeypatch.setattr("pipeline.engine.gpu_pages.is_shown_faster", lambda feature, name: True)
+    monkeypatch.setattr("pipeline.pretraining.resolve.is_shown_faster", lambda feature, name, case: True)
     assert resolve(words, hardware=GPU).execution.compile is lacks
     assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
     assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution.compile
