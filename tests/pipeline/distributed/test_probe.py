@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.distributed import probe, query
-from pipeline.distributed.query import Answer, HostQuery, Question
 from pipeline.distributed.host_problems import problems_of_host as problems
+from pipeline.distributed.query import Answer, HostQuery, Question
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
 NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}
