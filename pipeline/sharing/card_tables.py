@@ -70,11 +70,10 @@ def describe_corpora(record: PretrainRecord) -> list[Row]:
 def describe_pretraining(record: PretrainRecord) -> list[Row]:
     """The recipe of a pre-training run."""
     sentences = f" and {SENTENCE_LOSSES[record.objective]}" if record.objective in SENTENCE_LOSSES else ""
-    init = [] if record.init is None else [("initial weights", f"of the trained model {plain(Path(record.init).name)}")]
     return [
         ("objective", f"masked tokens (MLM){sentences}"),
         ("batch", quantity(record.train_batch_size, "row")),
-        *init,
+        *_initial_weights(record.init),
         ("steps of the whole run", f"{record.steps:,}"),
         *_optimization(record.optimizer, record.scheduler, record.warmup_steps),
         *_rows(record.masking or {}),
@@ -91,11 +90,16 @@ def describe_finetuning(run: Path, record: FinetuneRecord) -> list[Row]:
     given.pop("learning_rate", None)  # it is the optimizer's
     return [
         ("task", plain(record.task)),
+        *_initial_weights(None if record.random_weights else record.init),
         *([("examples", examples)] if examples else []),
         *(_optimization(optimizer, scheduler, warmup) if record.hyperparameters else []),
         *_rows({name: value for name, value in given.items() if not isinstance(value, Mapping | list | None)}),
         *_execution(record),
     ]
+
+
+def _initial_weights(init: str | None) -> list[Row]:
+    return [] if init is None else [("initial weights", f"of the trained model {plain(Path(init).name)}")]
 
 
 def _optimization(optimizer: Any, scheduler: Any, warmup_steps: Any) -> list[Row]:

@@ -151,6 +151,15 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
 
 
+@pytest.mark.parametrize("random_weights", [False, True])
+def test_the_weights_that_a_fine_tuning_began_with(corpus, tmp_path, random_weights):
+    runs.finetuning(tmp_path / "rte", corpus.vocabulary, init="/home/me/minilm", random_weights=random_weights)
+    card = exported(tmp_path, "rte", tmp_path / "out")
+    expected = None if random_weights else "of the trained model minilm"
+    assert dict(rows_of(card, "Recipe")).get("initial weights") == expected
+    assert "/home" not in card
+
+
 def test_an_unknown_license_is_said_to_be_unknown(made, tmp_path):
     header = yaml.safe_load(exported(made, "run", tmp_path / "out").split("---\n")[1])
     assert (header["license"], header["license_name"]) == ("other", "unknown")
