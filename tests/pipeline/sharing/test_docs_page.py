@@ -5,6 +5,7 @@ import io
 import re
 
 import pytest
+import transformers.utils.hub  # noqa: F401 - reads the type HfApi, which the fixture `hub` replaces
 
 from pipeline import export
 from tests.docs.pages import REPOSITORY, commands_of, module_command
