@@ -84,7 +84,12 @@ def watch_builds() -> None:
                 pass  # another process is inside, and the lock is its own
             fcntl.flock(file, fcntl.LOCK_SH)
             try:
-                return jit_load(builder, verbose)
+                try:
+                    return jit_load(builder, verbose)
+                except FileNotFoundError as error:
+                    if error.filename != str(directory / "lock"):
+                        raise
+                    return jit_load(builder, verbose)  # a program without `in_use` took this lock for its own
             except Exception as error:  # of many kinds: no compiler, no nvcc, no GPU, another CUDA than torch's
                 raise UserError(
                     f"DeepSpeed cannot build its extension {name}: {one_line(error)}; install the compiler and the "

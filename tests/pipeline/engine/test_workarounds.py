@@ -13,6 +13,7 @@ import pytest
 import torch
 from deepspeed.ops.op_builder.builder import OpBuilder
 from deepspeed.ops.op_builder.cpu import FusedAdamBuilder
+from torch.utils.file_baton import FileBaton
 
 from common.errors import UserError
 from pipeline.distributed.rendezvous import reserve_port
@@ -231,6 +232,28 @@ def test_the_lock_of_a_living_build_stays_and_a_failure_is_a_line(
         fcntl.flock(other, fcntl.LOCK_SH)  # another rank is inside
         with pytest.raises(UserError, match="cannot build its extension fused_adam: no compiler found; install"):
             FusedAdamBuilder().load()
+
+
+def test_a_lock_that_another_program_removed_does_no_harm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def build(name: str, **_: Any) -> str:
+        calls.append(name)
+        if len(calls) == 1:
+            (directory / "lock").unlink()  # which torch removes once more when it is done
+        return "the module"
+
+    def load(name: str, **words: Any) -> str:
+        baton = FileBaton(str(directory / "lock"))
+        assert baton.try_acquire()
+        try:
+            return build(name, **words)
+        finally:
+            baton.release()
+
+    monkeypatch.setattr("torch.utils.cpp_extension.load", load)
+    assert FusedAdamBuilder().load() == "the module"
+    assert len(calls) == 2
 
 
 def test_a_rank_imports_neither_mlflow_nor_the_compiler_nor_metrics() -> None:
