@@ -15,7 +15,7 @@ A table at the paper's scale: its commands, without running them:
 The same command resumes what was stopped; runs that are done are not run again. Runs that two tables with the same
 --out have in common are made once. The directory --data-root holds the tasks' official files: GLUE's directories (CoLA,
 SST-2, ...), there or in glue/; squad/train-v1.1.json and so on; race/train, race/dev, race/test. Tasks without files
-are named and left out. Scale tiny goes through all commands of a table with models that learn nothing: it tests them.
+are named and left out.
 
 Exit status: 0 done; 2 a mistake in the command line; 75 stopped by a signal; otherwise that of the failed command.
 """
@@ -31,14 +31,14 @@ from pipeline.analysis.finished_runs import digest_of
 from pipeline.checkpoint.run_records import SETTINGS, read_settings
 from pipeline.paper import claims, claims_page
 from pipeline.paper.claims import CLAIMS, SMALL, find_claims
-from pipeline.paper.experiments import Paths, describe_commands, distinct_rows, missing_tasks, stages
+from pipeline.paper.experiments import Paths, describe_commands, stages
 from pipeline.paper.printed_tables import TABLES, Table, find_table
 from pipeline.paper.runner import Runner
-from pipeline.paper.scales import SCALES, TINY, Scale
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
 CLAIMS_SCALE = "small"
+PAPER_SCALE = "paper"
 TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
 CLAIM_FLAGS = ("documents", "seeds")
 
@@ -69,13 +69,13 @@ def parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = f"scale small: {', '.join(CLAIMS)}, claims (all of these); other scales: {', '.join(TABLES)}"
+    names = f"scale small: {', '.join(CLAIMS)}, claims (all of these); scale paper: {', '.join(TABLES)}"
     p.add_argument("table", metavar="TABLE", help=f"{names}; 7 and 8 also make Figure 2")
     p.add_argument(
         "--scale",
-        choices=(CLAIMS_SCALE, *SCALES),
+        choices=(CLAIMS_SCALE, PAPER_SCALE),
         default=CLAIMS_SCALE,
-        help="small: the claims with small models (default); paper: the paper's models; tiny: a test of the commands",
+        help="small: the claims with small models (default); paper: the paper's models",
     )
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="all files are written below DIR/SCALE")
     p.add_argument(
@@ -83,12 +83,12 @@ def parser() -> Parser:
     )
     p.add_argument("--seeds", type=positive, metavar="N", help="scale small: runs of each side (3)")
     p.add_argument("--data-root", type=Path, metavar="DIR", help="the tasks' official files")
-    p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on (tiny: the sample corpus)")
+    p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--additional-data", type=Path, metavar="DIR", help="shards of the rows with more data")
     p.add_argument("--dry-run", action="store_true", help="print the commands, and run nothing")
     p.add_argument(
-        "--jobs", type=positive, metavar="N", help="number of commands that run at the same time (paper: 1, others: 2)"
+        "--jobs", type=positive, metavar="N", help="number of commands that run at the same time (paper: 1, small: 2)"
     )
     p.add_argument(
         "--max-hours", type=hours, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
@@ -97,51 +97,38 @@ def parser() -> Parser:
     return p
 
 
-def resolve(args: argparse.Namespace) -> tuple[Table, Scale, Paths]:
-    """The table, the scale and the paths of a command line. Raises UserError for a mistake."""
-    table, scale = find_table(args.table), SCALES[args.scale]
-    if args.data_root is None:
-        raise UserError("--data-root is missing; name the directory with the tasks' official files")
-    if not args.data_root.is_dir():
-        raise UserError(f"--data-root {args.data_root} is not a directory; name the one with the tasks' official files")
-    if (args.data is None) != (args.eval_data is None):
-        raise UserError("--data and --eval-data go together; give both, or at scale tiny neither")
-    more = any(row.pretraining is not None and row.pretraining.additional_data for row in table.rows)
-    if args.data is None and scale is not TINY:
-        raise UserError("--data and --eval-data are missing; make shards with `python -m data_prep shards`")
-    if args.data is not None and more and args.additional_data is None:
+def resolve(args: argparse.Namespace) -> tuple[Table, Paths]:
+    """The table and the paths of a command line. Raises UserError for a mistake."""
+    table = find_table(args.table)
+    if args.data_root is None or not args.data_root.is_dir():
+        raise UserError(f"--data-root {args.data_root} is no directory; name the one with the tasks' official files")
+    if args.data is None or args.eval_data is None:
+        raise UserError("--data and --eval-data are both needed; make shards with `python -m data_prep shards`")
+    if args.additional_data is None and any(row.additional_data for row in table.pretrainings):
         raise UserError(f"table {table.name} has rows with more data; name its shards with --additional-data")
-    for flag, directory in (
-        ("--data", args.data),
-        ("--eval-data", args.eval_data),
-        ("--additional-data", args.additional_data),
-    ):
+    for name in ("data", "eval_data", "additional_data"):
+        directory = getattr(args, name)
         if directory is not None and not (directory / "manifest.json").exists():
-            raise UserError(f"{flag} {directory} holds no shards; make them with `python -m data_prep shards`")
-    python = (sys.executable, "-m")
-    if scale is TINY:
-        launcher = python
-    else:
-        hosts = () if args.hostfile is None else ("--hostfile", str(args.hostfile))
-        launcher = ("deepspeed", *hosts, "--module")
+            flag = name.replace("_", "-")
+            raise UserError(f"--{flag} {directory} holds no shards; make them with `python -m data_prep shards`")
+    hosts = () if args.hostfile is None else ("--hostfile", str(args.hostfile))
     paths = Paths(
-        root=args.out / scale.name,
+        root=args.out / PAPER_SCALE,
         data=args.data,
         eval_data=args.eval_data,
         additional_data=args.additional_data,
         tasks=find_task_data(args.data_root),
-        launcher=launcher,
-        python=python,
+        launcher=("deepspeed", *hosts, "--module"),
+        python=(sys.executable, "-m"),
     )
-    return table, scale, paths
+    return table, paths
 
 
-def check_runs(table: Table, scale: Scale, paths: Paths) -> None:
+def check_runs(table: Table, paths: Paths) -> None:
     """Raises UserError if a row was pre-trained on other shards below `paths.root`. It would not be run again."""
-    for row in distinct_rows(table):
-        shards, run = paths.shards(row.additional_data), paths.root / scale.slug(row) / "pretrain"
-        begun = (run / SETTINGS).exists() and (shards / "manifest.json").exists()
-        if begun and read_settings(run / SETTINGS).get("data") != digest_of(shards):
+    for row in table.pretrainings:
+        shards, run = paths.shards(row), paths.root / row.slug / "pretrain"
+        if (run / SETTINGS).exists() and read_settings(run / SETTINGS).get("data") != digest_of(shards):
             raise UserError(f"{run} read other shards than {shards}; choose another --out")
 
 
@@ -160,8 +147,8 @@ def _check_flags(args: argparse.Namespace) -> None:
     small = args.scale == CLAIMS_SCALE
     for name in TABLE_FLAGS if small else CLAIM_FLAGS:
         if getattr(args, name) is not None:
-            others = "paper and tiny" if small else CLAIMS_SCALE
-            raise UserError(f"--{name.replace('_', '-')} is a flag of scale {others}, not of scale {args.scale}")
+            other = PAPER_SCALE if small else CLAIMS_SCALE
+            raise UserError(f"--{name.replace('_', '-')} is a flag of scale {other}, not of scale {args.scale}")
 
 
 def make_claims(args: argparse.Namespace) -> int:
@@ -186,15 +173,15 @@ def main(argv: Sequence[str]) -> int:
     _check_flags(args)
     if args.scale == CLAIMS_SCALE:
         return make_claims(args)
-    table, scale, paths = resolve(args)
-    check_runs(table, scale, paths)
-    planned = stages(table, scale, paths, args.max_hours)
-    for task in missing_tasks(table, paths):
+    table, paths = resolve(args)
+    check_runs(table, paths)
+    planned = stages(table, paths, args.max_hours)
+    for task in (task for task in table.tasks if task not in paths.tasks):
         print(f"# {task} is left out: {args.data_root} has no training file of it")
     if args.dry_run:
-        print(describe_commands(f"{table.caption}, scale {scale.name}", planned))
+        print(describe_commands(f"{table.caption}, scale {args.scale}", planned))
         return 0
-    return Runner(paths.root / "logs", args.jobs or (2 if scale is TINY else 1)).run(planned)
+    return Runner(paths.root / "logs", args.jobs or 1).run(planned)
 
 
 if __name__ == "__main__":

@@ -22,24 +22,20 @@ from common.files import atomic
 from model import AlbertConfig
 from model.counts import model_flops
 from pipeline.data.masking import MaskingSettings
-from pipeline.paper.experiments import Command, Corpus, Stage
-from pipeline.paper.printed_tables import PAPER, TABLES
+from pipeline.paper.experiments import Command, Stage
+from pipeline.paper.printed_tables import PAPER
 from pipeline.training.metrics_log import last_record
 
 PRESET = "albert-tiny"
 MASK_PROBABILITY = 0.3
 LEARNING_RATE = 0.002
 """The peak, of AdamW, for all sides."""
-WARMUP = 0.1
-"""Part of the steps in which the learning rate rises."""
-MAX_MICRO_BATCH = 64
 CHANCE = 0.5
 METRICS = {"mlm_below_unigram": "MLM", "sop_accuracy": "SOP", "nsp_accuracy": "NSP"}
 """The compared metrics, from 0 to 1, and their titles."""
 SAMPLE = ("wikipedia", "books", "api")
-ALL_CLAIMS = "claims"
-"""The name on the command line that stands for all claims."""
 SETTINGS = "claims.json"
+DEEPSPEED = "deepspeed.json"
 
 
 @dataclass(frozen=True)
@@ -145,14 +141,11 @@ SMALL = Plan(model={"num_hidden_layers": 4}, tokens=800_000, vocabulary_size=200
 
 def find_claims(name: str) -> list[Claim]:
     """The claim called `name`, or all of them for "claims". Raises UserError for an unknown name."""
-    if name == ALL_CLAIMS:
+    if name == "claims":
         return list(CLAIMS.values())
     if name in CLAIMS:
         return [CLAIMS[name]]
-    known = ", ".join([*CLAIMS, ALL_CLAIMS])
-    if name in TABLES:
-        raise UserError(f"scale small does not make table {name}; choose one of {known}, or --scale paper")
-    raise UserError(f"table {name!r} is not known; choose one of {known}")
+    raise UserError(f"scale small has no table {name!r}; choose one of {', '.join(CLAIMS)}, claims, or --scale paper")
 
 
 def sides_of(claims: Sequence[Claim]) -> list[str]:
@@ -178,67 +171,56 @@ class Setting:
     seeds: int
     python: tuple[str, ...]
 
-    @property
-    def corpus(self) -> Corpus:
-        """The corpus below `root`."""
-        return Corpus(self.root / "corpus", self.python)
 
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a side."""
-
-    key: str
-    seed: int
-
-    def directory(self, root: Path) -> Path:
-        """Its --output."""
-        return root / "runs" / self.key / f"seed-{self.seed}"
-
-    def result(self, root: Path) -> dict[str, Any] | None:
-        """Its held-out metrics at the end, with the "tokens" that it read. None: it has not ended."""
-        directory = self.directory(root)
-        if not (directory / "done").exists():
-            return None
-        trained, evaluated = last_record(directory, "train"), last_record(directory, "eval")
-        return None if trained is None or evaluated is None else {**evaluated, "tokens": trained["tokens"]}
-
-
-def config_file(key: str, root: Path) -> Path:
-    """The DeepSpeed JSON of a side."""
-    return root / "runs" / key / "deepspeed.json"
+def run_directory(root: Path, key: str, seed: int) -> Path:
+    """The --output of one run of a side."""
+    return root / "runs" / key / f"seed-{seed}"
 
 
 def stages(claims: Sequence[Claim], setting: Setting) -> list[Stage]:
     """The commands of the claims; each stage waits for the stage before it."""
-    corpus, keys = setting.corpus, sides_of(claims)
-    made = [] if setting.documents else corpus.sample_stages(SAMPLE)
-    documents = setting.documents or [corpus.documents(source) for source in SAMPLE]
-    sets = [
-        corpus.shards(f"{split}-{length}", split, documents, length)
-        for length in sorted({SIDES[key].length for key in keys})
-        for split in ("train", "held_out")
-    ]
+    home, keys = setting.root / "corpus", sides_of(claims)
+    prepare = (*setting.python, "data_prep")
+    found: list[Stage] = []
+    documents = setting.documents
+    if not documents:
+        sample, documents = home / "sample", tuple(home / "documents" / source for source in SAMPLE)
+        found.append((Command("sample", (*prepare, "sample", "--out", str(sample)), documents[0] / "documents.json"),))
+        found.append(tuple(_extract(prepare, sample / out.name, out) for out in documents))
+    vocabulary, texts = home / "vocabulary.model", ("--documents", *map(str, documents))
+    words = (*prepare, "vocab", *texts, "--out", str(vocabulary), "--size", str(setting.plan.vocabulary_size))
+    found.append((Command("vocabulary", words, vocabulary),))
+    sets = []
+    for length in sorted({SIDES[key].length for key in keys}):
+        for split in ("train", "held_out"):
+            out = home / "shards" / f"{split}-{length}"
+            words = (*prepare, "shards", *texts, "--vocab", str(vocabulary), "--out", str(out), "--split", split)
+            sets.append(Command(f"shards {out.name}", (*words, "--max-seq-length", str(length)), out / "manifest.json"))
     # All sides once, then all again: an interrupted command has whole seeds.
-    runs = tuple(_command(Run(key, seed), setting) for seed in range(setting.seeds) for key in keys)
-    return [*made, (corpus.vocabulary(documents, setting.plan.vocabulary_size),), tuple(sets), runs]
+    runs = tuple(_pretraining(key, seed, setting) for seed in range(setting.seeds) for key in keys)
+    return [*found, tuple(sets), runs]
 
 
-def _command(run: Run, setting: Setting) -> Command:
-    side, plan, out = SIDES[run.key], setting.plan, run.directory(setting.root)
-    steps = plan.steps(side)
-    shards = {split: setting.corpus.shards_at(f"{split}-{side.length}") for split in ("train", "held_out")}
-    fields = plan.model_fields(side)
+def _extract(prepare: tuple[str, ...], text: Path, out: Path) -> Command:
+    """The command that makes documents of one source of the sample."""
+    kind = ("jsonl", "--id-field", "id", "--title-field", "title") if out.name == "api" else (out.name,)
+    words = (*prepare, "extract", "--source", *kind, "--input", str(text), "--out", str(out), "--held-out", "0.05")
+    return Command(f"extract {out.name}", words, out / "documents.json")
+
+
+def _pretraining(key: str, seed: int, setting: Setting) -> Command:
+    """The command of one run of a side."""
+    side, plan, out = SIDES[key], setting.plan, run_directory(setting.root, key, seed)
+    steps, shards = plan.steps(side), setting.root / "corpus" / "shards"
     words = [*setting.python, "pipeline.pretrain", "--model", PRESET]
-    words += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
+    words += ["--model-args", *(f"{name}={value}" for name, value in plan.model_fields(side).items())]
     words += ["--objective", side.objective, "--mask-probability", f"{MASK_PROBABILITY:g}"]
-    words += ["--max-ngram", str(side.max_ngram), "--data", str(shards["train"])]
-    words += ["--eval-data", str(shards["held_out"]), "--eval-batches", str(plan.eval_batches(side))]
-    words += ["--deepspeed_config", str(config_file(run.key, setting.root)), "--output", str(out)]
-    words += ["--seed", str(run.seed)]
-    words += ["--steps", str(steps), "--warmup-steps", str(round(WARMUP * steps))]
+    words += ["--max-ngram", str(side.max_ngram), "--data", str(shards / f"train-{side.length}")]
+    words += ["--eval-data", str(shards / f"held_out-{side.length}"), "--eval-batches", str(plan.eval_batches(side))]
+    words += ["--deepspeed_config", str(out.parent / DEEPSPEED), "--output", str(out), "--seed", str(seed)]
+    words += ["--steps", str(steps), "--warmup-steps", str(round(0.1 * steps))]
     words += ["--eval-interval", str(steps), "--save-interval", str(steps), "--log-interval", str(max(1, steps // 10))]
-    return Command(f"pre-train {run.key} seed {run.seed}", tuple(words), out / "done")
+    return Command(f"pre-train {key} seed {seed}", tuple(words), out / "done")
 
 
 def small_model_config(rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
@@ -273,21 +255,24 @@ def prepare(claims: Sequence[Claim], setting: Setting) -> None:
     for side in sides.values():
         del side["title"]  # a run does not depend on it
     record = {"documents": [str(path.resolve()) for path in setting.documents], **dataclasses.asdict(setting.plan)}
-    record["sides"] = sides
-    path, text = setting.root / SETTINGS, json.dumps(record, indent=1) + "\n"
+    path, text = setting.root / SETTINGS, json.dumps(record | {"sides": sides}, indent=1) + "\n"
     if path.exists() and path.read_bytes() != text.encode():
         raise UserError(f"{setting.root} has runs of other documents or of another plan; choose another --out")
     atomic.write_text(path, text)
     for key in sides_of(claims):
         rows = SIDES[key].rows
-        config = small_model_config(LEARNING_RATE, rows, min(rows, MAX_MICRO_BATCH))
-        path = config_file(key, setting.root)
+        path = setting.root / "runs" / key / DEEPSPEED
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(path, json.dumps(config, indent=1) + "\n")
+        atomic.write_text(path, json.dumps(small_model_config(LEARNING_RATE, rows, min(rows, 64)), indent=1) + "\n")
 
 
 def results(key: str, root: Path) -> dict[int, dict[str, Any]]:
-    """The results of the finished runs of a side, by seed."""
-    numbers = (path.name.removeprefix("seed-") for path in (root / "runs" / key).glob("seed-*"))
-    seeds = sorted(int(number) for number in numbers if number.isdecimal())  # others are copies of a run
-    return {seed: result for seed in seeds if (result := Run(key, seed).result(root)) is not None}
+    """Of each finished run of a side, by seed: its last held-out metrics, and the "tokens" that it read."""
+    numbers = (path.parent.name.removeprefix("seed-") for path in (root / "runs" / key).glob("seed-*/done"))
+    found = {}
+    for seed in sorted(int(number) for number in numbers if number.isdecimal()):  # others are copies of a run
+        directory = run_directory(root, key, seed)
+        trained, evaluated = last_record(directory, "train"), last_record(directory, "eval")
+        if trained is not None and evaluated is not None:
+            found[seed] = {**evaluated, "tokens": trained["tokens"]}
+    return found

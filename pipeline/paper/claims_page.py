@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
 from common.files import atomic, owned
 from common.files.json_files import read_object
 from common.text import markdown_table
@@ -53,13 +52,6 @@ class Compared:
         if abs(self.points) <= self.half:
             return "no difference shown"
         return "higher" if self.points > 0 else "lower"
-
-
-def measure(root: Path) -> dict[str, Runs]:
-    """The runs of all sides below `root`. Raises UserError if `root` holds no claims."""
-    if not (root / SETTINGS).exists():
-        raise UserError(f"{root} has no {SETTINGS}; name the directory DIR/small of `pipeline.reproduce`")
-    return {key: results(key, root) for key in SIDES}
 
 
 def percentages(runs: Runs, metric: str, seeds: Sequence[int]) -> list[float]:
@@ -110,58 +102,35 @@ def section(claim: Claim, measured: Mapping[str, Runs]) -> str:
     return "\n\n".join(
         [
             f"## {claim.caption}",
-            "\n".join(textwrap.wrap(f"The paper: {claim.paper}.", 120)),
+            textwrap.fill(f"The paper: {claim.paper}.", 120),
             markdown_table(titles, sides, "lrrrrr"),
             markdown_table(["difference", "metric", "seeds", "points", "verdict"], differences, "llrrl"),
         ]
     )
 
 
-def as_json(root: Path, claims: Sequence[Claim], measured: Mapping[str, Runs]) -> dict[str, Any]:
+def as_json(settings: Mapping[str, Any], claims: Sequence[Claim], measured: Mapping[str, Runs]) -> dict[str, Any]:
     """All figures as plain values."""
-    return {
-        "format": "claims 1",
-        "settings": _settings(root),
-        "sides": [
-            {
-                **asdict(SIDES[key]),
-                "key": key,
-                "runs": [
-                    {"seed": seed, **{name: result[name] for name in _RECORDED if name in result}}
-                    for seed, result in sorted(measured[key].items())
-                ],
-            }
-            for key in sides_of(claims)
-        ],
-        "claims": [
-            {
-                "name": claim.name,
-                "caption": claim.caption,
-                "differences": [
-                    {**asdict(one), "half": None if math.isnan(one.half) else one.half, "verdict": one.verdict}
-                    for difference in claim.differences
-                    if (one := compare(difference, measured)) is not None
-                ],
-            }
-            for claim in claims
-        ],
-    }
-
-
-def _settings(root: Path) -> dict[str, Any]:
-    """What the claims were made with; the documents by name, because their directories say nothing elsewhere."""
-    found = read_object(root / SETTINGS, "restore it, or start again with another --out")
-    del found["sides"]  # the page has them with their runs
-    return found | {"documents": [Path(path).name for path in found["documents"]] or ["the sample"]}
-
-
-def _setup(settings: Mapping[str, Any]) -> str:
-    """The settings that all sides share, unless a side says otherwise."""
-    fields = ", ".join(f"{name} {value}" for name, value in settings["model"].items())
-    return (
-        f"Base: albert-tiny with {fields}; {settings['tokens'] / 1e6:g} million tokens in rows of "
-        f"{BASE.length}; vocabulary {settings['vocabulary_size']:,}; text: {', '.join(settings['documents'])}."
-    )
+    sides = [
+        {
+            **asdict(SIDES[key]),
+            "key": key,
+            "runs": [
+                {"seed": seed, **{name: result[name] for name in _RECORDED if name in result}}
+                for seed, result in sorted(measured[key].items())
+            ],
+        }
+        for key in sides_of(claims)
+    ]
+    values = []
+    for claim in claims:
+        compared = [one for difference in claim.differences if (one := compare(difference, measured)) is not None]
+        differences = [
+            {**asdict(one), "half": None if math.isnan(one.half) else one.half, "verdict": one.verdict}
+            for one in compared
+        ]
+        values.append({"name": claim.name, "caption": claim.caption, "differences": differences})
+    return {"format": "claims 1", "settings": settings, "sides": sides, "claims": values}
 
 
 def write(root: Path, out: Path) -> list[Path]:
@@ -170,16 +139,22 @@ def write(root: Path, out: Path) -> list[Path]:
     Raises:
         UserError: `root` holds no claims, or `out` has files of these names that this command did not write.
     """
-    measured = measure(root)
-    claims = [
-        claim for claim in CLAIMS.values() if any(compare(difference, measured) for difference in claim.differences)
-    ]
-    texts = ("\n".join(textwrap.wrap(text, 120)) for text in (_READING, _setup(_settings(root))))
-    sections = ["# The paper's claims in small", *texts]
+    settings = read_object(root / SETTINGS, "name the directory DIR/small of `pipeline.reproduce`")
+    del settings["sides"]  # the page has them with their runs
+    # By name, because their directories say nothing elsewhere.
+    settings["documents"] = [Path(path).name for path in settings["documents"]] or ["the sample"]
+    fields = ", ".join(f"{name} {value}" for name, value in settings["model"].items())
+    setup = (
+        f"Base: albert-tiny with {fields}; {settings['tokens'] / 1e6:g} million tokens in rows of "
+        f"{BASE.length}; vocabulary {settings['vocabulary_size']:,}; text: {', '.join(settings['documents'])}."
+    )
+    measured = {key: results(key, root) for key in SIDES}
+    claims = [claim for claim in CLAIMS.values() if any(compare(one, measured) for one in claim.differences)]
+    sections = ["# The paper's claims in small", textwrap.fill(_READING, 120), textwrap.fill(setup, 120)]
     sections += [section(claim, measured) for claim in claims]
     names = ["claims.md", "claims.json"]
     owned.check_addable(out, names)
     with owned.adding_files(out, "pipeline.evaluate claims") as place:
         atomic.write_text(place / names[0], "\n\n".join(sections) + "\n")
-        atomic.write_text(place / names[1], json.dumps(as_json(root, claims, measured), indent=1) + "\n")
+        atomic.write_text(place / names[1], json.dumps(as_json(settings, claims, measured), indent=1) + "\n")
     return [out / name for name in names]

@@ -1,10 +1,9 @@
-"""Turns a table of the paper into the commands that make it, by pure functions of its rows, a scale and paths.
+"""Turns a table of the paper into the commands that make it, by pure functions of its rows and paths.
 
 A table is a list of rows; a row says what a model is pre-trained with. All sweeps (size, sharing, embedding, sentence
 loss, dropout, data) therefore work in the same way: each distinct row is pre-trained once, and fine-tuned on each of
 the table's tasks. Rows that two tables have in common are run once for both.
 
-    ROOT/corpus                  the sample corpus, if no shards were given
     ROOT/SLUG/pretrain           a row's pre-training
     ROOT/SLUG/TASK               its fine-tuning
     ROOT/ensemble-N/TASK         the ensembles of table N
@@ -17,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.paper.printed_tables import PreTraining, Table
-from pipeline.paper.scales import Scale
 from pipeline.tasks.registry import TASKS
 
-CORPUS_LENGTH = 128
-"""Positions of a packed row in the shards of the sample corpus."""
+SEEDS = 5
+"""Fine-tuning runs of each model; their median is reported."""
 
 
 @dataclass(frozen=True)
@@ -30,37 +28,25 @@ class Paths:
 
     Attributes:
         root: directory of everything that is made.
-        data: shards to pre-train on; None to make them from the sample corpus.
+        data: shards to pre-train on.
         eval_data: shards of held-out documents.
-        additional_data: shards of the rows with more data.
+        additional_data: shards of the rows with more data; None if the table has no such row.
         tasks: the directory of each task's files; missing tasks are not run.
         launcher: the words before the module of a training, such as ("deepspeed", "--hostfile", "hosts", "--module").
         python: the words before the module of a command with one process.
     """
 
     root: Path
-    data: Path | None
-    eval_data: Path | None
+    data: Path
+    eval_data: Path
     additional_data: Path | None
     tasks: Mapping[str, Path]
     launcher: tuple[str, ...]
     python: tuple[str, ...]
 
-    @property
-    def corpus(self) -> Path:
-        """The directory of the sample corpus."""
-        return self.root / "corpus"
-
-    def shards(self, additional: bool) -> Path:
-        """The shards to pre-train on."""
-        if additional:
-            return self.additional_data or self.corpus / "shards" / "more"
-        return self.data or self.corpus / "shards" / "train"
-
-    @property
-    def held_out(self) -> Path:
-        """The shards to evaluate pre-training on."""
-        return self.eval_data or self.corpus / "shards" / "held_out"
+    def shards(self, row: PreTraining) -> Path:
+        """The shards to pre-train a row on."""
+        return self.additional_data if row.additional_data and self.additional_data else self.data
 
 
 @dataclass(frozen=True)
@@ -97,153 +83,53 @@ def describe_commands(caption: str, stages: Sequence[Stage]) -> str:
     return "\n".join([*lines, "", f"# {left} of {len(commands)} commands left to run"])
 
 
-def stages(table: Table, scale: Scale, paths: Paths, max_hours: float | None = None) -> list[Stage]:
+def stages(table: Table, paths: Paths, max_hours: float | None = None) -> list[Stage]:
     """All commands that `table` needs, in order; each stage waits for the stage before it.
 
     Args:
         max_hours: a limit on every pre-training in addition to the steps, for Table 6 on other hardware than the
             paper's.
     """
-    rows = distinct_rows(table)
+    rows, name = table.pretrainings, table.name
     tasks = [task for task in table.tasks if task in paths.tasks]
-    first = [task for task in tasks if not _from_mnli(task, tasks)]
-    later = [task for task in tasks if _from_mnli(task, tasks)]
-    found: list[Stage] = corpus_stages(paths, any(row.additional_data for row in rows)) if paths.data is None else []
-    found.append(tuple(pretraining_command(row, scale, paths, max_hours) for row in rows))
-    for chosen in (first, later):
-        found.append(tuple(finetuning_command(row, task, tasks, scale, paths) for row in rows for task in chosen))
-    if any(row.ensemble for row in table.rows) and tasks:
-        found.append((ensemble_command(table, tasks, scale, paths),))
-    found.append((tables_command(table, rows, paths),))
-    return [stage for stage in found if stage]
-
-
-def distinct_rows(table: Table) -> list[PreTraining]:
-    """The distinct pre-trainings of the table, in the order of its rows."""
-    return list(dict.fromkeys(row.pretraining for row in table.rows if row.pretraining is not None))
-
-
-def _from_mnli(task: str, tasks: Sequence[str]) -> bool:
-    return TASKS[task].starts_from == "mnli" and "mnli" in tasks
-
-
-def corpus_stages(paths: Paths, additional: bool) -> list[Stage]:
-    """The commands that make shards of the sample corpus: Wikipedia, and with `additional` also Shakespeare."""
-    corpus = Corpus(paths.corpus, paths.python)
-    wikipedia, books = (corpus.documents(source) for source in ("wikipedia", "books"))
-    sets = [
-        corpus.shards("train", "train", [wikipedia], CORPUS_LENGTH),
-        corpus.shards("held_out", "held_out", [wikipedia, books], CORPUS_LENGTH),
+    later = [task for task in tasks if TASKS[task].starts_from == "mnli" and "mnli" in tasks]
+    first = [task for task in tasks if task not in later]
+    found: list[Stage] = [
+        tuple(_pretraining(row, paths, max_hours) for row in rows),
+        tuple(_finetuning(row, task, "pretrain", paths) for row in rows for task in first),
+        tuple(_finetuning(row, task, "mnli/seed-0", paths) for row in rows for task in later),
     ]
-    if additional:
-        sets.append(corpus.shards("more", "train", [wikipedia, books], CORPUS_LENGTH))
-    made = corpus.sample_stages(("wikipedia", "books"))
-    return [*made, (corpus.vocabulary([wikipedia, books], 2000),), tuple(sets)]
+    evaluate = (*paths.python, "pipeline.evaluate")
+    if any(row.ensemble for row in table.rows) and tasks:
+        runs = [str(paths.root / row.slug / task) for row in rows for task in tasks]
+        words = (*evaluate, "ensemble", "--runs", *runs, "--out", str(paths.root / f"ensemble-{name}"))
+        found.append((Command("ensemble", words),))
+    words = (*evaluate, "tables", "--runs", str(paths.root), "--tables", name)
+    words += ("--out", str(paths.root / f"table-{name}"))
+    if any(row.additional_data for row in rows):
+        words += ("--additional-data", str(paths.additional_data))
+    return [stage for stage in [*found, (Command("table", words),)] if stage]
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """The commands that make documents, a vocabulary and shards below `home`.
-
-    Attributes:
-        home: directory of everything that is made.
-        python: the words before the module of a command.
-    """
-
-    home: Path
-    python: tuple[str, ...]
-
-    def documents(self, source: str) -> Path:
-        """The directory of the sample's documents of one source."""
-        return self.home / "documents" / source
-
-    def shards_at(self, name: str) -> Path:
-        """The directory of a set of shards."""
-        return self.home / "shards" / name
-
-    def sample_stages(self, sources: Sequence[str]) -> list[Stage]:
-        """From nothing to the documents of the sample: any of "wikipedia", "books" and "api"."""
-        sample = self.home / "sample"
-        first = self.documents(sources[0]) / "documents.json"
-        made = Command("sample", (*self.python, "data_prep", "sample", "--out", str(sample)), first)
-        return [(made,), tuple(self._extract(source, sample / source) for source in sources)]
-
-    def _extract(self, source: str, text: Path) -> Command:
-        kind = ("jsonl", "--id-field", "id", "--title-field", "title") if source == "api" else (source,)
-        out = self.documents(source)
-        words = (*self.python, "data_prep", "extract", "--source", *kind, "--input", str(text), "--out", str(out))
-        return Command(f"extract {source}", (*words, "--held-out", "0.05"), out / "documents.json")
-
-    def vocabulary(self, documents: Sequence[Path], size: int) -> Command:
-        """Trains the vocabulary."""
-        out = self.home / "vocabulary.model"
-        words = (*self.python, "data_prep", "vocab", "--documents", *map(str, documents), "--out", str(out))
-        return Command("vocabulary", (*words, "--size", str(size)), out)
-
-    def shards(self, name: str, split: str, documents: Sequence[Path], length: int) -> Command:
-        """Makes shards of rows of `length` tokens."""
-        out = self.shards_at(name)
-        words = (*self.python, "data_prep", "shards", "--documents", *map(str, documents))
-        words += ("--vocab", str(self.home / "vocabulary.model"), "--out", str(out), "--split", split)
-        return Command(f"shards {name}", (*words, "--max-seq-length", str(length)), out / "manifest.json")
-
-
-def pretraining_command(row: PreTraining, scale: Scale, paths: Paths, max_hours: float | None = None) -> Command:
+def _pretraining(row: PreTraining, paths: Paths, max_hours: float | None) -> Command:
     """The command that pre-trains a row."""
-    out = paths.root / scale.slug(row) / "pretrain"
-    fields = scale.model_fields(row)
-    steps = scale.steps(row)
-    often = min(1000, max(1, steps // 10))
+    out = paths.root / row.slug / "pretrain"
     argv = [*paths.launcher, "pipeline.pretrain", "--model", row.model]
-    if fields:
+    if fields := row.model_fields:
         argv += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
-    argv += ["--objective", scale.objective(row), "--data", str(paths.shards(row.additional_data))]
-    argv += ["--eval-data", str(paths.held_out), "--deepspeed_config", str(scale.configs[row.model])]
-    argv += ["--output", str(out), "--steps", str(steps), "--log-interval", str(max(1, often // 5))]
-    argv += ["--eval-interval", str(often), "--save-interval", str(min(5000, max(1, steps // 2)))]
+    argv += ["--objective", row.objective, "--data", str(paths.shards(row)), "--eval-data", str(paths.eval_data)]
+    argv += ["--deepspeed_config", f"ds_configs/{row.model.partition('-')[2]}.json"]
+    argv += ["--output", str(out), "--steps", str(row.steps), "--log-interval", "200"]
+    argv += ["--eval-interval", "1000", "--save-interval", "5000"]
     if max_hours is not None:
         argv += ["--max-hours", f"{max_hours:g}"]
-    return Command(f"pre-train {scale.slug(row)}", tuple(argv), out / "done")
+    return Command(f"pre-train {row.slug}", tuple(argv), out / "done")
 
 
-def finetuning_command(row: PreTraining, task: str, tasks: Sequence[str], scale: Scale, paths: Paths) -> Command:
-    """The command that fine-tunes a row's model on one task.
-
-    Args:
-        tasks: all tasks that are run; if MNLI is one of them, some others start from its model.
-    """
-    home = paths.root / scale.slug(row)
-    out, init = home / task, home / "pretrain"
-    if _from_mnli(task, tasks):
-        init = home / "mnli" / "seed-0" if scale.seeds > 1 else home / "mnli"
-    argv = [*paths.launcher, "pipeline.finetune", "--task", task, "--init", str(init)]
-    argv += ["--data", str(paths.tasks[task]), "--output", str(out)]
-    if scale.seeds > 1:
-        argv += ["--seeds", str(scale.seeds)]
-    for name, value in scale.finetuning.items():
-        argv += [f"--{name}", value]
-    # With several seeds results.json is their summary, and is written last.
-    return Command(
-        f"fine-tune {scale.slug(row)} on {task}", tuple(argv), out / ("results.json" if scale.seeds > 1 else "done")
-    )
-
-
-def ensemble_command(table: Table, tasks: Sequence[str], scale: Scale, paths: Paths) -> Command:
-    """The command that averages the predictions of all the table's models, task by task."""
-    runs = [paths.root / scale.slug(row) / task for row in distinct_rows(table) for task in tasks]
-    argv = (*paths.python, "pipeline.evaluate", "ensemble", "--runs", *map(str, runs))
-    return Command("ensemble", (*argv, "--out", str(paths.root / f"ensemble-{table.name}")))
-
-
-def tables_command(table: Table, rows: Sequence[PreTraining], paths: Paths) -> Command:
-    """The command that writes the table from all runs."""
-    argv = [*paths.python, "pipeline.evaluate", "tables", "--runs", str(paths.root), "--tables", table.name]
-    argv += ["--out", str(paths.root / f"table-{table.name}")]
-    if any(row.additional_data for row in rows):
-        argv += ["--additional-data", str(paths.shards(True))]
-    return Command("table", tuple(argv))
-
-
-def missing_tasks(table: Table, paths: Paths) -> list[str]:
-    """The table's tasks without data, in the order of Table 14."""
-    return [task for task in TASKS if task in table.tasks and task not in paths.tasks]
+def _finetuning(row: PreTraining, task: str, init: str, paths: Paths) -> Command:
+    """The command that fine-tunes a row's model on one task, from the run `init` of the same row."""
+    home = paths.root / row.slug
+    argv = [*paths.launcher, "pipeline.finetune", "--task", task, "--init", str(home / init)]
+    argv += ["--data", str(paths.tasks[task]), "--output", str(home / task), "--seeds", str(SEEDS)]
+    # results.json is the summary of the seeds, and is written last.
+    return Command(f"fine-tune {row.slug} on {task}", tuple(argv), home / task / "results.json")

@@ -2,14 +2,24 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
+from model import AlbertConfig
+from pipeline.data.masking import MaskingSettings
 
 BATCH = 4096
 """Sequences of 512 tokens in a batch of the paper's pre-training."""
+STEPS_TOLERANCE = 0.02
+"""Runs are of the same length if their numbers of samples differ by less than this fraction."""
+
+_COMPARED = (
+    *("embedding_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    *("parameter_sharing", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+)
+_SHORT = {"embedding_size": "E", "parameter_sharing": "share", "hidden_dropout_prob": "dropout"}
 
 
 @dataclass(frozen=True)
@@ -29,10 +39,60 @@ class PreTraining:
     model: str
     embedding_size: int | None = None
     parameter_sharing: str | None = None
-    objective: str | None = None
+    objective: str = "sop"
     dropout: float | None = None
     steps: int = 125_000
     additional_data: bool = False
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """The fields of `AlbertConfig` that replace those of the preset."""
+        fields = {
+            "embedding_size": self.embedding_size,
+            "parameter_sharing": self.parameter_sharing,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.dropout,
+        }
+        preset = AlbertConfig.preset(self.model)
+        return {name: value for name, value in fields.items() if value not in (None, getattr(preset, name))}
+
+    @property
+    def config(self) -> AlbertConfig:
+        """The architecture, with the vocabulary and the positions of the preset."""
+        return AlbertConfig.preset(self.model, **self.model_fields)
+
+    @property
+    def slug(self) -> str:
+        """The name of the row's directory. Rows of different tables share it if they are the same experiment."""
+        parts = [f"{_SHORT[name]}-{value}" for name, value in self.model_fields.items() if name in _SHORT]
+        if self.objective != AlbertConfig.preset(self.model).sentence_head:
+            parts.append(self.objective)
+        if self.steps != 125_000:
+            parts.append(f"{self.steps // 1000}k")
+        if self.additional_data:
+            parts.append("more-data")
+        return "_".join([self.model, *parts])
+
+    def matches(self, settings: Mapping[str, Any], additional_data: str | None) -> bool:
+        """Whether a pre-training run is one of this row.
+
+        Args:
+            settings: the run's `settings.json`.
+            additional_data: the digest of the larger corpus, as in `settings["data"]`; None if there is none.
+        """
+        wanted, found, data = self.config.to_dict(), settings["model"], settings["data"]
+        samples, expected = settings["steps"] * settings["train_batch_size"], self.steps * BATCH
+        digests = [data] if isinstance(data, str) else [digest for digest, _ in data]
+        masking = asdict(MaskingSettings())
+        return (
+            all(found.get(name) == wanted[name] for name in _COMPARED)
+            and settings["objective"] == self.objective
+            and masking | settings.get("masking", {}) == masking  # what an older run lacks had the default
+            and settings.get("init") is None
+            and len(settings.get("lengths") or (None,)) == 1  # a changed length is another schedule
+            and abs(samples - expected) <= STEPS_TOLERANCE * expected
+            and (additional_data in digests) == self.additional_data
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +148,11 @@ class Table:
     def tasks(self) -> tuple[str, ...]:
         """The names of the tasks that its columns need, in their order."""
         return tuple(dict.fromkeys(column.task for column in self.columns if column.task is not None))
+
+    @property
+    def pretrainings(self) -> tuple[PreTraining, ...]:
+        """The distinct pre-trainings of its rows, in their order."""
+        return tuple(dict.fromkeys(row.pretraining for row in self.rows if row.pretraining is not None))
 
 
 PAPER: dict[str, Any] = tomllib.loads(Path(__file__).with_name("paper.toml").read_text(encoding="utf-8"))

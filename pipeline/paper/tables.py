@@ -2,10 +2,9 @@
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -16,7 +15,6 @@ from model.counts import parameter_counts
 from pipeline.analysis.finished_runs import Pretrained, TaskRun
 from pipeline.checkpoint.run_records import RESULTS
 from pipeline.paper.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
-from pipeline.paper.scales import SCALES, Scale
 from pipeline.training import metrics_log
 
 NOT_RUN = "not run"
@@ -28,6 +26,13 @@ FIGURE_2 = {
     "8": ("figure2b", "Figure 2b: the effect of dropout on MLM accuracy"),
 }
 """By table, the panel of Figure 2 with its rows: held-out MLM accuracy over the steps. The paper prints no numbers."""
+_READING = (
+    "All values are percentages unless the column says otherwise. SQuAD: F1/EM, for 2.0 at the threshold that is best "
+    "on the same questions, as in the paper's code. CoLA: Matthews correlation; STS: Pearson correlation; other GLUE "
+    "tasks: accuracy. Ensembles of GLUE are measured on dev; the paper's were scored on test by the leaderboard. "
+    f'"{NOT_RUN}": no such run was found. If a row has several runs of a task, the one with the most seeds is shown, '
+    "and of several such runs the newest."
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class Evidence:
     runs: Sequence[TaskRun]
     pretrained: Sequence[Pretrained]
     additional_data: str | None = None
+
+    def pretrained_as(self, row: TableRow) -> list[Pretrained]:
+        """The pre-training runs of a row."""
+        wanted = row.pretraining
+        return [run for run in self.pretrained if wanted and wanted.matches(run.settings, self.additional_data)]
 
 
 @dataclass(frozen=True)
@@ -60,45 +70,42 @@ class MeasuredRow:
     runs: Mapping[str, str]
 
 
-def measure(table: Table, evidence: Evidence, scale: Scale) -> list[MeasuredRow]:
-    """The rows of `table` with the values that `evidence` has at one scale, in the table's order."""
-    rows = [_measure_row(table, row, evidence, scale) for row in table.rows]
-    if not any(column.name == "speed" for column in table.columns):
-        return rows
-    speeds = {row.name: _speed(row, evidence, scale) for row in table.rows}
-    reference, ranks = speeds["BERT large"] or (0.0, 0)
-    return [
-        replace(measured, cells={**measured.cells, "speed": (speed[0] / reference,)})
-        if (speed := speeds[measured.row.name]) is not None and speed[1] == ranks
-        else measured
-        for measured in rows
-    ]
+def measure(table: Table, evidence: Evidence) -> list[MeasuredRow]:
+    """The rows of `table` with the values that `evidence` has, in the table's order."""
+    return [_measure_row(table, row, evidence) for row in table.rows]
 
 
-def _speed(row: TableRow, evidence: Evidence, scale: Scale) -> tuple[float, int] | None:
-    """Tokens a second of the row's pre-training, and its ranks; speeds are compared on equal ranks only."""
-    for run in _pretrained_as(row, evidence, scale):
-        speed, ranks = run.last("train").get("tokens_per_second"), run.settings.get("world_size")
-        if speed and ranks:
-            return speed, ranks
-    return None
+def _measure_row(table: Table, row: TableRow, evidence: Evidence) -> MeasuredRow:
+    pretrained = [] if row.ensemble else evidence.pretrained_as(row)
+    by_task: dict[str | None, TaskRun] = {}
+    for run in _runs_of(table, row, evidence):
+        by_task.setdefault(run.task.name, run)
+    cells: dict[str, Cell] = {}
+    for column in table.columns:
+        cell = None
+        if column.name == "glue_score":
+            cell = glue_score(by_task)
+        elif column.name == "avg":
+            cell = mean_of([cells.get(other.name) for other in table.columns if other.task is not None])
+        elif column.name == "speed" and pretrained:
+            cell = _relative_speed(pretrained[0], table, evidence)
+        elif column.task is not None:
+            cell = _cell(by_task.get(column.task), [(column.split, name) for name in column.metrics])
+        elif pretrained:
+            cell = _of_pretraining(column.name, pretrained[0])
+        if cell is not None:
+            cells[column.name] = cell
+    sources = {column.name: column.task for column in table.columns if column.task and column.name in cells}
+    return MeasuredRow(row, cells, {name: str(by_task[task].directory) for name, task in sources.items()})
 
 
-def _pretrained_as(row: TableRow, evidence: Evidence, scale: Scale) -> list[Pretrained]:
-    if row.pretraining is None:
-        return []
-    return [
-        run for run in evidence.pretrained if scale.matches(row.pretraining, run.settings, evidence.additional_data)
-    ]
-
-
-def _runs_of(table: Table, row: TableRow, evidence: Evidence, scale: Scale) -> list[TaskRun]:
+def _runs_of(table: Table, row: TableRow, evidence: Evidence) -> list[TaskRun]:
     """The fine-tuning runs of a row. Runs with more members come first, then those with more seeds, then newer ones.
 
     All members of an ensemble come from models of the table.
     """
     rows = [other for other in table.rows if row.ensemble or other is row]
-    directories = {run.directory.resolve() for other in rows for run in _pretrained_as(other, evidence, scale)}
+    directories = {run.directory.resolve() for other in rows for run in evidence.pretrained_as(other)}
     runs = [
         run
         for run in evidence.runs
@@ -110,76 +117,48 @@ def _runs_of(table: Table, row: TableRow, evidence: Evidence, scale: Scale) -> l
     return sorted(runs, key=lambda run: (-len(run.members), -run.seeds, -modified[run.directory]))
 
 
-def _measure_row(table: Table, row: TableRow, evidence: Evidence, scale: Scale) -> MeasuredRow:
-    pretrained = _pretrained_as(row, evidence, scale)
-    by_task: dict[str, TaskRun] = {}
-    for run in _runs_of(table, row, evidence, scale):
-        by_task.setdefault(run.task.name, run)
-    cells: dict[str, Cell] = {}
-    sources: dict[str, str] = {}
-    for column in table.columns:
-        if column.name == "glue_score":
-            score = glue_score(by_task)
-            values: Cell | None = None if score is None else (score,)
-        elif column.name == "avg":
-            average = mean_of([cells.get(other.name) for other in table.columns if other.task is not None])
-            values = None if average is None else (average,)
-        elif column.task is not None:
-            values = cell_of(column, by_task[column.task]) if column.task in by_task else None
-            if values is not None:
-                sources[column.name] = str(by_task[column.task].directory)
-        else:
-            value = _of_pretraining(column.name, pretrained[0]) if pretrained and not row.ensemble else None
-            values = None if value is None else (value,)
-        if values is not None:
-            cells[column.name] = values
-    return MeasuredRow(row, cells, sources)
-
-
-def cell_of(column: Column, run: TaskRun) -> Cell | None:
-    """The values of `column`, in percent, from a run of the column's task; None if the run lacks one of them."""
-    measured = run.metrics.get(column.split, {})
+def _cell(run: TaskRun | None, wanted: Sequence[Sequence[str]]) -> Cell | None:
+    """The values of [split, metric] pairs of a run, in percent; None if one is missing. "a|b" is b without an a."""
     values = []
-    for name in column.metrics:
-        known = next((measured[choice] for choice in name.split("|") if choice in measured), None)
-        if known is None:
+    for split, names in wanted:
+        measured = {} if run is None else run.metrics.get(split, {})
+        value = next((measured[name] for name in names.split("|") if name in measured), None)
+        if run is None or value is None:
             return None
-        values.append(run.task.in_percent(known))
+        values.append(run.task.in_percent(value))
     return tuple(values)
 
 
-def mean_of(cells: Sequence[Cell | None]) -> float | None:
+def mean_of(cells: Sequence[Cell | None]) -> Cell | None:
     """The paper's Avg: the mean over the cells after the mean of each cell; None if a cell is missing."""
-    present = [cell for cell in cells if cell is not None]
-    if not cells or len(present) != len(cells):
-        return None
-    return statistics.fmean(statistics.fmean(cell) for cell in present)
+    present = [statistics.fmean(cell) for cell in cells if cell is not None]
+    return (statistics.fmean(present),) if present and len(present) == len(cells) else None
 
 
-def glue_score(runs: Mapping[str, TaskRun]) -> float | None:
+def glue_score(runs: Mapping[str | None, TaskRun]) -> Cell | None:
     """The average of the GLUE leaderboard over its nine tasks, in percent, on dev; None if a task is missing."""
-    means = []
-    for task, wanted in GLUE_SCORE.items():
-        measured = runs[task].metrics if task in runs else {}
-        values = [measured.get(split, {}).get(metric) for split, metric in wanted]
-        if any(value is None for value in values):
-            return None
-        means.append(statistics.fmean(value for value in values if value is not None))
-    return 100 * statistics.fmean(means)
+    return mean_of([_cell(runs.get(task), wanted) for task, wanted in GLUE_SCORE.items()])
 
 
-def _of_pretraining(name: str, run: Pretrained) -> float | None:
+def _relative_speed(run: Pretrained, table: Table, evidence: Evidence) -> Cell | None:
+    """Tokens a second of a pre-training, BERT large's = 1. Speeds are compared on equal ranks only."""
+    reference = next(
+        (runs[0] for row in table.rows if row.name == "BERT large" and (runs := evidence.pretrained_as(row))), None
+    )
+    if reference is None or run.settings.get("world_size") != reference.settings.get("world_size"):
+        return None
+    speed, unit = (one.last("train").get("tokens_per_second") for one in (run, reference))
+    return (speed / unit,) if speed and unit else None
+
+
+def _of_pretraining(name: str, run: Pretrained) -> Cell | None:
     """The value of a column that comes from the pre-training run."""
-    settings = run.settings
     if name == "parameters":
-        return parameter_counts(AlbertConfig.from_dict(settings["model"])).backbone / 1e6
+        return (parameter_counts(AlbertConfig.from_dict(run.settings["model"])).backbone / 1e6,)
     if name == "steps":
-        return float(settings["steps"])
-    if name == "hours":
-        seconds = run.last("train").get("seconds")
-        return None if seconds is None else seconds / 3600
-    value = run.last("eval").get(name)
-    return None if value is None else 100 * value
+        return (float(run.settings["steps"]),)
+    value, unit = (run.last("train").get("seconds"), 3600) if name == "hours" else (run.last("eval").get(name), 0.01)
+    return None if value is None else (value / unit,)
 
 
 def _text(column: Column, cell: Cell | None, digits: Mapping[str, int], missing: str) -> str:
@@ -188,7 +167,7 @@ def _text(column: Column, cell: Cell | None, digits: Mapping[str, int], missing:
     return "/".join(f"{value:,.{digits.get(column.name, 1)}f}" for value in cell)
 
 
-def markdown(table: Table, rows: Sequence[MeasuredRow], scale: Scale) -> str:
+def markdown(table: Table, rows: Iterable[MeasuredRow]) -> str:
     """The table as Markdown, with two lines for each row: printed and measured."""
     lines = []
     for measured in rows:
@@ -197,27 +176,25 @@ def markdown(table: Table, rows: Sequence[MeasuredRow], scale: Scale) -> str:
         lines.append([row.name, "paper", *printed])
         if row.pretraining is not None:
             cells = [_text(column, measured.cells.get(column.name), MEASURED_DIGITS, NOT_RUN) for column in columns]
-            lines.append(["", f"measured ({scale.name})", *cells])
+            lines.append(["", "measured", *cells])
     titles = ["", "", *(column.title for column in table.columns)]
     return f"## {table.caption}\n\n{markdown_table(titles, lines, 'll' + 'r' * len(table.columns))}\n"
 
 
-def as_json(table: Table, rows: Sequence[MeasuredRow], scale: Scale) -> dict[str, Any]:
+def as_json(table: Table, rows: Sequence[MeasuredRow]) -> dict[str, object]:
     """The table as plain values; cells that were not run are null."""
+    names = [column.name for column in table.columns]
     return {
         "table": table.name,
         "caption": table.caption,
-        "scale": scale.name,
-        "columns": [column.name for column in table.columns],
+        "scale": "paper",
+        "columns": names,
         "rows": [
             {
                 "name": measured.row.name,
-                "paper": {name: list(cell) for name, cell in measured.row.cells.items()},
-                "measured": {
-                    column.name: list(measured.cells[column.name]) if column.name in measured.cells else None
-                    for column in table.columns
-                },
-                "runs": dict(measured.runs),
+                "paper": measured.row.cells,
+                "measured": {name: measured.cells.get(name) for name in names},
+                "runs": measured.runs,
             }
             for measured in rows
         ],
@@ -245,25 +222,8 @@ def plot_curves(path: Path, title: str, measured: Mapping[str, Sequence[tuple[in
         figure.savefig(temporary, dpi=120, format="png")
 
 
-_NOTES = {
-    "tiny": (
-        "Measured at scale **tiny**: models of two or four layers with a hidden size of 64 to 256, trained for "
-        "minutes on a few megabytes of text, one seed each. These values show that the pipeline makes the table. They "
-        "say nothing about the paper's models, and differences between rows have no meaning."
-    ),
-    "paper": "Measured at the paper's scale.",
-}
-_READING = (
-    "All values are percentages unless the column says otherwise. SQuAD: F1/EM, for 2.0 at the threshold that is best "
-    "on the same questions, as in the paper's code. CoLA: Matthews correlation; STS: Pearson correlation; other GLUE "
-    "tasks: accuracy. Ensembles of GLUE are measured on dev; the paper's were scored on test by the leaderboard. "
-    f'"{NOT_RUN}": no such run was found. If a row has several runs of a task, the one with the most seeds is shown, '
-    "and of several such runs the newest."
-)
-
-
 def write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None = None) -> list[Path]:
-    """Writes `tables.md`, `tables.json` and plots into `out`, with a section for each scale that has runs.
+    """Writes `tables.md`, `tables.json` and the plots of Figure 2 into `out`.
 
     Args:
         names: of the tables; all of them by default.
@@ -273,41 +233,23 @@ def write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None = No
     Raises:
         UserError: it would overwrite files that this command did not write.
     """
-    owned.check_addable(out, ["tables.md", "tables.json"])
+    tables, written = [TABLES[name] for name in names or TABLES], ["tables.md", "tables.json"]
+    measured = [(table, measure(table, evidence)) for table in tables]
+    sections = [f"# The paper's tables\n\n{_READING}\n", *(markdown(table, rows) for table, rows in measured)]
+    values = [as_json(table, rows) for table, rows in measured]
+    owned.check_addable(out, written)
     with owned.adding_files(out, "pipeline.evaluate tables") as place:
-        plots = _write_tables(evidence, place, [TABLES[name] for name in names or TABLES])
-    return [out / name for name in ("tables.md", "tables.json", *plots)]
-
-
-def _write_tables(evidence: Evidence, out: Path, tables: Sequence[Table]) -> list[str]:
-    """Writes all files, and returns the names of the plots."""
-    sections, plots, values = [f"# The paper's tables\n\n{_READING}\n"], [], []
-    scales = [scale for scale in SCALES.values() if any(_has_runs(table, evidence, scale) for table in tables)]
-    for scale in scales or [SCALES["paper"]]:
-        sections.append(_NOTES[scale.name] + "\n")
-        for table in tables:
-            rows = measure(table, evidence, scale)
-            sections.append(markdown(table, rows, scale))
-            values.append(as_json(table, rows, scale))
-        for table in tables:
-            if table.name not in FIGURE_2:
-                continue
+        for table in (table for table in tables if table.name in FIGURE_2):
             name, caption = FIGURE_2[table.name]
-            curves = {
-                row.name: curve(found[0]) for row in table.rows if (found := _pretrained_as(row, evidence, scale))
-            }
+            curves = {row.name: curve(runs[0]) for row in table.rows if (runs := evidence.pretrained_as(row))}
             sections.append(f"## {caption}\n")
             if missing := [row.name for row in table.rows if not curves.get(row.name)]:
                 sections.append("".join(f"{row}: {NOT_RUN}\n" for row in missing))
             if any(curves.values()):
-                plots.append(f"{scale.name}-{name}.png")
-                plot_curves(out / plots[-1], f"{caption} (measured, {scale.name})", curves)
-                sections.append(f"![{caption}]({plots[-1]})\n")
-            values.append({"figure": name, "caption": caption, "scale": scale.name, "curves": curves})
-    atomic.write_text(out / "tables.md", "\n".join(sections))
-    atomic.write_text(out / "tables.json", json.dumps(values, indent=1) + "\n")
-    return plots
-
-
-def _has_runs(table: Table, evidence: Evidence, scale: Scale) -> bool:
-    return any(_pretrained_as(row, evidence, scale) for row in table.rows)
+                written.append(f"paper-{name}.png")
+                plot_curves(place / written[-1], f"{caption} (measured)", curves)
+                sections.append(f"![{caption}]({written[-1]})\n")
+            values.append({"figure": name, "caption": caption, "scale": "paper", "curves": curves})
+        atomic.write_text(place / "tables.md", "\n".join(sections))
+        atomic.write_text(place / "tables.json", json.dumps(values, indent=1) + "\n")
+    return [out / name for name in written]

@@ -140,7 +140,7 @@ _TINY = f"--model albert-tiny --model-args {TINY_MODEL} --data @/shards --eval-d
 _TINY += f" --deepspeed_config @/{_CONFIG} --steps 2"
 _PLAIN = f"--model albert-tiny --data @/shards --deepspeed_config @/{_CONFIG} --steps 2"
 _RTE = "--task rte --data @/tasks/glue/RTE --steps 2 --output @/out"
-_TABLE_7 = "7 --scale tiny --data @/shards --eval-data @/held_out --additional-data @/shards"
+_TABLE_7 = "7 --scale paper --data @/shards --eval-data @/held_out --additional-data @/shards"
 _RUN = (
     *("run/settings.json", "run/spiece.model", "run/checkpoints/*/manifest.json", "run/checkpoints/*/state.json"),
     *("run/checkpoints/*/*.safetensors", "run/checkpoints/latest"),
@@ -231,7 +231,7 @@ COMMANDS = (
         "reproduce goes on",
         "pipeline.reproduce",
         f"{_TABLE_7} --data-root @/no-tasks --out @/reproduction",
-        ("reproduction/tiny/logs/*", "reproduction/tiny/*/pretrain/done"),
+        ("reproduction/paper/logs/*", "reproduction/paper/*/pretrain/done"),
         "reproduction",
         part=_reproduce,
     ),

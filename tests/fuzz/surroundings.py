@@ -24,7 +24,7 @@ PERSONS_FILES = (
         "v.vocab",
     ),
     *(".git/HEAD", "notes.txt", "checkpoints/step-00000001/manifest.json", "export/config.json", "rte/results.json"),
-    *("rte/notes.txt", ".units/options.json", ".lock", ".adding.lock", "logs/a.log", "tiny/logs/a.log", "done"),
+    *("rte/notes.txt", ".units/options.json", ".lock", ".adding.lock", "logs/a.log", "paper/logs/a.log", "done"),
     *(".albert-pretraining.json", "spiece.model", "tensorboard/events", "train-00001.parquet", "v.vocab"),
 )
 """Names of a person's files; most are names that a command would like to use."""

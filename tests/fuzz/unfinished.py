@@ -70,10 +70,10 @@ def _train(root: Path) -> None:
 def _reproduce(root: Path) -> None:
     """A table whose pre-trainings are done."""
     (root / "no-tasks").mkdir()
-    words = ["7", "--scale", "tiny", "--data", str(root / "shards"), "--eval-data", str(root / "held_out")]
+    words = ["7", "--scale", "paper", "--data", str(root / "shards"), "--eval-data", str(root / "held_out")]
     words += ["--additional-data", str(root / "shards"), "--data-root", str(root), "--out", str(root / "reproduction")]
-    table, scale, paths = reproduce.resolve(reproduce.parser().parse_args(words))
-    for stage in reproduce.stages(table, scale, paths):
+    table, paths = reproduce.resolve(reproduce.parser().parse_args(words))
+    for stage in reproduce.stages(table, paths):
         for command in stage:
             if command.done is not None:
                 command.done.parent.mkdir(parents=True, exist_ok=True)

@@ -89,7 +89,8 @@ def of_reproduce(made, out):
     def start(monkeypatch):
         writes = Command("sample", (sys.executable, "-c", "print('log')"), None)
         monkeypatch.setattr(reproduce, "stages", lambda *arguments: [[writes]])
-        return reproduce.main(["2", "--scale", "tiny", "--data-root", str(made.root / "glue"), "--out", str(out)])
+        words = ["2", "--scale", "paper", "--data", made.train, "--eval-data", made.train]
+        return reproduce.main([*map(str, words), "--data-root", str(made.root / "glue"), "--out", str(out)])
 
     return start
 
@@ -139,7 +140,7 @@ CASES = {
         {".new.model.sample/theirs.txt": "x", ".new.model.sample/sentences/.units/options.json": "{}"},
         lambda m, v: of_data_prep("vocab", "--documents", m.documents, "--out", v / "new.model", "--size", "200"),
     ),
-    "reproduce": ({"tiny/logs/sample.log": "theirs"}, of_reproduce),
+    "reproduce": ({"paper/logs/sample.log": "theirs"}, of_reproduce),
     "pretrain": (
         {"checkpoints/step-00000001/manifest.json": "{}", "metrics.jsonl": "{}", "spiece.model": "theirs"},
         lambda m, v: of_main(

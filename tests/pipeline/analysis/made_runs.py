@@ -4,19 +4,20 @@ import json
 
 import numpy as np
 
+from pipeline.paper.printed_tables import BATCH
 from pipeline.tasks.kinds.answers import Answers, Span, save_answers
 from pipeline.tasks.kinds.logits import Logits
 
 
-def pretraining(directory, scale, row, data="small", steps=None, **last):
-    """A pre-training run of a row of the paper at some scale; `last` goes into its last evaluation."""
+def pretraining(directory, row, data="small", **last):
+    """A pre-training run of a row of the paper; `last` goes into its last evaluation."""
     directory.mkdir(parents=True)
-    config = scale.config(row).to_dict()
+    config = row.config.to_dict()
     settings = {
         "model": config | {"vocab_size": 50, "max_position_embeddings": 16},
-        "objective": scale.objective(row),
-        "steps": steps or scale.steps(row),
-        "train_batch_size": scale.batch,
+        "objective": row.objective,
+        "steps": row.steps,
+        "train_batch_size": BATCH,
         "data": data,
         "world_size": 2,
     }

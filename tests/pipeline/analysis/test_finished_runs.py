@@ -5,13 +5,12 @@ import pytest
 from common.errors import UserError
 from pipeline.analysis.finished_runs import MAX_ORIGINS, find_runs
 from pipeline.paper.printed_tables import PreTraining
-from pipeline.paper.scales import TINY
 from tests.pipeline.analysis import made_runs
 
 
 def chain(root, count):
     """`count` fine-tunings, each from the one before and the first from a pre-training run. Returns the last."""
-    init = made_runs.pretraining(root / "base", TINY, PreTraining("albert-base"))
+    init = made_runs.pretraining(root / "base", PreTraining("albert-base"))
     for number in range(count):
         init = made_runs.finetuning(root / f"run-{number:02}", "rte", init, {})
     return init

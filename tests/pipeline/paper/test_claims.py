@@ -12,8 +12,18 @@ from model import AlbertConfig
 from model.counts import parameter_counts
 from pipeline import evaluate, reproduce
 from pipeline.engine import config as engine_config
-from pipeline.paper import claims, claims_page, runner
-from pipeline.paper.claims import CLAIMS, LEARNING_RATE, PRESET, SIDES, SMALL, Run, Setting, find_claims, stages
+from pipeline.paper import claims, runner
+from pipeline.paper.claims import (
+    CLAIMS,
+    LEARNING_RATE,
+    PRESET,
+    SIDES,
+    SMALL,
+    Setting,
+    find_claims,
+    run_directory,
+    stages,
+)
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import pretrain
 from tests.data_prep.corpora import make_sentences
@@ -30,9 +40,9 @@ def setting_at(root, documents=(), plan=SMALL, seeds=3):
     return Setting(root, tuple(documents), plan, seeds, ("python", "-m"))
 
 
-def end(run, root, mlm_loss=4.0, **metrics):
+def end(key, seed, root, mlm_loss=4.0, **metrics):
     """Makes up the files of a run that has ended."""
-    directory = run.directory(root)
+    directory = run_directory(root, key, seed)
     directory.mkdir(parents=True)
     found = {"step": 9, "split": "eval", "mlm_loss": mlm_loss, "mlm_below_unigram": 0.1, "guesses": [], **metrics}
     records = [{"step": 9, "split": "train", "tokens": 9000}, found]
@@ -90,17 +100,17 @@ def test_two_sides_differ_in_what_the_claim_varies(claim, first, second, varied)
 
 
 def test_the_page_compares_seed_by_seed(tmp_path, capsys):
-    claims.prepare(ALL, setting_at(tmp_path))
+    claims.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
     accuracies = {"sop": [(0.80, 0.61), (0.84, 0.63), (0.82, 0.62)], "nsp": [(0.49, 0.70), (0.51, 0.72)]}
     for key, values in accuracies.items():
         for seed, (sop, nsp) in enumerate(values):
-            end(Run(key, seed), tmp_path, sop_accuracy=sop, nsp_accuracy=nsp)
-    begun = Run("nsp", 2).directory(tmp_path)
+            end(key, seed, tmp_path, sop_accuracy=sop, nsp_accuracy=nsp)
+    begun = run_directory(tmp_path, "nsp", 2)
     begun.mkdir()
     begun.with_name("seed-1.old").mkdir()
-    end(Run("base", 0), tmp_path, sop_accuracy=0.8, nsp_accuracy=0.5)
-    end(Run("embedding-64", 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5)
-    end(Run("dropout", 0), tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5, mlm_below_unigram=0.05)
+    end("base", 0, tmp_path, sop_accuracy=0.8, nsp_accuracy=0.5)
+    end("embedding-64", 0, tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5)
+    end("dropout", 0, tmp_path, sop_accuracy=0.7, nsp_accuracy=0.5, mlm_below_unigram=0.05)
     out = tmp_path / "page"
     assert evaluate.main(["claims", "--runs", str(tmp_path), "--out", str(out)]) == 0
     text = (out / "claims.md").read_text()
@@ -119,18 +129,9 @@ def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     assert [one["name"] for one in values["claims"]] == ["5", "3", "8"]  # of masks there is one side
     assert values["claims"][0]["differences"][0]["points"] == pytest.approx(32.0)
     assert "guesses" not in values["sides"][0]["runs"][0]
-    assert "text: the sample." in text
-    assert values["settings"]["tokens"] == SMALL.tokens
-
-
-def test_the_page_names_documents_without_their_directories(tmp_path):
-    claims.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
-    for key in ("base", "dropout"):
-        end(Run(key, 0), tmp_path)
-    claims_page.write(tmp_path, tmp_path / "page")
-    text = (tmp_path / "page" / "claims.md").read_text()
     assert "text: news, books." in text
-    assert str(tmp_path) not in text + (tmp_path / "page" / "claims.json").read_text()
+    assert str(tmp_path) not in text + (out / "claims.json").read_text()
+    assert values["settings"]["tokens"] == SMALL.tokens
 
 
 def test_another_start_has_the_same_documents(tmp_path):
@@ -150,12 +151,10 @@ def test_another_start_has_the_same_documents(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["2"], "scale small does not make table 2; choose one of 5, 4, 3, 8, masks, claims"),
-        (["mask"], "table 'mask' is not known"),
+        (["2"], "scale small has no table '2'; choose one of 5, 4, 3, 8, masks, claims, or --scale paper"),
         (["5", "--documents", "{root}/none"], "holds no documents"),
-        (["5", "--data", "{root}"], "--data is a flag of scale paper and tiny"),
-        (["5", "--data-root", "{root}"], "--data-root is a flag of scale paper and tiny"),
-        (["5", "--jobs", "0"], "--jobs"),
+        (["5", "--data", "{root}"], "--data is a flag of scale paper"),
+        (["5", "--jobs", "0"], "argument --jobs: 0 is not at least 1"),
         (["2", "--scale", "paper", "--seeds", "3"], "--seeds is a flag of scale small"),
     ],
 )
@@ -169,7 +168,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, words, message):
 
 def test_a_page_without_claims_is_a_mistake(tmp_path, capsys):
     assert evaluate.main(["claims", "--runs", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert "has no claims.json" in capsys.readouterr().err
+    assert "claims.json does not exist; name the directory DIR/small" in capsys.readouterr().err
 
 
 def test_a_dry_run_names_all_runs_and_writes_nothing(tmp_path, capsys):

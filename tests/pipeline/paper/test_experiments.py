@@ -1,6 +1,7 @@
 """From tables to commands: their order and arguments, and how they are run."""
 
 import hashlib
+import io
 import json
 import shlex
 import signal
@@ -14,11 +15,9 @@ import pytest
 
 from model import AlbertConfig
 from pipeline import reproduce
-from pipeline.paper import experiments
 from pipeline.paper.experiments import Command, Paths, stages
 from pipeline.paper.printed_tables import TABLES
 from pipeline.paper.runner import Runner
-from pipeline.paper.scales import PAPER, TINY
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import finetune, pretrain
 
@@ -26,9 +25,9 @@ ALL_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli
 SHARDS = [Path(name) for name in ("train", "held_out", "more")]
 
 
-def paths(tasks=ALL_TASKS, shards=SHARDS):
+def paths(tasks=ALL_TASKS):
     return Paths(
-        Path("out"), *shards, {task: Path("data") for task in tasks}, ("deepspeed", "--module"), ("python", "-m")
+        Path("out"), *SHARDS, {task: Path("data") for task in tasks}, ("deepspeed", "--module"), ("python", "-m")
     )
 
 
@@ -37,89 +36,59 @@ def words_after(flag, command):
 
 
 def test_table_2_is_six_models_on_five_tasks():
-    pretrain, finetune, table = stages(TABLES["2"], PAPER, paths())
-    assert [words_after("--model", command) for command in pretrain] == [
+    pretraining, finetuning, table = stages(TABLES["2"], paths())
+    assert [words_after("--model", command) for command in pretraining] == [
         "bert-base", "bert-large", "albert-base", "albert-large", "albert-xlarge", "albert-xxlarge",
     ]  # fmt: skip
-    assert len(finetune) == 30
-    assert {words_after("--steps", command) for command in pretrain} == {"125000"}
-    assert [words_after("--objective", command) for command in pretrain] == ["nsp"] * 2 + ["sop"] * 4
-    for command in finetune:
+    assert [words_after("--objective", command) for command in pretraining] == ["nsp"] * 2 + ["sop"] * 4
+    assert len(finetuning) == 30
+    for command in finetuning:
         assert words_after("--init", command) == str(Path(words_after("--output", command)).parent / "pretrain")
     assert table[0].argv[2:4] == ("pipeline.evaluate", "tables")
 
 
-def test_pretrain_accepts_every_command():
-    for table in TABLES.values():
-        for scale in (PAPER, TINY):
-            for row in experiments.distinct_rows(table):
-                command = experiments.pretraining_command(row, scale, paths(), max_hours=None)
-                module = command.argv.index("pipeline.pretrain")
-                args = pretrain.parse(command.argv[module + 1 :])
-                fields = parse_fields(args.model_args)
-                assert fields == scale.model_fields(row)
-                assert args.deepspeed_config.exists()
-                assert (args.objective, args.steps) == (scale.objective(row), scale.steps(row))
-                assert args.shards == ("more" if row.additional_data else "train",)
-                assert args.output / "done" == command.done
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_the_trainers_accept_every_command(table):
+    made = [command for stage in stages(table, paths(), max_hours=9) for command in stage]
+    rows = iter(table.pretrainings)
+    for command in made:
+        words = command.argv[command.argv.index("--module") + 2 :] if "--module" in command.argv else ()
+        if "pipeline.pretrain" in command.argv:
+            args, row = pretrain.parse(words), next(rows)
+            assert parse_fields(args.model_args) == row.model_fields
+            assert args.deepspeed_config.exists()
+            assert (args.objective, args.steps, args.max_hours) == (row.objective, row.steps, 9)
+            assert args.shards == ("more" if row.additional_data else "train",)
+            assert args.output / "done" == command.done
+        elif "pipeline.finetune" in command.argv:
+            args = finetune.parse(words)
+            assert command.done == args.output / "results.json"
+            assert (args.task_word, args.seeds, args.learning_rate) == (args.output.name, 5, None)
+    assert next(rows, None) is None
+    more = [words_after("--additional-data", command) for command in made if "--additional-data" in command.argv]
+    assert more == (["more"] if any(row.additional_data for row in table.pretrainings) else [])
 
 
 def test_rows_that_tables_share_have_one_directory():
     outputs = {}
     for name in "234578":
-        for command in stages(TABLES[name], PAPER, paths())[0]:
+        for command in stages(TABLES[name], paths())[0]:
             outputs.setdefault(words_after("--output", command), set()).add(command.argv)
     assert all(len(words) == 1 for words in outputs.values())
     assert len(outputs) == 22
 
 
 def test_table_9_starts_three_tasks_from_mnli_and_averages_two_models():
-    pretrain, first, later, ensemble, _ = stages(TABLES["9"], PAPER, paths())
-    assert [words_after("--steps", command) for command in pretrain] == ["1000000", "1500000"]
+    pretraining, first, later, ensemble, _ = stages(TABLES["9"], paths())
+    assert [words_after("--steps", command) for command in pretraining] == ["1000000", "1500000"]
     assert {words_after("--task", command) for command in later} == {"rte", "stsb", "mrpc"}
     assert {words_after("--task", command) for command in first} == {"cola", "sst2", "qqp", "mnli", "qnli", "wnli"}
     for command in later:
         assert words_after("--init", command) == str(Path(words_after("--output", command)).parent / "mnli" / "seed-0")
     assert len(ensemble[0].argv[ensemble[0].argv.index("--runs") + 1 : -2]) == 18
-    without = stages(TABLES["9"], PAPER, paths(tasks=["rte", "sst2"]))
+    without = stages(TABLES["9"], paths(tasks=["rte", "sst2"]))
     assert len(without) == 4
     assert words_after("--init", without[1][0]).endswith("pretrain")
-
-
-def test_finetune_accepts_every_command():
-    for scale in (PAPER, TINY):
-        for name in ("2", "9"):
-            made = [command for stage in stages(TABLES[name], scale, paths()) for command in stage]
-            commands = [command for command in made if "pipeline.finetune" in command.argv]
-            assert len(commands) == {"2": 30, "9": 18}[name]
-            for command in commands:
-                args = finetune.parse(command.argv[command.argv.index("pipeline.finetune") + 1 :])
-                assert command.done == args.output / ("results.json" if scale is PAPER else "done")
-                assert args.task_word == args.output.name
-                assert args.seeds == (5 if scale is PAPER else None)
-                assert (args.learning_rate is None) == (scale is PAPER)
-
-
-def test_table_5_varies_the_sentence_loss_alone():
-    pretrain = stages(TABLES["5"], TINY, paths())[0]
-    assert [words_after("--objective", command) for command in pretrain] == ["mlm", "nsp", "sop"]
-    assert len({words_after("--model", command) for command in pretrain}) == 1
-
-
-def test_the_sample_corpus_is_made_if_no_shards_are_given():
-    made = stages(TABLES["7"], TINY, paths(shards=[None, None, None]))
-    names = [[command.name for command in stage] for stage in made]
-    assert names[:3] == [["sample"], ["extract wikipedia", "extract books"], ["vocabulary"]]
-    assert names[3] == ["shards train", "shards held_out", "shards more"]
-    produced = {Path(words_after("--out", command)) for command in made[3]}
-    for command in made[4]:
-        assert Path(words_after("--data", command)) in produced
-        assert Path(words_after("--eval-data", command)) in produced
-    plain, more = made[4]
-    assert (words_after("--data", plain), words_after("--data", more)) == (
-        "out/corpus/shards/train",
-        "out/corpus/shards/more",
-    )
 
 
 @pytest.fixture
@@ -136,14 +105,13 @@ def task_data(tmp_path):
 
 
 def arguments(root, table, *more):
-    """At scale tiny unless `more` has another; the last of two counts."""
-    return [table, "--scale", "tiny", "--out", str(root / "out dir"), "--data-root", str(root / "tasks"), *more]
+    words = [table, "--scale", "paper", "--out", str(root / "out dir"), "--data-root", str(root / "tasks")]
+    return [*words, "--data", str(root / "train"), "--eval-data", str(root / "held_out"), *more]
 
 
 def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
     root = task_data
-    shards = ["--data", str(root / "train"), "--eval-data", str(root / "held_out")]
-    assert reproduce.main(arguments(root, "6", "--scale", "paper", "--dry-run", *shards)) == 0
+    assert reproduce.main(arguments(root, "6", "--dry-run")) == 0
     printed = capsys.readouterr().out
     assert "# squad2 is left out" in printed
     lines = [line for line in printed.splitlines() if line and not line.startswith("#")]
@@ -155,9 +123,9 @@ def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
     done = root / "out dir" / "paper" / "albert-xxlarge" / "pretrain" / "done"
     done.parent.mkdir(parents=True)
     done.write_text("")
-    assert reproduce.main(arguments(root, "6", "--scale", "paper", "--dry-run", *shards)) == 0
+    assert reproduce.main(arguments(root, "6", "--dry-run", "--hostfile", "hosts")) == 0
     printed = capsys.readouterr().out
-    assert "\n# pre-train albert-xxlarge, done\n" in printed
+    assert "\n# pre-train albert-xxlarge, done\ndeepspeed --hostfile hosts --module pipeline.pretrain " in printed
     assert "# 10 of 11 commands left to run" in printed
 
 
@@ -165,11 +133,9 @@ def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
     ("more", "message"),
     [
         (["11"], "table '11' is not known"),
-        (["2", "--scale", "paper"], "--data and --eval-data are missing"),
-        (["2", "--data", "{root}/train"], "go together"),
-        (["2", "--data", "{root}/tasks", "--eval-data", "{root}/held_out"], "holds no shards"),
-        (["7", "--data", "{root}/train", "--eval-data", "{root}/held_out"], "--additional-data"),
-        (["2", "--jobs", "0"], "argument --jobs: 0 is not at least 1"),
+        (["2", "--data-root", "{root}/none"], "is no directory"),
+        (["2", "--data", "{root}/tasks"], "holds no shards"),
+        (["7"], "--additional-data"),
         (["2", "--max-hours", "-1"], "-1 is not a number of hours above 0"),
         (["2", "--job", "1"], "unknown argument --job"),
     ],
@@ -183,9 +149,8 @@ def test_mistakes_are_one_line(task_data, capsys, more, message):
 
 
 def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
-    shards = ["--data", str(task_data / "train"), "--eval-data", str(task_data / "held_out")]
-    words = arguments(task_data, "6", "--dry-run", *shards)
-    run = task_data / "out dir" / "tiny" / "albert-xxlarge" / "pretrain"
+    words = arguments(task_data, "6", "--dry-run")
+    run = task_data / "out dir" / "paper" / "albert-xxlarge" / "pretrain"
     run.mkdir(parents=True)
     model = AlbertConfig.preset("albert-xxlarge").to_dict()
     settings = {"model": model, "objective": "sop", "steps": 100, "train_batch_size": 64}
@@ -204,7 +169,20 @@ def python(name, code, done=None, *argv):
     return Command(name, (sys.executable, "-c", code, *map(str, argv)), done)
 
 
-def test_commands_run_stage_by_stage_and_once(tmp_path, capsys):
+class Writes(io.StringIO):
+    """Keeps what each write was given: threads take turns between writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.given = []
+
+    def write(self, text):
+        self.given += [text] if text else []
+        return len(text)
+
+
+def test_commands_run_stage_by_stage_and_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", printed := Writes())
     log, other = tmp_path / "order", tmp_path / "other"
     first = tuple(python(f"make {n}", APPEND, tmp_path / n, tmp_path / f"part-{n}", n, tmp_path / n) for n in "ab")
     second = (python("join", APPEND, None, log, "x", other),)
@@ -212,16 +190,18 @@ def test_commands_run_stage_by_stage_and_once(tmp_path, capsys):
         assert Runner(tmp_path / "logs", 2).run([first, second]) == 0
         assert log.read_text() == expected
         assert (tmp_path / "part-a").read_text() == "a"  # not run again
-    assert capsys.readouterr().out.count("done before") == 2
+    assert sorted(printed.given[3:5]) == ["[1/3] make a: done before\n", "[2/3] make b: done before\n"]
+    assert all(text.count("\n") == 1 for text in printed.given)
 
 
-def test_a_failed_command_stops_everything_and_is_shown(tmp_path, capsys):
+def test_a_failed_command_stops_everything_and_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", printed := Writes())
     after = python("after", "open(__import__('sys').argv[1], 'w')", None, tmp_path / "after")
     runner = Runner(tmp_path / "logs")
     assert runner.run([(python("bad", "print('the reason'); raise SystemExit(7)"), after), (after,)]) == 7
-    printed = capsys.readouterr().out
-    assert "[1/3] bad: failed with status 7" in printed
-    assert "the reason" in printed
+    (text,) = printed.given
+    assert text.startswith("[1/3] bad: failed with status 7")
+    assert "\nthe reason\n" in text
     assert not (tmp_path / "after").exists()
     killed = python("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     assert Runner(tmp_path / "logs").run([(killed,)]) == 137  # as a shell has it

@@ -14,73 +14,66 @@ from pipeline.analysis import finished_runs
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper import printed_tables, tables
 from pipeline.paper.printed_tables import TABLES, PreTraining
-from pipeline.paper.scales import PAPER, SCALES, TINY
 from pipeline.paper.tables import Evidence
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.analysis import made_runs
 
-ROWS = [pytest.param(table, row, id=f"{table.name} {row.name}") for table in TABLES.values() for row in table.rows]
+ROWS = [pytest.param(row, id=f"{table.name} {row.name}") for table in TABLES.values() for row in table.rows]
+PRETRAININGS = {row for table in TABLES.values() for row in table.pretrainings}
 
 
-@pytest.mark.parametrize(("table", "row"), ROWS)
-def test_the_papers_averages_are_those_of_its_cells(table, row):
-    if "avg" not in row.cells:
-        return
-    average = tables.mean_of([row.cells[column.name] for column in TABLES["7"].columns[:-1]])
-    assert average == pytest.approx(row.cells["avg"][0], abs=0.06)  # average and cells are rounded to one digit
-
-
-@pytest.mark.parametrize(("table", "row"), ROWS)
-def test_the_papers_parameters_are_those_of_the_rows_models(table, row):
+@pytest.mark.parametrize("row", ROWS)
+def test_the_papers_averages_and_parameters_are_those_of_the_row(row):
+    if "avg" in row.cells:
+        average = tables.mean_of([row.cells[column.name] for column in TABLES["7"].columns[:-1]])
+        assert average == pytest.approx(row.cells["avg"], abs=0.06)  # average and cells are rounded to one digit
     if "parameters" in row.cells:
-        count = parameter_counts(PAPER.config(row.pretraining)).backbone / 1e6
+        count = parameter_counts(row.pretraining.config).backbone / 1e6
         assert count == pytest.approx(row.cells["parameters"][0], rel=0.06)
 
 
-def test_rows_are_distinct_at_both_scales_exactly_if_they_are_distinct_in_the_paper():
-    rows = {row.pretraining for table in TABLES.values() for row in table.rows if row.pretraining is not None}
-    slugs = {scale.name: {row: scale.slug(row) for row in rows} for scale in SCALES.values()}
-    for first in rows:
-        for second in rows:
-            same = slugs["paper"][first] == slugs["paper"][second]
-            assert (slugs["tiny"][first] == slugs["tiny"][second]) == same
-            equal = PAPER.config(first) == PAPER.config(second)
-            assert same <= (equal and PAPER.objective(first) == PAPER.objective(second))
-    assert len(set(slugs["paper"].values())) == 24
-    assert PAPER.slug(PreTraining("albert-base", embedding_size=128, parameter_sharing="all")) == "albert-base"
-    assert TINY.slug(PreTraining("albert-base", embedding_size=64, parameter_sharing="none")) == (
-        "albert-base_E-8_share-none"
+def test_rows_have_one_directory_exactly_if_they_are_one_experiment():
+    experiments = {
+        (json.dumps(row.config.to_dict()), row.objective, row.steps, row.additional_data): row for row in PRETRAININGS
+    }
+    assert len({row.slug for row in PRETRAININGS}) == len(experiments) == 24
+    assert PreTraining("albert-base", embedding_size=128, parameter_sharing="all").slug == "albert-base"
+    assert PreTraining("albert-base", embedding_size=64, parameter_sharing="none").slug == "albert-base_E-64_share-none"
+    assert PreTraining("bert-large", objective="nsp", steps=400_000).slug == "bert-large_400k"
+    assert PreTraining("albert-base", objective="mlm", dropout=0.2, additional_data=True).slug == (
+        "albert-base_dropout-0.2_mlm_more-data"
     )
 
 
 def test_a_run_matches_only_its_own_row(tmp_path):
-    run = made_runs.pretraining(tmp_path / "run", TINY, PreTraining("albert-base", embedding_size=64))
-    settings = json.loads((run / "settings.json").read_text())
-    rows = {row.pretraining for table in TABLES.values() for row in table.rows if row.pretraining is not None}
-    assert [row for row in rows if TINY.matches(row, settings, None)] == [
-        PreTraining("albert-base", embedding_size=64, parameter_sharing="all")
-    ]
-    assert not any(PAPER.matches(row, settings, None) for row in rows)
-    assert not any(TINY.matches(row, settings | {"steps": 150}, None) for row in rows)
-    assert not any(TINY.matches(row, settings | {"init": "runs/other"}, None) for row in rows)
-    changed = [{"from_step": 0, "steps": 50}, {"from_step": 50, "steps": 100}]
-    assert not any(TINY.matches(row, settings | {"lengths": changed}, None) for row in rows)
-    assert any(TINY.matches(row, settings | {"init": None, "lengths": changed[:1]}, None) for row in rows)
-    assert not any(TINY.matches(row, settings | {"objective": "mlm"}, None) for row in rows)
+    row = PreTraining("albert-base", embedding_size=64, parameter_sharing="all")
+    settings = json.loads((made_runs.pretraining(tmp_path / "run", row) / "settings.json").read_text())
+    lengths = [{"from_step": 0, "steps": 50}, {"from_step": 50, "steps": 100}]
     masking = asdict(MaskingSettings())
-    for changed in ({"mask_probability": 0.3}, {"max_ngram": 1}):
-        assert not any(TINY.matches(row, settings | {"masking": masking | changed}, None) for row in rows)
     older = {name: value for name, value in masking.items() if name != "max_ngram"}
-    for same in (masking, older):
-        assert any(TINY.matches(row, settings | {"masking": same}, None) for row in rows)
-    more = made_runs.pretraining(tmp_path / "more", TINY, PreTraining("albert-base"), data="large")
-    settings = json.loads((more / "settings.json").read_text())
-    assert TINY.matches(PreTraining("albert-base"), settings, None)
-    assert not TINY.matches(PreTraining("albert-base"), settings, "large")
-    assert TINY.matches(PreTraining("albert-base", additional_data=True), settings, "large")
-    mixed = settings | {"data": [["small", 0.5], ["large", 0.5]]}
-    assert TINY.matches(PreTraining("albert-base", additional_data=True), mixed, "large")
-    assert TINY.matches(PreTraining("albert-base"), mixed, None)
+    for same in (
+        {},
+        {"masking": masking},
+        {"masking": older},
+        {"init": None, "lengths": lengths[:1]},
+        {"steps": 124_000},
+    ):
+        assert [one for one in PRETRAININGS if one.matches(settings | same, None)] == [row], same
+    for other in (
+        {"steps": 120_000},
+        {"init": "runs/other"},
+        {"lengths": lengths},
+        {"objective": "mlm"},
+        {"masking": masking | {"mask_probability": 0.3}},
+        {"masking": masking | {"max_ngram": 1}},
+    ):
+        assert not row.matches(settings | other, None), other
+    more = PreTraining("albert-base", embedding_size=64, additional_data=True)
+    for data in ("large", [["small", 0.5], ["large", 0.5]]):
+        assert row.matches(settings | {"data": data}, None)
+        assert not row.matches(settings | {"data": data}, "large")
+        assert more.matches(settings | {"data": data}, "large")
+    assert not more.matches(settings, "large")
 
 
 METRICS = {
@@ -98,23 +91,23 @@ def evidence_of(root, additional_data=None):
 
 
 def test_a_table_has_the_metrics_of_its_runs(tmp_path):
-    base = made_runs.pretraining(tmp_path / "base", TINY, PreTraining("albert-base"))
+    base = made_runs.pretraining(tmp_path / "base", PreTraining("albert-base"))
     for task, metrics in METRICS.items():
         made_runs.finetuning(tmp_path / "base" / task, task, base / "export", metrics)
-    large = made_runs.pretraining(tmp_path / "bert", TINY, PreTraining("bert-large"))
+    large = made_runs.pretraining(tmp_path / "bert", PreTraining("bert-large", objective="nsp"))
     made_runs.finetuning(tmp_path / "bert" / "sst2", "sst2", large, METRICS["sst2"])
-    rows = {row.row.name: row for row in tables.measure(TABLES["2"], evidence_of(tmp_path), TINY)}
+    rows = {row.row.name: row for row in tables.measure(TABLES["2"], evidence_of(tmp_path))}
     measured = rows["ALBERT base"].cells
     assert measured["squad1"] == (60.0, 50.0)
     assert measured["squad2"] == (52.0, 48.0)
     assert measured["mnli"] == (45.0,)
     assert measured["avg"] == pytest.approx((statistics.fmean([55.0, 50.0, 45.0, 80.0, 25.0]),))
-    assert measured["speed"] == pytest.approx((64 / 96,))
-    config = TINY.config(PreTraining("albert-base")).to_dict() | {"vocab_size": 50, "max_position_embeddings": 16}
+    assert measured["speed"] == pytest.approx((768 / 1024,))
+    config = PreTraining("albert-base").config.to_dict() | {"vocab_size": 50, "max_position_embeddings": 16}
     assert measured["parameters"][0] == parameter_counts(AlbertConfig.from_dict(config)).backbone / 1e6
     assert set(rows["BERT large"].cells) == {"parameters", "sst2", "speed"}
     assert rows["ALBERT xlarge"].cells == {}
-    text = tables.markdown(TABLES["2"], list(rows.values()), TINY)
+    text = tables.markdown(TABLES["2"], list(rows.values()))
     line = next(line for line in text.splitlines() if "60.0/50.0" in line)
     assert line.split(" | ")[3:9] == ["60.0/50.0", "52.0/48.0", "45.0", "80.0", "25.0", "51.0"]
     assert "90.4/83.2" in text
@@ -123,7 +116,7 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
 
 def test_the_run_with_the_most_seeds_counts_and_ensembles_have_their_own_row(tmp_path):
     init = made_runs.pretraining(
-        tmp_path / "xxl", TINY, PreTraining("albert-xxlarge", steps=1_000_000, additional_data=True), data="large"
+        tmp_path / "xxl", PreTraining("albert-xxlarge", steps=1_000_000, additional_data=True), data="large"
     )
     many = made_runs.finetuning(
         tmp_path / "many", "rte", init, {}, seeds=[0, 1], median={"dev": {"accuracy": 0.5}}, spread={}
@@ -135,18 +128,18 @@ def test_the_run_with_the_most_seeds_counts_and_ensembles_have_their_own_row(tmp
     through = made_runs.finetuning(mnli / "mrpc", "mrpc", mnli, {"dev": {"accuracy": 0.75, "f1": 0.8}})
     assert [run.directory for run in finished_runs.find_runs([tmp_path])] == [many, mnli, through, once]
     made_runs.finetuning(tmp_path / "mean", "rte", None, {"dev": {"accuracy": 0.7}}, ensemble=[str(many), str(once)])
-    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
+    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     single = found["ALBERT (1M), single"]
     assert single.cells == {"rte": (50.0,), "mnli": (45.0,), "mrpc": (75.0,)}
     assert single.runs["mrpc"] == str(through)  # its weights come from the MNLI run and through it from the same model
     assert found["ALBERT, ensemble"].cells == {"rte": (70.0,)}
     assert found["ALBERT (1.5M), single"].cells == {}
     os.utime(made_runs.finetuning(tmp_path / "older", "mnli", init, {}) / "results.json", (1, 1))
-    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
+    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     assert found["ALBERT (1M), single"].runs["mnli"] == str(mnli)  # of two runs of one seed the newest
     # An ensemble whose members are gone belongs to no row.
     made_runs.finetuning(tmp_path / "lost", "cola", None, {"dev": {"matthews": 0.7}}, ensemble=[str(tmp_path / "gone")])
-    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"), TINY)}
+    found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     assert found["ALBERT, ensemble"].cells == {"rte": (70.0,)}
 
 
@@ -158,14 +151,14 @@ def test_the_leaderboards_average():
             metrics.setdefault(split, {})[metric] = 0.1 * number + 0.02 * place
         runs[task] = finished_runs.TaskRun(None, TASKS[task], metrics, 1, (), (), {})
     # Tasks 0 to 8 have 0, 0.1, ..., 0.8; four of them 0.01 more.
-    assert tables.glue_score(runs) == pytest.approx(100 * (3.6 + 4 * 0.01) / 9)
+    assert tables.glue_score(runs) == pytest.approx((100 * (3.6 + 4 * 0.01) / 9,))
     del runs["wnli"]
     assert tables.glue_score(runs) is None
 
 
 def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     root, out = tmp_path / "runs", tmp_path / "out"
-    base = made_runs.pretraining(root / "base", TINY, PreTraining("albert-base"), sop_accuracy=0.6)
+    base = made_runs.pretraining(root / "base", PreTraining("albert-base"), sop_accuracy=0.6)
     records = (base / "metrics.jsonl").read_text()
     nothing = '{"step": 0, "split": "eval", "mlm_accuracy": null}\n'
     (base / "metrics.jsonl").write_text(nothing + records + '{"step": 3, "split": "ev')  # killed there
@@ -175,10 +168,9 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     made_runs.finetuning(root / "random", "sst2", None, METRICS["sst2"], random_weights=True)
     assert evaluate.main(["tables", "--runs", str(root), "--out", str(out)]) == 0
     text = (out / "tables.md").read_text()
-    assert "tiny" in text
     assert all(f"## Table {name}:" in text for name in TABLES)
     caption = "Figure 2a: the effect of additional data on MLM accuracy"
-    assert f"## {caption}\n\nwith additional data: not run\n\n![{caption}](tiny-figure2a.png)\n" in text
+    assert f"## {caption}\n\nwith additional data: not run\n\n![{caption}](paper-figure2a.png)\n" in text
     assert (
         "## Figure 2b: the effect of dropout on MLM accuracy\n\nwith dropout: not run\nwithout dropout: not run\n"
         in text
@@ -192,7 +184,7 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     assert sop["measured"]["nsp_accuracy"] is None
     assert sop["paper"]["sop_accuracy"] == [86.5]
     plots = {path.name for path in out.glob("*.png")}
-    assert plots == {"tiny-figure2a.png"}
+    assert plots == {"paper-figure2a.png"}
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))
     assert f"was not found: {root / 'lost'}\n" in capsys.readouterr().out
     # Without runs, every cell says so.
