@@ -53,7 +53,6 @@ def measure(model: str, directory: Path, rounds: int) -> dict[str, Any]:
     saver, found = Saver(engine, directory, keep=1), []
     in_foreground = Saver(engine, directory, keep=1, in_background=False)
     matrix = torch.randn(512, 512)
-    saver.prepare().wait()  # as a run does in its first steps
     for step in range(rounds):
         engine.global_steps = 2 * step
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Flags declared as fields of a dataclass: the command line, YAML files, records and documentation follow from them.
+"""Flags declared as fields of a dataclass: the command line, YAML files and records follow from them.
 
     @dataclass(frozen=True, kw_only=True)
     class ToolFlags:
@@ -11,82 +11,51 @@ words first, so that a value has the same checks and messages wherever it stands
 
 import argparse
 import dataclasses
-import difflib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from common.command_line import PATHS, Parser, truth
-from common.errors import UserError
+from common.errors import UserError, one_line
 
 F = TypeVar("F")
 CONFIG = "--config"
 MAX_YAML_BYTES = 1 << 20
-_MADE_BY_RUN = ("--output", "--stage")  # directories that need not exist when the flags are read
 
 
-def flag(
-    help: str,
-    default: Any = dataclasses.MISSING,
-    read: Callable[[str], Any] | None = None,
-    *,
-    name: str = "",
-    metavar: str = "",
-    choices: Sequence[str] = (),
-    alone: str | None = None,
-    extend: bool = False,
-    group: str = "",
-    **record: Any,
-) -> Any:
-    """Declares a field as a flag.
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a dataclass.
 
-    Args:
-        help: one sentence; the default is added.
-        default: without it the flag is required.
+    Attributes:
+        help: one sentence; `full_help` adds the default.
+        default: MISSING if the flag is required.
         read: makes the value of a word, and refuses it with ValueError or `argparse.ArgumentTypeError`.
-        name: of the flag; from the field's by default.
+        name: with the dashes; from the field's by default.
         metavar: what stands for the value in the help. That of a path fits `common.command_line.PATHS`.
         choices: the words it takes; from the annotation by default.
         alone: the word that the flag means without one.
         extend: whether words given later are added to those before, instead of replacing them.
         group: begins a group of flags with this title.
-        record: see `setting`.
+        field: name of the dataclass's field.
+        many: whether it takes one or more words.
     """
-    declared = {"help": help, "name": name, "metavar": metavar, "read": read, "choices": tuple(choices)}
-    metadata = {"flag": declared | {"alone": alone, "extend": extend, "group": group}}
-    return dataclasses.field(default=default, metadata=metadata | record)
 
-
-def setting(default: Any = dataclasses.MISSING, **record: Any) -> Any:
-    """Declares a field without a flag, which is found out when a run starts.
-
-    Args:
-        record: `identity=True` if the setting must not change when the run is resumed; `recorded=True` if it is in
-            settings.json nevertheless; `earlier`: its value in runs from before the field existed, by default the
-            default.
-    """
-    return dataclasses.field(default=default, metadata=record)
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A declared flag. `field` is the dataclass's, `name` has the dashes, the other attributes are those of `flag`."""
-
-    field: str
-    name: str
-    group: str
     help: str
-    default: Any
-    read: Callable[[str], Any]
-    metavar: str | None
-    choices: tuple[str, ...]
-    alone: str | None
-    many: bool
-    extend: bool
+    default: Any = dataclasses.MISSING
+    read: Callable[[str], Any] | None = None
+    name: str = ""
+    metavar: str | None = None
+    choices: Sequence[str] = ()
+    alone: str | None = None
+    extend: bool = False
+    group: str = ""
+    field: str = ""
+    many: bool = False
 
     @property
     def key(self) -> str:
@@ -112,7 +81,7 @@ class Flag:
         """Adds it to a parser or a group of one."""
         options: dict[str, Any] = {"nargs": "+"} if self.many else {}
         if self.alone is not None:
-            options = {"nargs": "?", "const": self.read(self.alone)}
+            options = {"nargs": "?", "const": True if self.alone == "true" else self.alone}
         if self.extend:
             options["action"] = "extend"
         group.add_argument(
@@ -128,6 +97,29 @@ class Flag:
         )
 
 
+def flag(
+    help: str, default: Any = dataclasses.MISSING, read: Callable[[str], Any] | None = None, **options: Any
+) -> Any:
+    """Declares a field as a flag.
+
+    Args:
+        options: other attributes of `Flag`, and what `setting` takes.
+    """
+    record = {name: options.pop(name) for name in ("identity", "recorded", "earlier") if name in options}
+    return dataclasses.field(default=default, metadata={"flag": Flag(help, default, read, **options)} | record)
+
+
+def setting(default: Any = dataclasses.MISSING, **record: Any) -> Any:
+    """Declares a field without a flag, which is found out when a run starts.
+
+    Args:
+        record: `identity=True` if the setting must not change when the run is resumed; `recorded=True` if it is in
+            settings.json nevertheless; `earlier`: its value in runs from before the field existed, by default the
+            default.
+    """
+    return dataclasses.field(default=default, metadata=record)
+
+
 def flags_of(command: type[Any]) -> tuple[Flag, ...]:
     """The flags of a dataclass, its own before those of its bases."""
     hints = get_type_hints(command)
@@ -137,27 +129,33 @@ def flags_of(command: type[Any]) -> tuple[Flag, ...]:
         group = ""
         for name in inspect.get_annotations(base):
             if name in declared and name not in flags:
-                group = declared[name].metadata["flag"]["group"] or group
-                flags[name] = _make_flag(declared[name], hints[name], group)
+                one = _completed(declared[name].metadata["flag"], name, hints[name])
+                group = one.group or group
+                flags[name] = dataclasses.replace(one, group=group)
     return tuple(flags.values())
 
 
-def _make_flag(field: "dataclasses.Field[Any]", annotation: Any, group: str) -> Flag:
-    declared = dict(field.metadata["flag"], group=group)
+def _completed(one: Flag, field: str, annotation: Any) -> Flag:
+    """The flag with what follows from the name and the annotation of its field."""
     if get_origin(annotation) in (types.UnionType, typing.Union):  # X | None
         (annotation,) = (kind for kind in get_args(annotation) if kind is not types.NoneType)
     many = get_origin(annotation) is tuple
     kind = get_args(annotation)[0] if many else annotation
+    choices, alone, metavar = one.choices, one.alone, one.metavar
     if get_origin(kind) is Literal:
-        kind, declared["choices"] = str, get_args(kind)
+        kind, choices = str, get_args(kind)
     if kind is bool:
-        kind, declared["alone"] = truth, "true"
-        declared["metavar"] = "true|false"
-    declared["read"] = declared["read"] or kind
-    if not declared["metavar"]:
-        declared["metavar"] = None if declared["choices"] else "N"
-    declared["name"] = declared["name"] or "--" + field.name.replace("_", "-")
-    return Flag(field=field.name, default=field.default, many=many, **declared)
+        kind, alone, metavar = truth, "true", "true|false"
+    return dataclasses.replace(
+        one,
+        field=field,
+        name=one.name or "--" + field.replace("_", "-"),
+        read=one.read or kind,
+        metavar=metavar or (None if choices else "N"),
+        choices=tuple(choices),
+        alone=alone,
+        many=many,
+    )
 
 
 def add_flags(parser: argparse.ArgumentParser, command: type[Any]) -> None:
@@ -201,61 +199,54 @@ def value_in(words: Sequence[str], name: str) -> str | None:
 def with_file(command: type[Any], words: Sequence[str]) -> list[str]:
     """`words` behind those of the file that --config names, without the flags that both give.
 
-    Raises UserError for a file that cannot be read, and for an unknown key, naming the nearest one.
+    Raises UserError for a file that cannot be read.
     """
     path = value_in(words, CONFIG)
     if path is None:
         return list(words)
     given = {word.partition("=")[0] for word in words}
     from_file = _read_yaml(command, Path(path))
-    return [*(word for name, its in from_file if name not in given for word in (name, *its)), *words]
+    return [*(word for name, its in from_file.items() if name not in given for word in (name, *its)), *words]
 
 
-def _read_yaml(command: type[Any], path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each flag in a YAML file with its words, exactly as they are written there: YAML has no `on`, 1e-5 or dates."""
+def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
+    """The words of each flag in a YAML file, exactly as they are written there: YAML has no `on`, 1e-5 or dates."""
     import yaml
 
     from common.files.json_files import read_text
 
     try:
-        root = yaml.compose(read_text(path, "name a file of flags", MAX_YAML_BYTES), Loader=yaml.BaseLoader)
+        content = yaml.load(read_text(path, "name a file of flags", MAX_YAML_BYTES), Loader=yaml.BaseLoader) or {}
     except (yaml.YAMLError, RecursionError) as error:
-        problem = " ".join(str(error).split())
-        raise UserError(f"{CONFIG} {path} is not YAML: {problem}; correct it") from None
-    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise UserError(f"{CONFIG} {path} is not YAML: {one_line(error)}; correct it") from None
+    if not isinstance(content, dict):
         raise UserError(f"{CONFIG} {path}: it must have a line of the form `flag: value` for each flag")
-    names = {one.key: one.name for one in flags_of(command)}
-    seen = set()
-    for key_node, node in root.value if root is not None else ():
-        place = f"{CONFIG} {path}, line {key_node.start_mark.line + 1}"
-        key = {name.replace("-", "_"): name for name in names}.get(str(key_node.value).replace("-", "_"))
-        if key is None:
-            near = difflib.get_close_matches(str(key_node.value), names, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "the keys are the flags without the dashes"
-            raise UserError(f"{place}: unknown key {str(key_node.value)[:40]!r}; {hint}")
-        if key in seen:
-            raise UserError(f"{place}: {key} is given twice; keep one")
-        seen.add(key)
-        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        if not all(isinstance(one, yaml.ScalarNode) for one in nodes):
-            raise UserError(f"{place}: {key} must be one value, or a list of values")
-        is_null = nodes == [node] and node.style is None and node.value in ("", "~", "null")
-        if nodes and not is_null:
-            yield names[key], [one.value for one in nodes]
+    names = {one.key.replace("-", "_"): one.name for one in flags_of(command)}
+    found = {}
+    for key, value in content.items():
+        its = value if isinstance(value, list) else [value]
+        if not all(isinstance(word, str) for word in its):
+            raise UserError(f"{CONFIG} {path}: {key} must be one value, or a list of values")
+        if value not in ([], "", "~", "null"):
+            # The parser refuses an unknown key as it refuses an unknown flag.
+            found[names.get(key.replace("-", "_"), f"--{key}")] = its
+    return found
 
 
 def _words_of(one: Flag, value: Any) -> list[str]:
-    """The words of a value on a command line. Paths of what exists are absolute, also before a weight."""
-    words = [str(each) for each in (value if one.many else [value])]
-    return [_absolute(word) for word in words] if PATHS.match(one.metavar or "") else words
+    """The words of a value on a command line, which hold in any directory."""
+    is_place = PATHS.match(one.metavar or "") is not None
+    return [_absolute(each) if is_place else str(each) for each in (value if one.many else [value])]
 
 
-def _absolute(word: str) -> str:
-    path, colon, weight = word.rpartition(":")
-    for place, rest in ((word, ""), (path, colon + weight)):
-        if place and Path(place).exists():
-            return f"{Path(place).absolute()}{rest}"
-    return word
+def _absolute(place: Path | str) -> str:
+    """A path as an absolute one. A text may be no path, so it is one only if it exists, also before a weight."""
+    if isinstance(place, Path):
+        return str(place.absolute())
+    path, colon, weight = place.rpartition(":")
+    if path and not Path(place).exists() and Path(path).exists():
+        return f"{Path(path).absolute()}{colon}{weight}"
+    return str(Path(place).absolute()) if Path(place).exists() else place
 
 
 def command_line(flags: Any) -> tuple[str, ...]:
@@ -275,8 +266,6 @@ def to_yaml(flags: Any) -> str:
     content: dict[str, Any] = {}
     for one in flags_of(type(flags)):
         value = getattr(flags, one.field)
-        if one.name in _MADE_BY_RUN and value is not None:
-            value = value.absolute()
         if not isinstance(value, bool | int | float | None):
             value = _words_of(one, value) if one.many else _words_of(one, value)[0]
         content[one.key] = value
@@ -310,14 +299,3 @@ def earlier_values(settings: type[Any]) -> dict[str, Any]:
     fields = [one for one in dataclasses.fields(settings) if one.metadata.get("identity")]
     values = {one.name: one.metadata.get("earlier", one.default) for one in fields}
     return {name: value for name, value in values.items() if value is not dataclasses.MISSING}
-
-
-def markdown(command: type[Any]) -> str:
-    """The tables of the flags, one for each group, for the documentation."""
-    tables: dict[str, list[str]] = {}
-    for one in flags_of(command):
-        value = one.metavar or "{" + ",".join(one.choices) + "}"
-        name = one.name if one.alone else f"{one.name} {value}{'...' if one.many else ''}"
-        table = tables.setdefault(one.group, [f"| {one.group} | |", "|---|---|"])
-        table.append(f"| `{name}` | {one.full_help} |")
-    return "\n\n".join("\n".join(table) for table in tables.values())

@@ -33,12 +33,6 @@ class Saves(Callback):
         self._run, self._others = run, others
         self.saved_step = run.state.step or None  # a resumed run starts at a checkpoint
 
-    def on_start(self) -> None:
-        """Allocates the memory that saves in the background need, while training goes on."""
-        run = self._run
-        if self._saver.in_background and run.settings.save_interval < run.settings.steps and not run.state.finished:
-            self._saver.prepare()
-
     def on_vote(self, step: int) -> list[float]:
         """1 if this rank is writing in the background, else 0."""
         return [float(self._saver.is_busy)]

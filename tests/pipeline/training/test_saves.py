@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.checkpoint.saver import Work, _Save
+from pipeline.checkpoint import saver
 from pipeline.training.saves import Saves
 from pipeline.training.state import TrainState
 
@@ -18,12 +18,12 @@ def test_a_second_ctrl_c_does_not_wait_for_the_disk(tmp_path: Path, error: type[
     settings: Any = SimpleNamespace(output=tmp_path, kept_checkpoints=1, save_mode="background")
     run: Any = SimpleNamespace(settings=settings, engine=None, state=TrainState())
     saves = Saves(run, [])
-    writes: Work[Any] = Work(lambda: disk.wait(600.0), in_thread=True)
-    saves._saver._save = _Save(5, tmp_path / "step-00000005", "", None, None, writes, False, 0.0, 0.0)
+    writes = saver._run(lambda: disk.wait(600.0), in_thread=True)
+    saves._saver._stages, saves._saver._work = iter([writes]), writes  # type: ignore[assignment]
     if waits:
         threading.Timer(0.2, disk.set).start()
     with pytest.raises(error), saves:
         raise error
-    assert writes.is_running != waits
+    assert writes.done() == waits
     disk.set()
-    writes.wait()
+    writes.result(600.0)

@@ -58,8 +58,8 @@ def run_flipped(
 
 
 def _replay(command: list[str]) -> Ended:
-    """Runs a command line of pipeline.replay, which must not take the memory that saves need."""
-    with mock.patch.object(Saver, "prepare", side_effect=AssertionError("a replay saves nothing")):
+    """Runs a command line of pipeline.replay, which must not save."""
+    with mock.patch.object(Saver, "start", side_effect=AssertionError("a replay saves nothing")):
         return run_command(replay.main, command)
 
 
