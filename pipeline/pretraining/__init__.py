@@ -3,7 +3,6 @@
 command             the work of `pipeline.pretrain`: checks the command, trains, exports
 host_data           checks the shards on each host, or copies them to its local disk
 evaluation          loss and accuracy, from sums over batches and on held-out rows
-replay              the work of `pipeline.replay`: makes steps again, and compares them with the record
 resolve             the settings of a run, from flags, JSON, shards and earlier starts
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 earlier_start       what an earlier start left in the run's directory: length, initial model, data

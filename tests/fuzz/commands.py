@@ -10,14 +10,13 @@ from unittest import mock
 from common.command_line import in_one_line
 from common.errors import UserError
 from data_prep import __main__ as data_prep
-from pipeline import evaluate, export, finetune, plan, predict, pretrain, replay, report, reproduce, show
+from pipeline import evaluate, export, finetune, plan, predict, pretrain, report, reproduce, show
 from pipeline.checkpoint import files, retention
 from pipeline.checkpoint.manifest import DamagedCheckpoint
 from pipeline.distributed.query import read_hostfile
 from pipeline.finetuning import command as finetuning
 from pipeline.paper.experiments import Stage
 from pipeline.pretraining import command as pretraining
-from pipeline.pretraining import replay as replaying
 from pipeline.settings import finetune as finetune_flags
 from pipeline.settings import pretrain as pretrain_flags
 from tests.fuzz.inputs import TINY_MODEL
@@ -55,11 +54,6 @@ def _read_hosts(words: Sequence[str]) -> None:
 def _prepare_pretraining(words: Sequence[str]) -> None:
     """What `pipeline.pretrain` does on each rank before training."""
     pretraining.prepare(pretrain_flags.parse(words), 1)
-
-
-def _prepare_replay(words: Sequence[str]) -> None:
-    """What `pipeline.replay` reads before it makes a step."""
-    replaying.prepare(replay.parser().parse_all(words), 1)
 
 
 def _prepare_finetuning(words: Sequence[str]) -> None:
@@ -261,14 +255,6 @@ COMMANDS = (
         ("trained/*", "trained/.lock", "trained/checkpoints/**/*", "trained/checkpoints/*/*", "trained/settings.json"),
         "trained",
         slow=True,
-    ),
-    Command(
-        "replay prepares",
-        "pipeline.replay",
-        f"--run @/trained --step 1 --data @/shards --deepspeed_config @/{_CONFIG}",
-        (*_SHARDS, _CONFIG, "trained/settings.json", "trained/metrics.jsonl"),
-        "trained",
-        part=_prepare_replay,
     ),
     Command(
         "finetune prepares",

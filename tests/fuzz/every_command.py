@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 CASES = 2
 WRITES_NOTHING = (
     *("vocab again", "verify shards", "verify documents", "show rows", "show", "checkpoint", "summary", "plan"),
-    *("hostfile", "reproduce", "predict masks", "replay prepares"),
+    *("hostfile", "reproduce", "predict masks"),
 )
 """Commands that need no place to write to, for these inputs."""
 

@@ -24,14 +24,11 @@ class Console(Callback):
 
     Args:
         name: of the task, for the bar.
-        steps: at which training ends; None for those of the run.
         now: a clock, in seconds.
     """
 
-    def __init__(
-        self, run: TrainingRun, name: str, steps: int | None = None, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._run, self._steps, self._first_step = run, steps or run.settings.steps, run.state.step
+    def __init__(self, run: TrainingRun, name: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._steps, self._first_step = run, run.settings.steps, run.state.step
         self._bar = Progress(name, self._steps, "steps", enabled=run.is_rank_0, plain_lines=False)
         self._now, self._began = now, now()
         self._printed: float | None = None

@@ -1,4 +1,4 @@
-"""Finds weights that differ between ranks, names the rank, and records checksums for `pipeline.replay`.
+"""Finds weights that differ between ranks, names the rank, and records checksums.
 
 What all ranks hold must be equal on all of them. What ZeRO divides is on one rank only, so no other rank can check it:
 there, the model's weights must be the optimizer's fp32 weights, rounded. The moments can only be recorded.
@@ -6,7 +6,7 @@ there, the model's weights must be the optimizer's fp32 weights, rounded. The mo
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +18,6 @@ from pipeline.training.callback import Callback, TrainingFailed
 from pipeline.training.run_settings import RunSettings
 from pipeline.training.state import TrainingRun
 
-CHECKSUMS = ("weights_checksum", "moments_checksum", "batch_checksum")
-"""Keys of a train record in metrics.jsonl: 16 hexadecimal digits, of all ranks together. The batches are those of the
-steps since the record before."""
-LAYOUT = "layout"
-"""Key of a train record: how the step was divided. Only the same layout computes the same bits."""
 _SHOWN = 3
 
 
@@ -51,14 +46,10 @@ class WeightChecksums(Callback):
 
     def on_log(self, record: dict[str, Any]) -> None:
         """Compares the ranks, unless an earlier record is closer than `check_interval` steps. Raises as `compare`."""
-        if self.is_due(self._run.state.step):
-            record |= self.compare(self._run.state.step)
+        step, every, log_interval = self._run.state.step, self._settings.check_interval, self._settings.log_interval
+        if every > 0 and step % log_interval == 0 and step % every < log_interval:
+            record |= self.compare(step)
             self._batches.zero_()
-
-    def is_due(self, step: int) -> bool:
-        """Whether the record of `step` comes with a comparison."""
-        every, log_interval = self._settings.check_interval, self._settings.log_interval
-        return every > 0 and step % log_interval == 0 and step % every < log_interval
 
     def on_save(self) -> str:
         """Compares the ranks: wrong weights are not saved. Raises as `compare`."""
@@ -70,7 +61,8 @@ class WeightChecksums(Callback):
         """Compares the ranks after `step`. Collective; waits for the device.
 
         Returns:
-            What the record of the step holds of it.
+            Of the record in metrics.jsonl: three checksums of all ranks together, 16 hexadecimal digits each, and how
+            the step was divided. The batches are those since the record before.
         Raises:
             SilentError: on all ranks together.
         """
@@ -82,23 +74,23 @@ class WeightChecksums(Callback):
         everyone = self._run.control.all_gather([_signed(number) for number in numbers])
         replicas, unequal, all_weights, all_moments, batches = zip(*everyone)
         if len(set(replicas)) > 1 or any(unequal):
-            self._raise_naming_ranks(mine, step)
+            found = self._run.control.gather(mine, (RankChecksums,))
+            message = "" if found is None else describe(wrong_tensors(found), self._run.hosts, step)
+            raise SilentError(self._run.control.broadcast(message))
         if self._settings.engine.zero_stage > 0:
             weights, moments = checksums.sum_checksums(*all_weights), checksums.sum_checksums(*all_moments)
         all_batches = checksums.sum_checksums(*batches)
         self.batches = _signed(all_batches)
-        found = dict(zip(CHECKSUMS, (f"{checksum:016x}" for checksum in (weights, moments, all_batches))))
-        return {**found, LAYOUT: layout_of(self._settings)}
-
-    def _raise_naming_ranks(self, mine: RankChecksums, step: int) -> NoReturn:
-        control = self._run.control
-        everyone = control.gather(mine, (RankChecksums,))
-        message = "" if everyone is None else describe(wrong_tensors(everyone), self._run.hosts, step)
-        raise SilentError(control.broadcast(message))
+        return {
+            "weights_checksum": f"{weights:016x}",
+            "moments_checksum": f"{moments:016x}",
+            "batch_checksum": f"{all_batches:016x}",
+            "layout": _layout_of(self._settings),
+        }
 
 
-def layout_of(settings: RunSettings) -> str:
-    """How a step is divided, and what computes it."""
+def _layout_of(settings: RunSettings) -> str:
+    """How a step is divided, and what computes it. Only the same layout computes the same bits."""
     config, execution = settings.engine, settings.execution
     division = f"{config.world_size} x {config.accumulation_steps} x {config.micro_batch_size} rows"
     features = (", compiled" if execution.compile else "") + (", CUDA graphs" if execution.cuda_graphs else "")
@@ -146,14 +138,13 @@ def _suspects(values: Sequence[int], rounded: Sequence[int], unequal: Sequence[b
 
 def describe(wrong: dict[int, list[str]], hosts: Sequence[str], step: int) -> str:
     """The error line about ranks that hold wrong weights."""
-    ranks = [f"rank {rank} on host {hosts[rank]}" for rank in sorted(wrong)]
+    ranks = " or ".join(f"rank {rank} on host {hosts[rank]}" for rank in sorted(wrong))
     names = list(dict.fromkeys(name for rank in sorted(wrong) for name in wrong[rank]))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    subject = f"{ranks[0]} holds" if len(ranks) == 1 else f"{', '.join(ranks[:-1])} or {ranks[-1]}, or several, hold"
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     return (
-        f"{subject} wrong weights after step {step}, in {', '.join(names[:_SHOWN])}{more}: an error of memory, of a "
-        f"link or of a computation that nothing else reported. Nothing of step {step} is saved; the same command goes "
-        "on from the last checkpoint, better without that host (docs/reliability.md)"
+        f"{ranks} holds wrong weights after step {step}, in {shown}: an error of memory, of a link or of a computation "
+        f"that nothing else reported. Nothing of step {step} is saved; the same command goes on from the last "
+        "checkpoint, better without that host (docs/reliability.md)"
     )
 
 

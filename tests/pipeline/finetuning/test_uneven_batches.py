@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from pipeline.training.callbacks.weight_checksums import CHECKSUMS, LAYOUT
 from tests.pipeline.finetuning.finetune_runs import records, words
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.finetune_tasks import finetune_each
 
 pytestmark = pytest.mark.slow
 
+OF_ONE_DIVISION = {"weights_checksum", "moments_checksum", "batch_checksum", "layout"}
 # Tasks of every kind with batches that three ranks cannot share equally, one ZeRO stage each: 5 samples are two for
 # ranks 0 and 1 and one for rank 2; of 4 and 2 samples rank 2 has none.
 UNEVEN = [("squad1", 2, 0), ("stsb", 5, 1), ("race", 2, 2), ("squad2", 4, 3), ("rte", 5, 2)]
@@ -45,7 +45,7 @@ def test_a_batch_that_three_ranks_cannot_share_equally_is_trained_as_by_one(unev
     assert len(alone) == 6
     for one, three in zip(alone, shared, strict=True):
         assert one.keys() == three.keys()
-        for name in one.keys() - {*CHECKSUMS, LAYOUT}:  # of one division into ranks
+        for name in one.keys() - OF_ONE_DIVISION:
             value = one[name]
             # A correlation of predictions that hardly differ yet amplifies their rounding a hundredfold; near 0 the
             # relative bound would be smaller than that.

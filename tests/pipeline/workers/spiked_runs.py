@@ -1,4 +1,4 @@
-"""Runs of pipeline.pretrain that meet a spike, and kills in the middle of a rollback."""
+"""Runs of pipeline.pretrain that meet a spike, and a kill in the middle of a rollback."""
 
 import contextlib
 import os
@@ -6,71 +6,50 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from model.layers.heads import IGNORED_LABEL
-from pipeline import replay
-from pipeline.checkpoint import loader
 from pipeline.data import mixture
-from pipeline.engine import step as engine_step
 from pipeline.pretraining import task
 from pipeline.tracking import services
 from pipeline.tracking.tracker import TrackedRun
-from pipeline.training import rollback
-from tests.pipeline.workers.runs import Ended, run_command, run_each
+from pipeline.training import rollback, spikes
+from tests.pipeline.workers.runs import Ended, run_each
 
 WRONG_LABEL = 7
+MIN_STEPS = 24
+"""Usual steps that the detector needs here, so that the runs are short."""
 
-Kill = Literal["before the record", "after the record"]
 
-
-def train(commands: list[tuple[list[str], int | None]], spoilt: range, kill: Kill | None = None) -> list[Ended]:
+def train(commands: list[tuple[list[str], int | None]], spoilt: range, killed: bool = False) -> list[Ended]:
     """Runs command lines as `run_each`. All predicted tokens of the batches `spoilt` have the same wrong label.
 
-    When trackers are opened, a line says which steps are not sent to them again. With `kill`, the process kills itself
-    in the first rollback.
+    When trackers are opened, a line says which steps are not sent to them again. With `killed`, the process kills
+    itself in the first rollback, before the record is written.
     """
     with (
+        mock.patch.object(spikes, "MIN_STEPS", MIN_STEPS),
         _spoiling(spoilt),
         mock.patch.object(services, "open_all", _tell),
-        contextlib.nullcontext() if kill is None else _killing(kill),
+        mock.patch.object(rollback.atomic, "write_text", _kill_at_record) if killed else contextlib.nullcontext(),
     ):
         return run_each(commands)
 
 
 def train_and_list(
-    starts: list[tuple[list[str], int | None]], others: list[list[str]], places: list[Path], spoilt: range
+    starts: list[tuple[list[str], int | None]], listed: list[str], places: tuple[Path, Path], spoilt: range
 ) -> list[Ended]:
-    """As `train`, and then three other command lines, and replays of the first run and of the one without a record.
+    """As `train`, and then one more command line, which resumes a run with the record of the first run.
 
     Args:
-        others: one resumes a run with the record of the first run; one goes on with a copy of the first run, whose
-            record is lost; one has a high learning rate.
-        places: the directories of the first run, and of the first two of `others`.
+        places: the directories of the first run and of the one that is resumed.
     """
-    (listed, lost, high_rate), (first, of_listed, of_lost) = others, places
     ends = train(starts, spoilt)
-    shutil.copyfile(first / rollback.ROLLBACKS, of_listed / rollback.ROLLBACKS)
-    shutil.copytree(first, of_lost)
-    for name in ("done", rollback.ROLLBACKS):
-        (of_lost / name).unlink()
-    ends += train([(listed, None), (lost, None)], spoilt)
-    ends.append(train_with_a_high_rate(high_rate, range(spoilt.start, 10**6)))
-    return ends + [run_command(replay.main, ["--run", str(run), "--step", "65"]) for run in (first, of_lost)]
-
-
-def train_with_a_high_rate(command: list[str], steps: range) -> Ended:
-    """Runs a command line. The learning rate is 1 in these steps, counted from 0."""
-    set_learning_rate = engine_step.set_learning_rate
-
-    def high(engine: Any, rate: float) -> None:
-        set_learning_rate(engine, 1.0 if engine.global_steps in steps else rate)
-
-    with mock.patch.object(engine_step, "set_learning_rate", high):
-        return run_each([(command, None)])[0]
+    shutil.copyfile(*(place / rollback.ROLLBACKS for place in places))
+    return ends + train([(listed, None)], spoilt)
 
 
 def _tell(track: object, deepspeed: object, run: TrackedRun) -> list[Any]:
@@ -91,21 +70,10 @@ def _spoiling(spoilt: range) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _killing(kill: Kill) -> Iterator[None]:
-    place, name = (rollback.atomic, "write_text") if kill == "before the record" else (loader, "load_latest")
-    original = getattr(place, name)
-    rolled_back = rollback.roll_back
-    begun = []
+_write_text = rollback.atomic.write_text
 
-    def begin(*arguments: Any) -> Any:
-        begun.append(True)
-        return rolled_back(*arguments)
 
-    def killing(*arguments: Any) -> Any:
-        if begun and (kill == "after the record" or arguments[0].name == rollback.ROLLBACKS):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return original(*arguments)
-
-    with mock.patch.object(place, name, killing), mock.patch.object(rollback, "roll_back", begin):
-        yield
+def _kill_at_record(path: Path, *arguments: Any) -> None:
+    if path.name == rollback.ROLLBACKS:
+        os.kill(os.getpid(), signal.SIGKILL)
+    _write_text(path, *arguments)
