@@ -1,6 +1,6 @@
 """The model card of an export: README.md with the YAML header that the Hugging Face hub reads.
 
-It is written from the run's own records. What they lack is not in it.
+It is written from the run's own records. What they lack is not in it. card_template.md has its text.
 """
 
 import re
@@ -11,135 +11,117 @@ from pathlib import Path
 
 from common import __version__
 from common.errors import UserError
-from common.normalization import Normalization
 from common.text import markdown_table, printable
-from model import AlbertConfig, bert
+from data_prep.text.vocabulary import Vocabulary
+from model import bert
+from model.albert import ModelWithHead
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
 from pipeline.sharing import card_tables
 from pipeline.sharing.card_tables import Row, plain
+from pipeline.sharing.trained_run import TrainedRun
 from pipeline.tasks.task import Task
 
 CARD = "README.md"
 USAGE = Path(__file__).with_name("usage.toml")
 TEMPLATE = Path(__file__).with_name("card_template.md")
-UNKNOWN_LICENSE = "other"
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
-_INTERVALS = (
-    "Intervals cover the sampling of the evaluated examples. They take the examples as independent, and do not cover "
-    "other seeds."
-)
-_CHOSEN = " A run evaluates several steps and keeps the best one, so scores on its dev set are somewhat too high."
-_NO_LICENSE = "Not stated when the model was exported."
 
 
 @dataclass(frozen=True)
-class CardOptions:
-    """What a person says of a model, because no record knows it.
+class ExportOptions:
+    """What a person chooses or says of an export, because no record knows it.
 
     Attributes:
         license: identifier as on the hub, such as "apache-2.0"; "other" if it is not stated.
         languages: codes such as "en"; none if they are not stated.
+        onnx: whether to write an ONNX graph.
+        repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
 
     Raises:
         UserError: an identifier or a code is malformed.
     """
 
-    license: str = UNKNOWN_LICENSE
+    license: str = "other"
     languages: tuple[str, ...] = ()
+    onnx: bool = False
+    repository: str | None = None
 
     def __post_init__(self) -> None:
         if _IDENTIFIER.fullmatch(self.license) is None:
-            raise UserError(
-                f"--license {self.license!r} is not an identifier; give one such as apache-2.0 or cc-by-4.0"
-            )
+            raise UserError(f"--license {self.license!r} is not an identifier; give one such as apache-2.0")
         for language in self.languages:
             if _LANGUAGE.fullmatch(language) is None:
                 raise UserError(f"--language {language!r} is not a code of two or three letters; give one such as en")
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What a card says of one export.
+def model_card(
+    run: TrainedRun,
+    step: int,
+    model: ModelWithHead,
+    vocabulary: Vocabulary,
+    options: ExportOptions,
+    name: str,
+    in_layout: bool,
+    revision: str | None,
+) -> str:
+    """The content of README.md.
 
-    Attributes:
-        run: directory of the run.
+    Args:
         step: of the checkpoint.
         name: of the export, for the title.
-        config, parameters: the model's architecture, and its number of parameters.
-        normalization: what its vocabulary keeps of a text.
-        task: of a fine-tuned model; None after pre-training.
         in_layout: whether it is in the layout of `transformers`.
-        has_onnx: whether model.onnx is beside it.
-        repository: OWNER/NAME on the hub; None if it is not pushed.
-        revision: its branch there; None for main.
+        revision: its branch on the hub; None for main.
+    Raises:
+        UserError: a record of the run cannot be read.
     """
-
-    run: Path
-    step: int
-    name: str
-    config: AlbertConfig
-    parameters: int
-    normalization: Normalization
-    task: Task | None
-    in_layout: bool
-    has_onnx: bool = False
-    repository: str | None = None
-    revision: str | None = None
-
-
-def model_card(export: Exported, options: CardOptions) -> str:
-    """The content of README.md. Raises UserError if a record of the run cannot be read."""
     from huggingface_hub import ModelCard, ModelCardData  # takes a third of a second
 
-    record = read_record(export.run / SETTINGS)
-    is_pretrained = isinstance(record, PretrainRecord)
+    record, task = read_record(run.directory / SETTINGS), run.task
     data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
-    pipeline_tag = "fill-mask" if export.task is None else export.task.kind.pipeline_tag
-    is_bert = bert.can_express(export.config)
+    is_bert = bert.can_express(model.config)
+    tags = ["bert" if is_bert else "albert", *(["onnx"] if options.onnx else []), *([task.name] if task else [])]
     fields = ModelCardData(
         license=options.license,
-        license_name="unknown" if options.license == UNKNOWN_LICENSE else None,
+        license_name="unknown" if options.license == "other" else None,
         language=list(options.languages) or None,
-        library_name="transformers" if export.in_layout else None,
-        pipeline_tag=pipeline_tag if export.in_layout else None,
-        tags=[
-            "bert" if is_bert else "albert",
-            *(["onnx"] if export.has_onnx else []),
-            *([export.task.name] if export.task else []),
-        ],
+        library_name="transformers" if in_layout else None,
+        pipeline_tag=(task.kind.pipeline_tag if task else "fill-mask") if in_layout else None,
+        tags=tags,
         datasets=None if data is None else [data],
     )
     origin = (
-        f"step {export.step:,} of {record.steps:,} of a pre-training run"
+        f"step {step:,} of {record.steps:,} of a pre-training run"
         if isinstance(record, PretrainRecord)
-        else f"step {export.step:,} of a fine-tuning run on the task {plain(record.task)}"
+        else f"step {step:,} of a fine-tuning run on the task {plain(record.task)}"
     )
-    shares = export.config.parameter_sharing != "none"
+    shares = model.config.parameter_sharing != "none"
     kind = "An ALBERT model" if shares else "A model like ALBERT, whose layers share nothing"
     paper = "Lan et al., [arXiv 1909.11942](https://arxiv.org/abs/1909.11942)"
     if is_bert:
         kind, paper = "A BERT model", "Devlin et al., [arXiv 1810.04805](https://arxiv.org/abs/1810.04805)"
-    measured = card_tables.describe_evaluation(export.run, export.step, export.task)
-    header = ("held-out set" if is_pretrained else "split", "metric", "value")
-    evaluation = _table(header, measured) or f"The run recorded no evaluation of step {export.step:,}."
-    model = card_tables.describe_model(export.config, export.parameters, export.normalization)
-    sections = [
-        ("Model", _table(("part", "value"), model)),
-        *_training(export.run, record),
-        ("Evaluation", evaluation + (f"\n\n{_INTERVALS}{'' if export.task is None else _CHOSEN}" if measured else "")),
-        ("Cost", _table(("cost", "value"), card_tables.describe_cost(export.run, export.step, record))),
-        ("License", _NO_LICENSE if options.license == UNKNOWN_LICENSE else plain(options.license)),
-    ]
     card = ModelCard.from_template(
         fields,
         template_path=str(TEMPLATE),
-        export=export,
+        name=name,
         opening=f"{kind} ({paper}): {origin}.",
-        plain=plain,
-        sections=[(title, content) for title, content in sections if content],
-        usage=_usage(export),
         version=__version__,
+        usage=_usage(task, in_layout, options.repository),
+        config=model.config,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        kept=vocabulary.normalization,
+        training=_training(run.directory, record),
+        evaluation=_table(
+            ("split" if task else "held-out set", "metric", "value"),
+            card_tables.describe_evaluation(run.directory, step, task),
+        ),
+        cost=_table(("cost", "value"), card_tables.describe_cost(run.directory, step, record)),
+        plain=plain,
+        options=options,
+        task=task,
+        step=step,
+        in_layout=in_layout,
+        revision=revision,
     )
     return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
 
@@ -151,36 +133,31 @@ def _table(header: Sequence[str], rows: Sequence[Row]) -> str:
 
 def _training(run: Path, record: PretrainRecord | FinetuneRecord) -> list[tuple[str, str]]:
     """The sections on the training of a run and, if it is recorded, on the pre-training before it."""
-    if isinstance(record, PretrainRecord):
-        return _pretraining(record, "Training data", "Recipe")
-    recipe = _table(("setting", "value"), card_tables.describe_finetuning(run, record))
-    if record.random_weights:
-        return [("Recipe", recipe), ("Pre-training", "None: the run started from random weights.")]
-    before = record.pretraining
-    titles = "Pre-training data", "Pre-training recipe"
-    return [("Recipe", recipe), *([] if before is None else _pretraining(before, *titles))]
-
-
-def _pretraining(record: PretrainRecord, data_title: str, recipe_title: str) -> list[tuple[str, str]]:
+    before, titles, sections = record, ("Training data", "Recipe"), []
+    if isinstance(record, FinetuneRecord):
+        sections = [("Recipe", _table(("setting", "value"), card_tables.describe_finetuning(run, record)))]
+        if record.random_weights:
+            return [*sections, ("Pre-training", "None: the run started from random weights.")]
+        if record.pretraining is None:
+            return sections
+        before, titles = record.pretraining, ("Pre-training data", "Pre-training recipe")
+    assert isinstance(before, PretrainRecord)
     header = ("corpus", "sources", "documents", "tokens", "rows", "share of training")
-    data = _table(header, card_tables.describe_corpora(record))
-    recipe = _table(("setting", "value"), card_tables.describe_pretraining(record))
-    return [
-        (data_title, data or "The run did not record what its training data was made from."),
-        (recipe_title, recipe),
-    ]
+    data = _table(header, card_tables.describe_corpora(before))
+    recipe = _table(("setting", "value"), card_tables.describe_pretraining(before))
+    lacking = "The run did not record what its training data was made from."
+    return [*sections, (titles[0], data or lacking), (titles[1], recipe)]
 
 
-def _usage(export: Exported) -> str | None:
+def _usage(task: Task | None, in_layout: bool, repository: str | None) -> str | None:
     """Python that opens the model and uses it once; None for a kind of model without an example."""
-    task = export.task
     if task is None:
-        name = "fill_mask" if export.in_layout else "encoder"
-    elif export.in_layout or task.kind.architecture is None:
+        name = "fill_mask" if in_layout else "encoder"
+    elif in_layout or task.kind.architecture is None:
         name = task.kind.usage or task.kind.name
+        if name == "classification" and task.input_columns and task.input_columns.second_text:
+            name = "pairs"
     else:
         return None  # it has a class in `transformers`, but its layers share in a way that `transformers` lacks
-    if name == "classification" and task and task.input_columns and task.input_columns.second_text:
-        name = "pairs"
     code: str = tomllib.loads(USAGE.read_text(encoding="utf-8"))[name]
-    return code.strip().replace("MODEL", f'"{export.repository or "."}"')
+    return code.strip().replace("MODEL", f'"{repository or "."}"')

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from common.normalization import Normalization
 from common.text import format_duration, quantity
-from model import AlbertConfig
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, PretrainRecord, read_results
@@ -27,23 +25,6 @@ _SPECIAL = re.compile(r"[\\`*_\[\]<>|~#]")
 def plain(text: object) -> str:
     """Text as one line in which no character has a meaning in Markdown."""
     return _SPECIAL.sub(lambda found: "\\" + found[0], " ".join(str(text).split()))
-
-
-def describe_model(config: AlbertConfig, parameters: int, normalization: Normalization) -> list[Row]:
-    """The architecture."""
-    kind = "WordPiece" if normalization.of_bert else "SentencePiece"
-    case = "upper and lower case" if normalization.keep_case else "lower case"
-    accents = "with accents" if normalization.keep_accents else "no accents"
-    return [
-        ("layers", f"{config.num_hidden_layers}, sharing: {config.parameter_sharing}"),
-        ("hidden size", f"{config.hidden_size:,}"),
-        ("attention heads", f"{config.num_attention_heads}"),
-        ("feed-forward size", f"{config.intermediate_size:,}"),
-        ("embedding size", f"{config.embedding_size:,}"),
-        ("vocabulary", f"{config.vocab_size:,} {kind} pieces, {case}, {accents}"),
-        ("positions", f"{config.max_position_embeddings:,}"),
-        ("parameters", f"{parameters:,}"),
-    ]
 
 
 def describe_corpora(record: PretrainRecord) -> list[Row]:
@@ -70,53 +51,68 @@ def describe_corpora(record: PretrainRecord) -> list[Row]:
 def describe_pretraining(record: PretrainRecord) -> list[Row]:
     """The recipe of a pre-training run."""
     sentences = f" and {SENTENCE_LOSSES[record.objective]}" if record.objective in SENTENCE_LOSSES else ""
-    return [
-        ("objective", f"masked tokens (MLM){sentences}"),
-        ("batch", quantity(record.train_batch_size, "row")),
-        *_initial_weights(record.init),
-        ("steps of the whole run", f"{record.steps:,}"),
-        *_optimization(record.optimizer, record.scheduler, record.warmup_steps),
-        *_rows(record.masking or {}),
-        *_execution(record),
-    ]
+    return _rows(
+        {
+            "objective": f"masked tokens (MLM){sentences}",
+            "batch": quantity(record.train_batch_size, "row"),
+            "initial weights": _initial_weights(record.init),
+            "steps of the whole run": record.steps,
+            **_optimization(record.optimizer, record.scheduler, record.warmup_steps),
+            **(record.masking or {}),
+            **_execution(record),
+        }
+    )
 
 
 def describe_finetuning(run: Path, record: FinetuneRecord) -> list[Row]:
     """The recipe of a fine-tuning run."""
     counts = (read_results(run / RESULTS).get("examples") if (run / RESULTS).exists() else None) or {}
-    examples = ", ".join(f"{plain(split)} {count:,}" for split, count in counts.items() if isinstance(count, int))
+    examples = ", ".join(f"{split} {count:,}" for split, count in counts.items() if isinstance(count, int))
     given = dict(record.hyperparameters or {})
-    optimizer, scheduler, warmup = (given.pop(name, None) for name in ("optimizer", "scheduler", "warmup_steps"))
+    optimization = [given.pop(name, None) for name in ("optimizer", "scheduler", "warmup_steps")]
     given.pop("learning_rate", None)  # it is the optimizer's
-    return [
-        ("task", plain(record.task)),
-        *_initial_weights(None if record.random_weights else record.init),
-        *([("examples", examples)] if examples else []),
-        *(_optimization(optimizer, scheduler, warmup) if record.hyperparameters else []),
-        *_rows({name: value for name, value in given.items() if not isinstance(value, Mapping | list | None)}),
-        *_execution(record),
-    ]
+    return _rows(
+        {
+            "task": record.task,
+            "initial weights": None if record.random_weights else _initial_weights(record.init),
+            "examples": examples or None,
+            **(_optimization(*optimization) if record.hyperparameters else {}),
+            **{name: value for name, value in given.items() if not isinstance(value, Mapping | list)},
+            **_execution(record),
+        }
+    )
 
 
-def _initial_weights(init: str | None) -> list[Row]:
-    return [] if init is None else [("initial weights", f"of the trained model {plain(Path(init).name)}")]
+def _initial_weights(init: str | None) -> str | None:
+    return None if init is None else f"of the trained model {Path(init).name}"
 
 
-def _optimization(optimizer: Any, scheduler: Any, warmup_steps: Any) -> list[Row]:
-    rows: list[Row] = []
-    if isinstance(optimizer, Mapping) and "type" in optimizer:
-        params = optimizer.get("params") or {}
-        rows = [("optimizer", plain(optimizer["type"]))]
-        rows += _rows({"peak learning rate" if name == "lr" else name: value for name, value in params.items()})
-    if isinstance(scheduler, Mapping) and "type" in scheduler:
-        return [*rows, ("schedule", plain(scheduler["type"]))]
+def _optimization(optimizer: Any, scheduler: Any, warmup_steps: Any) -> dict[str, Any]:
     warmup = "2.5 % of the steps" if warmup_steps is None else f"{warmup_steps:,} steps"
-    return [*rows, ("schedule", f"linear warm-up over {warmup}, then linear decay to 0")]
+    schedule = f"linear warm-up over {warmup}, then linear decay to 0"
+    if isinstance(scheduler, Mapping) and "type" in scheduler:
+        schedule = str(scheduler["type"])
+    if not isinstance(optimizer, Mapping) or "type" not in optimizer:
+        return {"schedule": schedule}
+    params = dict(optimizer.get("params") or {})
+    return {
+        "optimizer": optimizer["type"],
+        "peak learning rate": params.pop("lr", None),
+        **params,
+        "schedule": schedule,
+    }
+
+
+def _execution(record: PretrainRecord | FinetuneRecord) -> dict[str, Any]:
+    """Precision, ZeRO stage and seed, of the last start of the run."""
+    zero = (record.deepspeed or {}).get("zero_optimization") or {}
+    seed = None if record.seed is None else str(record.seed)
+    return {"precision": record.precision, "DeepSpeed ZeRO stage": zero.get("stage"), "seed": seed}
 
 
 def _rows(values: Mapping[str, Any]) -> list[Row]:
-    """A row for each value of a block of settings."""
-    return [(plain(name.replace("_", " ")), _value(value)) for name, value in values.items()]
+    """A row for each value that is not None."""
+    return [(plain(name.replace("_", " ")), _value(value)) for name, value in values.items() if value is not None]
 
 
 def _value(value: Any) -> str:
@@ -125,13 +121,6 @@ def _value(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return plain(", ".join(map(str, value)) if isinstance(value, list) else value)
-
-
-def _execution(record: PretrainRecord | FinetuneRecord) -> list[Row]:
-    """Precision, ZeRO stage and seed, of the last start of the run."""
-    zero = (record.deepspeed or {}).get("zero_optimization") or {}
-    found = {"precision": record.precision, "DeepSpeed ZeRO stage": zero.get("stage"), "seed": record.seed}
-    return [(name, plain(value)) for name, value in found.items() if value is not None]
 
 
 def describe_cost(run: Path, last_step: int, record: PretrainRecord | FinetuneRecord) -> list[Row]:
@@ -143,18 +132,16 @@ def describe_cost(run: Path, last_step: int, record: PretrainRecord | FinetuneRe
         UserError: metrics.jsonl cannot be read.
     """
     lines = [line for line in metrics_log.read_records(run, "train") if line["step"] <= last_step]
-    rows: list[Row] = []
-    if lines and lines[-1].get("seconds") is not None:
-        time, step = format_duration(lines[-1]["seconds"]), lines[-1]["step"]
-        rows.append(("time", f"{time} until step {step:,}, over all starts"))
-    if lines and lines[-1].get("tokens") is not None:
-        rows.append(("tokens read", f"{lines[-1]['tokens']:,}"))
-    if (speed := sustained_speed(lines)) is not None:
-        rows.append(("training speed", f"{speed:,.0f} tokens/s"))
-    if record.world_size is not None:
-        device = "" if record.device is None else f" of {plain(record.device)}"
-        rows.append(("machine (of the last start)", f"{quantity(record.world_size, 'rank')}{device}"))
-    return rows
+    last, speed, ranks = lines[-1] if lines else {}, sustained_speed(lines), record.world_size
+    seconds, device = last.get("seconds"), f" of {record.device}" if record.device else ""
+    return _rows(
+        {
+            "time": seconds and f"{format_duration(seconds)} until step {last['step']:,}, over all starts",
+            "tokens read": last.get("tokens"),
+            "training speed": speed and f"{speed:,.0f} tokens/s",
+            "machine (of the last start)": ranks and f"{quantity(ranks, 'rank')}{device}",
+        }
+    )
 
 
 def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
@@ -166,56 +153,44 @@ def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
     Raises:
         UserError: a record cannot be read.
     """
-    results = run / RESULTS
-    is_predicted = task is not None and results.exists() and (run / "logits").is_dir()
-    if is_predicted and read_results(results).get("best_step") == step:
-        assert task is not None
-        return [row for split, found in read_predictions(run, task).items() for row in _scores(task, split, found)]
     record = next((one for one in metrics_log.read_records(run, "eval") if one["step"] == step), {})
     numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
-    if task is not None:
-        names = [name for name in task.metrics if name in numbers]
-        return [(task.dev_splits[0], name, _shown(task, name, numbers[name])) for name in names]
-    rows: list[Row] = []
-    for prefix in sorted({name.removesuffix("mlm_loss") for name in numbers if name.endswith("mlm_loss")}):
-        of_set = {name.removeprefix(prefix): numbers[name] for name in numbers if name.startswith(prefix)}
-        rows += [(plain(prefix.removesuffix("/")) or "first", *row) for row in _losses(of_set)]
-    return rows
+    if task is None:
+        prefixes = sorted(name.removesuffix("mlm_loss") for name in numbers if name.endswith("mlm_loss"))
+        return [row for prefix in prefixes for row in _of_held_out_set(prefix, numbers)]
+    results = run / RESULTS
+    if results.exists() and (run / "logits").is_dir() and read_results(results).get("best_step") == step:
+        return [row for split, found in read_predictions(run, task).items() for row in _of_split(task, split, found)]
+    names = [name for name in task.metrics if name in numbers]
+    return [(task.dev_splits[0], name, _shown(task, name, numbers[name])) for name in names]
 
 
-def _losses(found: Mapping[str, float]) -> list[Row]:
-    """The figures of one held-out set."""
-    rows: list[Row] = []
-    if "mlm_loss" in found:
-        entropy = found.get("mlm_unigram_entropy")
-        beside = "" if entropy is None else f"; unigram entropy {entropy:.3f}"
-        rows.append(("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{beside}"))
+def _of_held_out_set(prefix: str, numbers: Mapping[str, float]) -> list[Row]:
+    """The figures of the held-out set whose metrics begin with `prefix`."""
+    found = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
+    entropy = f"; unigram entropy {found['mlm_unigram_entropy']:.3f}" if "mlm_unigram_entropy" in found else ""
+    rows = [("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{entropy}")]
     if "mlm_accuracy" in found and (count := int(found.get("predictions", 0))):
         interval = wilson_interval(found["mlm_accuracy"] * count, count)
         value = f"{_percent(found['mlm_accuracy'], interval)} of {quantity(count, 'token')}"
         rows.append(("accuracy of masked tokens (MLM)", value))
     for loss, name in SENTENCE_LOSSES.items():
-        bounds = [found[f"{loss}_accuracy_{end}"] for end in ("low", "high") if f"{loss}_accuracy_{end}" in found]
-        if f"{loss}_accuracy" in found and "pairs" in found:
-            value = _percent(found[f"{loss}_accuracy"], (bounds[0], bounds[1]) if len(bounds) == 2 else None)
-            rows.append((f"accuracy of {name}", f"{value} of {found['pairs']:,} pairs"))
-    return rows
+        accuracy, low, high = (found.get(f"{loss}_accuracy{end}") for end in ("", "_low", "_high"))
+        if accuracy is not None and "pairs" in found:
+            bounds = None if low is None or high is None else (low, high)
+            rows.append((f"accuracy of {name}", f"{_percent(accuracy, bounds)} of {found['pairs']:,} pairs"))
+    return [(plain(prefix.removesuffix("/")) or "first", *row) for row in rows]
 
 
-def _scores(task: Task, split: str, predictions: Any) -> list[Row]:
+def _of_split(task: Task, split: str, predictions: Any) -> list[Row]:
     """Each metric of one split with its 95 % interval; empty if the labels are not known."""
     kind = task.kind
     if not kind.is_labelled(predictions):
         return []
     values, count = kind.metrics(task, predictions), quantity(kind.count(predictions), kind.noun)
-    return [
-        (
-            plain(split),
-            plain(name),
-            f"{_shown(task, name, values[name], kind.interval(task, name, predictions))} of {count}",
-        )
-        for name in task.metrics
-    ]
+    intervals = {name: kind.interval(task, name, predictions) for name in task.metrics}
+    shown = {name: f"{_shown(task, name, values[name], intervals[name])} of {count}" for name in intervals}
+    return [(plain(split), plain(name), value) for name, value in shown.items()]
 
 
 def _shown(task: Task, name: str, value: float, interval: Interval | None = None) -> str:

@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -24,7 +23,7 @@ from model.onnx_export import missing_packages, output_names, save_onnx
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.retention import step_of
-from pipeline.sharing.card import CARD, CardOptions, Exported, model_card
+from pipeline.sharing.card import CARD, ExportOptions, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
 
 ONNX_FILE = "model.onnx"
@@ -35,29 +34,6 @@ FILES = (
     *(CARD, ONNX_FILE),
 )
 """The names of all files that an export of one checkpoint may have."""
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """What is exported beside the model.
-
-    Attributes:
-        card: what a person says of the model.
-        onnx: whether to write an ONNX graph.
-        repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
-    """
-
-    card: CardOptions = field(default_factory=CardOptions)
-    onnx: bool = False
-    repository: str | None = None
-
-    def check(self) -> None:
-        """Raises UserError if a package for ONNX is missing."""
-        if self.onnx and (missing := missing_packages()):
-            raise UserError(
-                f"--onnx needs the package {' and '.join(missing)}; "
-                "pip install 'albert-pretraining[onnx]', or leave the flag out"
-            )
 
 
 def export_usual(run: Path, out: Path) -> str:
@@ -78,16 +54,16 @@ def export_one(run: TrainedRun, tag: Path, out: Path, options: ExportOptions | N
         return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
 
 
-def export_each(run: TrainedRun, tags: Sequence[Path], out: Path, options: ExportOptions | None = None) -> str:
+def export_each(run: TrainedRun, tags: Sequence[Path], out: Path, options: ExportOptions) -> str:
     """Writes each checkpoint to a directory of its own below `out`, such as step-1000. See `export_one`."""
-    options = options or ExportOptions()
     form = ""
     with _directory(out) as temporary:
         for tag in tags:
             revision = revision_of(tag)
             (temporary / revision).mkdir()
-            name = f"{_name(run, out)}, step {step_of(tag):,}"
-            form = _write(run, tag, temporary / revision, name, options, revision)
+            form = _write(
+                run, tag, temporary / revision, f"{_name(run, out)}, step {step_of(tag):,}", options, revision
+            )
     return form
 
 
@@ -140,20 +116,8 @@ def _write(
         form = f"in the project's own format: transformers {lacking}"
     if options.onnx:
         save_onnx(model, directory / ONNX_FILE)
-    exported = Exported(
-        run=run.directory,
-        step=step_of(tag),
-        name=name,
-        config=model.config,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        normalization=vocabulary.normalization,
-        task=task,
-        in_layout=in_layout,
-        has_onnx=options.onnx,
-        repository=options.repository,
-        revision=revision,
-    )
-    atomic.write_text(directory / CARD, model_card(exported, options.card))
+    card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout, revision)
+    atomic.write_text(directory / CARD, card)
     return form
 
 
@@ -165,28 +129,23 @@ def run(args: argparse.Namespace) -> None:
     """
     if args.public and args.push is None:
         raise UserError("--public says how --push makes a repository; give --push OWNER/NAME, or leave it out")
-    options = ExportOptions(CardOptions(args.license, tuple(args.language)), args.onnx, args.push)
-    options.check()
+    options = ExportOptions(args.license, tuple(args.language), args.onnx, args.push)
+    if args.onnx and (missing := missing_packages()):
+        raise UserError(f"--onnx needs {' and '.join(missing)}; pip install 'albert-pretraining[onnx]'")
     owned.check_replaceable(args.out, run_directory.EXPORT_TOOL)
-    _check_is_a_run(args.run)
+    seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
+    if seeds and not (args.run / "settings.json").exists():
+        raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
     tags, on_main = _chosen(trained, args)
     hub = None if args.push is None else Hub(args.push)
     if args.all:
         form = export_each(trained, tags, args.out, options)
-        places = ", ".join(revision_of(tag) for tag in tags)
-        print(f"wrote {args.out} {form}: {places}")
+        print(f"wrote {args.out} {form}: {', '.join(map(revision_of, tags))}")
     else:
-        form = export_one(trained, tags[0], args.out, options)
-        print(f"wrote {args.out} {form}")
+        print(f"wrote {args.out} {export_one(trained, tags[0], args.out, options)}")
     if hub is not None:
         hub.push(tags, on_main, args)
-
-
-def _check_is_a_run(run: Path) -> None:
-    seeds = sorted(path.parent for path in run.glob("seed-*/settings.json"))
-    if seeds and not (run / "settings.json").exists():
-        raise UserError(f"--run {run} holds a run of several seeds; name one of them, such as {seeds[0]}")
 
 
 def _chosen(trained: TrainedRun, args: argparse.Namespace) -> tuple[list[Path], Path | None]:
@@ -272,15 +231,11 @@ class Hub:
         try:
             yield
         except HfHubHTTPError as error:
-            status = error.response.status_code
-            reason = {401: "the token is not valid", 403: "the token may not write there"}.get(status)
-            told = f"{reason or one_line(error.server_message or error)} (status {status})"
-            remedy = "check the token and the name"
-        except (httpx2.HTTPError, OSError) as error:
-            told, remedy = one_line(error) or type(error).__name__, "check the network and HF_ENDPOINT"
-        # What the client raises for a broken upload, or for an answer that is not the hub's.
-        except (RuntimeError, ValueError, KeyError) as error:
-            told, remedy = one_line(error.__cause__ or error), "push again"
+            reason = f"{one_line(error.server_message or error)} (status {error.response.status_code})"
+        # What the client raises without a network, for a broken upload, or for an answer that is not the hub's.
+        except (httpx2.HTTPError, OSError, RuntimeError, ValueError, KeyError) as error:
+            reason = one_line(error.__cause__ or error) or type(error).__name__
         else:
             return
-        raise UserError(f"--push to {self.url} failed: {told}; {remedy}".replace(self._token, "***"))
+        remedy = "check the token, the name, the network and HF_ENDPOINT, and push again"
+        raise UserError(f"--push to {self.url} failed: {reason}; {remedy}".replace(self._token, "***"))

@@ -17,8 +17,6 @@ from pipeline.tasks.own_tasks import task_of
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_log
 
-MAX_STEPS_NAMED = 12
-
 
 @dataclass(frozen=True)
 class TrainedRun:
@@ -62,9 +60,8 @@ class TrainedRun:
             found = min(evaluated, key=lambda tag: (losses[step_of(tag)], -step_of(tag)), default=None)
             remedy = "pre-train with --eval-data"
         if found is None:
-            self._newest()  # says so if there are no checkpoints at all
             raise UserError(
-                f"{self.directory} has no checkpoint of a step that was evaluated, so none is the best; {remedy}, or "
+                f"{self.directory} has no checkpoint of a step that was evaluated; {remedy}, or "
                 f"give --step one of {self._steps()}"
             )
         return found
@@ -95,19 +92,15 @@ class TrainedRun:
         return tags(self.directory / "checkpoints")
 
     def _newest(self) -> Path:
-        found = find_latest(self.directory / "checkpoints", content=True)
+        place = self.directory / "checkpoints"
+        found = find_latest(place, content=True)
         if found is None:
-            place = self.directory / "checkpoints"
             raise UserError(f"{place} holds no complete checkpoint; train first, or name another run")
         return found
 
     def _steps(self) -> str:
-        """The steps of the checkpoints, for people; of many, the newest."""
-        steps = [f"{step_of(tag)}" for tag in self._tags()]
-        if not steps:
-            self._newest()
-        older = ["..."] if len(steps) > MAX_STEPS_NAMED else []
-        return ", ".join([*older, *reversed(steps[:MAX_STEPS_NAMED])])
+        """The steps of the checkpoints, for people. Raises UserError if there are none."""
+        return ", ".join(str(step_of(tag)) for tag in sorted(self._tags(), key=step_of) or [self._newest()])
 
 
 def open_run(directory: Path) -> TrainedRun:

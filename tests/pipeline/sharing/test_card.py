@@ -111,6 +111,8 @@ def test_what_was_not_recorded_is_not_in_it(made, tmp_path):
     assert "## Cost" not in card
     assert not {"precision", "optimizer", "seed"} & dict(rows_of(card, "Recipe")).keys()
     assert "Not stated when the model was exported." in card
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert (header["license"], header["license_name"]) == ("other", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -149,20 +151,6 @@ def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     assert "/home" not in card
     vocabulary = dict(rows_of(card, "Model"))["vocabulary"]
     assert vocabulary == "200 SentencePiece pieces, upper and lower case, no accents"
-
-
-@pytest.mark.parametrize("random_weights", [False, True])
-def test_the_weights_that_a_fine_tuning_began_with(corpus, tmp_path, random_weights):
-    runs.finetuning(tmp_path / "rte", corpus.vocabulary, init="/home/me/minilm", random_weights=random_weights)
-    card = exported(tmp_path, "rte", tmp_path / "out")
-    expected = None if random_weights else "of the trained model minilm"
-    assert dict(rows_of(card, "Recipe")).get("initial weights") == expected
-    assert "/home" not in card
-
-
-def test_an_unknown_license_is_said_to_be_unknown(made, tmp_path):
-    header = yaml.safe_load(exported(made, "run", tmp_path / "out").split("---\n")[1])
-    assert (header["license"], header["license_name"]) == ("other", "unknown")
 
 
 def test_a_data_set_of_the_hub_is_named_and_a_directory_is_not(corpus, tmp_path):

@@ -2,10 +2,6 @@
 
 import json
 
-import pytest
-
-from common.errors import UserError
-from pipeline import export
 from pipeline.checkpoint.run_records import SETTINGS, read_record
 from pipeline.sharing import card_tables
 from pipeline.tasks.registry import TASKS
@@ -35,11 +31,12 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.9, 0.999]}}, "scheduler": None,
         "gradient_clipping": None,
     }  # fmt: skip
-    record = recorded(tmp_path, task="my_task", hyperparameters=given, seed=0)
+    record = recorded(tmp_path, task="my_task", hyperparameters=given, seed=0, init="/home/me/minilm")
     results = {"task": "my_task", "metrics": {}, "examples": {"train": 1000, "dev": 20, "other": "x"}}
     (tmp_path / "results.json").write_text(json.dumps(results))
     assert card_tables.describe_finetuning(tmp_path, record) == [
         ("task", r"my\_task"),
+        ("initial weights", "of the trained model minilm"),
         ("examples", "train 1,000, dev 20"),
         ("optimizer", "AdamW"),
         ("peak learning rate", "1e-05"),
@@ -51,7 +48,8 @@ def test_the_recipe_of_a_fine_tuning_run(tmp_path):
         ("seed", "0"),
     ]
     other = tmp_path / "other"
-    assert card_tables.describe_finetuning(other, recorded(other, task="rte")) == [("task", "rte")]
+    record = recorded(other, task="rte", init="/home/me/minilm", random_weights=True)
+    assert card_tables.describe_finetuning(other, record) == [("task", "rte")]
 
 
 def test_metrics_of_the_best_step_have_intervals_and_those_of_other_steps_have_not(tmp_path):
@@ -75,21 +73,3 @@ def test_a_correlation_is_not_in_percent(tmp_path):
     assert matthews[2].startswith("0.")
     assert "%" not in matthews[2].replace("95 % interval", "")
     assert accuracy[2].startswith("75.0 %")
-
-
-def test_what_may_not_be_replaced_is_refused_before_any_work(tmp_path, capsys):
-    """The run has no checkpoint either, which would be found later."""
-    recorded(tmp_path / "run", **runs.SETTINGS)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("mine")
-    assert export.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 2
-    assert "no complete checkpoint" not in capsys.readouterr().err
-    assert export.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "new")]) == 2
-    assert "holds no complete checkpoint" in capsys.readouterr().err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_damaged_record_is_a_mistake(tmp_path):
-    with pytest.raises(UserError, match="lacks the key"):
-        recorded(tmp_path, objective="sop")

