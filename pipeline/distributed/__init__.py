@@ -6,8 +6,7 @@ exits       stop signals, exit statuses, and the end of a rank's process
 rendezvous  the ranks meet and agree before training starts
 progress    what a rank is doing, how long that may take, and which ranks hang
 channel     a connection between two ranks that carries signed lines
-watcher     notices a lost rank or host and a rank that hangs, and ends the job
-watch       watches this rank while it trains: starts its watcher and its guard
+watch       notices a lost rank or host and a rank that hangs, and ends the job
 guard       ends a rank that cannot end itself
 host_problems  what keeps hosts from training, a line for each problem
 query       reads the hostfile, and asks its hosts over ssh

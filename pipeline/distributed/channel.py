@@ -13,7 +13,7 @@ import secrets
 import socket
 from typing import Any
 
-MAX_LINE = 1 << 16
+MAX_LINE = 1 << 20
 _NONCE_BYTES = 16
 _SEND_SECONDS = 6.0
 
@@ -24,51 +24,71 @@ class Channel:
     Args:
         key: of the job.
         is_server: whether this end has accepted the connection.
-        host_timeout: seconds without an answer after which the kernel reports that the other host is lost.
-    Attributes:
-        rank: at the other end; None before it has proved that it knows the key.
-        has_left: whether that rank has left its watch.
     """
 
-    def __init__(self, connection: socket.socket, key: bytes, is_server: bool, host_timeout: float) -> None:
-        self.connection, self.rank, self.has_left = connection, None if is_server else 0, False
+    def __init__(self, connection: socket.socket, key: bytes, is_server: bool) -> None:
+        self.connection = connection
         self._key, self._is_server = key, is_server
         self._nonce = secrets.token_hex(_NONCE_BYTES).encode()
         self._session = b""
         self._rest = b""
         self._counts = {True: 0, False: 0}  # lines by direction: True from the server
+        self._failure: Exception = EOFError()
         connection.settimeout(_SEND_SECONDS)  # a host that is gone takes nothing
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, int(host_timeout / 3)))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, int(host_timeout / 6)))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(host_timeout * 1000))
-        with contextlib.suppress(OSError):
-            connection.sendall(self._nonce + b"\n")
+        self._send_line(self._nonce)
+
+    def watch_host(self, seconds: float) -> None:
+        """From now on the kernel reports that the other host is lost after so many seconds without an answer."""
+        for option, value in {
+            socket.TCP_KEEPIDLE: max(1, int(seconds / 3)),
+            socket.TCP_KEEPINTVL: max(1, int(seconds / 6)),
+            socket.TCP_USER_TIMEOUT: int(seconds * 1000),
+        }.items():
+            self.connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def send(self, kind: str, **values: Any) -> None:
-        """Sends a message. What cannot be sent is dropped: the next `receive` says that the connection has ended.
-
-        It can be called once `receive` has returned the greeting.
-        """
+        """Sends a message, once `receive` has returned the greeting. If that fails, the next `receive` raises why."""
         line = json.dumps({"kind": kind, **values}).encode()
-        with contextlib.suppress(OSError):
-            self.connection.sendall(self._sign(self._is_server, line) + b" " + line + b"\n")
+        self._send_line(self._sign(self._is_server, line) + b" " + line)
 
-    def receive(self) -> list[dict[str, Any]]:
-        """The complete messages that have come; a "greeting" first. Waits for something to come.
+    def _send_line(self, line: bytes) -> None:
+        try:
+            self.connection.sendall(line + b"\n")
+        except OSError as error:  # maybe after half a line: nothing more can be sent
+            self._failure = error
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    def receive(self) -> dict[str, Any] | None:
+        """Waits for something to come. Returns the next message, or None as long as it is incomplete.
+
+        The first message is a "greeting".
 
         Raises:
             EOFError: the other end has closed the connection.
             OSError: the connection is lost.
             ValueError: a line is too long, or is not signed with the key.
         """
-        part = self.connection.recv(MAX_LINE)
+        part = self.connection.recv(MAX_LINE, socket.MSG_PEEK)
+        part = self.connection.recv(part.find(b"\n") + 1 or len(part))
         if not part:
-            raise EOFError
-        *lines, self._rest = (self._rest + part).split(b"\n")
-        if max(map(len, [*lines, self._rest])) > MAX_LINE:
+            raise self._failure
+        self._rest += part
+        if len(self._rest) > MAX_LINE:
             raise ValueError("a line is too long")
-        return [self._read(line) for line in lines]
+        if not self._rest.endswith(b"\n"):
+            return None
+        line, self._rest = self._rest[:-1], b""
+        return self._read(line)
+
+    def wait_for(self, kind: str, seconds: float) -> dict[str, Any]:
+        """Waits for the next message of a kind. It raises what `receive` does, and TimeoutError after `seconds`."""
+        self.connection.settimeout(seconds)
+        while (message := self.receive()) is None or message["kind"] != kind:
+            pass
+        self.connection.settimeout(_SEND_SECONDS)
+        return message
 
     def _read(self, line: bytes) -> dict[str, Any]:
         """The message in a line; the first line is the other side's random number, and gives the key."""

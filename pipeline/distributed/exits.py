@@ -22,7 +22,6 @@ EXIT_MISTAKE = 2  # of the user
 EXIT_LOST = 69  # EX_UNAVAILABLE of sysexits.h: a rank is lost, never came, or holds wrong weights
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal after saving; try again
 _OTHERS_SECONDS = 2.0  # for the other ranks to find the same mistake by themselves
-_MAX_NOTICE = 5000  # characters; the ranks send each other lines of up to 64 KiB
 _QUIT_SECONDS = 3.0  # for the main thread to notice the second Ctrl-C by itself
 
 
@@ -47,7 +46,7 @@ def exit_notice(name: str, error: BaseException | None) -> ExitNotice:
     if error is None:
         return ExitNotice(0)
     if isinstance(error, UserError):
-        return ExitNotice(EXIT_MISTAKE, f"{name}: {error}"[:_MAX_NOTICE], _OTHERS_SECONDS)
+        return ExitNotice(EXIT_MISTAKE, f"{name}: {error}", _OTHERS_SECONDS)
     if isinstance(error, KeyboardInterrupt):
         return ExitNotice(128 + signal.SIGINT, f"{name} was interrupted")
     return ExitNotice(EXIT_FAILED, f"{name} failed: {type(error).__name__}: {one_line(error)}")

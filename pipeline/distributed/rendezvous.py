@@ -1,23 +1,24 @@
 """Rendezvous before init_process_group, so that missing ranks can be named.
 
-Rank 0 opens torch's key-value store at the address and port that the launcher sets (MASTER_ADDR, MASTER_PORT); the
-process groups use the same store later. Under torchrun, its agent may serve the store. Each rank reports its host, its
-mistake if it found one, and the facts on which it must agree with rank 0. Rank 0 decides for all ranks.
+    rank 0's port, in torch's store -> each rank connects: its host, mistake and facts -> rank 0's verdict, to all
 
-torch's store believes everybody who can reach its port. So each value in it is signed with the job's key: the HMAC of
-a random number of rank 0 under the secret in the file that ALBERT_SECRET_FILE names. The secret never travels. Without
-the file the key protects from nobody who can read the store.
+The store is at the address and port that the launcher sets (MASTER_ADDR, MASTER_PORT). Rank 0 serves it, or torchrun's
+agent; the process groups use the same one later. The connections stay open: `pipeline.distributed.watch` watches the
+ranks by them.
+
+torch's store believes everybody who can reach its port. So the ranks sign what they say with the job's key: the HMAC of
+what the store says, a random number among it, under the secret in the file that ALBERT_SECRET_FILE names. The secret
+never travels. Without the file the key protects from nobody who can read the store.
 """
 
-import contextlib
 import errno
-import functools
 import hashlib
 import hmac
-import json
 import os
+import re
 import resource
 import secrets
+import selectors
 import socket
 import stat
 import sys
@@ -26,9 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-from annotated_types import Interval
+from typing import Any, NoReturn, TypeVar
 
 from common.environment import whole_number
 from common.errors import UserError, one_line
@@ -46,32 +45,20 @@ SECRET_FILE = "ALBERT_SECRET_FILE"
 MIN_SECRET_BYTES = 16
 JOIN_SECONDS = 300.0  # imports from a cold network disk take minutes
 RESOLVE_SECONDS = 30.0
-PORTS_ADVICE = "allow TCP connections between the hosts on all ports"
-_CONNECT_SECONDS = 20.0  # shorter than rank 0 waits for the connections, so that the rank says the reason
 _RETRY_SECONDS = 1.0
-_MAX_BYTES = 1 << 20  # of a value in the store
-_LEAVE_SECONDS = 5.0  # for the others to read the verdict: rank 0's end closes its store
-
-
-Port = Annotated[int, Interval(ge=1, le=65535)]
+_CONNECT_SECONDS = 20.0
+_HELLO_SECONDS = 10.0  # for a connection to prove that it comes from a rank
+_MAX_STRANGERS = 64  # connections at once that have not proved it, beside one for each rank
 
 
 @dataclass(frozen=True)
 class Answer:
     """What a rank reports: its host, its mistake ("" if it found none), and the facts that it found, by name."""
 
+    rank: int
     host: str
     problem: str = ""
     facts: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What rank 0 decides: the exit status of all ranks (0: go on), the line to print, and the host of each rank."""
-
-    status: int
-    line: str
-    hosts: list[str]
 
 
 def read_secret() -> bytes:
@@ -117,24 +104,28 @@ class Rendezvous:
     Attributes:
         rank, world_size: from the environment variables that the launcher sets.
         hosts: host name of each rank, after `agree`.
+        channels: to the other ranks by rank, after `agree`: of rank 0 to all, of the others to rank 0.
     """
 
     def __init__(self, seconds: float = JOIN_SECONDS) -> None:
         self.world_size = whole_number("WORLD_SIZE", low=1)
         self.rank = whole_number("RANK", high=self.world_size - 1)
-        self._secret = read_secret()
+        secret = read_secret()
         check_address(os.environ["MASTER_ADDR"])
         self.hosts = [socket.gethostname()]
+        self.channels: dict[int, Channel] = {}
         self._seconds = seconds
-        self._store = self._open() if self.world_size > 1 else None
-        if self._store is not None and self.rank == 0:
-            self._store.set("job", secrets.token_hex(16))
-
-    @functools.cached_property
-    def _key(self) -> bytes:
-        """The key of this job. Another rank waits until rank 0 has stored its random number."""
-        assert self._store is not None
-        return hmac.digest(self._secret, self._store.get("job"), hashlib.sha256)
+        if self.world_size == 1:
+            return
+        self._store = self._open_store()
+        # The same processes may meet again for another run.
+        name = f"job/{self._store.add(f'jobs/{self.rank}', 1)}"
+        if self.rank == 0:
+            self._server = self._serve()
+            self._store.set(name, f"{self._server.getsockname()[1]} {secrets.token_hex(16)}")
+        job = self._ask_store(name)
+        self._port = int(job.split()[0])
+        self._key = hmac.digest(secret, job, hashlib.sha256)
 
     def agree(self, work: Callable[[], T], facts: Callable[[T], Mapping[str, str]]) -> T:
         """Calls `work` on every rank. Returns its result if all ranks came, none found a mistake, and all agree.
@@ -145,94 +136,121 @@ class Rendezvous:
         result = None
         try:
             result = work()
-            answer = Answer(self.hosts[0], "", dict(facts(result)))
+            answer = Answer(self.rank, self.hosts[0], "", dict(facts(result)))
         except UserError as error:
-            answer = Answer(self.hosts[0], str(error))
-        try:
-            verdict = self._decide(answer) if self.rank == 0 else self._await_verdict(answer)
-        except UserError as error:  # the store holds something else than rank 0's verdict
-            print(f"error: {error}", file=sys.stderr, flush=True)
-            sys.exit(EXIT_MISTAKE)
-        if verdict.status:
-            if self.rank == 0:
-                print(f"error: {UserError(verdict.line)}", file=sys.stderr, flush=True)
-            self.leave()
-            sys.exit(verdict.status)
-        self.hosts = verdict.hosts
+            answer = Answer(self.rank, self.hosts[0], str(error))
+        status, self.hosts = self._decide(answer) if self.rank == 0 else self._await_verdict(answer)
+        if status:
+            sys.exit(status)
         return result  # type: ignore[return-value]
 
-    def leave(self) -> None:
-        """Ends a rank's part before its process ends without training. Rank 0 waits until the others have left."""
-        if self._store is None:
-            return
-        with contextlib.suppress(RuntimeError):  # rank 0 has left already, and its store with it
-            if self._store.add("left", 1) < self.world_size and self.rank == 0:
-                deadline = time.monotonic() + _LEAVE_SECONDS
-                while self._store.add("left", 0) < self.world_size and time.monotonic() < deadline:
-                    time.sleep(0.05)
+    def _decide(self, own: Answer) -> tuple[int, list[str]]:
+        """Rank 0's part: hears the other ranks and tells them the verdict. The exit status, 0 to go on, and hosts."""
+        answers = {0: own} | (self._hear_all() if self.world_size > 1 else {})
+        heard = [answers[rank] for rank in sorted(answers)]
+        missing = [rank for rank in range(self.world_size) if rank not in answers]
+        line = _absence(missing, self.world_size, self._seconds, heard) if missing else _first_problem(heard)
+        if line:  # before the others end: the launcher then ends this process as well
+            print(f"error: {UserError(line)}", file=sys.stderr, flush=True)
+        status = EXIT_LOST if missing else EXIT_MISTAKE if line else 0
+        hosts = [answer.host for answer in heard]
+        for channel in self.channels.values():
+            channel.send("verdict", status=status, hosts=hosts)
+        return status, hosts
 
-    def tell(self, name: str, value: Any) -> None:
-        """Stores a JSON value for the other ranks, signed."""
-        if self._store is not None:
-            text = json.dumps(value).encode()
-            self._store.set(name, self._sign(name, text) + b" " + text)
+    def _hear_all(self) -> dict[int, Answer]:
+        """Accepts connections until all ranks have come or the time is up; those of strangers are dropped."""
+        answers: dict[int, Answer] = {}
+        strangers: dict[Channel, float] = {}  # and the time until which each may prove that it is a rank
+        deadline = time.monotonic() + self._seconds
+        with selectors.DefaultSelector() as selector, self._server:
+            selector.register(self._server, selectors.EVENT_READ)
 
-    def ask(self, name: str, kind: type[T]) -> T:
-        """The value of this kind that another rank stores under this name; waits for it.
+            def accept() -> None:
+                connection, _ = self._server.accept()
+                stranger = Channel(connection, self._key, is_server=True)
+                strangers[stranger] = time.monotonic() + _HELLO_SECONDS
+                selector.register(connection, selectors.EVENT_READ, stranger)
 
-        Raises:
-            UserError: something else is there, which no rank with this job's secret has written.
-        """
-        assert self._store is not None
-        content = self._store.get(name)
-        signature, _, text = content.partition(b" ")
-        if len(content) > _MAX_BYTES or not hmac.compare_digest(signature, self._sign(name, text)):
-            raise UserError(
-                f"{name} in the store at MASTER_ADDR is not signed with this job's secret; give all hosts the same "
-                f"{SECRET_FILE}, and see who else can reach the port"
-            )
-        return check_as(json.loads(text), kind, f"{name} in the store at MASTER_ADDR", "use the same code on all hosts")
+            def hear(stranger: Channel) -> None:
+                message = stranger.receive()
+                if message is None or message["kind"] == "greeting":
+                    return
+                answer = check_as(message.get("answer"), Answer, "a rank", "use the same code on all hosts")
+                if answer.rank not in range(1, self.world_size) or answer.rank in answers:
+                    raise ValueError("no rank that is waited for")
+                answers[answer.rank], self.channels[answer.rank] = answer, stranger
+                forget(stranger)
 
-    def _sign(self, name: str, text: bytes) -> bytes:
-        return hmac.new(self._key, name.encode() + b" " + text, hashlib.sha256).hexdigest().encode()
+            def forget(stranger: Channel) -> socket.socket:
+                del strangers[stranger]
+                selector.unregister(stranger.connection)
+                return stranger.connection
 
-    def serve(self) -> tuple[socket.socket, bytes]:
-        """Opens a server that the other ranks `connect` to. Returns it with the key of their channels.
+            while len(answers) < self.world_size - 1 and time.monotonic() < deadline:
+                for key, _ in selector.select(1.0):
+                    try:
+                        accept() if key.data is None else hear(key.data)
+                    except (EOFError, OSError, ValueError):
+                        if key.data is not None:
+                            forget(key.data).close()
+                for stranger, until in list(strangers.items()):  # the oldest one first
+                    if time.monotonic() > until or len(strangers) > _MAX_STRANGERS + self.world_size:
+                        forget(stranger).close()
+        for stranger in strangers:
+            stranger.connection.close()
+        return answers
 
-        Called on rank 0.
-        """
-        on_one_host = os.environ["MASTER_ADDR"] in LOOPBACK
-        dual = not on_one_host and socket.has_dualstack_ipv6()
-        address, family = ("127.0.0.1" if on_one_host else "", 0), socket.AF_INET6 if dual else socket.AF_INET
-        server = socket.create_server(address, family=family, dualstack_ipv6=dual, backlog=self.world_size)
-        self.tell("server", server.getsockname()[1])
-        return server, self._key
-
-    def connect(self, host_timeout: float) -> Channel:
-        """Connects to rank 0's server.
-
-        UserError: it cannot connect, or rank 0 has ended. Only this rank knows it.
-        """
-        try:
-            port = self.ask("server", Port)
-        except RuntimeError as error:  # torch's store has lost its server
-            raise UserError(f"lost rank 0 before training ({one_line(error)}); see its host's output") from error
+    def _await_verdict(self, own: Answer) -> tuple[int, list[str]]:
+        """The other ranks' part: reports to rank 0 and waits for its verdict."""
         address = os.environ["MASTER_ADDR"]
         try:
-            peer = socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
-            return Channel(peer, self._key, is_server=False, host_timeout=host_timeout)
+            connection = socket.create_connection((address, self._port), timeout=_CONNECT_SECONDS)
         except OSError as error:
-            reason = f"cannot connect to port {port} of {address} ({one_line(error)})"
-            raise UserError(f"{reason}; {PORTS_ADVICE}") from error
+            self._end_lost(
+                f"cannot connect to port {self._port} of {address} ({one_line(error)}); see whether rank 0 has ended, "
+                "and allow TCP connections between the hosts on all ports"
+            )
+        channel = self.channels[0] = Channel(connection, self._key, is_server=False)
+        try:
+            channel.wait_for("greeting", 2 * self._seconds)
+            channel.send("hello", answer=asdict(own))
+            verdict = channel.wait_for("verdict", 2 * self._seconds)  # rank 0 itself waits `seconds` for the others
+        except (EOFError, OSError, ValueError) as error:
+            reason = one_line(error) or "its process ended, or has another secret"
+            self._end_lost(f"lost rank 0 before the start ({reason}); see its host's output")
+        return verdict["status"], verdict["hosts"]
 
-    def _open(self) -> Any:
-        from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, TCPStore
+    def _end_lost(self, reason: str) -> NoReturn:
+        """Ends this rank, which has lost rank 0. Only this rank knows it."""
+        print(f"error: rank {self.rank} on host {self.hosts[0]} {reason}", file=sys.stderr, flush=True)
+        sys.exit(EXIT_LOST)
+
+    def _ask_store(self, name: str) -> bytes:
+        """Rank 0's port and a random number; waits until rank 0 has stored them."""
+        try:
+            job: bytes = self._store.get(name)
+        except RuntimeError as error:  # torch's store has lost its server
+            self._end_lost(f"lost rank 0 before the start ({one_line(error)}); see its host's output")
+        if re.fullmatch(rb"[0-9]{1,5} [0-9a-f]{32}", job) is None:
+            raise UserError("the store at MASTER_ADDR is of another program; give another --master_port")
+        return job
+
+    def _serve(self) -> socket.socket:
+        """Rank 0's server, to which the other ranks connect."""
+        on_one_host = os.environ["MASTER_ADDR"] in LOOPBACK
+        backlog, dual = self.world_size + _MAX_STRANGERS, not on_one_host and socket.has_dualstack_ipv6()
+        address, family = ("127.0.0.1" if on_one_host else "", 0), socket.AF_INET6 if dual else socket.AF_INET
+        return socket.create_server(address, family=family, dualstack_ipv6=dual, backlog=backlog)
+
+    def _open_store(self) -> Any:
+        from torch.distributed import DistNetworkError, DistStoreError, TCPStore
 
         address, port = os.environ["MASTER_ADDR"], whole_number("MASTER_PORT", low=1, high=65535)
         serves = self.rank == 0 and not launcher.agent_serves_store()
         try:
             listener = self._listen(port) if serves and address in LOOPBACK else None
-            store = TCPStore(
+            return TCPStore(
                 address,
                 port,
                 is_master=serves,
@@ -242,22 +260,18 @@ class Rendezvous:
                 master_listen_fd=listener,
             )
         except (OSError, DistNetworkError, DistStoreError) as error:
-            if serves:
-                print(
-                    f"error: cannot listen on port {port} ({one_line(error)}); another job may run on this host: "
-                    "give another --master_port",
-                    file=sys.stderr,
+            if not serves:
+                self._end_lost(
+                    f"found no rank 0 at {address}:{port} within {self._seconds:.0f} s; see why rank 0 did not start, "
+                    "or `python -m pipeline.preflight`"
                 )
-                # The agent chooses another port when it starts the ranks again.
-                sys.exit(EXIT_LOST if launcher.max_restarts() else EXIT_MISTAKE)
             print(
-                f"error: rank {self.rank} on host {self.hosts[0]} found no rank 0 at {address}:{port} within "
-                f"{self._seconds:.0f} s; see why rank 0 did not start, or `python -m pipeline.preflight`",
+                f"error: cannot listen on port {port} ({one_line(error)}); another job may run on this host: give "
+                "another --master_port",
                 file=sys.stderr,
             )
-            sys.exit(EXIT_LOST)
-        # The same processes may meet again for another run. Each rendezvous has its own prefix.
-        return PrefixStore(f"rendezvous/{store.add(f'rendezvous_count/{self.rank}', 1)}", store)
+            # The agent chooses another port when it starts the ranks again.
+            sys.exit(EXIT_LOST if launcher.max_restarts() else EXIT_MISTAKE)
 
     def _listen(self, port: int) -> int | None:
         """A descriptor that listens on the loopback address; torch itself would listen on all addresses.
@@ -272,56 +286,14 @@ class Rendezvous:
                 raise
             return None
 
-    def _decide(self, own: Answer) -> Verdict:
-        """Rank 0's part: waits for the other ranks' answers and tells them the verdict."""
-        answers, missing = [own], []
-        deadline = time.monotonic() + self._seconds
-        for rank in range(1, self.world_size):
-            if self._wait_for(f"answer/{rank}", deadline):
-                answers.append(self._read_answer(rank))
-            else:
-                missing.append(rank)
-        problem = _absence(missing, self.world_size, self._seconds, answers) if missing else _first_problem(answers)
-        status = EXIT_LOST if missing else EXIT_MISTAKE if problem else 0
-        verdict = Verdict(status, problem, [answer.host for answer in answers])
-        self.tell("verdict", asdict(verdict))
-        return verdict
-
-    def _read_answer(self, rank: int) -> Answer:
-        """What a rank has reported; a problem if the store holds something else."""
-        try:
-            return self.ask(f"answer/{rank}", Answer)
-        except UserError as error:
-            return Answer("unknown", str(error))
-
-    def _wait_for(self, name: str, deadline: float) -> bool:
-        """Whether a value of this name is stored before `deadline`."""
-        assert self._store is not None
-        while not self._store.check([name]):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
-
-    def _await_verdict(self, own: Answer) -> Verdict:
-        """The other ranks' part: report to rank 0 and wait for its verdict."""
-        assert self._store is not None
-        self._store.set_timeout(timedelta(seconds=2 * self._seconds))  # rank 0 itself waits `seconds` for the others
-        try:
-            self.tell(f"answer/{self.rank}", asdict(own))
-            return self.ask("verdict", Verdict)
-        except RuntimeError as error:  # torch's store has lost its server
-            print(f"error: lost rank 0 before the start ({one_line(error)}); see its host's output", file=sys.stderr)
-            sys.exit(EXIT_LOST)
-
 
 def _first_problem(answers: Sequence[Answer]) -> str:
     """The mistake of the lowest rank that found one, else the first fact that differs from rank 0's, else ""."""
     first = answers[0]
     if first.problem:
         return first.problem
-    for rank, answer in enumerate(answers):
-        where = f"rank {rank} on host {answer.host}"
+    for answer in answers:
+        where = f"rank {answer.rank} on host {answer.host}"
         if answer.problem:
             return f"{where}: {answer.problem}"
         for name, value in first.facts.items():

@@ -79,7 +79,6 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     if checked.finished:
         if rendezvous.rank == 0:
             print(checked.finished)
-        rendezvous.leave()
         return 0
     try:
         with Watch(rendezvous, checked.output, checked.host_timeout, checked.hang_timeout):

@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes
-import json
 import os
 import signal
 import sys
@@ -10,9 +9,7 @@ import time
 
 import pytest
 
-from common.errors import UserError
-from pipeline.distributed.channel import MAX_LINE
-from pipeline.distributed.exits import StopSignals, describe_end, exit_notice, run_and_exit, say_stopped, write_now
+from pipeline.distributed.exits import StopSignals, describe_end, run_and_exit, say_stopped, write_now
 from pipeline.distributed.progress import Progress
 from tests.pipeline.workers.forked import Forked
 
@@ -98,12 +95,6 @@ def test_what_cannot_be_written_raises_nothing(full):
         os.dup2(os.open("/dev/full", os.O_WRONLY), writer)
     write_now(writer, "a line\n")
     os.close(writer)
-
-
-def test_a_notice_of_any_mistake_fits_into_a_line_between_ranks():
-    notice = exit_notice("rank 1", UserError("\u00e4" * 100_000))
-    assert (notice.status, notice.line[:9]) == (2, "rank 1: \u00e4")
-    assert len(json.dumps(notice)) < MAX_LINE - 1000
 
 
 def test_a_name_that_is_not_utf_8_is_written_escaped():

@@ -1,33 +1,34 @@
-"""The address of rank 0, its servers, its open files and its port."""
+"""The ranks of a job meet: its address and port, its secret, strangers, and what the ranks agree on."""
 
+import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from torch.distributed import DistNetworkError, TCPStore
+from torch.distributed import TCPStore
 
 from common.errors import UserError
 from pipeline.distributed import rendezvous
-from pipeline.distributed.exits import EXIT_LOST
+from pipeline.distributed.channel import Channel
+from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE
 from pipeline.distributed.rendezvous import Answer, Rendezvous, reserve_port
 from pipeline.engine.ranks import become_single_rank
 from pipeline.run import launch
 from tests.pipeline.conftest import run
 
-USUAL_SECONDS = rendezvous.RESOLVE_SECONDS
+HOST = os.uname().nodename
+SECRET = "0123456789abcdef"
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rendezvous.RESOLVE_SECONDS < 60
     monkeypatch.setattr(rendezvous, "RESOLVE_SECONDS", 0.2)
     monkeypatch.setattr(rendezvous, "_RETRY_SECONDS", 0.01)
-
-
-def test_the_wait_is_shorter_than_a_minute() -> None:
-    assert USUAL_SECONDS < 60
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
@@ -74,26 +75,15 @@ def test_a_command_ends_with_one_line_and_status_2(
 def test_a_rank_whose_run_is_finished_differs_from_one_that_would_train() -> None:
     training = {"the run in /runs/base": "not there", "the setting seed": "1"}
     answers = [
-        Answer("node1", "", training),
-        Answer("node2", "", {"the run in /runs/base": "finished"}),
+        Answer(0, "node1", "", training),
+        Answer(1, "node2", "", {"the run in /runs/base": "finished"}),
     ]
     line = rendezvous._first_problem(answers)
     assert line.startswith("rank 1 on host node2: the run in /runs/base is finished, and not there on host node1; all")
     assert rendezvous._first_problem(answers[:1] * 2) == ""
     assert "the setting seed is not known, and 1 on" in rendezvous._first_problem(
-        [answers[0], Answer("node2", "", {"the run in /runs/base": "not there"})]
+        [answers[0], Answer(1, "node2", "", {"the run in /runs/base": "not there"})]
     )
-
-
-def test_a_rank_that_cannot_connect_says_what_to_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As behind a firewall: the store's port is open, those of the other servers are not."""
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    other = object.__new__(rendezvous.Rendezvous)
-    monkeypatch.setattr(other, "ask", lambda name, kind: port)
-    with pytest.raises(UserError, match=rf"cannot connect to port {port} of 127\.0\.0\.1 \(.*; allow TCP connections"):
-        other.connect(30.0)
 
 
 def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one() -> None:
@@ -122,54 +112,182 @@ def test_a_single_rank_keeps_its_port_until_its_store_listens(monkeypatch: pytes
         other.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
 
 
+Meet = Callable[..., Rendezvous]
+
+
 @pytest.fixture
-def meet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[int, str], Rendezvous]:
+def meet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Meet:
     """Makes a rank of two, with a secret or none; call it for rank 0 first."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(reserve_port()))
     monkeypatch.setenv("WORLD_SIZE", "2")
 
-    def meet_as(rank: int, secret: str) -> Rendezvous:
+    def meet_as(rank: int, secret: str = SECRET, seconds: float = 60.0) -> Rendezvous:
         monkeypatch.setenv("RANK", str(rank))
         (tmp_path / "secret").write_text(secret)
         (tmp_path / "secret").chmod(0o600)
         monkeypatch.setenv(rendezvous.SECRET_FILE, str(tmp_path / "secret") if secret else "")
-        return Rendezvous(seconds=60.0)
+        return Rendezvous(seconds)
 
     return meet_as
 
 
-def test_what_is_not_signed_with_the_secret_is_not_believed(meet: Callable[[int, str], Rendezvous]) -> None:
-    """A stranger may read and write the store, and has another secret or none."""
-    first, second, stranger = meet(0, "0123456789abcdef"), meet(1, "0123456789abcdef"), meet(1, "")
-    first.tell("job's word", "value")
-    assert second.ask("job's word", str) == "value"
-    second._store, stranger._store = first._store, first._store  # each rank has a prefix of its own in this process
-    for name in ("server", "verdict"):
-        stranger.tell(name, 7)
-        with pytest.raises(UserError, match=f"{name} in the store at MASTER_ADDR is not signed with this job's secret"):
-            second.ask(name, int)
-    stranger.tell("answer/1", {"host": "a", "problem": "\x1b[2J"})
-    assert "is not signed with" in first._read_answer(1).problem
-    second.tell("verdict", {"host": "a"})
-    first._store.set("answer/1", first._store.get("verdict"))
-    assert "is not signed with" in first._read_answer(1).problem, "it was signed under another name"
-    second.tell("answer/1", {"host": 7})
-    assert "answer/1 in the store at MASTER_ADDR has host = 7" in first._read_answer(1).problem
-    second.tell("answer/1", {"host": "a"})
-    assert first._read_answer(1) == Answer("a")
-    first._store.set("answer/1", "x" * (rendezvous._MAX_BYTES + 1))
-    assert "is not signed with" in first._read_answer(1).problem
+Agree = Callable[..., "Future[str]"]
 
 
-def test_the_secret_never_travels(meet: Callable[[int, str], Rendezvous]) -> None:
-    first = meet(0, "0123456789abcdef")
-    first.tell("word", "value")
-    server, key = first.serve()
-    server.close()
-    stored = b"".join(first._store.get(name) for name in ("job", "word", "server"))
-    for hidden in (b"0123456789abcdef", key, key.hex().encode()):
+@pytest.fixture
+def agree() -> Iterator[Agree]:
+    """Lets a rank agree in a thread of its own, with a fact, and a mistake or none."""
+    with ThreadPoolExecutor() as pool:
+
+        def start(rank: Rendezvous, fact: str = "7", mistake: str = "") -> "Future[str]":
+            def work() -> str:
+                if mistake:
+                    raise UserError(mistake)
+                return fact
+
+            return pool.submit(rank.agree, work, lambda found: {"the number": found})
+
+        yield start
+
+
+def status_of(ended: "Future[str]") -> object:
+    error = ended.exception(timeout=100)
+    assert isinstance(error, SystemExit)
+    return error.code
+
+
+def test_ranks_that_agree_know_all_hosts_and_stay_connected(meet: Meet, agree: Agree) -> None:
+    for _ in range(2):  # the same processes may meet again
+        first, second = meet(0), meet(1)
+        results = agree(first), agree(second)
+        assert [result.result(timeout=100) for result in results] == ["7", "7"]
+        assert first.hosts == second.hosts == [HOST, HOST]
+        first.channels[1].send("word", said="hello")
+        assert second.channels[0].receive() == {"kind": "word", "said": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "line"),
+    [
+        ({"mistake": "no data\x1b[2J"}, f"error: rank 1 on host {HOST}: no data\\x1b[2J\n"),
+        ({"fact": "8"}, f"error: rank 1 on host {HOST}: the number is 8, and 7 on host {HOST}; all hosts must see"),
+    ],
+)
+def test_ranks_that_do_not_agree_end_with_one_line(
+    meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str], ends: dict[str, str], line: str
+) -> None:
+    first, second = meet(0), meet(1)
+    ended = agree(first), agree(second, **ends)
+    assert list(map(status_of, ended)) == [EXIT_MISTAKE, EXIT_MISTAKE]
+    said = capsys.readouterr().err
+    assert said.startswith(line)
+    assert said.count("\n") == 1
+
+
+def test_a_rank_that_never_comes_is_named(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(agree(meet(0, seconds=0.1))) == EXIT_LOST
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: 1 of 2 ranks did not come within 0 s (rank 1; the others came from host {HOST})")
+
+
+def test_a_rank_0_that_never_comes_is_missed(meet: Meet, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        meet(1, seconds=0.5)
+    assert ended.value.code == EXIT_LOST
+    assert capsys.readouterr().err.startswith(f"error: rank 1 on host {HOST} found no rank 0 at 127.0.0.1")
+
+
+def test_a_rank_0_that_stops_or_ends_before_the_verdict_is_lost(
+    meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _stopped, other = meet(0), meet(1, seconds=0.1)
+    assert status_of(agree(other)) == EXIT_LOST
+    assert "lost rank 0 before the start (timed out); see its host's output" in capsys.readouterr().err
+    ended, other = meet(0), meet(1)
+    ended._server.close()
+    assert status_of(agree(other)) == EXIT_LOST
+    said = capsys.readouterr().err
+    assert f"cannot connect to port {other._port} of 127.0.0.1 (" in said
+    assert said.endswith("allow TCP connections between the hosts on all ports\n"), "as behind a firewall"
+
+
+def end_of(stranger: socket.socket) -> bool:
+    """Waits until the connection is closed from the other side."""
+    stranger.settimeout(100)
+    with contextlib.suppress(ConnectionError):
+        while stranger.recv(1 << 16):
+            pass
+    return True
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b'{"kind": "hello", "rank": 1}\n', b"[" * 60_000 + b"\n", b"x" * 2_000_000, b"", b"\xff\n", b"0" * 32 + b"\n\n"],
+    ids=range(6),
+)
+def test_a_stranger_is_no_rank_and_ends_nothing(meet: Meet, agree: Agree, said: bytes) -> None:
+    first, second = meet(0), meet(1)
+    serving = agree(first)
+    with socket.create_connection(("127.0.0.1", first._port)) as stranger:
+        with contextlib.suppress(ConnectionError):
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+        assert end_of(stranger)
+    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+    with pytest.raises(OSError, match="refused"):  # nobody else is waited for
+        socket.create_connection(("127.0.0.1", first._port))
+
+
+def test_only_a_rank_with_the_secret_that_is_waited_for_is_believed(
+    meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = meet(0), meet(1)
+    serving = agree(first)
+    for key, rank in ((b"a guess", 1), (first._key, 0), (first._key, 2)):
+        connection = socket.create_connection(("127.0.0.1", first._port))
+        channel = Channel(connection, key, is_server=False)
+        channel.wait_for("greeting", 100)
+        channel.send("hello", answer={"rank": rank, "host": "a"})
+        assert end_of(connection)
+        connection.close()
+    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+
+
+def test_a_rank_with_another_secret_is_lost(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = meet(0), meet(1, secret="")
+    serving = agree(first)
+    assert status_of(agree(second)) == EXIT_LOST
+    assert "(its process ended, or has another secret)" in capsys.readouterr().err
+    second._key = first._key
+    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+
+
+def test_silent_strangers_are_few_and_do_not_stay(meet: Meet, agree: Agree, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = meet(0), meet(1)
+    monkeypatch.setattr(rendezvous, "_MAX_STRANGERS", 8)
+    serving = agree(first)
+    silent = [socket.create_connection(("127.0.0.1", first._port), timeout=100) for _ in range(30)]
+    assert all(map(end_of, silent[:20])), "the oldest ones, long before their time is up"
+    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+
+    first, second = meet(0), meet(1)
+    monkeypatch.setattr(rendezvous, "_HELLO_SECONDS", 0.1)
+    serving = agree(first)
+    with socket.create_connection(("127.0.0.1", first._port)) as stranger:
+        assert end_of(stranger)
+    monkeypatch.setattr(rendezvous, "_HELLO_SECONDS", 100)
+    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+
+
+def test_the_secret_never_travels(meet: Meet) -> None:
+    first = meet(0)
+    stored = first._store.get("job/1")
+    for hidden in (SECRET.encode(), first._key, first._key.hex().encode()):
         assert hidden not in stored
+    first._store.set("job/2", "80 and more")
+    with pytest.raises(UserError, match="the store at MASTER_ADDR is of another program"):
+        first._ask_store("job/2")
 
 
 def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,47 +306,16 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: p
     assert rendezvous.read_secret() == b"0123456789abcdef"
 
 
-def test_the_store_of_one_host_listens_on_the_loopback_address_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    port = reserve_port()
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
-        monkeypatch.setenv(name, value)
-    for _ in range(2):  # the same processes may meet again
-        met = rendezvous.Rendezvous(seconds=60.0)
-        met.tell("word", "value")
-        assert met.ask("word", str) == "value"
+def test_the_store_of_one_host_listens_on_the_loopback_address_only(meet: Meet) -> None:
+    meet(0)
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.2", port), timeout=60)
+        socket.create_connection(("127.0.0.2", int(os.environ["MASTER_PORT"])), timeout=60)
 
 
-def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet: Meet) -> None:
     """As after `init_process_group`: both find the one server of the process."""
-    port = reserve_port()
-    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}.items():
-        monkeypatch.setenv(name, value)
-    earlier = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, multi_tenant=True)
-    met = rendezvous.Rendezvous(seconds=60.0)
-    met.tell("word", "value")
-    assert earlier.check(["rendezvous/1/word"])
-
-
-def test_a_rank_whose_rank_0_has_ended_says_so_in_one_line(
-    meet: Callable[[int, str], Rendezvous], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Lost:
-        def set_timeout(self, timeout: object) -> None:
-            pass
-
-        def lose(self, *arguments: object) -> bytes:
-            raise DistNetworkError("Connection was likely closed.\nA stack follows")
-
-        get = set = add = lose
-
-    _serving, other = meet(0, ""), meet(1, "")
-    monkeypatch.setattr(other, "_store", Lost())
-    with pytest.raises(SystemExit) as ended:
-        other.agree(lambda: 0, lambda found: {})
-    assert ended.value.code == EXIT_LOST
-    assert capsys.readouterr().err.startswith("error: lost rank 0 before the start (Connection was likely closed. A")
-    with pytest.raises(UserError, match="lost rank 0 before training"):
-        other.connect(30.0)
-    other.leave()
+    earlier = TCPStore(
+        "127.0.0.1", int(os.environ["MASTER_PORT"]), is_master=True, wait_for_workers=False, multi_tenant=True
+    )
+    meet(0)
+    assert earlier.check(["job/1"])
