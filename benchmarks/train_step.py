@@ -107,22 +107,13 @@ def _measure_all(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, 
 
 
 def compare(
-    systems: list[System],
-    collator: Collator,
-    micro_batch: int,
-    rounds: int,
-    device: torch.device,
-    with_offsets: bool = False,
+    systems: list[System], collator: Collator, micro_batch: int, rounds: int, device: torch.device
 ) -> list[dict[str, Any]]:
-    """One row of results for each system whose step fits into memory. `speedup` is that over the last system.
-
-    Args:
-        with_offsets: see `draw`.
-    """
+    """One row of results for each system whose step fits into memory. `speedup` is that over the last system."""
     torch.compiler.reset()  # each size has its own graph, as in a training run
     this, shape = systems[0].model, collator.shape
     assert isinstance(this, AlbertForPreTraining)
-    examples = [draw(collator, number, micro_batch, device, with_offsets) for number in range(rounds + 1)]
+    examples = [draw(collator, number, micro_batch, device) for number in range(rounds + 1)]
     fitting = [system for system in systems if _fits(system, examples if device.type == "cuda" else examples[-1:])]
     turns: list[list[float]] = [[] for _ in fitting]
     for number in range(rounds):

@@ -53,7 +53,7 @@ class EncoderInputs(TypedDict, total=False):
 
     cu_seqlens: Tensor | None
     """int32 (N + 1,), where each sequence of the rows, joined end to end, begins, padding included; filled up with
-    B * S. Only the attention kernel "flash" reads it. None: it is computed from `sequence_ids`."""
+    B * S. Only the attention kernel "flash" reads it, and needs it."""
 
 
 class AlbertModel(nn.Module):
@@ -110,18 +110,11 @@ class AlbertModel(nn.Module):
         elif attention_mask is not None:
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
-            pattern = self._packed_pattern(sequence_ids, cls_positions, cu_seqlens)
+            kernel = choose_kernel(self._execution, sequence_ids.device, sequence_ids.shape[1])
+            pattern = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         states = self.encoder(hidden, pattern)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))
-
-    def _packed_pattern(
-        self, sequence_ids: Tensor, cls_positions: Tensor | None, cu_seqlens: Tensor | None
-    ) -> AttentionPattern:
-        # Each sequence has a [CLS]; padding counts as one more sequence.
-        max_sequences = None if cls_positions is None else cls_positions.shape[1] + 1
-        kernel = choose_kernel(self._execution, sequence_ids.device, sequence_ids.shape[1])
-        return AttentionPattern.for_packed_rows(sequence_ids, kernel, max_sequences, cu_seqlens)
 
     def _pool(self, hidden: Tensor, cls_positions: Tensor | None) -> Tensor | None:
         if self.pooler is None:

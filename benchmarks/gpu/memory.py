@@ -44,7 +44,7 @@ def measure(place: Place, model: str) -> dict[str, Any]:
         engine, _ = initialise(net, engine_config.fit(json, 1, detect_hardware(), precision))
         del net
         engine.train()
-        inputs = draw(collator, 0, rows, engine.device, kernel == "flash").packed
+        inputs = draw(collator, 0, rows, engine.device).packed
 
         def loss(engine: Any = engine, inputs: Any = inputs) -> torch.Tensor:
             output = engine(**inputs)

@@ -51,7 +51,6 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     collator = open_collator(place.shards(length))
     config = AlbertConfig.preset(model, **sizes)
     kernel = place.kernel(config, precision, collator, TOKENS[0] // length)
-    with_offsets = kernel == "flash"
     this, reference = make_systems(config, dtype, place.device, compiled=False, attention=kernel)
     assert isinstance(this.model, AlbertForPreTraining)
     labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
@@ -68,7 +67,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     }
     for tokens in (128,) if place.tiny else TOKENS:
         rows = tokens // (64 if place.tiny else length)
-        pair = compare([this, reference], collator, rows, rounds, place.device, with_offsets)
+        pair = compare([this, reference], collator, rows, rounds, place.device)
         if len(pair) == 2:
             break
     else:
@@ -86,7 +85,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
             continue
         try:
             other = variant(name, this.model, execution, packed=name != "this, one pair a row")
-            pair = compare([other, this], collator, rows, rounds, place.device, with_offsets)
+            pair = compare([other, this], collator, rows, rounds, place.device)
             if len(pair) < 2:
                 raise RuntimeError("it needs more memory than there is")
         except Exception as error:  # of torch, Triton and CUDA; the other variants go on

@@ -51,14 +51,10 @@ def batch_of(collator: Collator, number: int, rows: int) -> Batch:
     return collator.read([0] * rows, wanted)
 
 
-def draw(collator: Collator, number: int, rows: int, device: torch.device, with_offsets: bool = False) -> Examples:
-    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`.
-
-    Args:
-        with_offsets: see `to_device`.
-    """
+def draw(collator: Collator, number: int, rows: int, device: torch.device) -> Examples:
+    """Batch `number` of `rows` packed rows, and the same pairs unpacked, on `device`."""
     batch = batch_of(collator, number, rows)
-    packed = to_device(batch, device, with_offsets)
+    packed = to_device(batch, device)
     pairs = list(unpack(to_device(batch, "cpu"), collator.shape.sequence_length))
     padded = [
         {name: torch.stack([pair[name] for pair in pairs[start : start + rows]]).to(device) for name in pairs[0]}

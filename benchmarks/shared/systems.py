@@ -148,9 +148,7 @@ def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions,
 
 
 def with_fixed_offsets(packed: Inputs) -> Inputs:
-    """Packed rows whose offsets for "flash", if there are any, are as many as `to_device` gives a run with graphs."""
-    if "cu_seqlens" not in packed:
-        return packed
+    """Packed rows with as many offsets as `to_device` gives a run with graphs."""
     rows, pairs = packed["cls_positions"].shape
     offsets = packed["cu_seqlens"]  # (N + 1,)
     missing = rows * (pairs + 1) + 1 - len(offsets)

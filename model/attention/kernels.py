@@ -37,7 +37,6 @@ class AttentionCase:
 
     Attributes:
         length: S, positions in a row.
-        max_sequences: largest number of sequences in a row, padding counted as one; None if it is not known.
         heads: number of attention heads.
         head_dim: D, the width of one head.
         dropout: probability of dropping an attention weight.
@@ -47,7 +46,6 @@ class AttentionCase:
     device: torch.device
     dtype: torch.dtype
     length: int
-    max_sequences: int | None
     heads: int
     head_dim: int
     dropout: float
@@ -82,7 +80,7 @@ def candidates(case: AttentionCase) -> list[str]:
     if case.dtype in (torch.float16, torch.bfloat16):
         if case.length % 128 != 64 and case.head_dim % 8 == 0 and case.head_dim <= 128:
             names.append("cudnn")
-        if case.max_sequences is not None and flash_supports(case.head_dim):
+        if flash_supports(case.head_dim):
             names.append("flash")
     return [name for name in names if not (case.deterministic and name in NOT_DETERMINISTIC)]
 
@@ -108,7 +106,7 @@ def seconds_of(case: AttentionCase, kernel: str, sequence_ids: Tensor, cu_seqlen
         return context.detach(), gradient
 
     # Made once for all layers of a model, so it is not timed.
-    made = AttentionPattern.for_packed_rows(sequence_ids, kernel, case.max_sequences, cu_seqlens)
+    made = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
     if not agrees_with_exact_attention(run(made, 0.0), projected, direction, sequence_ids):
         raise WrongResult("its results are wrong here")
     run(made, case.dropout)

@@ -48,7 +48,6 @@ class AttentionPattern(NamedTuple):
         cls,
         sequence_ids: Tensor,
         kernel: str = "masked",
-        max_sequences: int | None = None,
         cu_seqlens: Tensor | None = None,
     ) -> "AttentionPattern":
         """Returns block-diagonal attention: each token attends to the tokens with the same id.
@@ -58,22 +57,18 @@ class AttentionPattern(NamedTuple):
                 no row of a softmax is empty.
             kernel: one of `model.config.ATTENTION_KERNELS` other than "auto". "sequences" reads the ids on the host;
                 a GPU would synchronise, a compiled graph would recompile.
-            max_sequences: largest number of sequences in a row, padding counted as one; only "flash" needs it.
-            cu_seqlens: int32 (N + 1,), see `EncoderInputs`, for "flash"; None: computed here for B * max_sequences
-                sequences, most of which are empty.
+            cu_seqlens: int32 (N + 1,), see `EncoderInputs`; "flash" needs them.
 
         Raises:
-            ValueError: "flash" without `max_sequences` and `cu_seqlens`.
+            ValueError: "flash" without `cu_seqlens`.
         """
         if kernel == "sequences":
             rows = sequence_ids.tolist()  # B lists of S ids
             return cls(lengths=[len(list(sequence)) for row in rows for _, sequence in groupby(row)])
         if kernel == "flash":
-            if cu_seqlens is not None:
-                return cls(cu_seqlens=cu_seqlens)
-            if max_sequences is None:
-                raise ValueError("attention 'flash' has to know how many sequences a row can have; give cls_positions")
-            return cls(cu_seqlens=cumulative_lengths(sequence_ids, max_sequences))
+            if cu_seqlens is None:
+                raise ValueError("attention 'flash' has to know where each sequence begins; give cu_seqlens")
+            return cls(cu_seqlens=cu_seqlens)
         same = sequence_ids[:, :, None] == sequence_ids[:, None, :]  # (B, S, S)
         return cls(mask=same[:, None], cudnn=kernel == "cudnn")  # (B, 1, S, S)
 
@@ -198,34 +193,11 @@ def _weights(query: Tensor, key: Tensor) -> Tensor:
     return functional.softmax(torch.bmm(query * query.shape[-1] ** -0.5, key.mT), dim=-1)  # (heads, N, N)
 
 
-def cumulative_lengths(sequence_ids: Tensor, max_sequences: int) -> Tensor:
-    """Joins all rows end to end. Returns where each sequence begins, and where the last one ends.
-
-    Args:
-        sequence_ids: int64 (B, S), numbers the sequences of a row, -1 on padding. Padding counts as a sequence.
-        max_sequences: largest number of sequences in a row.
-
-    Returns:
-        int32 (B * max_sequences + 1,), ascending from 0, filled up with T.
-    """
-    tokens = sequence_ids.numel()
-    # No token has the id -2, so the first position of each row starts a sequence.
-    previous = functional.pad(sequence_ids, (1, 0), value=-2)[:, :-1]  # (B, S)
-    starts = (sequence_ids != previous).flatten()  # (T,)
-    places = torch.arange(tokens, device=starts.device)  # (T,)
-    # Positions that start no sequence all write T to the last element, which is T anyway.
-    size = len(sequence_ids) * max_sequences + 1
-    cu_seqlens = torch.full((size,), tokens, device=starts.device)  # (B * max_sequences + 1,)
-    targets = torch.where(starts, starts.cumsum(0) - 1, len(cu_seqlens) - 1)  # (T,)
-    return cu_seqlens.scatter(0, targets, torch.where(starts, places, tokens)).int()  # (B * max_sequences + 1,)
-
-
 def attend_variable_length(projected: Tensor, cu_seqlens: Tensor, max_length: int, dropout: float) -> Tensor:
     """Computes softmax(query key^T / sqrt(D)) value inside each sequence, with `dropout`, by FlashAttention on a GPU.
 
-    The kernel takes the tokens of all rows as one long row, and the cumulative lengths of its sequences. The number of
-    sequences differs between batches, so empty sequences are appended and few shapes exist. In training the host makes
-    the offsets with the batch (`pipeline/data/packed_rows.py`): each empty sequence costs memory in the backward pass.
+    The kernel takes the tokens of all rows as one long row, and where each sequence of it begins. The host makes these
+    offsets with the batch (`pipeline/data/packed_rows.py`).
 
     Args:
         projected: fp16 or bf16 (T, 3, heads, D), query, key and value.

@@ -92,12 +92,10 @@ def case_of(settings: RunSettings, batch: Any) -> AttentionCase:
 
 def case_for(config: AlbertConfig, precision: str, batch: Any, deterministic: bool = False) -> AttentionCase:
     """As `case_of`, for a precision: "fp32", "fp16" or "bf16"."""
-    cls_positions = getattr(batch, "cls_positions", None)
     return AttentionCase(
         device=torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu"),
         dtype=DTYPES[precision],
         length=batch.sequence_ids.shape[1],
-        max_sequences=None if cls_positions is None else cls_positions.shape[1] + 1,
         heads=config.num_attention_heads,
         head_dim=config.head_dim,
         dropout=config.attention_probs_dropout_prob,

@@ -82,7 +82,7 @@ class Trainer:
                 torch.manual_seed(rng.dropout_seed(run.settings.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
                     self._enter("forward", number)
-                    tensors = to_device(batch, engine.device, execution.attention == "flash", execution.cuda_graphs)
+                    tensors = to_device(batch, engine.device, execution.cuda_graphs)
                     output = engine(**tensors)
                     loss = task.loss(output, agreed.label_counts, micro_batches_per_step)  # ()
                     self._enter("backward", number)

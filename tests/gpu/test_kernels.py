@@ -6,6 +6,7 @@ from torch import Tensor
 
 from model.attention.kernels import agrees_with_exact_attention
 from model.attention.self_attention import AttentionPattern, attend
+from pipeline.data.packed_rows import sequence_offsets
 from tests.gpu.conftest import MARKS
 
 MAX_SEQUENCES = 7  # padding counted as one
@@ -41,7 +42,9 @@ def test_every_kernel_agrees_with_exact_attention(place: str, kernel: str, heads
     projected = torch.randn(rows, length, 3, heads, head_dim, generator=generator).to(device, dtype)
     direction = torch.randn(rows, length, heads, head_dim, generator=generator).to(device, dtype)
 
-    pattern = AttentionPattern.for_packed_rows(ids, kernel, MAX_SEQUENCES)
+    pattern = AttentionPattern.for_packed_rows(
+        ids, kernel, torch.from_numpy(sequence_offsets(ids.cpu().numpy())).to(device)
+    )
     inputs = projected.detach().requires_grad_()
     context = attend(inputs, pattern, 0.0)
     (gradient,) = torch.autograd.grad(context, inputs, direction)

@@ -40,6 +40,7 @@ def forward_without_memory(config: AlbertConfig, execution: ExecutionOptions, ro
         sizes = dict.fromkeys(("input_ids", "token_type_ids", "position_ids", "sequence_ids"), length)
         sizes |= {"masked_positions": chosen, "masked_labels": chosen, "cls_positions": 4, "sentence_labels": 4}
         batch = {name: torch.zeros(rows, size, dtype=torch.int64) for name, size in sizes.items()}
+        batch["cu_seqlens"] = torch.zeros(rows * 5 + 1, dtype=torch.int32)
 
     def forward() -> Tensor:
         output = model(**batch)

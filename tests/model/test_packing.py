@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model import AlbertForPreTraining
+from pipeline.data.packed_rows import sequence_offsets
 from tests.model.examples import few_examples, gradients, random_ids, randomise, tiny_config
 
 Pair = dict[str, Tensor]
@@ -64,7 +65,8 @@ def pack(rows: list[list[Pair]], length: int) -> dict[str, Tensor]:
             batch["cls_positions"][row, number] = start
             batch["sentence_labels"][row, number] = pair["sentence_labels"]
             start, predictions = start + size, predictions + count
-    return batch
+    offsets = sequence_offsets(batch["sequence_ids"].numpy(), len(rows) * (PAIRS + 1))
+    return batch | {"cu_seqlens": torch.from_numpy(offsets)}
 
 
 def total(output) -> Tensor:

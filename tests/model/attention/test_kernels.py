@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from model import AlbertModel, ExecutionOptions
@@ -16,15 +14,16 @@ from model.attention.self_attention import (
     _attend_under_mask,
     attend,
     attend_variable_length,
-    cumulative_lengths,
 )
-from tests.model.examples import Synchronisations, few_examples, tiny_config
+from tests.model.examples import Synchronisations, tiny_config
 
 IDS = torch.tensor([[0] * 5 + [1] * 7, [0] + [1] * 6 + [-1] * 5])
+OFFSETS = torch.tensor([0, 5, 12, 13, 19, 24, 24], dtype=torch.int32)
+"""Where the sequences of `IDS` begin, and an empty one."""
 
 
 def case(**fields: object) -> AttentionCase:
-    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "length": 512, "max_sequences": 33}
+    usual = {"device": torch.device("cuda"), "dtype": torch.bfloat16, "length": 512}
     return AttentionCase(**{**usual, "heads": 12, "head_dim": 64, "dropout": 0.0, **fields})
 
 
@@ -37,7 +36,6 @@ def case(**fields: object) -> AttentionCase:
         ({"head_dim": 256}, ["masked", "flash"]),
         ({"length": 64}, ["masked", "flash"]),
         ({"length": 576}, ["masked", "flash"]),
-        ({"max_sequences": None}, ["masked", "cudnn"]),
         ({"deterministic": True}, ["masked", "flash"]),
     ],
 )
@@ -133,28 +131,8 @@ def test_a_kernel_is_refused_where_it_would_compute_something_else() -> None:
     with pytest.raises(ValueError, match="'sequences' reads lengths"):
         ExecutionOptions(attention="sequences", compile=True)
     model = AlbertModel(tiny_config(), ExecutionOptions(attention="flash"))
-    with pytest.raises(ValueError, match="give cls_positions"):
+    with pytest.raises(ValueError, match="give cu_seqlens"):
         model(torch.zeros_like(IDS), position_ids=torch.zeros_like(IDS), sequence_ids=IDS)
-
-
-@few_examples
-@given(
-    rows=st.lists(st.lists(st.integers(1, 6), max_size=4), min_size=1, max_size=4),
-    spare=st.integers(0, 3),
-)
-def test_cumulative_lengths_are_those_of_the_sequences(rows: list[list[int]], spare: int) -> None:
-    length = max(1, *map(sum, rows))
-    ids = torch.full((len(rows), length), -1)
-    expected = [0]
-    for row, sizes in enumerate(rows):
-        ids[row, : sum(sizes)] = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes, dtype=torch.int64))
-        padding = [length - sum(sizes)] if length > sum(sizes) else []
-        for size in [*sizes, *padding]:
-            expected.append(expected[-1] + size)
-    most = max(map(len, rows)) + 1 + spare
-    found = cumulative_lengths(ids, most)
-    assert found.dtype == torch.int32
-    assert found.tolist() == expected + [ids.numel()] * (len(rows) * most + 1 - len(expected))
 
 
 def by_products(query, key, value, starts, ends, longest, _, dropout, causal, debug, scale):
@@ -178,7 +156,7 @@ def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pyte
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(2, 12, 3, 4, 8, generator=generator).requires_grad_()
     expected = attend(projected, AttentionPattern.for_packed_rows(IDS), 0.0)
-    pattern = AttentionPattern.for_packed_rows(IDS, kernel, max_sequences=3)
+    pattern = AttentionPattern.for_packed_rows(IDS, kernel, OFFSETS)
     assert pattern.cudnn is (kernel == "cudnn")
     found = attend(projected, pattern, 0.0)
     torch.testing.assert_close(found, expected, atol=2e-6, rtol=2e-6)
@@ -188,8 +166,7 @@ def test_every_kernel_attends_like_the_masked_one(kernel: str, monkeypatch: pyte
     torch.testing.assert_close(gradient, wanted, atol=2e-6, rtol=2e-6)
 
 
-def test_a_model_tells_flash_attention_its_dropout_and_how_many_sequences_there_are(monkeypatch) -> None:
-    """With two [CLS] in a row, the model counts three sequences: padding is one."""
+def test_a_model_tells_flash_attention_its_dropout_and_the_offsets(monkeypatch) -> None:
     asked = []
 
     def record(query, key, value, starts, ends, longest, longest_key, dropout, causal, debug, scale):
@@ -198,21 +175,14 @@ def test_a_model_tells_flash_attention_its_dropout_and_how_many_sequences_there_
 
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", record)
     model = AlbertModel(tiny_config(attention_probs_dropout_prob=0.25), ExecutionOptions(attention="flash"))
-    ids = torch.tensor([[0] * 3 + [1] * 4 + [-1] * 2, [0] * 4 + [1] * 4 + [-1]])
-    cls = torch.tensor([[0, 3], [0, 4]])
-    positions = torch.zeros_like(ids)
-    found = model(ids.clamp(min=0), position_ids=positions, sequence_ids=ids, cls_positions=cls).last_hidden_state
-    assert asked == [([0, 3, 7, 9, 13, 17, 18], 9, 9, 0.25)] * 3
-    masked = AlbertModel(model.config, ExecutionOptions(attention="masked")).eval()
-    masked.load_state_dict(model.state_dict())
-    expected = masked(ids.clamp(min=0), position_ids=positions, sequence_ids=ids, cls_positions=cls).last_hidden_state
-    torch.testing.assert_close(found, expected)
+    model(IDS.clamp(min=0), position_ids=torch.zeros_like(IDS), sequence_ids=IDS, cu_seqlens=OFFSETS)
+    assert asked == [(OFFSETS.tolist(), 12, 12, 0.25)] * 3
 
 
 def test_flash_attention_takes_our_arguments_and_differentiates() -> None:
     """On the meta device: names, dtypes, shapes and the backward formula of this torch version."""
     projected = torch.empty(24, 3, 4, 8, device="meta", dtype=torch.bfloat16, requires_grad=True)
-    cu_seqlens = cumulative_lengths(IDS, 3).to("meta")
+    cu_seqlens = OFFSETS.to("meta")
     context = attend_variable_length(projected, cu_seqlens, 12, dropout=0.1)
     assert (context.shape, context.dtype) == ((24, 4, 8), torch.bfloat16)
     context.sum().backward()
@@ -222,5 +192,5 @@ def test_flash_attention_takes_our_arguments_and_differentiates() -> None:
 @pytest.mark.parametrize("kernel", ["masked", "cudnn", "flash"])
 def test_a_pattern_is_made_without_waiting_for_the_device(kernel: str) -> None:
     with Synchronisations() as synchronisations:
-        AttentionPattern.for_packed_rows(IDS, kernel, max_sequences=3)
+        AttentionPattern.for_packed_rows(IDS, kernel, OFFSETS)
     assert synchronisations.found == []

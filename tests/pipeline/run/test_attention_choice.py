@@ -76,7 +76,7 @@ def test_deterministic_training_gives_the_same_bits_again(corpus: Any, tmp_path:
     }
 
 
-CASE = AttentionCase(torch.device("cpu"), torch.bfloat16, 8, 3, heads=4, head_dim=8, dropout=0.0)
+CASE = AttentionCase(torch.device("cpu"), torch.bfloat16, 8, heads=4, head_dim=8, dropout=0.0)
 IDS = np.zeros((2, 8), dtype=np.int64)
 
 

@@ -10,7 +10,7 @@ from model.attention.kernels import AttentionCase
 from pipeline.run import attention_trial as trial
 from pipeline.run.attention_trial import try_kernel
 
-CASE = AttentionCase(torch.device("cpu"), torch.float32, 6, 3, heads=2, head_dim=8, dropout=0.1, deterministic=True)
+CASE = AttentionCase(torch.device("cpu"), torch.float32, 6, heads=2, head_dim=8, dropout=0.1, deterministic=True)
 IDS = np.array([[0, 0, 0, 1, 1, -1], [0, 1, 1, 1, 1, 1]])
 
 

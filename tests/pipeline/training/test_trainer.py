@@ -143,7 +143,7 @@ def make_trainer(
         **(defaults | settings),
         steps=steps,
         schedule=lambda: lambda number: number / 10,
-        execution=SimpleNamespace(attention="flash", cuda_graphs=False),
+        execution=SimpleNamespace(cuda_graphs=True),
         engine=engine_settings,
         output=Path(),
     )
@@ -170,15 +170,13 @@ def make_trainer(
 
 
 @pytest.fixture(autouse=True)
-def offsets(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def fixed_shapes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     asked: list[bool] = []
-    monkeypatch.setattr(
-        "pipeline.training.trainer.to_device", lambda _, __, with_offsets, fixed_shape: asked.append(with_offsets) or {}
-    )
+    monkeypatch.setattr("pipeline.training.trainer.to_device", lambda _, __, fixed: asked.append(fixed) or {})
     return asked
 
 
-def test_the_moments_and_phases_of_a_run(offsets: list[bool]) -> None:
+def test_the_moments_and_phases_of_a_run(fixed_shapes: list[bool]) -> None:
     """Steps 5 to 7: a save follows step 6, an evaluation and the last save step 7.
 
     The agreement on step 6 is begun within step 5, and the one on step 7 after the save.
@@ -195,7 +193,7 @@ def test_the_moments_and_phases_of_a_run(offsets: list[bool]) -> None:
     assert recorder.moments == ["start", "tried 0.25", "step", "step", "step", "log 0.6", "evaluated 0.5", "end"]
     assert saves.made == [(6, False), (7, True)]
     assert trainer.run.state.finished
-    assert offsets == [True] * 6  # for the attention kernel "flash"
+    assert fixed_shapes == [True] * 6
 
 
 def test_a_callback_can_end_the_run_and_move_the_schedule() -> None:
