@@ -13,7 +13,7 @@ from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from model.counts import parameter_counts
 from pipeline.engine import config as engine_config
 from pipeline.engine import ranks, step, workarounds
-from pipeline.engine.build import initialise, release
+from pipeline.engine.build import initialise
 from pipeline.engine.hardware import detect_hardware
 from pipeline.planning.memory import MemorySettings, memory
 
@@ -64,7 +64,7 @@ def measure(place: Place, model: str) -> dict[str, Any]:
         except torch.OutOfMemoryError:
             row = {"measured": None, "planned": plan.total}
         found.append({"model": model, "precision": precision, "micro_batch": rows} | row)
-        release(engine)
+        engine.destroy()
         del engine, loss
         if place.on_gpu:
             torch.cuda.empty_cache()

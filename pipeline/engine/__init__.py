@@ -5,8 +5,7 @@ cuda_graphs    forward and backward pass of a micro-step as CUDA graphs
 step           one step and its failure; sets the learning rate; metrics of the last step
 state          reads and sets what a checkpoint holds of an engine
 checksums      checksums of weights, moments and batches, computed on the device
-config         reads the DeepSpeed JSON and fits it to ranks and hardware
-config_schema  checks its keys and values
+config         reads and checks the DeepSpeed JSON, and fits it to ranks and hardware
 optimizers     the optimizers that a JSON can name, their parameters and parameter groups
 lamb           LAMB, the optimizer
 zero_layout    finds where each tensor's elements lie in DeepSpeed's buffers, and tells LAMB

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from typing import Any
 
 import deepspeed
 from torch import nn
@@ -29,32 +30,19 @@ def initialise(model: nn.Module, config: EngineConfig, graphs: bool = False) -> 
     settings = {key: value for key, value in config.json.items() if key not in ("scheduler", *BLOCKS)}
     # DeepSpeed's throughput timer is on by default, and waits for the GPU twice in each micro-step.
     settings["timers"] = {"throughput": {"enabled": False}} | settings.get("timers", {})
-    block = config.json["optimizer"]
-    groups = parameter_groups(model, block.get("params", {}).get("weight_decay", 0.01))
+    groups = parameter_groups(model, config.json["optimizer"].get("params", {}).get("weight_decay", 0.01))
     description = describe_groups(groups, config.optimizer)
-    optimizer = optimizers.make_own(block, groups)
-    if optimizers.uses_torch_adam(config.json):
-        optimizer = optimizers.make_torch_adam(config.json, groups)
-        # DeepSpeed refuses torch's Adam with an offloaded state, unless it is told that this is meant.
-        settings["zero_force_ds_cpu_optimizer"] = False
-    if optimizer is None:
-        engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=settings)
-    else:
-        engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+    optimizer = optimizers.make_optimizer(config.json, groups)
+    made: dict[str, Any] = {"model_parameters": groups} if optimizer is None else {"optimizer": optimizer}
+    # DeepSpeed refuses another optimizer than its own with an offloaded state, unless it is told that this is meant.
+    settings["zero_force_ds_cpu_optimizer"] = optimizer is None
+    engine, *_ = deepspeed.initialize(model=model, config=settings, **made)
     # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
     engine._config.train_batch_size = config.train_batch_size
     zero_layout.attach(engine)
     if graphs:
         cuda_graphs.install(model)
     return engine, description
-
-
-def release(engine: Engine) -> None:
-    """Removes DeepSpeed's references to an engine that is not used any more, so that its memory can be freed.
-
-    DeepSpeed 0.19.8 keeps some of them at ZeRO stage 3.
-    """
-    engine.destroy()
 
 
 def _silence_expected_warnings() -> None:

@@ -58,40 +58,20 @@ class TensorSlice:
         return buffer.view(-1).narrow(0, self.offset, self.length)
 
 
-class _Part(NamedTuple):
-    """Elements [offset, offset + length) of a parameter belong to the scaled tensor `number`; -1 if not scaled."""
-
-    number: int
-    offset: int
-    length: int
-
-
 class _Views(NamedTuple):
-    """The parts of some parameters.
+    """The slices of some parameters.
 
     Attributes:
-        parts: (index of the parameter, part) of each part that is not empty.
-        weights: a view of the parameter's elements for each of `parts`.
-        numbers: int64 (len(parts),) the tensor's number of each part.
+        slices: (index of the parameter, slice) of each slice that is not empty.
+        weights: a view of the parameter's elements for each of `slices`.
+        numbers: int64 (len(slices),) the number of each slice's tensor in `Lamb.tensor_names`; -1 if it is not scaled.
         tensors: int64 (T,) the numbers of all tensors, including those of which this rank holds nothing.
     """
 
-    parts: list[tuple[int, _Part]]
+    slices: list[tuple[int, TensorSlice]]
     weights: list[Tensor]
     numbers: Tensor
     tensors: Tensor
-
-    def of(self, buffers: Sequence[Tensor]) -> list[Tensor]:
-        """The same parts of other buffers, one buffer for each parameter, in the order of `parts`."""
-        return _cut(self.parts, buffers)
-
-
-def _cut(parts: Sequence[tuple[int, _Part]], buffers: Sequence[Tensor]) -> list[Tensor]:
-    """Views of `parts` in `buffers`; a part that is a whole buffer keeps the buffer's shape and strides."""
-    return [
-        buffers[index] if part.length == buffers[index].numel() else buffers[index].narrow(0, part.offset, part.length)
-        for index, part in parts
-    ]
 
 
 class Lamb(torch.optim.Optimizer):
@@ -114,41 +94,26 @@ class Lamb(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         trust_ratio: bool = True,
     ) -> None:
-        """Raises ValueError for a setting out of its range."""
-        for name, value, is_valid in (
-            ("lr", lr, lr >= 0.0),
-            ("betas", betas, all(0.0 <= beta < 1.0 for beta in betas)),
-            ("eps", eps, eps > 0.0),
-            ("weight_decay", weight_decay, weight_decay >= 0.0),
-        ):
-            if not is_valid:
-                raise ValueError(f"{name} is {value}, which is out of its range")
-        defaults = {
-            "lr": lr,
-            "betas": tuple(betas),
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "trust_ratio": trust_ratio,
-        }
-        super().__init__(params, defaults)
+        defaults = {"lr": lr, "betas": tuple(betas), "eps": eps}
+        super().__init__(params, defaults | {"weight_decay": weight_decay, "trust_ratio": trust_ratio})
         self.tensor_names: list[str] = []
         self.last_trust_ratios = torch.ones(0)
         self._is_attached = False
-        self._parts: dict[Tensor, list[_Part]] = {}
+        self._slices: dict[Tensor, list[TensorSlice]] = {}
         self._views: dict[tuple[int, ...], _Views] = {}
         self._process_group: dist.ProcessGroup | None = None
         self._communication_device: torch.device | None = None
 
     def attach(
         self,
-        locations: Sequence[TensorSlice],
+        slices: Sequence[TensorSlice],
         process_group: dist.ProcessGroup | None,
         communication_device: torch.device | None = None,
     ) -> None:
         """Stores where the elements of each tensor lie on this rank.
 
         Args:
-            locations: one for each tensor of the model, the same tensors in the same order on all ranks; length 0
+            slices: one for each tensor of the model, the same tensors in the same order on all ranks; length 0
                 where this rank holds no element. `flat` is a tensor of a group's "params" when `step` is called.
             process_group: the ranks among which the tensors are divided; None if each rank holds all elements.
             communication_device: a device on which `process_group` can sum; None: the weights' own. CPU offload needs
@@ -157,35 +122,35 @@ class Lamb(torch.optim.Optimizer):
         self._is_attached = True
         self._process_group = process_group
         self._communication_device = communication_device
-        self._parts, self._views, self.tensor_names = {}, {}, []
-        for place in locations:
-            number = self._number(place.name) if self.param_groups[place.group]["trust_ratio"] else -1
-            self._parts.setdefault(place.flat, []).append(_Part(number, place.offset, place.length))
+        self._slices, self._views = {}, {}
+        for slice_ in slices:
+            self._slices.setdefault(slice_.flat, []).append(slice_)
+        self.tensor_names = [slice_.name for slice_ in slices if self.param_groups[slice_.group]["trust_ratio"]]
         self.last_trust_ratios = torch.ones(len(self.tensor_names))
 
-    def _number(self, name: str) -> int:
-        """Numbers a tensor with a trust ratio."""
-        self.tensor_names.append(name)
-        return len(self.tensor_names) - 1
+    def _add_whole_tensor(self, parameter: Tensor, is_scaled: bool) -> None:
+        """Before `attach`, each parameter is one tensor."""
+        name = str(len(self._slices))
+        self._slices[parameter] = [TensorSlice(name, parameter.shape, 0, 0, parameter.numel(), parameter, 0)]
+        if is_scaled:
+            self.tensor_names.append(name)
 
     def _views_of(self, parameters: Sequence[Tensor], is_scaled: bool) -> _Views:
-        """The parts of `parameters`; computed at the first call with the same parameters, then reused."""
+        """The slices of `parameters`; computed at the first call with the same parameters, then reused."""
         key = tuple(map(id, parameters))
         if key not in self._views:
             for parameter in parameters:
-                if parameter not in self._parts:
-                    if self._is_attached:
-                        raise RuntimeError("Lamb met a parameter whose location it was not told; call attach again")
-                    number = self._number(str(len(self.tensor_names))) if is_scaled else -1
-                    self._parts[parameter] = [_Part(number, 0, parameter.numel())]
-            found = [(index, part) for index, parameter in enumerate(parameters) for part in self._parts[parameter]]
-            parts = [(index, part) for index, part in found if part.length]
-            weights = _cut(parts, [parameter.detach() for parameter in parameters])
+                if not self._is_attached and parameter not in self._slices:
+                    self._add_whole_tensor(parameter, is_scaled)
+            found = [(index, one) for index, parameter in enumerate(parameters) for one in self._slices[parameter]]
+            slices = [(index, slice_) for index, slice_ in found if slice_.length]
+            device = parameters[0].device
+            number_of = {name: number for number, name in enumerate(self.tensor_names)}
             numbers, tensors = (
-                torch.tensor([part.number for _, part in some], dtype=torch.int64, device=parameters[0].device)
-                for some in (parts, found)
+                torch.tensor([number_of.get(one.name, -1) for _, one in some], dtype=torch.int64, device=device)
+                for some in (slices, found)
             )
-            self._views[key] = _Views(parts, weights, numbers, tensors)
+            self._views[key] = _Views(slices, [slice_.weight for _, slice_ in slices], numbers, tensors)
         return self._views[key]
 
     def initialise_state(self, parameter: Tensor) -> dict[str, Any]:
@@ -210,7 +175,8 @@ class Lamb(torch.optim.Optimizer):
             if not parameters:
                 continue
             views = self._views_of(parameters, group["trust_ratio"])
-            updates = views.of(self._adam_updates(group, parameters))  # u
+            whole = self._adam_updates(group, parameters)
+            updates = [slice_.of(whole[index]) for index, slice_ in views.slices]  # u
             if group["trust_ratio"]:
                 scaled.append((group["lr"], views, updates))
             elif updates:  # empty where a rank holds only padding of a sub-group
@@ -260,8 +226,9 @@ class Lamb(torch.optim.Optimizer):
         weight_norm, update_norm = self._sum_over_ranks(squares).sqrt()  # (T,) each
         defined = (weight_norm > 0.0) & (update_norm > 0.0)
         ratios = torch.where(defined, weight_norm / update_norm, 1.0).float()  # (T,)
-        kept = self.last_trust_ratios if len(self.last_trust_ratios) == len(ratios) else torch.ones_like(ratios)
-        self.last_trust_ratios = kept.to(device)
+        if len(self.last_trust_ratios) != len(ratios):  # before `attach`, tensors may come later
+            self.last_trust_ratios = torch.ones_like(ratios)
+        self.last_trust_ratios = self.last_trust_ratios.to(device)
         for learning_rate, views, updates in groups:
             if updates:
                 torch._foreach_mul_(updates, list(ratios[views.numbers].unbind()))

@@ -6,15 +6,14 @@ Adam, AdamW                     torch's, fused into one kernel on a GPU
 ... with an offloaded state     DeepSpeed's CPUAdam, which it compiles at the first start, unless "torch_adam" is true
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import torch
 from annotated_types import Len
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from common.errors import UserError
 from pipeline.engine.lamb import Lamb
 
 KINDS = ("weight", "exp_avg", "exp_avg_sq")
@@ -45,57 +44,35 @@ class AdamParameters(Parameters):
 
     torch_adam: bool = True
     adam_w_mode: bool = True
-    bias_correction: bool = True
+    bias_correction: Literal[True] = True
 
 
-PARAMETERS: dict[str, type[Parameters]] = {"Lamb": Parameters, "Adam": AdamParameters, "AdamW": AdamParameters}
-"""By `optimizer.type`, what `optimizer.params` may have."""
-_COMMON = frozenset(Parameters.model_fields)
+class PaperParameters(Parameters):
+    """`optimizer.params` of AdamW without bias correction, as in the paper's code: LAMB with every trust ratio 1."""
 
-OWN: dict[str, Callable[..., torch.optim.Optimizer]] = {"Lamb": Lamb}
-"""By `optimizer.type`, the class of each optimizer of the project. Its arguments: parameter groups, and `params`."""
+    bias_correction: Literal[False] = False
+
+
+TYPES = ("Lamb", "Adam", "AdamW")
+"""What `optimizer.type` may be."""
+
+
+def parameters_of(block: Mapping[str, Any]) -> type[Parameters]:
+    """What `params` of an `optimizer` block may have."""
+    if block["type"] == "Lamb":
+        return Parameters
+    return PaperParameters if block.get("params", {}).get("bias_correction") is False else AdamParameters
 
 
 def is_own(block: Mapping[str, Any]) -> bool:
     """Whether the project makes the optimizer of an `optimizer` block."""
-    return block["type"] in OWN or _is_adamw_of_the_paper(block)
+    return parameters_of(block) is not AdamParameters
 
 
-def _is_adamw_of_the_paper(block: Mapping[str, Any]) -> bool:
-    """Whether it is AdamW without bias correction, as in the paper's code. This is `Lamb` with every trust ratio 1."""
-    return block["type"] != "Lamb" and block.get("params", {}).get("bias_correction") is False
-
-
-def check(block: Mapping[str, Any]) -> None:
-    """Raises UserError for parameters that the optimizer of an `optimizer` block does not have."""
-    others = block.get("params", {}).keys() - _COMMON - {"bias_correction"}
-    if _is_adamw_of_the_paper(block) and others:
-        raise UserError(
-            f"optimizer.params.{min(others)} belongs to another AdamW than the project's own, which is used with "
-            "bias_correction false; remove one of them"
-        )
-
-
-def make_own(block: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer | None:
-    """Makes the optimizer of an `optimizer` block; None if it is not the project's own.
-
-    Args:
-        block: the type, and the parameters without the weight decay, which `groups` have.
-        groups: see `parameter_groups`.
-    """
-    if not is_own(block):
-        return None
-    params = {name: value for name, value in block.get("params", {}).items() if name != "weight_decay"}
-    if _is_adamw_of_the_paper(block):
-        del params["bias_correction"]
-        return Lamb([group | {"trust_ratio": False} for group in groups], **params)
-    return OWN[block["type"]](groups, **params)
-
-
-def uses_torch_adam(config: Mapping[str, Any]) -> bool:
-    """Whether torch makes the optimizer of a DeepSpeed JSON. DeepSpeed makes it if its state is offloaded."""
-    params = config["optimizer"].get("params", {})
-    return not is_own(config["optimizer"]) and (not _offloads(config) or params.get("torch_adam", False))
+def uses_deepspeed_adam(config: Mapping[str, Any]) -> bool:
+    """Whether DeepSpeed makes the optimizer of a JSON: Adam whose state is offloaded."""
+    block = config["optimizer"]
+    return _offloads(config) and not is_own(block) and not block.get("params", {}).get("torch_adam", False)
 
 
 def _offloads(config: Mapping[str, Any]) -> bool:
@@ -104,18 +81,29 @@ def _offloads(config: Mapping[str, Any]) -> bool:
     return bool(offload.get("device", "none") != "none")
 
 
-def make_torch_adam(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
-    """Makes torch's Adam or AdamW for a DeepSpeed JSON: fused into one kernel if the state is on a GPU."""
+def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer | None:
+    """Makes the optimizer of a DeepSpeed JSON; None if DeepSpeed makes it.
+
+    Args:
+        groups: see `parameter_groups`. They have the weight decay.
+    """
+    if uses_deepspeed_adam(config):
+        return None
     from deepspeed.accelerator import get_accelerator  # slow to import, and this module also reads settings
 
     block = config["optimizer"]
-    params = {name: value for name, value in block.get("params", {}).items() if name in _COMMON - {"weight_decay"}}
+    given = block.get("params", {})
+    params = {name: given[name] for name in ("lr", "betas", "eps") if name in given}
     if "betas" in params:
         params["betas"] = tuple(params["betas"])
-    on_gpu = get_accelerator().device_name() == "cuda" and not _offloads(config)
+    if block["type"] == "Lamb":
+        return Lamb(groups, **params)
+    if is_own(block):
+        return Lamb([group | {"trust_ratio": False} for group in groups], **params)
     # As in DeepSpeed, Adam is AdamW unless the JSON says otherwise.
-    decoupled = block["type"] == "AdamW" or block.get("params", {}).get("adam_w_mode", True)
-    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
+    is_decoupled = block["type"] == "AdamW" or given.get("adam_w_mode", True)
+    on_gpu = get_accelerator().device_name() == "cuda" and not _offloads(config)
+    kind = torch.optim.AdamW if is_decoupled else torch.optim.Adam
     return kind(list(groups), fused=True if on_gpu else None, **params)  # None: torch decides
 
 

@@ -205,76 +205,67 @@ def clip_by_exact_norm(engine: DeepSpeedEngine) -> None:
     engine.basic_optimizer.register_step_pre_hook(clip)
 
 
+_KEEPS_16_BITS = "keeps the weights in 16 bits, and training needs fp32 ones"
+_MOVES_BUFFERS = "changes or hides the optimizer's buffers"
+UNSUPPORTED = {
+    "zero_optimization.round_robin_gradients": "moves the tensors of a group but not the map of where they lie, so "
+    "trust ratios would mix tensors",
+    "zero_optimization.zenflow": _MOVES_BUFFERS,
+    "zero_optimization.offload_optimizer.super_offload": _MOVES_BUFFERS,
+    "zero_optimization.zero_quantized_weights": _MOVES_BUFFERS,
+    "zero_optimization.zero_quantized_gradients": _MOVES_BUFFERS,
+    "fp16.fp16_master_weights_and_grads": _KEEPS_16_BITS,
+    "bf16.bf16_master_weights_and_grads": _KEEPS_16_BITS,
+    "bf16.bf16_optimizer_states": _KEEPS_16_BITS,
+    "activation_checkpointing": "means DeepSpeed's reentrant checkpointing, which gives wrong gradients for shared "
+    "layers under ZeRO; use --activation-checkpointing",
+}
+"""Keys of a DeepSpeed JSON under which gradients, trust ratios or a resume would be wrong, and why."""
+
+
 def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
     """Rejects settings of a DeepSpeed JSON under which training or a resume would be wrong.
 
     Args:
-        config: the JSON as read, before DeepSpeed gets it.
+        config: the JSON as `pipeline.engine.config.fit` returns it.
     Raises:
         UserError: with the setting and the remedy.
     """
     check_version()
-    zero = config.get("zero_optimization") or {}
-    fp16, bf16 = config.get("fp16") or {}, config.get("bf16") or {}
-    optimizer = config.get("optimizer") or {"type": "Lamb"}
-    optimizers.check(optimizer)
-    stage, offload = zero.get("stage", 0), zero.get("offload_optimizer") or {}
-    is_own = optimizers.is_own(optimizer)
+    for key, reason in UNSUPPORTED.items():
+        if _value_at(config, key):
+            raise UserError(f"{key} {reason}; remove it")
+    stage = _value_at(config, "zero_optimization.stage") or 0
+    devices = [
+        _value_at(config, f"zero_optimization.{block}.device") for block in ("offload_optimizer", "offload_param")
+    ]
+    needs_stage_1 = 'set "zero_optimization": {"stage": 1}, on one GPU as well'
     for is_unsafe, problem in (
-        # Gradients or trust ratios would be wrong.
         (
-            zero.get("round_robin_gradients"),
-            "zero_optimization.round_robin_gradients moves the tensors of a group but not the map of where they lie, "
-            "so trust ratios would mix tensors; remove it",
+            _value_at(config, "fp16.enabled") and stage == 0,
+            f"fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; {needs_stage_1}",
         ),
         (
-            fp16.get("enabled") and stage == 0,
-            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; "
-            'set "zero_optimization": {"stage": 1}, on one GPU as well',
-        ),
-        (
-            config.get("activation_checkpointing"),
-            "the activation_checkpointing block means DeepSpeed's reentrant checkpointing, which gives wrong "
-            "gradients for shared layers under ZeRO; remove it and use --activation-checkpointing",
-        ),
-        # A rank's memory would not hold exactly one fp32 copy of the weights and of m and v.
-        *(
-            (block.get(name), f"{name} keeps the weights in 16 bits, and training needs fp32 ones; remove it")
-            for block, name in (
-                (fp16, "fp16_master_weights_and_grads"),
-                (bf16, "bf16_master_weights_and_grads"),
-                (bf16, "bf16_optimizer_states"),
-            )
-        ),
-        *(
-            (
-                zero.get(name) or offload.get(name),
-                f"zero_optimization.{name} changes or hides the optimizer's buffers; remove it",
-            )
-            for name in ("zenflow", "super_offload", "zero_quantized_weights", "zero_quantized_gradients")
-        ),
-        (
-            zero.get("zero_hpz_partition_size", 1) > 1,
+            (_value_at(config, "zero_optimization.zero_hpz_partition_size") or 1) > 1,
             "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it",
         ),
         (
-            "nvme" in (offload.get("device"), (zero.get("offload_param") or {}).get("device")),
+            "nvme" in devices,
             'offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload',
         ),
-        # DeepSpeed or the checkpoints do not support the optimizer at this stage.
         (
-            bf16.get("enabled") and stage == 0 and not is_own and not optimizers.uses_torch_adam(config),
-            f"bf16 with DeepSpeed's {optimizer['type']} at ZeRO stage 0 keeps its fp32 weights where checkpoints do "
-            'not look; set "zero_optimization": {"stage": 1}, on one GPU as well',
-        ),
-        (
-            is_own and stage > 0 and not config.get("zero_allow_untested_optimizer"),
-            'the project\'s optimizer under ZeRO needs "zero_allow_untested_optimizer": true; add it',
-        ),
-        (
-            is_own and stage > 0 and offload.get("device") == "cpu" and config.get("zero_force_ds_cpu_optimizer", True),
-            'the project\'s optimizer with an offloaded state needs "zero_force_ds_cpu_optimizer": false; add it',
+            _value_at(config, "bf16.enabled") and stage == 0 and optimizers.uses_deepspeed_adam(config),
+            "bf16 with DeepSpeed's Adam at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
+            + needs_stage_1,
         ),
     ):
         if is_unsafe:
             raise UserError(problem)
+
+
+def _value_at(config: Mapping[str, Any], key: str) -> Any:
+    """The value of a key such as "fp16.enabled"; None where it or its block is missing."""
+    value: Any = config
+    for name in key.split("."):
+        value = (value or {}).get(name)
+    return value

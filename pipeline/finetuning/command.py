@@ -19,7 +19,6 @@ from pipeline.distributed import launcher
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
-from pipeline.engine.build import release
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.finetuning import results
 from pipeline.finetuning.fine_tuning import FineTuning, make_features
@@ -190,7 +189,7 @@ def _run_seed(
     counts = {split: len(examples) for split, examples in work.splits.items()}
     results.write_results(settings, model, features, counts, control, opened.state.step, best_step, work.all_data)
     lifecycle.finish(opened, export_usual, f"the model of step {best_step}")
-    release(opened.engine)
+    opened.engine.destroy()
     return 0
 
 

@@ -25,11 +25,12 @@ def test_every_file_is_on_the_page():
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_the_figures_are_those_of_the_plan(row):
-    name, micro_batch, gpus, *per_number, kind, hours = row
-    accumulation, memory = ([part.strip() for part in cell.split("/")] for cell in per_number)
-    hours = [part.strip() for part in hours.split("/")]
-    numbers = [int(number) for number in gpus.split("/")]
-    assert len(numbers) == len(accumulation) == len(memory) == len(hours)
+    name, *cells, kind, hours = row
+    micro_batch, gpus, *per_number = ([part.strip() for part in cell.split("/")] for cell in (*cells, hours))
+    accumulation, memory, hours = per_number
+    numbers = [int(number) for number in gpus]
+    micro_batch = micro_batch if len(micro_batch) > 1 else micro_batch * len(numbers)
+    assert len(numbers) == len(micro_batch) == len(accumulation) == len(memory) == len(hours)
     model = "albert-" + re.match(r"[a-z]+", name).group()
     for index, number in enumerate(numbers):
         nodes = max(1, number // 8)
@@ -38,7 +39,7 @@ def test_the_figures_are_those_of_the_plan(row):
         planned = plan.resolve(plan.parse(words))
         engine = planned.engine
         found = [str(engine.micro_batch_size), str(engine.accumulation_steps), f"{planned.memory.total / 1e9:.1f}"]
-        assert found == [micro_batch, accumulation[index], memory[index]], f"{name} on {number} GPUs"
+        assert found == [micro_batch[index], accumulation[index], memory[index]], f"{name} on {number} GPUs"
         assert f"{24 * planned.days:,.0f}" == hours[index], f"{name} on {number} GPUs"
         assert engine.train_batch_size == 4096
         assert planned.fits

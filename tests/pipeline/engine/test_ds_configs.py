@@ -18,22 +18,13 @@ from tests.pipeline.conftest import REPOSITORY
 GPU = Hardware("GPU", fp16=True, bf16=True)
 FILES = sorted((REPOSITORY / "ds_configs").glob("*.json"))
 EVERYWHERE = (1, 8, 64)
-KINDS = {"": "a10", "-16gb": "t4", "-80gb": "a100", "-80gb-64gpu": "a100"}
+KINDS = {"": "a10", "-16gb": "t4", "-80gb": "a100"}
 """The kind of GPU, 24 GB where none is named, by what follows the model in a file's name."""
 SMALL = {"demo": (1, 2), "tiny": (1, 2, 4)}
 """Files for albert-tiny, with their numbers of ranks."""
 
 
-def worlds(path: Path) -> tuple[int, ...]:
-    """Numbers of GPUs that a file is for."""
-    if path.stem.endswith("-64gpu"):
-        return (64,)
-    if path.stem in SMALL:
-        return SMALL[path.stem]
-    return (1, 8) if path.stem.endswith("-80gb") else EVERYWHERE
-
-
-CASES = [(path, world) for path in FILES for world in worlds(path)]
+CASES = [(path, world) for path in FILES for world in SMALL.get(path.stem, EVERYWHERE)]
 PAPERS = [(path, world) for path, world in CASES if path.stem not in SMALL]
 
 
@@ -100,8 +91,3 @@ def test_only_bf16_has_to_add_up_its_gradients_in_fp32() -> None:
     assert error(torch.bfloat16, torch.bfloat16) > 0.005
     assert error(torch.bfloat16, torch.float32) < 0.002
     assert error(torch.float16, torch.float16) < 0.002
-
-
-def test_the_documentation_has_them_all() -> None:
-    page = (REPOSITORY / "docs" / "presets.md").read_text(encoding="utf-8")
-    assert [path.name for path in FILES if path.name not in page] == []

@@ -103,7 +103,8 @@ def make_engine(settings: dict[str, Any], attach: bool = True, seed: int = 0) ->
     import deepspeed
 
     model = SharedModel(seed)
-    own = optimizers.make_own(settings.get("optimizer", {"type": "Lamb", "params": {"lr": LR}}), groups(model))
+    lamb = {"optimizer": {"type": "Lamb", "params": {"lr": LR}}}
+    own = optimizers.make_optimizer(lamb | settings, groups(model))
     mine = {"model_parameters": groups(model)} if own is None else {"optimizer": own}
     engine, *_ = deepspeed.initialize(model=model, config=copy.deepcopy(settings), **mine)
     if attach:

@@ -9,7 +9,7 @@ from torch import Tensor
 from model import AlbertForPreTraining
 from pipeline.engine import config as engine_config
 from pipeline.engine import cuda_graphs
-from pipeline.engine.build import initialise, release
+from pipeline.engine.build import initialise
 from pipeline.engine.hardware import Hardware
 from tests.model.examples import randomise, tiny_config
 from tests.model.test_execution_options import BATCH, OTHER
@@ -60,7 +60,7 @@ def weights(stage: int, precision: str, graphs: bool) -> dict[str, Tensor]:
             engine.backward(output.mlm_loss_sum / 9 + output.sentence_loss_sum / 3)
             engine.step()  # type: ignore[attr-defined]
     found = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    release(engine)
+    engine.destroy()
     return found
 
 

@@ -9,7 +9,7 @@ from tests.pipeline.workers import training
 from tests.pipeline.workers.cases.lamb import claim_fp16
 
 STEPS, OVERFLOWING, WINDOW, POWER = 9, 4, 3, 8
-CASES = [(stage, accumulation) for stage in (1, 2, 3) for accumulation in (1, 3)]
+CASES = [(1, 1), (1, 3), (2, 3), (3, 3)]
 
 
 class Trained(NamedTuple):
