@@ -205,9 +205,9 @@ def test_a_lamb_that_takes_a_slice_for_a_tensor_is_far_off(outcomes: tuple[int, 
 
 
 # How far a run in bf16 may be from one with the same bf16 gradients of each rank, averaged exactly. A step moves a
-# tensor by lr * r * |u| = lr * |w|, so an error e of u moves it off by lr * e, and 20 steps by 0.18 * e, the sum of their
-# learning rates. A gradient of this model is the sum of four uses of each weight behind at most 12 rounded
-# products, each with a relative error of half a unit in the last place (2^-9), and u = m / sqrt(v) doubles it:
+# tensor by lr * r * |u| = lr * |w|, so an error e of u moves it off by lr * e, and 20 steps by 0.18 * e, where 0.18 is
+# the sum of their learning rates. A gradient of this model is the sum of four uses of each weight behind at most 12
+# rounded products, each with a relative error of half a unit in the last place (2^-9), and u = m / sqrt(v) doubles it:
 # e < 2 * 4 * 12 * 2^-9 = 0.19. Tensors without a trust ratio move by up to lr * 3.2 an element instead, of the size of
 # their own 0.1 to 1: another factor of 3.
 BOUND = 3 * 0.18 * 0.19
