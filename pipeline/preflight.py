@@ -20,18 +20,26 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from common.command_line import Parser, bounded, entry_point
 from common.errors import UserError
 from common.files import places
 from common.text import quantity
-from pipeline.distributed import query
-from pipeline.distributed.host_problems import problems_of_host, problems_of_launcher, problems_of_packages
-from pipeline.distributed.query import Question
+from pipeline.distributed import probe, query
 
 SOURCES = ("common", "data_prep", "model", "pipeline", "ds_configs", "requirements.txt")
 """Directories and files of the project that must be the same on all hosts."""
 REQUIREMENTS = Path("requirements.txt")
+REMEDIES = {
+    "code": "bring all hosts to the same commit, without changes",
+    "Python": "make the environment with the same one",
+    "packages": "pip install -r requirements.txt",
+    "shards": "copy the shards again",
+}
+"""By kind of facts, what makes them the same on all hosts."""
+Facts = Mapping[str, Mapping[str, str]]
+"""What `pipeline.distributed.probe.examine` finds, by kind and name."""
 
 _port = bounded(int, "port", lambda port: 1 <= port <= 65535, "a port; give one from 1 to 65535")
 
@@ -69,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     return 1 if lines else 0
 
 
-def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: Path | None) -> Question:
+def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: Path | None) -> dict[str, Any]:
     """What each host is asked. Raises UserError if the data are not even here."""
     # A --data argument may have a weight.
     named = [Path(name) if Path(name).is_dir() else Path(name.rpartition(":")[0] or name) for name in args.data]
@@ -78,15 +86,16 @@ def _question(args: argparse.Namespace, environment: Mapping[str, str], beacon: 
         if not (directory / "manifest.json").is_file():
             raise UserError(f"{directory} holds no shards on this host; run the preflight where deepspeed is run")
     interfaces = [environment[name] for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if name in environment]
-    return Question(
-        packages=list(_packages()),
-        sources=list(SOURCES),
-        data=[str(directory.absolute()) for directory in data],
-        beacon=None if beacon is None else str(beacon),
+    return {
+        "packages": list(_packages()),
+        "sources": list(SOURCES),
+        "data": [str(directory.absolute()) for directory in data],
+        "beacon": None if beacon is None else str(beacon),
         # NCCL accepts patterns as well.
-        interfaces=[name for name in dict.fromkeys(interfaces) if re.fullmatch(r"[\w.-]+", name)],
-        gpus=environment.get("DS_ACCELERATOR") != "cpu",
-    )
+        "interfaces": [name for name in dict.fromkeys(interfaces) if re.fullmatch(r"[\w.-]+", name)],
+        "gpus": environment.get("DS_ACCELERATOR") != "cpu",
+        "connect": None,
+    }
 
 
 def _packages() -> dict[str, str]:
@@ -97,28 +106,75 @@ def _packages() -> dict[str, str]:
 
 
 def _check_this_machine(
-    args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Question
+    args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
     """Checks this machine alone. Returns what was checked, and the problems."""
-    answer = query.ask_this_machine(question, args.master_port)
-    found = answer.found
-    on_cpu = not question.gpus or not (found["gpus"] or found["gpu_problem"])
-    lines = problems_of_packages(found["packages"], _packages())
-    lines += problems_of_host("this machine", 0, answer, answer, environment)
-    devices = f"{found['cores']} cores without a GPU" if on_cpu else f"{found['gpus']} GPUs"
-    return f"this machine, {devices}", lines
+    server, taken = probe.listen(args.master_port)
+    if server is not None:
+        server.close()
+    found = probe.examine({**question})
+    # A version's local part, such as `+cu126` of a torch build, does not matter.
+    installed = {name: version.partition("+")[0] for name, version in found["facts"]["packages"].items()}
+    lines = differences({"packages": installed}, {"packages": _packages()}, "in requirements.txt")
+    devices = f"{found['gpus']} GPUs" if found["gpus"] else f"{found['cores']} cores without a GPU"
+    return f"this machine, {devices}", [f"this machine: {line}" for line in (*lines, *found["problems"], *taken)]
 
 
 def _check_hosts(
-    args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Question
+    args: argparse.Namespace, hosts: Mapping[str, int], environment: Mapping[str, str], question: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
     """Compares each host with this one. Returns what was checked, and the problems."""
-    here = query.ask_here(question)
+    here = probe.examine({**question, "gpus": False})  # it may be a node without any
     answers = query.ask_all(list(hosts), environment, question, args.master_addr, args.master_port)
-    lines = problems_of_launcher(list(hosts))
-    for (name, slots), answer in zip(hosts.items(), answers):
-        lines += problems_of_host(name, slots, answer, here, environment)
+    lines = _problems_of_ssh(list(hosts))
+    for (name, slots), found in zip(hosts.items(), answers):
+        lines += [f"{name}: {line}" for line in problems_of_host(slots, found, here["facts"], question["gpus"])]
     return f"{len(hosts)} hosts, {sum(hosts.values())} slots", lines
+
+
+def problems_of_host(slots: int, found: Mapping[str, Any], here: Facts, needs_gpus: bool) -> list[str]:
+    """What keeps a host from training: one line for each problem, with the remedy.
+
+    Args:
+        slots: of the host, from the hostfile.
+        found: its answer.
+        here: the facts of this host.
+    """
+    if "facts" not in found:
+        return list(found["problems"])
+    lines = differences(found["facts"], here, "here") + found["problems"]
+    count, device = (found["gpus"], "GPU") if needs_gpus else (found["cores"], "core")
+    if count < slots and not any("torch cannot compute" in line for line in lines):
+        lines.append(
+            f"has {quantity(count, device)}, and {quantity(slots, 'slot')} in the hostfile; correct the hostfile, or "
+            "see nvidia-smi"
+        )
+    return lines
+
+
+def differences(found: Facts, wanted: Facts, where: str) -> list[str]:
+    """A line for each kind of facts in which a host differs, with the first differences and the remedy."""
+    lines = []
+    for kind, facts in wanted.items():
+        names = sorted({*facts, *found[kind]})
+        other = [name for name in names if found[kind].get(name) != facts.get(name)]
+        shown = [f"{name} {found[kind].get(name, 'none')} ({facts.get(name, 'none')} {where})" for name in other[:4]]
+        if other:
+            more = f" and {len(other) - 4} more" if len(other) > 4 else ""
+            lines.append(f"other {kind}: {', '.join(shown).strip()}{more}; {REMEDIES[kind]}")
+    return lines
+
+
+def _problems_of_ssh(hosts: Sequence[str]) -> list[str]:
+    """Problems of this host's ssh: without keepalives, DeepSpeed's launcher waits for a lost host forever."""
+    if len(hosts) < 2 or "ServerAliveInterval" in os.environ.get("PDSH_SSH_ARGS_APPEND", ""):
+        return []
+    if "serveraliveinterval 0" not in probe.lines_of("ssh", "-G", "--", hosts[-1]):
+        return []
+    return [
+        "this host: ssh does not notice that a host is lost; "
+        "export PDSH_SSH_ARGS_APPEND='-o ServerAliveInterval=10 -o ServerAliveCountMax=3'"
+    ]
 
 
 @contextmanager

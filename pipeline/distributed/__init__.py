@@ -8,7 +8,6 @@ progress    what a rank is doing, how long that may take, and which ranks hang
 channel     a connection between two ranks that carries signed lines
 watch       notices a lost rank or host and a rank that hangs, and ends the job
 guard       ends a rank that cannot end itself
-host_problems  what keeps hosts from training, a line for each problem
 query       reads the hostfile, and asks its hosts over ssh
 probe       examines a host; preflight runs this file on every host
 """

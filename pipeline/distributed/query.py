@@ -9,10 +9,10 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,43 +22,10 @@ from pipeline.distributed import probe
 
 MAX_BYTES = 16 << 20
 MAX_SLOTS = 1024
-
+MAX_CLOCK_SECONDS = 5.0
+"""Up to this difference, a person can order the logs of two hosts by time."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 120
 _NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # exit statuses; the last one is ssh's own
-
-
-@dataclass(frozen=True)
-class Question:
-    """The arguments of `pipeline.distributed.probe.examine`, which describes the fields.
-
-    Attributes:
-        listen: a port that the host opens until the query ends; 0 for none.
-    """
-
-    packages: list[str]
-    sources: list[str]
-    data: list[str]
-    beacon: str | None
-    interfaces: list[str]
-    gpus: bool
-    connect: tuple[str, int] | None = None
-    listen: int = 0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer of a host.
-
-    Attributes:
-        found: the result of `pipeline.distributed.probe`; empty if there is none.
-        problem: why there is none.
-        sent, received: when the question was sent and the answer came, in seconds since the epoch of this host's clock.
-    """
-
-    found: dict[str, Any]
-    problem: str
-    sent: float
-    received: float
 
 
 class HostQuery:
@@ -66,10 +33,11 @@ class HostQuery:
 
     Args:
         environment: variables of the probe.
+        question: as `pipeline.distributed.probe.examine` takes it; `listen` is a port that the host opens until `end`.
     """
 
-    def __init__(self, host: str, environment: Mapping[str, str], question: Question) -> None:
-        words = [sys.executable, "-c", Path(probe.__file__).read_text(), json.dumps(asdict(question))]
+    def __init__(self, host: str, environment: Mapping[str, str], question: Mapping[str, Any]) -> None:
+        words = [sys.executable, "-c", Path(probe.__file__).read_text(), json.dumps({"listen": 0, **question})]
         remote = (
             f"cd {shlex.quote(os.getcwd())} || exit {_NO_FOLDER}; [ -x {shlex.quote(sys.executable)} ] || exit "
             f"{_NO_PYTHON}; exec env {shlex.join([*(f'{k}={v}' for k, v in environment.items()), *words])}"
@@ -79,24 +47,23 @@ class HostQuery:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
-    def answer(self) -> Answer:
-        """Waits for the answer. A listening host keeps its port open."""
+    def answer(self) -> dict[str, Any]:
+        """Waits for what `examine` found; only `problems` if nothing came. A listening host keeps its port open."""
         assert self._process.stdout is not None
-        timer = ThreadPoolExecutor(1)
-        line = timer.submit(_first_object, self._process.stdout)
-        try:
-            text = line.result(timeout=_ANSWER_SECONDS)
-        except TimeoutError:
-            self._process.kill()
-            return Answer({}, f"does not answer within {_ANSWER_SECONDS} s; check its load", self._sent, 0.0)
-        finally:
-            timer.shutdown(wait=False)
-        received = time.time()
-        try:
-            return Answer(json.loads(text), "", self._sent, received)
-        except ValueError:
-            _, errors = self._process.communicate(timeout=_ANSWER_SECONDS)
-            return Answer({}, _why_silent(self._process.returncode, errors), self._sent, received)
+        timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
+        timer.start()
+        # The shell of a host may greet first.
+        line = next((line for line in self._process.stdout if line.startswith("{")), "")
+        timer.cancel()
+        if not line:
+            _, errors = self._process.communicate()
+            return {"problems": [_why_silent(self._process.returncode, errors)]}
+        found: dict[str, Any] = json.loads(line)
+        early, late = self._sent - found["time"], found["time"] - time.time()
+        if max(early, late) > MAX_CLOCK_SECONDS:
+            fault = f"{early:.0f} s slow" if early > late else f"{late:.0f} s fast"
+            found["problems"].append(f"its clock is {fault}; set it by NTP (chronyc tracking)")
+        return found
 
     def end(self) -> None:
         """Ends the query and closes the port of a listening host."""
@@ -107,14 +74,11 @@ class HostQuery:
             self._process.communicate()
 
 
-def _first_object(lines: Iterable[str]) -> str:
-    """The first line that begins an object of JSON; "" without one: the shell of a host may greet first."""
-    return next((line for line in lines if line.startswith("{")), "")
-
-
 def _why_silent(status: int, errors: str) -> str:
     """Why a host gave no answer, and the remedy."""
     last = (errors.strip().splitlines() or ["no message"])[-1]
+    if status < 0:
+        return f"does not answer within {_ANSWER_SECONDS} s; check its load"
     if status == _NO_SSH:
         return f"cannot be reached by ssh without a password ({last}); start it, or set up the key"
     if status == _NO_FOLDER:
@@ -125,23 +89,19 @@ def _why_silent(status: int, errors: str) -> str:
 
 
 def ask_all(
-    hosts: Sequence[str], environment: Mapping[str, str], question: Question, address: str, port: int
-) -> list[Answer]:
+    hosts: Sequence[str], environment: Mapping[str, str], question: Mapping[str, Any], address: str, port: int
+) -> list[dict[str, Any]]:
     """Asks the first host, then all others at once. The first listens on `port`, and the others connect to it.
 
     Args:
         address: of rank 0's host; "" for the first address of the host, which DeepSpeed uses.
     """
-    first = HostQuery(hosts[0], environment, Question(**{**asdict(question), "listen": port}))
+    first = HostQuery(hosts[0], environment, {**question, "listen": port})
     answer = first.answer()
-    connect = None
-    if answer.found and not answer.found["taken"]:
-        first_address = " ".join(answer.found["addresses"]).partition(" ")[0]
-        connect = (address or first_address or hosts[0], port)
-    asked = Question(**{**asdict(question), "connect": connect})
+    connect = (address or answer["address"] or hosts[0], port) if "facts" in answer else None
 
-    def ask(host: str) -> Answer:
-        query = HostQuery(host, environment, asked)
+    def ask(host: str) -> dict[str, Any]:
+        query = HostQuery(host, environment, {**question, "connect": connect})
         try:
             return query.answer()
         finally:
@@ -151,21 +111,6 @@ def ask_all(
         answers = [answer, *pool.map(ask, hosts[1:])]
     first.end()
     return answers
-
-
-def ask_this_machine(question: Question, port: int) -> Answer:
-    """This machine's own answer, its GPUs and the port of the rendezvous included."""
-    now = time.time()
-    server = probe.listen(port)
-    if server is not None:
-        server.close()
-    return Answer(probe.examine(asdict(question)) | {"taken": server is None}, "", now, time.time())
-
-
-def ask_here(question: Question) -> Answer:
-    """This host's own answer, without ssh. Its GPUs are not tried: it may be a node without any."""
-    now = time.time()
-    return Answer(probe.examine(asdict(question) | {"gpus": False}), "", now, now)
 
 
 def read_hostfile(path: Path) -> dict[str, int]:

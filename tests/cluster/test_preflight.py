@@ -68,13 +68,13 @@ def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_
     assert status == 1
     expected = [
         "this host: ssh does not notice that a host is lost; export PDSH_SSH_ARGS_APPEND",
-        "sick: other code (pipeline/training/trainer.py, commit",
-        f"sick: other packages: tqdm 1.2.3 (here {metadata.version('tqdm')}); pip install",
+        "sick: other code: pipeline/training/trainer.py ",
+        f"sick: other packages: tqdm 1.2.3 ({metadata.version('tqdm')} here); pip install",
         f"sick: {corpus.train}: 1 files missing or cut short, as shard-00000.arrow; copy",
         "sick: --output is another folder there, or none; it must be one folder",
         "sick: its clock is 100 s fast; set it",
         "sick: has ",
-        "10.64.0.250 cannot be reached by ssh without a password (",
+        "10.64.0.250: cannot be reached by ssh without a password (",
         "4 hosts, 1003 slots: 8 problems (",
     ]
     assert len(lines) == len(expected), "\n".join(lines)

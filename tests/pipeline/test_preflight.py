@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from pipeline import preflight
-from pipeline.distributed.host_problems import problems_of_packages
 from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import REPOSITORY
 
@@ -36,20 +35,27 @@ def test_this_machine_can_train(on_the_processor, tmp_path, capsys):
 
 def test_what_this_machine_lacks(on_the_processor, tmp_path, capsys, monkeypatch):
     requirements = tmp_path / "requirements.txt"
-    requirements.write_text("# pinned\nnothing-of-that-name==1.0\npytest==0.1\n")
+    requirements.write_text("# pinned\nnothing-of-that-name==1.0\npytest==0.1\ntorch==2.13.0\n")  # here 2.13.0+cpu
     monkeypatch.setattr(preflight, "REQUIREMENTS", requirements)
     with socket.create_server(("", 0)) as taken:
         assert preflight.main(["--master_port", str(taken.getsockname()[1])]) == 1
     packages, port, verdict = capsys.readouterr().out.splitlines()
     assert packages.startswith(
-        "this machine: other packages: nothing-of-that-name none (requirements.txt: 1.0), pytest"
+        "this machine: other packages: nothing-of-that-name none (1.0 in requirements.txt), pytest "
     )
     assert port.startswith("this machine: the port is taken")
     assert ": 2 problems (" in verdict
 
 
-def test_a_build_of_torch_for_another_cuda_is_the_same_version():
-    assert problems_of_packages({"torch": "2.13.0+cu126"}, {"torch": "2.13.0"}) == []
+def test_what_differs_between_hosts_is_named_by_kind():
+    here = {"packages": {"a": "1", "b": "2"}, "code": {"x.py": "0a"}, "Python": {"": "3.11"}, "shards": {}}
+    there = {"packages": {"a": "1", "b": "3"}, "code": {"y.py": "0b"}, "Python": {"": "3.12"}, "shards": {}}
+    assert preflight.differences(here, here, "here") == []
+    assert preflight.differences(there, here, "here") == [
+        "other packages: b 3 (2 here); pip install -r requirements.txt",
+        "other code: x.py none (0a here), y.py 0b (none here); bring all hosts to the same commit, without changes",
+        "other Python: 3.12 (3.11 here); make the environment with the same one",
+    ]
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.distributed import probe, query
-from pipeline.distributed.host_problems import problems_of_host as problems
-from pipeline.distributed.query import Answer, HostQuery, Question
+from pipeline.distributed.query import HostQuery
+from pipeline.preflight import problems_of_host as problems
 from tests.pipeline.stand_ins import nvidia_smi, torch_package
 
 NOTHING: dict[str, Any] = {"packages": [], "sources": [], "data": [], "beacon": None, "interfaces": [], "connect": None}
@@ -49,28 +49,26 @@ def test_each_gpu_computes_a_product(
     tmp_path: Path, listed: int, usable: int, broken: tuple[str, ...], line: str
 ) -> None:
     found = ask_probe(tmp_path, listed, usable, broken)
-    answer = Answer(found, "", found["time"], found["time"])
-    lines = problems("node1", 2, answer, answer, {})
+    lines = problems(2, found, found["facts"], needs_gpus=True)
     if not line:
         assert lines == []
     else:
         (only,) = lines
-        assert only.startswith("node1: ")
         assert line in only
 
 
 def test_gpus_that_serve_one_process_only_are_named(tmp_path: Path) -> None:
     found = ask_probe(tmp_path, 1, 1, told="Exclusive_Process")
-    answer = Answer(found, "", found["time"], found["time"])
-    (line,) = problems("node1", 1, answer, answer, {})
+    (line,) = problems(1, found, found["facts"], needs_gpus=True)
     assert "compute mode Exclusive_Process" in line
     assert "nvidia-smi -c DEFAULT" in line
 
 
 def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Path) -> None:
     found = ask_probe(tmp_path, 2, 0, gpus=False)
-    answer = Answer(found, "", found["time"], found["time"])
-    assert problems("node1", 1, answer, answer, {"DS_ACCELERATOR": "cpu"}) == []
+    assert problems(1, found, found["facts"], needs_gpus=False) == []
+    (line,) = problems(5000, found, found["facts"], needs_gpus=False)
+    assert "and 5,000 slots in the hostfile" in line
 
 
 def test_the_port_is_open_until_the_slowest_host_has_answered() -> None:
@@ -90,7 +88,31 @@ def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest
     ssh.write_text('#!/bin/sh\necho Welcome\nfor word; do :; done\nexec sh -c "$word"\n')
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    asked = HostQuery("node1", {}, Question([], [], [], None, [], gpus=False))
-    answer = asked.answer()
+    asked = HostQuery("node1", {}, {**NOTHING, "gpus": False})
+    found = asked.answer()
     asked.end()
-    assert (answer.problem, answer.found["python"]) == ("", platform.python_version())
+    assert (found["problems"], found["facts"]["Python"]) == ([], {"": platform.python_version()})
+    monkeypatch.setattr(query, "MAX_CLOCK_SECONDS", -1.0)
+    (line,) = HostQuery("node1", {}, {**NOTHING, "gpus": False}).answer()["problems"]
+    assert line.startswith("its clock is -0 s ")
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (255, "cannot be reached by ssh without a password (Permission denied); start it, or set up the key"),
+        (97, "has no directory "),
+        (98, "has no "),
+        (1, f"cannot run {sys.executable} (Permission denied); make the environment there as it is here"),
+    ],
+)
+def test_a_host_that_gives_no_answer_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, line: str
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho Permission denied >&2\nexit {status}\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (found,) = query.ask_all(["node1"], {}, {**NOTHING, "gpus": False}, "", 29500)
+    (only,) = problems(8, found, {}, needs_gpus=True)
+    assert only.startswith(line)
