@@ -8,14 +8,14 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, TextIO
 
 from common.errors import UserError
 from common.text import printable
 
 INTERRUPTED = "interrupted\n"
-"""What is printed for Ctrl-C if no work had begun, or if nothing catches the KeyboardInterrupt."""
+"""What is printed for Ctrl-C if nothing catches the KeyboardInterrupt."""
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
@@ -97,12 +97,11 @@ class PrintableStream:
 def begin_command() -> None:
     """Prepares a process that runs a command of this project (`python -m pipeline.plan`): its output and its end.
 
-    What it prints on stdout is `printable`, and text that the encoding of the terminal lacks is escaped as well. Ctrl-C
-    ends the command with one line instead of a traceback.
+    What it prints on stdout is `printable`, and text that the encoding of the terminal lacks is escaped as well.
 
-    Until `begin_work` a signal handler ends the process: a KeyboardInterrupt during an import may be raised inside a
+    Until `begin_work`, Ctrl-C ends the process at once: a KeyboardInterrupt during an import may be raised inside a
     destructor or a module's `except`, which prints it or drops it. After that it is raised as usual, so that work can
-    be cleaned up. A program that imports the packages keeps its own ways.
+    be cleaned up, and ends the command with one line. A program that imports the packages keeps its own ways.
     """
     following = itertools.pairwise(sys.orig_argv)
     module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
@@ -114,20 +113,13 @@ def begin_command() -> None:
     sys.stdout = PrintableStream(sys.stdout)
     sys.excepthook = _report
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not in a background job of a shell
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def begin_work() -> None:
-    """From here on, Ctrl-C raises KeyboardInterrupt. It does nothing in a process that `begin_command` left alone."""
-    if signal.getsignal(signal.SIGINT) is _end:
+    """From here on, Ctrl-C raises KeyboardInterrupt, if `begin_command` has changed that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """Ends the process by the signal, after the message. A Python stream might be in the middle of a write."""
-    os.write(2, INTERRUPTED.encode())
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -11,7 +11,6 @@ so it also refuses a key that an object has twice. pydantic is imported when the
 third of a second.
 """
 
-import errno
 import functools
 import json
 import math
@@ -39,7 +38,6 @@ Finite = Annotated[float, Interval(gt=-math.inf, lt=math.inf)]
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 
 _MAX_SHOWN = 80
-_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
 def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
@@ -49,29 +47,24 @@ def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
         UserError: the file is missing, cannot be read, is no regular file, or is larger than `max_bytes`. The line ends
             with `remedy`.
     """
+    content = b""
     try:
         # Without O_NONBLOCK the opening of a FIFO waits until somebody writes into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        try:
-            status = os.fstat(descriptor)
-            mode, size = status.st_mode, status.st_size
-            if stat.S_ISREG(mode) and size <= max_bytes:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
+            status = os.fstat(file.fileno())
+            is_file, size = stat.S_ISREG(status.st_mode), status.st_size
+            if is_file and size <= max_bytes:
                 refuse_sparse(path, status)
-                with open(descriptor, "rb", closefd=False) as file:
-                    content = file.read(size + 1)  # memory is allocated for as many bytes
-                    size = len(content)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise UserError(f"{_shown_path(path)} {_why(error)}; {remedy}") from None
+                content = file.read(size + 1)  # memory is allocated for as many bytes
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; {remedy}") from None
     except UserError:
         raise
-    except ValueError:  # a NUL byte in the name
-        raise UserError(f"{_shown_path(path)} is no file name; {remedy}") from None
-    if not stat.S_ISREG(mode):
-        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "a device")
-        raise UserError(f"{_shown_path(path)} is {kind} instead of a file; {remedy}")
-    if size > max_bytes:
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the name
+        raise UserError(f"{path} cannot be read ({getattr(error, 'strerror', error)}); {remedy}") from None
+    if not is_file:
+        raise UserError(f"{path} is no regular file; {remedy}")
+    if max(size, len(content)) > max_bytes:
         raise UserError(f"{path} has more than {max_bytes:,} bytes; {remedy}")
     return content
 
@@ -89,14 +82,10 @@ def read_object(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> dict[str
     return parse_object(read_bytes(path, remedy, max_bytes), path, remedy)
 
 
-class _RepeatedKeyError(Exception):
-    """An object has a key twice."""
-
-
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
     if len(dict(pairs)) < len(pairs):
         repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise _RepeatedKeyError(reprlib.repr(repeated))
+        raise ValueError(f"it has the key {reprlib.repr(repeated)} twice")
 
 
 def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: bool = False) -> dict[str, Any]:
@@ -111,8 +100,6 @@ def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: boo
         value = from_json(content, allow_inf_nan=allow_nan)
         # Of two equal keys, pydantic silently takes the last. Nesting and digits have been limited above.
         json.loads(content, object_pairs_hook=_refuse_repeated_keys)
-    except _RepeatedKeyError as error:
-        raise UserError(f"{source} has the key {error} twice; {remedy}") from None
     except ValueError as error:
         raise UserError(f"{source} is no valid JSON ({error}); {remedy}") from None
     if not isinstance(value, dict):
@@ -173,14 +160,3 @@ def _describe(fault: Any) -> str:
         return f"has the unknown key {key}"
     wanted = fault["msg"].removeprefix("Input ").removeprefix("Value error, ")
     return f"has {key} = {reprlib.repr(fault['input'])}, which {wanted}"
-
-
-def _why(error: OSError) -> str:
-    if error.errno == errno.ENOENT:
-        return "does not exist"
-    return "is a socket or device" if error.errno == errno.ENXIO else f"cannot be read ({error.strerror})"
-
-
-def _shown_path(path: Path) -> str:
-    shown = repr(str(path))[1:-1]
-    return shown if len(shown) <= 4 * _MAX_SHOWN else f"{shown[: 4 * _MAX_SHOWN]}..."

@@ -15,8 +15,7 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common.errors import UserError
@@ -31,128 +30,69 @@ _LINE = re.compile(r"(?:(\S+) (\d{1,10})\n)?")
 _SETTLE_SECONDS = 1.0  # for a holder that has made the file and has not written its line
 _POLL_SECONDS = 0.02
 
+_guards: list[tuple[Path, int]] = []
+"""Path and descriptor of each lock that this process holds or watches."""
+
 
 def beside(path: Path) -> Path:
     """The lock's file of an output that is a file, or a directory that is replaced as a whole."""
     return path.with_name(f".{path.name}{LOCK}")
 
 
-@dataclass
-class Lock:
-    """A lock that this process holds."""
-
-    path: Path
-    descriptor: int
-    is_signed: bool = True
-
-    @property
-    def is_there(self) -> bool:
-        """Whether `path` still is the file that is locked."""
-        try:
-            return os.path.samestat(self.path.lstat(), os.fstat(self.descriptor))
-        except OSError:
-            return False
-
-    def release(self, remove: bool = True) -> None:
-        """Lets go of the lock. With `remove` the file is removed as well; one that was empty stays."""
-        if remove and self.is_signed and self.is_there:
-            self.path.unlink(missing_ok=True)
-        os.close(self.descriptor)
-
-
-_guards: list[Lock] = []
-"""The locks of `guarding` blocks that this process is in."""
-
-
-@contextlib.contextmanager
-def guarding(lock: Lock) -> Iterator[None]:
-    """In the block nothing is published below the directory of `lock` unless the lock is still there."""
-    _guards.append(lock)
-    try:
-        yield
-    finally:
-        _guards.remove(lock)
-
-
 def check_still_there(path: Path) -> None:
     """Raises UserError if the lock that guards `path` is no longer at its place."""
-    for lock in _guards:
-        directory = lock.path.parent
-        if directory in path.parents and not lock.is_there:
+    for lock, descriptor in _guards:
+        if lock.parent in path.parents and not _is_at(lock, descriptor):
             raise UserError(
-                f"{directory} was moved or replaced while this command worked in it, so it writes no more there; "
+                f"{lock.parent} was moved or replaced while this command worked in it, so it writes no more there; "
                 "move it back and give the same command to go on, or choose another directory"
             )
 
 
-class HeldError(UserError):
-    """Another process has the lock.
-
-    Attributes:
-        holder: "process 123 on host node1".
-    """
-
-    def __init__(self, output: Path, holder: str, flag: str) -> None:
-        super().__init__(f"another process is writing to {output} ({holder}); wait for it, or choose another {flag}")
-        self.holder = holder
-
-
-def take(path: Path, output: Path, seconds: float = 0.0, flag: str = "--out") -> Lock:
-    """Takes the lock `path` of `output`, whose directory exists.
-
-    Args:
-        seconds: how long to wait for another process that has it.
-        flag: what names `output`.
-    Raises:
-        HeldError: another process has it.
-        UserError: `path` is no lock, or cannot be written.
-    """
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = _open(path)
-        except FileNotFoundError:  # another process has just removed the lock, or the directory that it had made
-            continue
-        except OSError as error:
-            raise cannot_write(output, error, flag) from None
-        is_locked = _try_flock(lock.descriptor)
-        if is_locked and lock.is_there:  # otherwise its last holder has removed it
-            break
-        try:
-            if not is_locked and time.monotonic() >= deadline:
-                raise HeldError(output, _holder(lock.descriptor), flag)
-        finally:
-            os.close(lock.descriptor)
-        time.sleep(_POLL_SECONDS)
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether `path` still is the open file."""
     try:
-        if lock.is_signed:
-            os.ftruncate(lock.descriptor, 0)
-            os.pwrite(lock.descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
-            os.fsync(lock.descriptor)  # other hosts read it, and after a power cut it must not be empty
-    except OSError as error:
-        lock.release()
-        raise cannot_write(output, error, flag) from None
-    return lock
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
-def holding(path: Path, output: Path, seconds: float = 0.0) -> Iterator[None]:
-    """Holds the lock `path` of `output` in the block; see `take`. Makes the directory of `path`.
+def holding(
+    path: Path,
+    output: Path,
+    seconds: float = 0.0,
+    flag: str = "--out",
+    stays: bool = False,
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[None]:
+    """Holds the lock `path` of `output` in the block. Makes the directory of `path`.
 
     A directory that it made is removed again if the block leaves it empty.
+
+    Args:
+        seconds: how long to wait for another process that has the lock.
+        flag: what names `output`.
+        stays: whether the lock's file stays behind. One that was empty always does.
+        say: called with a line before it waits.
+    Raises:
+        UserError: another process has the lock; or `path` is no lock, or cannot be written.
     """
     made = not path.parent.exists()
-    lock = take(path, output, seconds)
     try:
-        with guarding(lock):
+        descriptor, is_signed = _take(path, output, seconds, flag, say)
+    except OSError as error:
+        raise cannot_write(output, error, flag) from None
+    with _guarding(path, descriptor):
+        try:
             yield
-    finally:
-        made = made and lock.is_there
-        lock.release()
-        if made:
-            with contextlib.suppress(OSError):  # something is in it
-                path.parent.rmdir()
+        finally:
+            if _is_at(path, descriptor):
+                if is_signed and not stays:
+                    path.unlink()
+                if made:
+                    with contextlib.suppress(OSError):  # something is in it
+                        path.parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -162,9 +102,70 @@ def watching(path: Path) -> Iterator[None]:
     with contextlib.ExitStack() as watched:
         with contextlib.suppress(OSError):  # a file system that does not show the lock to this host yet
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            watched.callback(os.close, descriptor)
-            watched.enter_context(guarding(Lock(path, descriptor)))
+            watched.enter_context(_guarding(path, descriptor))
         yield
+
+
+@contextlib.contextmanager
+def _guarding(path: Path, descriptor: int) -> Iterator[None]:
+    """In the block, nothing is published below the lock's directory unless the lock is still there. Closes the file."""
+    _guards.append((path, descriptor))
+    try:
+        yield
+    finally:
+        _guards.remove((path, descriptor))
+        os.close(descriptor)
+
+
+def _take(path: Path, output: Path, seconds: float, flag: str, say: Callable[[str], None]) -> tuple[int, bool]:
+    """Locks `path`, which it makes if there is none. Returns its descriptor, and whether this process has signed it."""
+    began, has_said = time.monotonic(), False
+    while True:
+        descriptor, is_new = _open(path)
+        line, waited = _line_of(descriptor), time.monotonic() - began
+        is_being_made = line is not None and not line[1] and not is_new and waited < _SETTLE_SECONDS
+        is_locked = line is not None and not is_being_made and _try_flock(descriptor)
+        if line and is_locked and _is_at(path, descriptor):  # otherwise its last holder has removed it
+            is_signed = is_new or bool(line[1])
+            if is_signed:
+                _sign(path, descriptor)
+            return descriptor, is_signed
+        os.close(descriptor)
+        if line is None:
+            raise UserError(f"{path} is not a lock of this project; move it away, or choose another directory")
+        if not is_locked and not is_being_made:
+            holder = f"process {line[2]} on host {line[1]}" if line[1] else "its lock does not say which"
+            if waited >= seconds:
+                raise UserError(
+                    f"another process is writing to {output} ({holder}); wait for it, or choose another {flag}"
+                )
+            if not has_said:
+                say(f"waiting for {holder}, which still holds {output}")
+            has_said = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Opens the lock's file. Returns its descriptor, and whether it is new. Raises OSError for a link or directory."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed it, or its directory
+            try:
+                return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666), True
+            except FileExistsError:
+                return os.open(path, flags), False
+
+
+def _sign(path: Path, descriptor: int) -> None:
+    """Writes who holds the lock. On a full disk the file is removed: an empty one would count as a person's."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
+        os.fsync(descriptor)  # other hosts read it, and after a power cut it must not be empty
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def is_held(path: Path) -> bool:
@@ -174,37 +175,6 @@ def is_held(path: Path) -> bool:
             return not _try_flock(file.fileno(), fcntl.LOCK_SH)
     except OSError:  # there is no lock, or no right to read it
         return False
-
-
-def is_lock(path: Path) -> bool:
-    """Whether `path` is the file of a lock, and not a person's."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return _line_of(descriptor) is not None
-    finally:
-        os.close(descriptor)
-
-
-def _open(path: Path) -> Lock:
-    """The lock's file, which it makes if there is none. An empty one has a second to get the line of its maker."""
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with contextlib.suppress(FileExistsError):
-        return Lock(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666))
-    not_ours = UserError(f"{path} is not a lock of this project; move it away, or choose another directory")
-    try:
-        descriptor = os.open(path, flags)
-    except OSError:
-        if path.is_symlink() or path.is_dir():
-            raise not_ours from None
-        raise
-    line = _line_of(descriptor, _SETTLE_SECONDS)
-    if line is None:
-        os.close(descriptor)
-        raise not_ours
-    return Lock(path, descriptor, is_signed=bool(line[0]))
 
 
 def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
@@ -218,18 +188,8 @@ def _try_flock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
-def _line_of(descriptor: int, seconds: float = 0.0) -> re.Match[str] | None:
-    """The content of a lock's file, for which it waits so long if the file is empty; None if it is no lock."""
-    deadline = time.monotonic() + seconds
-    while stat.S_ISREG(os.fstat(descriptor).st_mode):
-        line = _LINE.fullmatch(os.pread(descriptor, 1000, 0).decode(errors="replace"))
-        if line is None or line[1] or time.monotonic() >= deadline:
-            return line
-        time.sleep(_POLL_SECONDS)
-    return None
-
-
-def _holder(descriptor: int) -> str:
-    """Who holds the lock: "process 123 on host node1"."""
-    line = _line_of(descriptor, _SETTLE_SECONDS)
-    return f"process {line[2]} on host {line[1]}" if line and line[1] else "its lock does not say which"
+def _line_of(descriptor: int) -> re.Match[str] | None:
+    """The content of a lock's file; None if it is no lock."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return None
+    return _LINE.fullmatch(os.pread(descriptor, 1000, 0).decode(errors="replace"))

@@ -34,7 +34,6 @@ from common.files.places import cannot_write, check_directory
 MARKER = ".albert-pretraining.json"
 FORMAT = 1
 MAX_MARKER_BYTES = 16 << 20
-MAX_NAMES_SHOWN = 3
 _WORKPLACE = "workplace"
 _ADDING_LOCK = ".adding.lock"
 
@@ -64,40 +63,28 @@ def check_replaceable(directory: Path, tool: str) -> None:
     Missing files do not matter. The directory's parent must be writable.
     """
     directory = Path(os.path.abspath(directory))
-    if directory == directory.parent:
-        raise UserError(
-            f"{directory} is the root of the file system, and {tool} would replace it; choose another place"
-        )
     check_directory(directory.parent)
-    if os.path.lexists(directory):
-        with _replacing(directory):
-            _check_replaceable(directory, tool)
-
-
-def _replacing(directory: Path) -> contextlib.AbstractContextManager[None]:
-    """The lock under which `directory` is examined and replaced."""
-    return holding(beside(directory), directory, WAIT_SECONDS)
-
-
-def _check_replaceable(directory: Path, tool: str) -> None:
     if not os.path.lexists(directory):
         return
     if directory.is_symlink() or not directory.is_dir():
         kind = "a link" if directory.is_symlink() else "a file"
         raise UserError(f"{directory} is {kind}, and {tool} would put a directory there; choose another place")
-    names, entries = _files_below(directory), _read_marker(directory)
-    if not names:
-        return
+    entries = _read_marker(directory)
     if entries is None:
-        raise UserError(
-            f"{directory} is not empty and has no {MARKER}, so {tool} did not write it (or an older version did); "
-            "move it away, or choose another place"
-        )
-    if others := _others(directory, names, entries, tool):
+        if any(directory.iterdir()):
+            raise _not_marked(directory, tool)
+    elif others := _others(directory, _files_below(directory), entries, tool):
         raise UserError(
             f"{directory} holds files that {tool} did not write, or that have changed since: {_shown(others)}; "
             "move the directory away, or choose another place"
         )
+
+
+def _not_marked(directory: Path, tool: str) -> UserError:
+    return UserError(
+        f"{directory} is not empty and has no {MARKER}, so {tool} did not write it (or an older version did); "
+        "move it away, or choose another place"
+    )
 
 
 @contextlib.contextmanager
@@ -116,12 +103,14 @@ def replacing_directory(directory: Path, tool: str) -> Iterator[Path]:
     with _staging(_temporary(directory), directory) as new:
         yield new
         _write_marker(new, _finish(new, tool))
-        with _replacing(directory):
-            _check_replaceable(directory, tool)
+        with holding(beside(directory), directory, WAIT_SECONDS):
+            check_replaceable(directory, tool)
             old = _put(new, directory)
         fsync_directory(directory.parent)
     if old is not None:
-        _remove_entries(old)
+        for name in files_of(old, tool):
+            (old / name).unlink()
+        _remove_empty(old)
 
 
 @contextlib.contextmanager
@@ -163,15 +152,6 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
 
 
-def _remove_entries(directory: Path) -> None:
-    """Removes the files that the marker of `directory` lists, and the directory if nothing else is in it."""
-    entries = _read_marker(directory) or {}
-    for name in _files_below(directory):
-        if not _others(directory, [name], entries):
-            (directory / name).unlink()
-    _remove_empty(directory)
-
-
 def files_of(directory: Path, tool: str) -> list[str]:
     """The files, relative to `directory`, that `tool` wrote there and that have not changed since."""
     entries = _read_marker(directory) or {}
@@ -187,17 +167,6 @@ def check_addable(directory: Path, names: Iterable[str]) -> None:
         names: relative to `directory`.
     """
     check_directory(directory)
-    if directory.exists():
-        with _adding(directory):
-            _check_addable(directory, names)
-
-
-def _adding(directory: Path) -> contextlib.AbstractContextManager[None]:
-    """The lock under which files of `directory` are examined and replaced."""
-    return holding(directory / _ADDING_LOCK, directory, WAIT_SECONDS)
-
-
-def _check_addable(directory: Path, names: Iterable[str]) -> None:
     present = [name for name in names if os.path.lexists(directory / name)]
     if others := _others(directory, present, _read_marker(directory) or {}):
         raise UserError(
@@ -216,8 +185,8 @@ def adding_files(directory: Path, tool: str) -> Iterator[Path]:
     with _staging(directory / f".{secrets.token_hex(8)}.tmp", directory) as staged:
         yield staged
         written = _finish(staged, tool)
-        with _adding(directory):
-            _check_addable(directory, written)
+        with holding(directory / _ADDING_LOCK, directory, WAIT_SECONDS):
+            check_addable(directory, written)
             # First: new files that a full disk or a kill leaves without an entry would be refused from then on.
             _write_marker(directory, (_read_marker(directory) or {}) | written)
             for name in written:
@@ -233,14 +202,13 @@ def take_workplace(directory: Path, tool: str) -> None:
     """
     if is_workplace(directory):
         return
-    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
-        raise UserError(f"{directory} is not a directory, and {tool} needs one there; move it away")
     # After a kill before the marker was complete, only the marker's temporary file is there.
-    if directory.is_dir() and any(not p.name.startswith(f".{MARKER}.") for p in directory.iterdir()):
-        raise UserError(
-            f"{directory} is not empty and has no {MARKER}, so {tool} did not write it (or an older version did); "
-            "move it away"
-        )
+    if os.path.lexists(directory) and (
+        not directory.is_dir()
+        or directory.is_symlink()
+        or any(not path.name.startswith(f".{MARKER}.") for path in directory.iterdir())
+    ):
+        raise _not_marked(directory, tool)
     directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / MARKER, json.dumps({"format": FORMAT, _WORKPLACE: tool}) + "\n")
 
@@ -323,8 +291,7 @@ def _others(directory: Path, names: Iterable[str], entries: dict[str, _Entry], t
 
 
 def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return ", ".join(repr(name)[1:-1] for name in names[:MAX_NAMES_SHOWN]) + more
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _write_marker(directory: Path, entries: dict[str, _Entry]) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +17,6 @@ from common.errors import UserError, one_line
 MAX_NAME_BYTES = 255  # of every file system in use
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk or quota."""
-_OF_PLACES = (
-    *FULL,
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENOTDIR, errno.EISDIR),
-    *(errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP, errno.ENAMETOOLONG, errno.EBUSY, errno.ETXTBSY),
-)
-"""Error numbers that speak of a file or its disk, not of a mistake of the program."""
 _NO_MEMORY = re.compile("Cannot allocate memory|failed to map segment|can't start new thread|Failed to launch worker")
 """What the system, the loader of libraries, Python and Arrow say if there is no memory for them."""
 MIN_SPARSE_BYTES = 64 << 20
@@ -52,16 +45,6 @@ def check_directory(directory: Path, flag: str = "--out") -> None:
         raise cannot_write(directory, error, flag) from None
 
 
-def check_file(path: Path, flag: str = "--out") -> None:
-    """Raises UserError if `path` exists and is no regular file, or one that cannot be written. Writes nothing."""
-    if not os.path.lexists(path):
-        return
-    if path.is_symlink() or not stat.S_ISREG(path.lstat().st_mode):
-        raise UserError(f"{path} is not a regular file, and it would be written; move it away")
-    if not os.access(path, os.W_OK):
-        raise UserError(f"cannot write {path}: it is write-protected; make it writable, or choose another {flag}")
-
-
 def cannot_write(place: Path, error: OSError, flag: str = "--out") -> UserError:
     """A UserError that says why `place` cannot be written."""
     remedy = "free some space" if error.errno in FULL else f"choose another {flag}"
@@ -84,7 +67,7 @@ def explain(error: BaseException) -> UserError | None:
     if error.errno in FULL:
         where = f" at {place}" if place else ""
         return UserError(f"the disk is full{where} ({error.strerror}); free some space and give the same command again")
-    if error.errno not in _OF_PLACES or place is None:
+    if place is None:
         return None
     return UserError(f"{place}: {error.strerror}; make it accessible, or choose another place")
 

@@ -30,22 +30,20 @@ OWN_NAMES = (
     *("trackers.json", "wandb"),
 )
 """The names that a run writes into its directory after settings.json."""
-_FILES = ("settings.json", "config.yaml", "metrics.jsonl", *VOCABULARY_FILES, "done", "results.json")
-_DIRECTORIES = ("checkpoints", "tensorboard")
 
 
 def check_output(output: Path, reopens: bool = False) -> None:
     """Raises UserError if the directory holds files that the run would overwrite or delete but has not written.
 
     A directory without settings.json is not a run, so it must not hold files with names that a run uses. In a run that
-    is not done, `checkpoints` and `export` may hold only the run's own files. The directory, and the files and
-    directories of an earlier start, must be writable.
+    is not done, `checkpoints` and `export` may hold only the run's own files. The directory must be writable.
 
     Args:
         output: directory of the run.
         reopens: whether a run that is done will go on.
     """
-    _check_writable(output)
+    if not (output / "done").exists():
+        places.check_directory(output, "--output")
     if not (output / "settings.json").exists():
         _check_unused(output, OWN_NAMES)
     elif reopens or not (output / "done").exists():
@@ -55,7 +53,7 @@ def check_output(output: Path, reopens: bool = False) -> None:
 
 def check_summary(output: Path) -> None:
     """As `check_output`, for the directory of several seeds' runs."""
-    _check_writable(output)
+    places.check_directory(output, "--output")
     if not any(output.glob("seed-*/settings.json")):
         _check_unused(output, ("results.json",))
 
@@ -66,19 +64,6 @@ def _check_unused(output: Path, names: Sequence[str]) -> None:
             f"{output} holds {', '.join(found)} and no run (no settings.json); move them away, or choose another "
             "--output"
         )
-
-
-def _check_writable(output: Path) -> None:
-    if (output / "done").exists():
-        return
-    places.check_directory(output, "--output")
-    lock = output / locks.LOCK
-    if os.path.lexists(lock) and not locks.is_lock(lock):
-        raise UserError(f"{lock} is not the lock of a run; move it away, or choose another --output")
-    for name in (locks.LOCK, *_FILES):
-        places.check_file(output / name, "--output")
-    for name in _DIRECTORIES:
-        places.check_directory(output / name, "--output")
 
 
 def check_same_settings(
@@ -187,36 +172,15 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
         UserError: another process has the lock, or `check` raised it; on all ranks.
     """
     held = contextlib.ExitStack()
+    lock = output / locks.LOCK
 
     def take() -> None:
-        try:
-            output.mkdir(parents=True, exist_ok=True)
-            lock = _take_lock(output, seconds)
-            held.callback(lock.release, remove=False)
-            held.enter_context(locks.guarding(lock))
-            check()
-        except locks.HeldError as error:
-            raise UserError(
-                f"another process is training in {output} ({error.holder}); wait for it, or choose another --output"
-            ) from None
-        except OSError as error:
-            raise places.cannot_write(output, error, "--output") from None
+        held.enter_context(locks.holding(lock, output, seconds, "--output", stays=True, say=print))
+        check()
 
     with held:
         control.all_or_raise(take if control.rank == 0 else lambda: None)
         yield
-
-
-def _take_lock(output: Path, seconds: float) -> locks.Lock:
-    """The lock of a run, for which it waits if another process has it."""
-    path = output / locks.LOCK
-    try:
-        return locks.take(path, output, flag="--output")
-    except locks.HeldError as error:
-        if not seconds:
-            raise
-        print(f"waiting for {error.holder}, which still holds {output}", flush=True)
-    return locks.take(path, output, seconds, flag="--output")
 
 
 def is_locked(run: Path) -> bool:

@@ -25,6 +25,7 @@ from common.errors import UserError, one_line
 F = TypeVar("F")
 CONFIG = "--config"
 MAX_YAML_BYTES = 1 << 20
+_MADE_BY_RUN = ("--output", "--stage")  # directories that need not exist when the flags are read
 
 
 @dataclass(frozen=True)
@@ -234,19 +235,20 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
 
 
 def _words_of(one: Flag, value: Any) -> list[str]:
-    """The words of a value on a command line, which hold in any directory."""
-    is_place = PATHS.match(one.metavar or "") is not None
-    return [_absolute(each) if is_place else str(each) for each in (value if one.many else [value])]
+    """The words of a value on a command line. Paths of what exists, or will exist, are absolute."""
+    words = [str(each) for each in (value if one.many else [value])]
+    if one.name in _MADE_BY_RUN:
+        return [str(Path(word).absolute()) for word in words]
+    return [_absolute(word) for word in words] if PATHS.match(one.metavar or "") else words
 
 
-def _absolute(place: Path | str) -> str:
-    """A path as an absolute one. A text may be no path, so it is one only if it exists, also before a weight."""
-    if isinstance(place, Path):
-        return str(place.absolute())
-    path, colon, weight = place.rpartition(":")
-    if path and not Path(place).exists() and Path(path).exists():
-        return f"{Path(path).absolute()}{colon}{weight}"
-    return str(Path(place).absolute()) if Path(place).exists() else place
+def _absolute(word: str) -> str:
+    """The word with an absolute path, if it is one of something that exists, also before a weight."""
+    path, colon, weight = word.rpartition(":")
+    for place, rest in ((word, ""), (path, colon + weight)):
+        if place and Path(place).exists():
+            return f"{Path(place).absolute()}{rest}"
+    return word
 
 
 def command_line(flags: Any) -> tuple[str, ...]:

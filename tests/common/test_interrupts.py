@@ -43,14 +43,12 @@ def interrupted_at(line_part: str, module: str) -> tuple[int, str]:
     ("module", "line_part"),
     [
         ("pipeline.pretrain", "import 'pipeline.settings.pretrain'"),
-        ("pipeline.export", "import 'common.command_line'"),
         ("data_prep", "import 'common.command_line'"),
     ],
 )
-def test_an_interrupt_while_importing_is_one_line(module: str, line_part: str) -> None:
+def test_an_interrupt_while_importing_prints_no_traceback(module: str, line_part: str) -> None:
     status, messages = interrupted_at(line_part, module)
     assert "Traceback" not in messages
-    assert messages.endswith("interrupted\n")
     assert status == -signal.SIGINT
 
 

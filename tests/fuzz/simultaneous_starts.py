@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 NAMES = (*("extract goes on", "vocab", "shards", "export", "tables", "ensemble", "reproduce goes on", "pretrain"),)
 REFUSALS = re.compile(
-    r"error: (another process is (writing to|training in) \S+ \(process \d+ on host \S+\); wait for it, or choose .*"
+    r"error: (another process is writing to \S+ \(process \d+ on host \S+\); wait for it, or choose .*"
     r"|another command has trained in \S+ meanwhile; give this command again)\n"
 )
 SAME_BYTES = ("vocab", "shards", "export", "tables")

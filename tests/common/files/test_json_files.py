@@ -95,14 +95,14 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for path, message in (
-        (tmp_path / "fifo", "is a FIFO instead of a file"),
-        (tmp_path / "directory", "is a directory instead of a file"),
-        (Path("/dev/zero"), "is a device instead of a file"),
+        (tmp_path / "fifo", "is no regular file"),
+        (tmp_path / "directory", "cannot be read .*directory"),
+        (Path("/dev/zero"), "is no regular file"),
         (tmp_path / "link", "does not exist"),
         (tmp_path / "loop", "cannot be read"),
         (tmp_path / "missing", "does not exist"),
         (tmp_path / ("n" * 300), "cannot be read .*too long"),
-        (tmp_path / "nul\0", "is no file name"),
+        (tmp_path / "nul\0", "cannot be read .*null byte"),
     ):
         with pytest.raises(UserError, match=message):
             read_bytes(path, "name another")
@@ -123,5 +123,5 @@ def test_a_large_file_is_refused_without_being_parsed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"c": {"a": 1, "b": 2, "a": 3}}]}'])
 def test_a_key_that_an_object_has_twice_is_named(text: str) -> None:
-    with pytest.raises(UserError, match=r"^m has the key 'a' twice; restore it$"):
+    with pytest.raises(UserError, match=r"it has the key 'a' twice\); restore it$"):
         parse_object(text.encode(), "m", "restore it")

@@ -83,8 +83,16 @@ def test_a_directory_that_was_made_for_the_lock_goes_with_it(tmp_path: Path) -> 
     assert (tmp_path / "there").is_dir()
 
 
-@pytest.mark.parametrize("kind", ["text", "directory", "link", "fifo"])
-def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("text", "is not a lock of this project; move it away"),
+        ("directory", "Is a directory"),
+        ("link", "Too many levels of symbolic links"),
+        ("fifo", "is not a lock of this project; move it away"),
+    ],
+)
+def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str, message: str) -> None:
     lock = tmp_path / ".lock"
     if kind == "text":
         lock.write_text("a person's notes\n")
@@ -95,9 +103,8 @@ def test_what_is_no_lock_stays_as_it_is(tmp_path: Path, kind: str) -> None:
         lock.symlink_to(tmp_path / "target")
     else:
         os.mkfifo(lock)
-    with pytest.raises(UserError, match="is not a lock of this project; move it away"):
-        locks.take(lock, tmp_path)
-    assert not locks.is_lock(lock)
+    with pytest.raises(UserError, match=message), locks.holding(lock, tmp_path):
+        pytest.fail("locked")
     if kind == "text":
         assert lock.read_text() == "a person's notes\n"
     if kind == "link":
@@ -109,8 +116,11 @@ def test_a_full_disk_is_one_line_and_leaves_no_lock(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(locks.os, "pwrite", fail)
-    with pytest.raises(UserError, match=r"cannot write to out: No space left on device; free some space"):
-        locks.take(tmp_path / ".lock", Path("out"))
+    with (
+        pytest.raises(UserError, match=r"cannot write to out: No space left on device; free some space"),
+        locks.holding(tmp_path / ".lock", Path("out")),
+    ):
+        pytest.fail("locked")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,10 +129,9 @@ def test_an_empty_file_of_a_person_is_locked_and_stays_as_it_is(tmp_path: Path) 
     lock.touch()
     before = lock.stat()
     with locks.holding(lock, tmp_path):
-        assert locks.is_lock(lock)
         assert locks.is_held(lock)
-        with pytest.raises(locks.HeldError, match="its lock does not say which"):
-            locks.take(lock, tmp_path)
+        with pytest.raises(UserError, match="its lock does not say which"), locks.holding(lock, tmp_path):
+            pytest.fail("two at once")
     assert (lock.stat().st_size, lock.stat().st_ino, lock.stat().st_mtime_ns) == (0, before.st_ino, before.st_mtime_ns)
 
 

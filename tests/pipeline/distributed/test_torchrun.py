@@ -108,13 +108,14 @@ class OneRank:
 def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypatch, tmp_path, capsys):
     assert launcher.lock_seconds() == 0
     under_agent()
-    before = locks.take(tmp_path / locks.LOCK, tmp_path)
+    before = locks.holding(tmp_path / locks.LOCK, tmp_path, stays=True)
+    before.__enter__()
     slept = []
 
     def sleep(seconds):
         slept.append(seconds)
         if len(slept) == 3:
-            before.release(remove=False)
+            before.__exit__(None, None, None)
 
     monkeypatch.setattr(locks.time, "sleep", sleep)
     with run_directory.lock_run(tmp_path, OneRank(), lambda: None, launcher.lock_seconds()):
@@ -123,7 +124,7 @@ def test_a_start_waits_for_the_lock_of_the_start_before_it(under_agent, monkeypa
         assert said.startswith(f"waiting for process {os.getpid()} on host {os.uname().nodename}, which still holds")
         assert locks.is_held(tmp_path / locks.LOCK)
         with (
-            pytest.raises(UserError, match="another process is training in"),
+            pytest.raises(UserError, match="another process is writing to"),
             run_directory.lock_run(tmp_path, OneRank(), lambda: None),
         ):
             pass

@@ -295,5 +295,5 @@ def test_a_run_that_is_being_trained_is_left_alone(words, tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         print("node7", 4321, file=held, flush=True)  # as the rank 0 of another host does
         result = run(sys.executable, "-m", "pipeline.pretrain", *line(words), status=2)
-    assert f"another process is training in {output} (process 4321 on host node7); wait for it" in result.stderr
+    assert f"another process is writing to {output} (process 4321 on host node7); wait for it" in result.stderr
     assert [path.name for path in output.iterdir()] == [".lock"]
