@@ -1,7 +1,6 @@
 """Sends the scalars of a run to TensorBoard and to tracking services.
 
-tracker      the interface of a tracker, and what a tracker knows of its run
-curves       which numbers of a record become curves, and their tags
+tracker      the interface of a tracker, what it knows of its run, and which numbers of a record become curves
 services     MLflow and Weights & Biases, which --track turns on, each in a thread
-tensorboard  event files with descriptions and settings
+tensorboard  event files with the settings
 """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from common.errors import UserError, one_line
-from pipeline.tracking.tracker import BLOCKS, Scalars, TrackedRun, Tracker, shown, shown_flat
+from pipeline.tracking.tracker import Scalars, TrackedRun, Tracker, shown, shown_flat
 
 PROJECT = "albert-pretraining"
 """The project or experiment in which services keep runs, if none is named."""
@@ -28,7 +28,7 @@ _UNSAFE = re.compile(r"[^\w\-. :/]")
 JsonBlock = Mapping[str, Any]
 
 
-class MlflowRun(Tracker):
+class MlflowRun:
     """Logs to one MLflow run, which a resumed run continues. MLFLOW_TRACKING_URI names a server or a file store."""
 
     def __init__(self, run: TrackedRun, block: JsonBlock) -> None:
@@ -41,8 +41,7 @@ class MlflowRun(Tracker):
         self._client: Any = MlflowClient()
         known = run.id_of("mlflow")
         self._id = self._start(run) if known is None else known
-        if known is not None:
-            self._client.update_run(self._id, status="RUNNING")
+        self._client.update_run(self._id, status="RUNNING")
 
     def log(self, scalars: Scalars) -> None:
         """Logs the scalars of one record in one call."""
@@ -71,7 +70,7 @@ class MlflowRun(Tracker):
         return identifier
 
 
-class WandbRun(Tracker):
+class WandbRun:
     """Logs to one W&B run, which a resumed run continues; WANDB_MODE=offline needs no network.
 
     The x axis is the number `step`, because W&B's own step cannot go back after a resume. The `wandb` block of the
@@ -122,29 +121,20 @@ def wanted(track: Sequence[str], deepspeed: Mapping[str, Any]) -> dict[str, Json
 
 
 def check(track: Sequence[str], deepspeed: Mapping[str, Any]) -> None:
-    """Prints which of DeepSpeed's monitors are not used. On rank 0, which alone tracks.
-
-    Raises UserError if a package of a tracker is missing.
-    """
-    if os.environ.get("RANK", "0") != "0":
-        return
-    if unused := [name for name in BLOCKS if name not in SERVICES and (deepspeed.get(name) or {}).get("enabled")]:
-        print(f"note: {', '.join(unused)} of the DeepSpeed JSON is not used; metrics.jsonl has all numbers", flush=True)
-    for name in wanted(track, deepspeed):
+    """Raises UserError if a package of a tracker is missing. On rank 0, which alone tracks."""
+    for name in wanted(track, deepspeed) if os.environ.get("RANK", "0") == "0" else ():
         if importlib.util.find_spec(name) is None:
             asked = f"--track {name}" if name in track else f"the block {name} of the DeepSpeed JSON"
             raise UserError(f"{asked} needs the package {name}: `pip install {name}`, or leave it out")
 
 
-def open_all(track: Sequence[str], deepspeed: Mapping[str, Any], run: TrackedRun) -> list[Tracker]:
+def open_all(track: Sequence[str], deepspeed: Mapping[str, Any], run: TrackedRun) -> list["BackgroundTracker"]:
     """Opens the trackers that are turned on. Called on rank 0."""
     return [BackgroundTracker(name, block, run) for name, block in wanted(track, deepspeed).items()]
 
 
-class BackgroundTracker(Tracker):
+class BackgroundTracker:
     """Opens a tracker in a thread and passes it the scalars. Prints its first error; training goes on.
-
-    Records that the tracker has got from an earlier start are not passed.
 
     Args:
         name: of the tracker in `SERVICES`.
@@ -152,9 +142,8 @@ class BackgroundTracker(Tracker):
     """
 
     def __init__(self, name: str, block: JsonBlock, run: TrackedRun, close_seconds: float = CLOSE_SECONDS) -> None:
-        self._name, self._block, self._run, self._close_seconds = name, block, run, close_seconds
-        self._waiting: queue.Queue[Scalars | None] = queue.Queue(MAX_WAITING)
-        self._finished = False
+        self._name, self._open, self._close_seconds = name, lambda: SERVICES[name](run, block), close_seconds
+        self._waiting: queue.Queue[Scalars | bool] = queue.Queue(MAX_WAITING)
         self._complained = False
         # A daemon, so that a process whose tracker does not answer can end.
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
@@ -169,27 +158,25 @@ class BackgroundTracker(Tracker):
 
     def close(self, finished: bool) -> None:
         """Waits until the tracker has taken everything, but no longer than `close_seconds`."""
-        self._finished = finished
         deadline = time.monotonic() + self._close_seconds
         with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=self._close_seconds)
+            self._waiting.put(finished, timeout=self._close_seconds)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._thread.is_alive():
             self._complain(f"it did not take its last records within {self._close_seconds:g} s")
 
     def _work(self) -> None:
+        """The thread: passes on what waits, up to the word whether the run has finished."""
         tracker: Tracker | None = None
-        sent: frozenset[tuple[int, str]] = frozenset()
         with self._complaining():
-            sent = self._run.sent if self._run.id_of(self._name) is not None else sent
-            tracker = SERVICES[self._name](self._run, self._block)
-        while (scalars := self._waiting.get()) is not None:
-            if tracker is not None and (scalars.step, scalars.split) not in sent:
-                with self._complaining():
-                    tracker.log(scalars)
-        if tracker is not None:
+            tracker = self._open()
+        while not isinstance(item := self._waiting.get(), bool):
             with self._complaining():
-                tracker.close(self._finished)
+                if tracker is not None:
+                    tracker.log(item)
+        with self._complaining():
+            if tracker is not None:
+                tracker.close(item)
 
     @contextlib.contextmanager
     def _complaining(self) -> Iterator[None]:

@@ -15,25 +15,20 @@ MAX_METRICS_BYTES = 4 << 30
 _REMEDY = "restore it, or move it away"
 
 
-def drop_after(run: Path, step: int, evaluation_due: bool = False) -> frozenset[tuple[int, str]]:
+def drop_after(run: Path, step: int, evaluation_due: bool = False) -> None:
     """Drops the records of later steps than `step`, and a last line that a kill cut short. The file is made if needed.
 
     Args:
         evaluation_due: whether the run evaluates after `step` once more. The record of it is dropped, too.
-    Returns:
-        Step and split of the records that were dropped.
     Raises:
         UserError: a line is JSON but no record.
     """
-    kept, dropped = [], set()
-    for line, record in _complete_records(run):
-        key = record["step"], record["split"]
-        if record["step"] > step or (evaluation_due and key == (step, "eval")):
-            dropped.add(key)
-        else:
-            kept.append(line.decode() + "\n")
+    kept = [
+        line.decode() + "\n"
+        for line, record in _complete_records(run)
+        if record["step"] <= step and not (evaluation_due and (record["step"], record["split"]) == (step, "eval"))
+    ]
     atomic.write_text(run / METRICS, "".join(kept))  # which also makes the name of a new file survive a power loss
-    return frozenset(dropped)
 
 
 def _complete_records(run: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:

@@ -7,8 +7,7 @@ The record is RUN/rollbacks.json. Which batch a step trains on follows from it a
     -> the records of later steps leave metrics.jsonl -> rollbacks.json is replaced -> all ranks load the checkpoint
 
 A kill before rollbacks.json is replaced loses nothing: the same command trains up to the spike once more, and finds it
-again. A kill after that resumes from the checkpoint, with the record. The records leave metrics.jsonl first, because
-trackers do not get again what metrics.jsonl has: the steps that follow a rollback are others, and are sent.
+again. A kill after that resumes from the checkpoint, with the record.
 
 The hours of --max-hours do not go back, so with that flag the learning rate of a step may be a lower one the second
 time (`pipeline.training.callbacks.early_end`).

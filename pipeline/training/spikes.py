@@ -33,28 +33,6 @@ LEAST_SCALE = 0.01
 """The deviation of a very smooth loss, as a part of it. Less than 4 % above the median is no spike."""
 LEAST_NORM_SCALE = 0.1
 """The same of the logarithm of the gradient norm."""
-_NORMAL = 1.4826
-
-
-@dataclass
-class SpikeState:
-    """What a detector remembers.
-
-    Attributes:
-        losses: of the last usual steps, at most `WINDOW`.
-        log_norms: the logarithms of their gradient norms, without those that are not finite or 0.
-        evidence: of a spike, so far.
-        first_step: the step with which the evidence began; None without evidence.
-        worst_loss: the highest finite loss since then.
-        worst_norm: likewise, of the gradient.
-    """
-
-    losses: list[Finite] = field(default_factory=list)
-    log_norms: list[Finite] = field(default_factory=list)
-    evidence: Finite = 0.0
-    first_step: Count | None = None
-    worst_loss: Finite | None = None
-    worst_norm: Finite | None = None
 
 
 class Spike(NamedTuple):
@@ -84,17 +62,27 @@ class Spike(NamedTuple):
         )
 
 
-class SpikeDetector:
-    """Looks for spikes in the steps of a run, one after the other.
+@dataclass
+class SpikeState:
+    """Looks for spikes in the steps of a run, one after the other. A checkpoint holds it.
 
     After a spike it begins anew: what comes then is compared with the steps after the spike.
 
     Attributes:
-        state: what it remembers; a checkpoint holds it.
+        losses: of the last usual steps, at most `WINDOW`.
+        log_norms: the logarithms of their gradient norms, without those that are not finite or 0.
+        evidence: of a spike, so far.
+        first_step: the step with which the evidence began; None without evidence.
+        worst_loss: the highest finite loss since then.
+        worst_norm: likewise, of the gradient.
     """
 
-    def __init__(self, state: SpikeState | None = None) -> None:
-        self.state = state or SpikeState()
+    losses: list[Finite] = field(default_factory=list)
+    log_norms: list[Finite] = field(default_factory=list)
+    evidence: Finite = 0.0
+    first_step: Count | None = None
+    worst_loss: Finite | None = None
+    worst_norm: Finite | None = None
 
     def add(self, step: int, loss: float, grad_norm: float) -> Spike | None:
         """Adds a step. Returns the spike of which this step is the last evidence, or None.
@@ -104,62 +92,55 @@ class SpikeDetector:
             loss: the mean over the global batch.
             grad_norm: before clipping; anything that is not finite and above 0 is not known.
         """
-        state = self.state
         log_norm = math.log(grad_norm) if math.isfinite(grad_norm) and grad_norm > 0 else None
-        if len(state.losses) >= MIN_STEPS:
+        if len(self.losses) >= MIN_STEPS:
             deviation = self._deviation(loss, log_norm)
-            state.evidence = max(0.0, state.evidence + deviation - ALLOWED)
-            self._remember(step, loss, grad_norm)
-            if state.evidence >= ALARM:
-                return self._alarm(step)
+            self.evidence = max(0.0, self.evidence + deviation - ALLOWED)
+            if self.evidence:
+                self.first_step = self.first_step or step
+                self.worst_loss = _worse(self.worst_loss, loss)
+                self.worst_norm = _worse(self.worst_norm, grad_norm)
+            else:
+                self.first_step = self.worst_loss = self.worst_norm = None
+            if self.evidence >= ALARM:
+                return self._end_spike(step)
             if deviation >= ALLOWED:
                 return None
         if math.isfinite(loss):
-            state.losses = [*state.losses, loss][-WINDOW:]
+            self.losses = [*self.losses, loss][-WINDOW:]
             if log_norm is not None:
-                state.log_norms = [*state.log_norms, log_norm][-WINDOW:]
+                self.log_norms = [*self.log_norms, log_norm][-WINDOW:]
         return None
 
     def first_doubtful(self, step: int) -> int:
         """The first step of any spike that may still be found once `step` steps are known."""
-        return self.state.first_step or step + 1
+        return self.first_step or step + 1
 
     def _deviation(self, loss: float, log_norm: float | None) -> float:
         if not math.isfinite(loss):
             return MAX_DEVIATION
-        state = self.state
-        deviation = _deviation(loss, state.losses, LEAST_SCALE * abs(statistics.median(state.losses)))
-        if deviation >= RAISED and log_norm is not None and len(state.log_norms) >= MIN_STEPS:
-            of_norm = _deviation(log_norm, state.log_norms, LEAST_NORM_SCALE)
-            return min(deviation, MAX_DEVIATION) + min(of_norm, MAX_DEVIATION / 2)
-        return min(deviation, MAX_DEVIATION)
+        deviation = _deviation(loss, self.losses, LEAST_SCALE * abs(statistics.median(self.losses)))
+        of_norm = 0.0
+        if deviation >= RAISED and log_norm is not None and len(self.log_norms) >= MIN_STEPS:
+            of_norm = _deviation(log_norm, self.log_norms, LEAST_NORM_SCALE)
+        return min(deviation, MAX_DEVIATION) + min(of_norm, MAX_DEVIATION / 2)
 
-    def _remember(self, step: int, loss: float, grad_norm: float) -> None:
-        """Updates where the evidence began and the worst values since then."""
-        state = self.state
-        if not state.evidence:
-            state.first_step = state.worst_loss = state.worst_norm = None
-            return
-        state.first_step = state.first_step or step
-        state.worst_loss, state.worst_norm = _worse(state.worst_loss, loss), _worse(state.worst_norm, grad_norm)
-
-    def _alarm(self, step: int) -> Spike:
-        state = self.state
-        assert state.first_step is not None
-        usual_norm = math.exp(statistics.median(state.log_norms)) if state.log_norms else None
-        usual_loss = statistics.median(state.losses)
-        self.state = SpikeState()
-        return Spike(state.first_step, step, state.worst_loss, usual_loss, state.worst_norm, usual_norm)
+    def _end_spike(self, step: int) -> Spike:
+        """The spike whose last evidence is `step`. Forgets everything."""
+        assert self.first_step is not None
+        usual_norm = math.exp(statistics.median(self.log_norms)) if self.log_norms else None
+        usual_loss = statistics.median(self.losses)
+        spike = Spike(self.first_step, step, self.worst_loss, usual_loss, self.worst_norm, usual_norm)
+        self.__init__()  # type: ignore[misc]
+        return spike
 
 
 def _deviation(value: float, usual: Sequence[float], least_scale: float) -> float:
     """How many robust standard deviations `value` is above the median of `usual`; 0 if it is below."""
     median = statistics.median(usual)
-    scale = _NORMAL * statistics.median(abs(other - median) for other in usual)
+    scale = 1.4826 * statistics.median(abs(other - median) for other in usual)
     return max(0.0, value - median) / max(scale, least_scale, 1e-12)
 
 
 def _worse(worst: float | None, value: float) -> float | None:
-    if not math.isfinite(value):
-        return worst
-    return value if worst is None else max(worst, value)
+    return max(worst or -math.inf, value) if math.isfinite(value) else worst

@@ -1,7 +1,6 @@
 """Ends a run whose loss is no finite number, and finds spikes of the loss."""
 
 import math
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from pipeline.training import rollback
 from pipeline.training.callback import REMEDY, Callback, SpikeFound, TrainingFailed
 from pipeline.training.callbacks.metrics_log import MetricsLog
 from pipeline.training.meter import sum_over_ranks
-from pipeline.training.spikes import Spike, SpikeDetector
+from pipeline.training.spikes import Spike
 from pipeline.training.state import TrainingRun
 from pipeline.training.training_task import Evaluation
 
@@ -31,7 +30,6 @@ class Divergence(Callback):
     def __init__(self, run: TrainingRun, metrics_log: MetricsLog) -> None:
         self._run, self._metrics_log = run, metrics_log
         self._micro_batches = run.settings.engine.world_size * run.settings.engine.accumulation_steps
-        self._detector = SpikeDetector(run.state.spikes)
         self._loss = self._zero = torch.zeros((), dtype=torch.float64, device=run.engine.device)
         self._losses: list[Tensor] = []
         self._norms: list[Tensor | float | None] = []
@@ -64,9 +62,8 @@ class Divergence(Callback):
         if not self.judge():
             return "the loss is infinite or no number"
         run = self._run
-        run.state.spikes = self._detector.state
         if run.settings.on_divergence is not None:
-            run.undo_step = rollback.first_step_undone(self._detector.first_doubtful(run.state.step))
+            run.undo_step = rollback.first_step_undone(run.state.spikes.first_doubtful(run.state.step))
         return ""
 
     def judge(self) -> bool:
@@ -87,21 +84,16 @@ class Divergence(Callback):
         (ranks_now, ranks_too_long), losses, norms = sum_over_ranks(
             run.control, [self._non_finite > 0, self._non_finite >= NON_FINITE_STEPS], own, own_norms
         )
-        for spike in self._spikes(losses, norms):
-            self._answer(spike)
+        if run.settings.on_divergence is not None:
+            for step, (loss, norm) in enumerate(zip(losses, norms), run.state.step - len(losses) + 1):
+                if (spike := run.state.spikes.add(step, loss / self._micro_batches, norm)) is not None:
+                    self._answer(spike)
         if ranks_too_long:
             raise TrainingFailed(
                 f"the loss has been infinite or no number for {NON_FINITE_STEPS} steps or more at step "
                 f"{run.state.step}, on {ranks_too_long:.0f} of {run.control.world_size} ranks; {REMEDY}"
             )
         return not ranks_now
-
-    def _spikes(self, losses: Sequence[float], norms: Sequence[float]) -> Iterator[Spike]:
-        """The spikes in the last steps, whose losses and norms are summed over the ranks."""
-        if self._run.settings.on_divergence is not None:
-            for step, (loss, norm) in enumerate(zip(losses, norms), self._run.state.step - len(losses) + 1):
-                if (spike := self._detector.add(step, loss / self._micro_batches, norm)) is not None:
-                    yield spike
 
     def _answer(self, spike: Spike) -> None:
         """Does what --on-divergence says."""

@@ -10,9 +10,8 @@ from typing import Any
 
 from pipeline.checkpoint.saver import Saved
 from pipeline.tracking import services
-from pipeline.tracking.curves import Curves
 from pipeline.tracking.tensorboard import TensorBoardFiles
-from pipeline.tracking.tracker import Scalars, TrackedRun
+from pipeline.tracking.tracker import Curves, Scalars, TrackedRun
 from pipeline.training.callback import Callback
 from pipeline.training.metrics_log import METRICS, drop_after
 from pipeline.training.state import TrainingRun
@@ -32,10 +31,10 @@ class MetricsLog(Callback):
         if not self._enabled:
             return
         settings, state = run.settings, run.state
-        sent = drop_after(settings.output, state.step, state.evaluation_due is not None)
-        on_gpu = run.engine.device.type != "cpu"
-        self._tracked = TrackedRun(settings.output, state.step, settings.to_dict(), on_gpu, sent)
-        self._curves = Curves(self._tracked, settings.all_curves)
+        drop_after(settings.output, state.step, state.evaluation_due is not None)
+        recorded = settings.to_dict()
+        self._tracked = TrackedRun(settings.output, state.step, recorded)
+        self._curves = Curves(recorded.get("objective"), settings.all_curves)
         self._file = (settings.output / METRICS).open("ab", buffering=0)
         self._unwritten = b""
         self._complained = False
@@ -66,14 +65,12 @@ class MetricsLog(Callback):
     def on_end(self) -> None:
         """Closes the files and the trackers."""
         if self._enabled:
-            finished = self._run.state.finished
             self._guarded(self._write_records)
             if self._tensorboard is not None:
-                tensorboard = self._tensorboard
-                self._guarded(lambda: tensorboard.close(finished))
+                self._guarded(self._tensorboard.close)
             self._file.close()
             for tracker in self._trackers:
-                tracker.close(finished)
+                tracker.close(self._run.state.finished)
 
     def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
         """Writes one record to metrics.jsonl, and its curves, such as `train/loss`, to TensorBoard and the trackers.
@@ -136,7 +133,7 @@ class MetricsLog(Callback):
             tensorboard, self._tensorboard = self._tensorboard, None
             if tensorboard is not None:
                 with contextlib.suppress(OSError):
-                    tensorboard.close(finished=False)
+                    tensorboard.close()
 
 
 def _plain(value: Any) -> Any:

@@ -60,7 +60,7 @@ def evaluation(step):
     return found
 
 
-def open_log(directory, step=0, settings=None, rank=0, on_gpu=False, open_trackers=None, evaluation_due=None, **flags):
+def open_log(directory, step=0, settings=None, rank=0, open_trackers=None, evaluation_due=None, **flags):
     """The `MetricsLog` of a run that starts at `step`, and the run.
 
     Args:
@@ -74,7 +74,7 @@ def open_log(directory, step=0, settings=None, rank=0, on_gpu=False, open_tracke
         all_curves=False,
         track=flags.get("track", ()),
     )
-    engine = SimpleNamespace(device=SimpleNamespace(type="cuda" if on_gpu else "cpu"))
+    engine = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     state = TrainState(step=step, evaluation_due=evaluation_due)
     run = TrainingRun(given, SimpleNamespace(rank=rank), engine, state)
     opened = contextlib.nullcontext()
@@ -88,7 +88,7 @@ def log_run(directory, first, last, settings=SETTINGS, finished=True, **more):
     """Logs a run from step `first`, exclusive, to `last`: training every 10 steps, evaluations every 20."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "settings.json").write_text(json.dumps(settings))
-    log, run = open_log(directory, first, settings, **{"on_gpu": True, **more})
+    log, run = open_log(directory, first, settings, **more)
     log.on_trial(Evaluation(evaluation(0), 0.5, "mlm_loss"), 0.1)
     for step in range(first + 10, last + 1, 10):
         log.log(step, training(step))

@@ -9,7 +9,6 @@ import time
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.training import metrics_log
-from pipeline.training.metrics_log import drop_after
 from pipeline.training.training_task import Evaluation
 from tests.pipeline.tracking.made_records import open_log
 
@@ -96,20 +95,6 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path):
     assert runs[0].settings == {"seed": 1}
     (first, _) = (json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first["trust_ratios"] == {"w": None}
-
-
-def test_trackers_are_told_what_a_killed_start_has_sent_and_get_new_steps_after_a_rollback(tmp_path):
-    """A run goes back from step 30 to 10, is killed after an evaluation at step 20, and resumes from step 10."""
-    runs = []
-    for before, steps in ((0, (10, 20, 30)), (10, (20,)), (10, ())):
-        log, _ = open_log(tmp_path, before, open_trackers=lambda run: runs.append(run) or [])
-        for step in steps:
-            log.log(step, {"loss": 1.0})
-            log.log(step, {"loss": 1.0}, "eval")
-        log.on_end()
-        if 30 in steps:
-            drop_after(tmp_path, 10)
-    assert [run.sent for run in runs] == [set(), set(), {(20, "train"), (20, "eval")}]
 
 
 def test_an_evaluation_that_is_due_once_more_is_dropped(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.training import spikes
-from pipeline.training.spikes import SpikeDetector
+from pipeline.training.spikes import SpikeState
 
 CURVES = json.loads(Path(__file__).with_name("real_curves.json").read_text(encoding="utf-8"))
 LENGTH = 10
@@ -21,7 +21,7 @@ LENGTH = 10
 
 def alarms(steps: list[tuple[float, float]]) -> list[int]:
     """The steps of alarms. steps: loss and gradient norm of each."""
-    detector = SpikeDetector()
+    detector = SpikeState()
     found = [detector.add(step, loss, norm) for step, (loss, norm) in enumerate(steps, 1)]
     return [spike.last_step for spike in found if spike is not None]
 

@@ -15,7 +15,7 @@ from pipeline.checkpoint import retention
 from pipeline.data.sampler import batch_of_step
 from pipeline.training import rollback, spikes
 from pipeline.training.rollback import Rollback
-from pipeline.training.spikes import Spike, SpikeDetector, SpikeState
+from pipeline.training.spikes import Spike, SpikeState
 
 USUAL = 300
 
@@ -26,8 +26,8 @@ def noise(steps: int, seed: int = 0) -> list[tuple[float, float]]:
     return [(draw.gauss(2.07, 0.05), math.exp(draw.gauss(0.0, 0.2))) for _ in range(steps)]
 
 
-def found(values: list[tuple[float, float]], detector: SpikeDetector | None = None) -> list[Spike]:
-    detector = detector or SpikeDetector()
+def found(values: list[tuple[float, float]]) -> list[Spike]:
+    detector = SpikeState()
     return [spike for step, pair in enumerate(values, 1) if (spike := detector.add(step, *pair)) is not None]
 
 
@@ -80,10 +80,9 @@ def test_a_detector_decides_the_same_after_every_resume() -> None:
     assert len(whole) == 2
     state, resumed = SpikeState(), []
     for step, pair in enumerate(values, 1):
-        detector = SpikeDetector(check_as(json.loads(json.dumps(asdict(state))), SpikeState, "state.json", ""))
-        if (spike := detector.add(step, *pair)) is not None:
+        state = check_as(json.loads(json.dumps(asdict(state))), SpikeState, "state.json", "")
+        if (spike := state.add(step, *pair)) is not None:
             resumed.append(spike)
-        state = detector.state
     assert resumed == whole
 
 

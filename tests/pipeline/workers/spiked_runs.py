@@ -14,8 +14,6 @@ import numpy as np
 from model.layers.heads import IGNORED_LABEL
 from pipeline.data import mixture
 from pipeline.pretraining import task
-from pipeline.tracking import services
-from pipeline.tracking.tracker import TrackedRun
 from pipeline.training import rollback, spikes
 from tests.pipeline.workers.runs import Ended, run_each
 
@@ -27,13 +25,11 @@ MIN_STEPS = 24
 def train(commands: list[tuple[list[str], int | None]], spoilt: range, killed: bool = False) -> list[Ended]:
     """Runs command lines as `run_each`. All predicted tokens of the batches `spoilt` have the same wrong label.
 
-    When trackers are opened, a line says which steps are not sent to them again. With `killed`, the process kills
-    itself in the first rollback, before the record is written.
+    With `killed`, the process kills itself in the first rollback, before the record is written.
     """
     with (
         mock.patch.object(spikes, "MIN_STEPS", MIN_STEPS),
         _spoiling(spoilt),
-        mock.patch.object(services, "open_all", _tell),
         mock.patch.object(rollback.atomic, "write_text", _kill_at_record) if killed else contextlib.nullcontext(),
     ):
         return run_each(commands)
@@ -50,11 +46,6 @@ def train_and_list(
     ends = train(starts, spoilt)
     shutil.copyfile(*(place / rollback.ROLLBACKS for place in places))
     return ends + train([(listed, None)], spoilt)
-
-
-def _tell(track: object, deepspeed: object, run: TrackedRun) -> list[Any]:
-    print(f"trackers have {sorted({step for step, _ in run.sent})}")
-    return []
 
 
 @contextlib.contextmanager

@@ -20,17 +20,11 @@ def make_stragglers(ranks: int, rank: int = 0, **more: Any) -> tuple[Stragglers,
     return Stragglers(run, **more), said
 
 
-def add(stragglers: Stragglers, steps: list[list[float]]) -> None:
-    """Adds steps of 1 s in which the ranks work for these seconds."""
-    for work in steps:
-        stragglers._seconds = 1.0
-        stragglers.on_agreement(work)
-
-
 def record_of(steps: list[list[float]], rank: int = 0) -> tuple[dict[str, Any], list[str]]:
-    """The record of an interval, and the lines about it. The first three steps warm up."""
+    """The record of steps of 1 s in which the ranks work for these seconds, and the lines. The first three warm up."""
     stragglers, said = make_stragglers(len(steps[0]), rank)
-    add(stragglers, [[9.0] + [0.0] * (len(steps[0]) - 1)] * 3 + steps)
+    for work in ([[9.0] + [0.0] * (len(steps[0]) - 1)]) * 3 + steps:
+        stragglers.on_agreement([*work, 1.0])
     record: dict[str, Any] = {}
     stragglers.on_log(record)
     further: dict[str, Any] = {}
@@ -63,50 +57,34 @@ def test_equal_ranks_are_not_named() -> None:
         assert lines == []
 
 
-@pytest.mark.parametrize(("last_rank", "named"), [(0.849, False), (0.851, True)])
-def test_a_rank_is_named_above_five_percent(last_rank: float, named: bool) -> None:
-    assert bool(record_of([[0.80, last_rank]] * JUDGED_STEPS)[1]) == named
-
-
-@pytest.mark.parametrize(("late_steps", "named"), [(47, False), (48, True)])
-def test_a_rank_is_named_if_it_comes_last_in_three_of_four_steps(late_steps: int, named: bool) -> None:
-    steps = [[0.5, 0.9]] * late_steps + [[0.51, 0.5]] * (64 - late_steps)
-    assert bool(record_of(steps)[1]) == named
+@pytest.mark.parametrize(
+    ("steps", "rank", "named"),
+    [
+        ([[0.80, 0.849]] * JUDGED_STEPS, 0, False),
+        ([[0.80, 0.851]] * JUDGED_STEPS, 0, True),  # above 5 % of a step
+        ([[0.80, 0.851]] * JUDGED_STEPS, 1, False),  # only rank 0 prints
+        ([[0.80, 0.851]] * (JUDGED_STEPS - 1), 0, False),  # too few steps
+        ([[0.5, 0.9]] * 47 + [[0.51, 0.5]] * 17, 0, False),
+        ([[0.5, 0.9]] * 48 + [[0.51, 0.5]] * 16, 0, True),  # last in three of four steps
+        ([[1.0, math.nan]] * JUDGED_STEPS, 0, False),
+        ([[1.0]] * JUDGED_STEPS, 0, False),  # a rank alone is compared with nobody
+    ],
+)
+def test_when_a_rank_is_named(steps: list[list[float]], rank: int, named: bool) -> None:
+    assert bool(record_of(steps, rank)[1]) == named
 
 
 def test_each_line_is_about_steps_of_its_own() -> None:
     stragglers, said = make_stragglers(2)
-    add(stragglers, [[0.5, 0.9]] * 3)
-    for _ in range(14):
-        add(stragglers, [[0.5, 0.9]] * 10)
-        stragglers.on_log({})
-    assert len(said) == 2
-    assert "of the last 70 steps" in said[0]
-    assert record_of([[0.5, 0.9]] * (JUDGED_STEPS - 1))[1] == [], "too few steps"
-
-
-def test_only_rank_0_prints_the_line() -> None:
-    record, lines = record_of([[0.1, 0.9]] * JUDGED_STEPS, rank=1)
-    assert record["last_rank_cost"] > 0.5
-    assert lines == []
-
-
-def test_a_step_without_all_times_is_left_out() -> None:
-    assert record_of([[1.0, math.nan]])[0] == {}
-
-
-def test_a_rank_alone_is_compared_with_nobody() -> None:
-    stragglers, said = make_stragglers(1)
-    record: dict[str, Any] = {}
-    for step in range(9):
-        assert stragglers.on_vote(step) == []
-        stragglers.on_agreement([])
-    stragglers.on_log(record)
-    assert (record, said) == ({}, [])
+    for step in range(3 + 140):
+        stragglers.on_agreement([0.5, 0.9, 1.0])
+        if step % 10 == 2:
+            stragglers.on_log({})
+    assert ["of the last 70 steps" in line for line in said] == [True, True]
 
 
 class Device:
-    """A clock of the host, and a device whose events stand at the time `at` and are passed once `passed` is true."""
+    """A clock of the host, and a device whose events stand at the time `at` and have passed if `passed` is true."""
 
     def __init__(self) -> None:
         self.now, self.at, self.passed = 0.0, 0.0, True
@@ -114,60 +92,38 @@ class Device:
     def clock(self) -> float:
         return self.now
 
-    def make_event(self) -> "Event":
-        return Event(self)
+    def make_event(self) -> Any:
+        event: Any = SimpleNamespace(query=lambda: self.passed)
+        event.record = lambda: setattr(event, "at", self.at)
+        event.elapsed_time = lambda end: 1000 * (end.at - event.at)
+        return event
 
 
-class Event:
-    def __init__(self, device: Device) -> None:
-        self._device = device
-
-    def record(self) -> None:
-        self.at = self._device.at
-
-    def query(self) -> bool:
-        return self._device.passed
-
-    def elapsed_time(self, end: "Event") -> float:
-        return 1000 * (end.at - self.at)
-
-
-def make_step(
-    stragglers: Stragglers, device: Device, further: tuple[str, ...] = ()
-) -> tuple[list[float], float | None]:
+def make_step(stragglers: Stragglers, device: Device) -> list[float]:
     """0.5 s for data, two forward passes of 1 s on the host and 3 s on the device; 9 s in all. Returns the vote."""
     passes = ((1.0, "forward", 3.0), (1.0, "backward", 6.0)) * 2
-    phases: Any = ((0.5, "data", 0.0), (4.0, "agreement", 0.0), *passes, (0.5, "optimizer", 0.0))
-    for seconds, phase, on_device in (*phases, *((0.0, name, 0.0) for name in further)):
+    phases: Any = ((0.5, "data", 0.0), (4.0, "agreement", 0.0), *passes, (0.5, "optimizer", 0.0), (2.0, "save", 0.0))
+    for seconds, phase, on_device in phases:
         stragglers.on_phase(phase)
         device.now += seconds
         device.at += on_device
-    return stragglers.on_vote(0), stragglers._seconds
+    stragglers.on_step(9.0)
+    return stragglers.on_vote(0)
 
 
-def test_a_rank_votes_with_its_data_and_forward_passes() -> None:
+def test_a_rank_votes_once_with_its_data_and_forward_passes() -> None:
     device = Device()
     stragglers, _ = make_stragglers(3, rank=1, clock=device.clock)
     for _ in range(2):
-        assert make_step(stragglers, device) == ([0.0, 2.5, 0.0], 9.0)
+        assert make_step(stragglers, device) == [0.0, 2.5, 0.0, 3.0]
+    assert math.isnan(stragglers.on_vote(0)[1]), "no step was made since"
 
 
-def test_the_passes_of_a_device_are_read_two_steps_later_and_never_waited_for() -> None:
+def test_the_passes_of_a_device_are_never_waited_for() -> None:
     device = Device()
     stragglers, _ = make_stragglers(2, make_event=device.make_event, clock=device.clock)
     work = []
-    for passed in (True, True, True, False, True):
+    for passed in (True, False, True):
         device.passed = passed
-        (own, _), _ = make_step(stragglers, device)
-        work.append(own)
-    # In the fourth step the device had not passed the events.
-    assert work == pytest.approx([math.nan, math.nan, 6.5, math.nan, 6.5], nan_ok=True)
-
-
-@pytest.mark.parametrize("phase", ["evaluation", "save"])
-def test_a_step_with_an_evaluation_or_a_save_is_left_out(phase: str) -> None:
-    device = Device()
-    stragglers, _ = make_stragglers(2, clock=device.clock)
-    vote, seconds = make_step(stragglers, device, (phase,))
-    assert (math.isnan(vote[0]), seconds) == (True, None)
-    assert make_step(stragglers, device) == ([2.5, 0.0], 9.0)
+        work.append(make_step(stragglers, device)[0])
+    assert work == pytest.approx([6.5, math.nan, 6.5], nan_ok=True)
