@@ -142,7 +142,7 @@ def run_this(args: Any, name: str, system: str, seed: int) -> None:
         raise UserError(f"pipeline.finetune failed in {run}")
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     speeds = [record["rows_per_second"] for record in map(json.loads, lines) if record["split"] == "train"]
-    dev = task.kind.load(run / "logits" / f"{task.dev_splits[0]}{task.kind.ending}")
+    dev = task.kind.predictions.load(run / "logits" / f"{task.dev_splits[0]}{task.kind.ending}")
     write_part(args, name, system, seed, task.kind.metrics(task, dev), float(np.median(speeds)))
 
 

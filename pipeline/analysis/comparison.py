@@ -37,9 +37,9 @@ class Estimate(NamedTuple):
 def estimate_of(task: Task, predictions: Any, seed: int = 0) -> Estimate | None:
     """The task's first metric on one split (SQuAD: F1); None if the labels are not known."""
     kind, metric = task.kind, task.metrics[0]
-    if not kind.is_labelled(predictions):
+    if not predictions.labelled:
         return None
-    every = np.arange(kind.count(predictions))
+    every = np.arange(len(predictions))
     value, majority = (
         kind.statistic(task, metric, one)(every) for one in (predictions, kind.majority(task, predictions))
     )
@@ -67,8 +67,8 @@ def difference_of(task: Task, first: Any, second: Any) -> tuple[Statistic, int]:
         ValueError: see `gain_of`.
     """
     kind, metric = task.kind, task.metrics[0]
-    ours, theirs = (kind.statistic(task, metric, one) for one in (first, kind.align(second, first)))
-    return lambda rows: ours(rows) - theirs(rows), kind.count(first)
+    ours, theirs = (kind.statistic(task, metric, one) for one in (first, second.aligned(first)))
+    return lambda rows: ours(rows) - theirs(rows), len(first)
 
 
 def verdict_of(weights: str, gain: Interval | None) -> str:
@@ -112,7 +112,7 @@ def compare(runs: Sequence[TaskRun], random: Sequence[TaskRun]) -> list[dict[str
                     "task": task.name,
                     "split": split,
                     "metric": task.metrics[0],
-                    "examples": task.kind.count(predictions),
+                    "examples": len(predictions),
                     "run": str(run.directory),
                     "weights": weights,
                     **estimate._asdict(),

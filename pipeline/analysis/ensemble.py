@@ -77,15 +77,15 @@ def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path) -> dict[str,
             if len(members) < len(directories):
                 continue  # not every member predicted it
             try:
-                mean = task.kind.average(members)
+                mean = task.kind.predictions.average(members)
             except ValueError as error:
                 names = ", ".join(map(str, directories))
                 raise UserError(
                     f"{task.name}: {error} in split {split} of {names}; average runs of the same data"
                 ) from None
-            task.kind.save(place / "logits" / f"{split}{task.kind.ending}", mean)
+            mean.save(place / "logits" / f"{split}{task.kind.ending}")
             task.write_submission(split, mean, place / "submission")
-            results["examples"][split] = task.kind.count(mean)
+            results["examples"][split] = len(mean)
             if metrics := task.kind.metrics(task, mean):
                 results["metrics"][split] = metrics
         atomic.write_text(place / RESULTS, json.dumps(results, indent=1) + "\n")

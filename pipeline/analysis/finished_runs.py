@@ -157,7 +157,7 @@ def member_directories(run: Path) -> list[Path]:
 
 def read_predictions(run: Path, task: Task) -> dict[str, Any]:
     """The predictions of each split of one run, by name. Raises UserError for a file that is damaged or empty."""
-    found = {path: task.kind.load(path) for path in sorted((run / "logits").glob(f"*{task.kind.ending}"))}
-    if empty := [path for path, predictions in found.items() if not task.kind.count(predictions)]:
+    found = {path: task.kind.predictions.load(path) for path in sorted((run / "logits").glob(f"*{task.kind.ending}"))}
+    if empty := [path for path, predictions in found.items() if not len(predictions)]:
         raise UserError(f"{empty[0]} holds no predictions; fine-tune again")
     return {path.stem: predictions for path, predictions in found.items()}

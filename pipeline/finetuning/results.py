@@ -92,7 +92,7 @@ def _write_split(task: Task, split: str, found: Any, output: Path) -> None:
     submission = output / "submission"
     submission.mkdir(exist_ok=True)
     (output / "logits").mkdir(exist_ok=True)
-    task.kind.save(output / "logits" / f"{split}{task.kind.ending}", found)
+    found.save(output / "logits" / f"{split}{task.kind.ending}")
     task.write_submission(split, found, submission)
 
 

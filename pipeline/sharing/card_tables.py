@@ -185,9 +185,9 @@ def _of_held_out_set(prefix: str, numbers: Mapping[str, float]) -> list[Row]:
 def _of_split(task: Task, split: str, predictions: Any) -> list[Row]:
     """Each metric of one split with its 95 % interval; empty if the labels are not known."""
     kind = task.kind
-    if not kind.is_labelled(predictions):
+    if not predictions.labelled:
         return []
-    values, count = kind.metrics(task, predictions), quantity(kind.count(predictions), kind.noun)
+    values, count = kind.metrics(task, predictions), quantity(len(predictions), kind.noun)
     intervals = {name: kind.interval(task, name, predictions) for name in task.metrics}
     shown = {name: f"{_shown(task, name, values[name], intervals[name])} of {count}" for name in intervals}
     return [(plain(split), plain(name), value) for name, value in shown.items()]

@@ -7,7 +7,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,35 @@ SampleOutput = Any
 
 Statistic = Callable[[NDArray[np.int64]], float]
 """A metric of some examples, given their numbers (M,); an example may occur several times."""
+
+
+class Predictions(Protocol):
+    """The predictions of one split, of which `len` is the number of examples, and the file that holds them."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are examples, and all their labels are known."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Writes the file."""
+        ...
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Reads a file that `save` wrote. Raises UserError for any other file."""
+        ...
+
+    def aligned(self, like: Self) -> Self:
+        """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
+        ...
+
+    @classmethod
+    def average(cls, members: Sequence[Self]) -> Self:
+        """The mean of the predictions of several models. Raises ValueError if the examples differ."""
+        ...
 
 
 class Features(Protocol):
@@ -57,16 +86,12 @@ class Features(Protocol):
         ...
 
     def predictions(self, outputs: Mapping[int, SampleOutput]) -> Any:
-        """The predictions of the split from the outputs of all its samples."""
+        """The `Predictions` of the split from the outputs of all its samples."""
         ...
 
 
-E = TypeVar("E")
-P = TypeVar("P")
-
-
-class Kind(ABC, Generic[E, P]):
-    """A kind of task. E is the type of its examples, P that of the predictions of one split.
+class Kind(ABC):
+    """A kind of task.
 
     An example has two attributes that others read: `id`, of a test example the file's own index and of any other the
     number of its row, from 0; and `labelled`, whether its label is known. torch and `model` are imported inside the
@@ -77,15 +102,17 @@ class Kind(ABC, Generic[E, P]):
         model_class: the encoder with the head, as MODULE.CLASS.
         has_output_per_label: whether `model_class` takes the number of labels.
         features: makes the features of one split.
+        predictions: the `Predictions` of one split.
+        ending: of the files with predictions.
         own_tasks: what --task calls tasks of this kind on own files, each with the default columns.
         has_second_text, has_choices: which columns tasks on own files may name.
         predicts_numbers: whether a prediction is a number, so that there are no classes and no hits to count.
         uses_span_limits: whether `SpanLimits` decide how an example is read.
         in_percent: whether the metrics are percentages already.
-        ending: of the files with predictions.
         noun: what an example is called.
         record_names: the keys of `records`.
         architecture: the class of `transformers` that opens an export; None if it has none.
+        problem_type: of an export, as `transformers` calls it; "" for none.
         pipeline_tag: the hub's name of what such a model does.
         usage: the example in `pipeline/sharing/usage.toml` for the model card; by default that of `name`.
     """
@@ -94,16 +121,18 @@ class Kind(ABC, Generic[E, P]):
     model_class: ClassVar[str]
     has_output_per_label: ClassVar[bool] = True
     features: ClassVar[Callable[..., Features]]
+    predictions: ClassVar[type[Any]]
+    ending: ClassVar[str] = ".npz"
     own_tasks: ClassVar[Mapping[str, "Columns"]] = {}
     has_second_text: ClassVar[bool] = True
     has_choices: ClassVar[bool] = False
     predicts_numbers: ClassVar[bool] = False
     uses_span_limits: ClassVar[bool] = False
     in_percent: ClassVar[bool] = False
-    ending: ClassVar[str] = ".npz"
     noun: ClassVar[str] = "example"
     record_names: ClassVar[tuple[str, ...]]
     architecture: ClassVar[str | None] = None
+    problem_type: ClassVar[str] = ""
     pipeline_tag: ClassVar[str] = ""
     usage: ClassVar[str] = ""
 
@@ -115,8 +144,6 @@ class Kind(ABC, Generic[E, P]):
         """How many sequences the model reads for one sample."""
         return 1
 
-    # The model
-
     def make_model(
         self, task: "Task", config: "AlbertConfig", execution: "ExecutionOptions | None" = None
     ) -> "ModelWithHead":
@@ -127,93 +154,52 @@ class Kind(ABC, Generic[E, P]):
         return model
 
     def make_features(
-        self, task: "Task", vocabulary: Vocabulary, examples: Sequence[E], max_length: int, limits: "SpanLimits"
+        self, task: "Task", vocabulary: Vocabulary, examples: Sequence[Any], max_length: int, limits: "SpanLimits"
     ) -> Features:
         """Makes the features of one split."""
         return self.features(task, vocabulary, examples, max_length)
 
-    # Own files
-
     def find_labels(self, table: "Table", columns: "Columns") -> tuple[str, ...]:
-        """The names of a task's labels, from its training rows. Raises UserError if they make no task."""
-        raise NotImplementedError(f"{self.name} has no tasks on own files")
+        """The names of the labels of a task on own files, from its training rows. Raises UserError if they are none."""
+        raise NotImplementedError
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The metrics of a task on own files; the first one chooses the best step."""
-        raise NotImplementedError(f"{self.name} has no tasks on own files")
+        raise NotImplementedError
 
     @abstractmethod
-    def read_row(self, row: "ExampleRow", labels: Sequence[str]) -> E:
+    def read_row(self, row: "ExampleRow", labels: Sequence[str]) -> Any:
         """The example in a row of a table. Raises UserError, with file and line, for broken content."""
 
-    # Official files
-
-    def parse_label(self, task: "Task", text: str, place: str) -> int | float:
-        """A label in an official file. Raises UserError, which names `place`, for a label that the task lacks."""
-        raise NotImplementedError(f"{self.name} has no labels in official files")
-
-    def problem_of(self, example: E) -> str:
-        """The error in an official example, with what to do about it; "" if it is right."""
-        return ""
-
-    def spell(self, task: "Task", predictions: P) -> list[str]:
+    def spell(self, task: "Task", predictions: Any) -> list[str]:
         """Each prediction as a leaderboard takes it."""
-        raise NotImplementedError(f"{self.name} has no labels in submissions")
-
-    # Predictions
+        raise NotImplementedError
 
     @abstractmethod
-    def save(self, path: Path, predictions: P) -> None:
-        """Writes the predictions of one split."""
-
-    @abstractmethod
-    def load(self, path: Path) -> P:
-        """Reads a file that `save` wrote. Raises UserError for any other file."""
-
-    @abstractmethod
-    def count(self, predictions: P) -> int:
-        """The number of examples."""
-
-    @abstractmethod
-    def is_labelled(self, predictions: P) -> bool:
-        """Whether there are examples, and all their labels are known."""
-
-    @abstractmethod
-    def align(self, predictions: P, like: P) -> P:
-        """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
-
-    @abstractmethod
-    def average(self, members: Sequence[P]) -> P:
-        """The mean of the predictions of several models. Raises ValueError if the examples differ."""
-
-    @abstractmethod
-    def records(self, task: "Task", predictions: P) -> dict[str, dict[str, Any]]:
+    def records(self, task: "Task", predictions: Any) -> dict[str, dict[str, Any]]:
         """The prediction of each example, by its id, as plain values with the names of the labels."""
 
-    # Metrics
-
     @abstractmethod
-    def metrics(self, task: "Task", predictions: P) -> dict[str, float]:
+    def metrics(self, task: "Task", predictions: Any) -> dict[str, float]:
         """The metrics of one split, by name; empty if its labels are not known. Raises ValueError if they cannot be."""
 
     @abstractmethod
-    def statistic(self, task: "Task", metric: str, predictions: P) -> Statistic:
+    def statistic(self, task: "Task", metric: str, predictions: Any) -> Statistic:
         """A metric of the task, 0 to 1 where it is a share. Raises ValueError if the labels are not known."""
 
     @abstractmethod
-    def majority(self, task: "Task", predictions: P) -> P:
+    def majority(self, task: "Task", predictions: Any) -> Any:
         """The predictions of a model that always gives the most frequent answer. The labels must be known."""
 
-    def interval(self, task: "Task", metric: str, predictions: P, seed: int = 0) -> Interval:
+    def interval(self, task: "Task", metric: str, predictions: Any, seed: int = 0) -> Interval:
         """The 95 % interval of a metric, in the unit of `statistic`. The labels must be known."""
-        return bootstrap_interval(self.statistic(task, metric, predictions), self.count(predictions), seed)
-
-    # Exports
+        return bootstrap_interval(self.statistic(task, metric, predictions), len(predictions), seed)
 
     def head_fields(self, task: "Task") -> dict[str, Any]:
-        """The fields of config.json for the head, in the terms of `transformers`."""
+        """The fields of an export's config.json for the head, in the terms of `transformers`."""
         fields: dict[str, Any] = {"finetuning_task": task.name}
         if task.labels:
             fields["id2label"] = dict(enumerate(task.labels))
             fields["label2id"] = {label: number for number, label in enumerate(task.labels)}
-        return fields | ({} if self.architecture is None else {"architectures": [self.architecture]})
+        fields |= {} if self.architecture is None else {"architectures": [self.architecture]}
+        return fields | ({"problem_type": self.problem_type} if self.problem_type else {})

@@ -1,7 +1,5 @@
 """All kinds and tasks by name. The paper's tasks (sections 4.2 and A.4) have the hyperparameters of Table 14."""
 
-from typing import Any
-
 from common.errors import UserError
 from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
 from pipeline.tasks.files.race import RaceFiles
@@ -16,7 +14,7 @@ from pipeline.tasks.task import Hyperparameters, Task
 CLASSIFICATION, REGRESSION, CHOICE = Classification(), Regression(), Choice()
 SPANS, CONDITIONED_SPANS = Spans(), ConditionedSpans()
 
-KINDS: dict[str, Kind[Any, Any]] = {
+KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (CLASSIFICATION, REGRESSION, CHOICE, Tagging(), SPANS, CONDITIONED_SPANS)
 }
 """All kinds by name."""

@@ -156,7 +156,7 @@ class Task:
     """
 
     name: str
-    kind: Kind[Any, Any]
+    kind: Kind
     hyperparameters: Hyperparameters
     labels: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("accuracy",)

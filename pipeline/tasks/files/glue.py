@@ -12,21 +12,18 @@ The files differ from each other:
 - The diagnostic set is in a directory of its own, beside or inside MNLI's.
 """
 
-from collections.abc import Container, Mapping
+import dataclasses
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from common.errors import UserError
 from common.files import atomic
-from pipeline.tasks.files.tables import Table, index_of, read_table, read_text, text_of
+from pipeline.tasks.files.rows import read_examples
+from pipeline.tasks.files.tables import Table, index_of, read_table, read_text
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.kinds.texts import TextExample
-from pipeline.tasks.task import Columns, Task, TaskFiles
-
-_UNKNOWN_LABEL = -1
+from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
 
 DIAGNOSTIC = ("diagnostic.tsv", "AX.tsv", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv", "../AX/diagnostic.tsv")
 """Places of the diagnostic set, relative to MNLI's directory."""
@@ -67,7 +64,7 @@ class GlueFiles(TaskFiles):
     @property
     def table_columns(self) -> Columns:  # type: ignore[override]
         """See `TaskFiles`."""
-        return Columns(self.texts[0], self.texts[1] if len(self.texts) > 1 else None, self.label)
+        return _columns(self.texts, self.label)
 
     def find(self, task: Task, directory: Path) -> dict[str, list[Path]]:
         """See `TaskFiles.find`. The files are in `directory` or in its subdirectory of the task's name."""
@@ -101,78 +98,70 @@ class GlueFiles(TaskFiles):
             {name: cell for name, cell in zip(columns, line.split("\t")) if kept is None or name in kept}
             for line in lines[first - 1 :]
         ]
-        return Table(str(path), columns, rows, range(first, first + len(rows)))
+        return Table(str(path), columns, rows, range(first, first + len(rows)), is_official=True)
 
-    def read(self, task: Task, split: str, files: list[Path]) -> list[TextExample]:
-        """See `TaskFiles.read`. Each split is one file.
+    def read(self, task: Task, split: str, files: list[Path]) -> Examples:
+        """See `TaskFiles.read`. Each split is one file."""
+        table = self.read_table(files[0], {*self.texts, self.label, self.index})
+        for_submission = _is_for_submission(split)
+        wanted = {*self.texts, *({self.index} & set(table.columns) if for_submission else {self.label})}
+        wanted &= set(table.columns)  # `read_examples` names a column that the file lacks
+        rows, numbers = [], []
+        for number, row in zip(table.numbers, table.rows):
+            if wanted <= row.keys():
+                rows.append(row)
+                numbers.append(number)
+            elif for_submission or not self.may_lack_columns:
+                raise UserError(
+                    f"{files[0]}, line {number}: fewer than {len(table.columns)} columns; correct or remove it"
+                )
+        if not rows:
+            raise UserError(f"{files[0]} holds no example; get the file again")
+        table = dataclasses.replace(table, rows=rows, numbers=numbers)
+        return _read_examples(task, split, table, self.table_columns, self.index)
 
-        Raises:
-            UserError: a column is missing, a row has too few columns, a label is unknown, or an index is not a number.
-                It names file and line.
-        """
-        (path,) = files
-        table = self.read_table(path, (*self.texts, self.label, self.index))
-        for_submission = not split.startswith(("train", "dev"))
-        labelled = self.label in table.columns or not for_submission
-        index = self.index if for_submission and self.index in table.columns else None
-        wanted = [*self.texts, *([self.label] if labelled else []), *([] if index is None else [index])]
-        if lost := [name for name in wanted if name not in table.columns]:
-            raise UserError(
-                f"{path}, line 1: there is no column {lost[0]!r} among {', '.join(table.columns)}; "
-                f"get the official file of {self.directory}, or check --task"
-            )
-        examples = []
-        for number, row in enumerate(table.rows):
-            place = table.place(number)
-            if any(name not in row for name in wanted):
-                if self.may_lack_columns and index is None:
-                    continue
-                raise UserError(f"{place}: fewer than {len(table.columns)} columns; correct the line, or remove it")
-            first, *second = (row[name] for name in self.texts)
-            label = task.kind.parse_label(task, row[self.label], place) if labelled else None
-            identity = str(number) if index is None else index_of(row[index], place)
-            examples.append(TextExample(identity, first, next(iter(second), None), label))
-        if not examples:
-            raise UserError(f"{path} holds no example; get the file again")
-        return examples
-
-    def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> list[TextExample]:
+    def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
         """See `TaskFiles.read_dataset`."""
-        texts = self.hub_texts or self.texts
-        if lost := [name for name in (*texts, "label") if name not in rows.column_names]:
-            raise UserError(
-                f"{place}: there is no column {lost[0]!r} among {', '.join(rows.column_names)}; check --data and --task"
-            )
-        names = getattr(rows.features["label"], "names", None) or ()
+        columns = _columns(self.hub_texts or self.texts)
+        names = getattr(rows.features.get("label"), "names", None) or ()
         # If the column names its classes as the task does, the names say which is which; otherwise the numbers do.
         order = tuple(names) if set(names) == set(task.labels) else self.hub_order or task.labels
-        examples = []
-        for number, row in enumerate(rows):
-            here = f"{place}, row {number}"
-            first, *second = (text_of(row[column], f"column {column!r}", here) for column in texts)
-            label: Any = None if row["label"] == _UNKNOWN_LABEL else row["label"]
-            if label is not None:
-                is_class = isinstance(label, int) and len(task.labels) > 1
-                name = order[label] if is_class and 0 <= label < len(order) else str(label)
-                label = task.kind.parse_label(task, name, here)
-            identity = number if split.startswith(("train", "dev")) else row.get("idx", number)
-            examples.append(TextExample(index_of(str(identity), here), first, next(iter(second), None), label))
-        return examples
+        order = () if task.kind.predicts_numbers else order
+        named = [{**row, "label": _label_of(row.get("label"), order)} for row in rows]
+        table = Table(place, tuple(rows.column_names), named, range(len(named)), "row", is_official=True)
+        return _read_examples(task, split, table, columns, "idx")
 
     def write_submission(self, task: Task, split: str, predictions: Logits, directory: Path) -> list[Path]:
-        """Writes the TSV of `split`, by rising index; nothing for a split that is not submitted.
-
-        Raises UserError for ids that are not integers, the index column of the test files.
-        """
+        """Writes the TSV of `split`, by rising index; nothing for a split that is not submitted."""
         submitted = self.submitted or {"test": f"{self.directory}.tsv"}
         if split not in submitted:
             return []
-        try:
-            numbers = predictions.ids.astype(np.int64).tolist()
-        except ValueError:
-            raise UserError(
-                f"{task.name}: the examples' ids are not the index of a GLUE test file; predict its test.tsv"
-            ) from None
+        numbers = [int(index_of(name, task.name)) for name in predictions.ids.tolist()]
         lines = [f"{index}\t{label}\n" for index, label in sorted(zip(numbers, task.kind.spell(task, predictions)))]
         atomic.write_text(directory / submitted[split], "".join(["index\tprediction\n", *lines]))
         return [directory / submitted[split]]
+
+
+def _columns(texts: tuple[str, ...], label: str = "label") -> Columns:
+    return Columns(texts[0], texts[1] if len(texts) > 1 else None, label)
+
+
+def _is_for_submission(split: str) -> bool:
+    return not split.startswith(("train", "dev"))
+
+
+def _read_examples(task: Task, split: str, table: Table, columns: Columns, index: str) -> Examples:
+    """The examples of a table. Those of test files are called as the column `index` says."""
+    if _is_for_submission(split) and index in table.columns:
+        ids = [index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
+        table = dataclasses.replace(table, ids=ids)
+    return read_examples(
+        table, task.kind, columns, task.labels, "optional" if _is_for_submission(split) else "required"
+    )
+
+
+def _label_of(value: Any, order: Sequence[str]) -> Any:
+    """The name of a class on the hub by its number; any other label as it is. -1 hides a label."""
+    if value == -1:
+        return None
+    return order[value] if isinstance(value, int) and 0 <= value < len(order) else value

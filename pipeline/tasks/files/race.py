@@ -6,7 +6,7 @@ one passage in each line are also read.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
-from pipeline.tasks.files.tables import class_of, load_json, read_text
-from pipeline.tasks.kinds.choices import LEVELS, ChoiceExample
+from pipeline.tasks.files.rows import read_examples
+from pipeline.tasks.files.tables import Table, load_json, read_text
+from pipeline.tasks.kinds.choices import ChoiceExample
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.task import Columns, Task, TaskFiles
+from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
 
 
 class RaceFiles(TaskFiles):
@@ -50,8 +51,7 @@ class RaceFiles(TaskFiles):
             else:
                 parts = [(read_text(path), 1, f"{path.parent.name}{path.stem}")]
             for text, number, name in parts:
-                content = load_json(text, path, number)
-                examples += _questions(task, content, f"{path}, line {number}", name, path.parent.name)
+                examples += _questions(task, load_json(text, path, number), str(path), number, "line", name)
         if not examples:
             raise UserError(f"{files[0].parent} holds no question of RACE; get the files again")
         return examples
@@ -74,8 +74,8 @@ class RaceFiles(TaskFiles):
             answers = [row["answer"]] if row["answer"] else None
             content = {"article": row["article"], "questions": [row["question"]], "options": [row["options"]]}
             name = str(row["example_id"])
-            here = f"{place}, row {number}"
-            examples += _questions(task, content | {"answers": answers, "id": name}, here, first=count_of[name])
+            content |= {"answers": answers, "id": name}
+            examples += _questions(task, content, place, number, "row", name, count_of[name])
             count_of[name] += 1
         return examples
 
@@ -102,33 +102,32 @@ class _Record:
     id: str | int | None = None
 
 
-def _questions(
-    task: Task, content: Any, place: str, name: str = "", folder: str = "", first: int = 0
-) -> Iterator[ChoiceExample]:
+def _questions(task: Task, content: Any, source: str, number: int, unit: str, name: str, first: int = 0) -> Examples:
     """The questions of one passage.
 
     Args:
         content: a `_Record`.
-        place: for messages.
+        source, number, unit: where it is, see `Table`.
         name: of a passage that has no id.
-        folder: of its file, which may be the level.
         first: the number of its first question.
     Raises:
         UserError: broken content, a wrong number of options, or an unknown answer.
     """
+    place = f"{source}, {unit} {number}"
     record = check_as(content, _Record, place, "check --data and --task, or remove it", extra="ignore")
-    count = len(record.questions)
-    if len(record.options) != count or (record.answers is not None and len(record.answers) != count):
+    answers: Sequence[str | None] = record.answers or [None] * len(record.questions)
+    if not len(record.options) == len(answers) == len(record.questions):
         raise UserError(
             f"{place}: the numbers of questions, options and answers differ; correct it, or remove the passage"
         )
     # The official files hold their own names, such as "high19088.txt".
     name = str(name if record.id is None else record.id).removesuffix(".txt")
-    level = next((level for level in LEVELS if name.startswith(level) or folder == level), "")
-    answers: Sequence[str | None] = record.answers or [None] * count
-    parts = zip(record.questions, record.options, answers)
-    for number, (question, options, answer) in enumerate(parts, start=first):
-        if len(options) != len(task.labels):
-            raise UserError(f"{place}: a question has {len(options)} options instead of {len(task.labels)}; remove it")
-        label = None if answer is None else class_of(answer, task.labels, place)
-        yield ChoiceExample(f"{name}-{number}", record.article, question, tuple(options), label, level)
+    rows = [
+        {"article": record.article, "question": question, "options": options, "answer": answer}
+        for question, options, answer in zip(record.questions, record.options, answers)
+    ]
+    ids = [f"{name}-{question}" for question in range(first, first + len(rows))]
+    columns = RaceFiles.table_columns
+    names = (columns.text, "question", "options", columns.label)
+    table = Table(source, names, rows, [number] * len(rows), unit, ids=ids, is_official=True)
+    return read_examples(table, task.kind, columns, task.labels, "optional")

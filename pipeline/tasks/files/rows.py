@@ -22,27 +22,25 @@ class ExampleRow:
     """A row of a table. Its methods raise UserError, with file and line, for what is not as it should be.
 
     Attributes:
-        id: the number of the row, from 0.
+        id: of the example.
         columns: of the task.
-        label: the value in the column of labels; None if it is missing.
-        reads_label: whether labels are read, and the table has some.
-        needs_label: whether a missing label is a mistake.
+        label: the value in the column of labels; None if it is missing, or labels are ignored.
     """
 
     def __init__(self, table: Table, index: int, columns: Columns, labelling: Labelling = "required") -> None:
         self._table, self._index, self._row = table, index, table.rows[index]
-        self.id, self.columns = str(index), columns
-        self.reads_label = labelling != "ignored" and columns.label in table.columns
-        self.needs_label = labelling == "required"
-        self.label = self._row.get(columns.label)
+        self._needs_label = labelling == "required"
+        self.id, self.columns = str(index) if table.ids is None else table.ids[index], columns
+        self.label = None if labelling == "ignored" else self._row.get(columns.label)
 
     def mistake(self, text: str) -> UserError:
         """The error that names the place of the row."""
         return UserError(f"{self._table.place(self._index)}: {text}")
 
     def text(self, column: str, may_be_empty: bool = False) -> str:
-        """The text in a column."""
+        """The text in a column. Texts of official files may always be empty."""
         value = self._row.get(column)
+        may_be_empty = may_be_empty or self._table.is_official
         if value is None or (isinstance(value, str) and not value.strip() and not may_be_empty):
             raise self.mistake(f"column {column!r} is empty; fill it, or remove the row")
         return text_of(value, f"column {column!r}", lambda: self._table.place(self._index))
@@ -58,58 +56,49 @@ class ExampleRow:
             raise self.mistake(f"column {column!r} is no list; write JSON Lines or Parquet with lists")
         return value
 
-    def is_text(self, column: str) -> bool:
-        """Whether the column has a text instead of a list."""
-        return isinstance(self._row.get(column), str)
-
     def name_of(self, value: Any) -> str | None:
-        """The name of one label; None for a missing one. 1 and 1.0 are "1"; true is "true"."""
+        """The name of one label, see `name_of`; None for a missing one, which only test rows may have."""
         if isinstance(value, (list, tuple, dict)):
             raise self.mistake(
                 f"column {self.columns.label!r} holds {value!r}, which is no single label; correct it, "
                 "or check --task and --label-column"
             )
-        return name_of(value)
-
-    def check_missing(self) -> None:
-        """Call this if the label is missing."""
-        if self.needs_label:
+        name = name_of(value)
+        if name is None and self._needs_label:
             raise self.mistake(f"column {self.columns.label!r} is empty; fill it, or remove the row")
+        return name
 
     def class_of(self, value: Any, labels: Sequence[str]) -> int | None:
         """The number of a class by its name; None for a missing one."""
         name = self.name_of(value)
         if name is None:
-            self.check_missing()
             return None
         if name not in labels:
             more = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
             raise self.mistake(
-                f"the label {name!r} does not occur in training, which has {', '.join(labels[:MAX_NAMED])}{more}; "
-                "correct it, or add training examples"
+                f"the label {name!r} is none of {', '.join(labels[:MAX_NAMED])}{more}; correct it, or check --task "
+                "and the training examples"
             )
         return labels.index(name)
 
     def number(self) -> float | None:
         """The label of a regression; None for a missing one."""
-        value = self.label
-        if value is None or name_of(value) is None:
-            self.check_missing()
+        if self.name_of(self.label) is None:
             return None
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
+            number = math.nan if isinstance(self.label, bool) else float(self.label)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = math.nan
-        if not math.isfinite(number) or abs(number) > 1e18:  # fp32 adds up their squares
+        if not abs(number) <= 1e18:  # fp32 adds up their squares
             raise self.mistake(
-                f"column {self.columns.label!r} holds {value!r}, which is no number; correct it, "
+                f"column {self.columns.label!r} holds {self.label!r}, which is no number; correct it, "
                 "or use --task classification"
             )
         return number
 
 
 def name_of(value: Any) -> str | None:
-    """See `ExampleRow.name_of`."""
+    """The name of a label; None for a missing one. 1 and 1.0 are "1"; true is "true"."""
     if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool):
@@ -121,14 +110,12 @@ def name_of(value: Any) -> str | None:
 
 def check_columns(table: Table, columns: Columns, labelled: bool) -> None:
     """Raises UserError if the table lacks a column that is read; the line names those that are there."""
-    wanted = [(columns.text, "--text-column"), *((name, "--choice-columns") for name in columns.choices)]
-    wanted += [(columns.second_text, "--second-text-column")] if columns.second_text is not None else []
-    wanted += [(columns.label, "--label-column")] if labelled else []
-    for name, flag in wanted:
-        if name not in table.columns:
-            raise UserError(
-                f"{table.source} has no column {name!r}; it has {', '.join(table.columns)}; name one with {flag}"
-            )
+    wanted = [columns.text, columns.second_text, *columns.choices, *([columns.label] if labelled else [])]
+    if lost := [name for name in wanted if name is not None and name not in table.columns]:
+        raise UserError(
+            f"{table.source} has no column {lost[0]!r}; it has {', '.join(table.columns)}; check --task, or name the "
+            "columns of own files with --text-column and so on"
+        )
 
 
 def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow], Iterable[Any]]) -> tuple[str, ...]:
@@ -145,14 +132,11 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
     given = table.class_names.get(columns.label)
     names = set(given or ())
     for index in range(0 if given else len(table.rows)):
-        row = ExampleRow(table, index, columns)
+        row = ExampleRow(table, index, columns, "optional")
         names.update(name for value in values_of(row) if (name := row.name_of(value)) is not None)
-    if len(names) < 2:
-        found = f"only {min(names)!r}" if names else "no label"
-        raise UserError(f"{table.source}: column {columns.label!r} holds {found}; a task needs two different labels")
-    if len(names) > MAX_LABELS:
+    if not 2 <= len(names) <= MAX_LABELS:
         raise UserError(
-            f"{table.source}: column {columns.label!r} holds {len(names):,} different labels, more than "
+            f"{table.source}: column {columns.label!r} holds {len(names):,} different labels, and a task needs 2 to "
             f"{MAX_LABELS:,}; check --label-column"
         )
     are_numbers = all(name.removeprefix("-").isdecimal() for name in names)
@@ -160,9 +144,9 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
 
 
 def read_examples(
-    table: Table, kind: Kind[Any, Any], columns: Columns, labels: Sequence[str], labelling: Labelling = "required"
+    table: Table, kind: Kind, columns: Columns, labels: Sequence[str], labelling: Labelling = "required"
 ) -> Examples:
-    """The examples of one split; their ids are the numbers of their rows, from 0.
+    """The examples of one split.
 
     Args:
         labels: of the task, in the order of the logits.

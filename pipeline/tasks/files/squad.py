@@ -9,7 +9,7 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.tasks.files.tables import load_json, read_text
-from pipeline.tasks.kinds.answers import AnswersById, Passage, Question, null_odds, squad_answers
+from pipeline.tasks.kinds.answers import AnswersById, Passage, Question
 from pipeline.tasks.task import Columns, Task, TaskFiles
 
 VERSIONS = ("v1.1", "v2.0")
@@ -105,7 +105,7 @@ class SquadFiles(TaskFiles):
         (path,) = files
         content = check_as(load_json(read_text(path), path), _File, path, "check --data and --task", extra="ignore")
         questions = [
-            _check(task, record.question_about(passage), str(path))
+            self._checked(record.question_about(passage), str(path))
             for article in content.data
             for paragraph in article.paragraphs
             for passage in [Passage(paragraph.context)]
@@ -136,21 +136,30 @@ class SquadFiles(TaskFiles):
             content = {**row, "answers": answers}
             found = check_as(content, _HubRow, here, "correct it, or check --data", extra="ignore")
             passage = passages.setdefault(found.context, Passage(found.context))
-            questions.append(_check(task, found.question_about(passage), here))
+            questions.append(self._checked(found.question_about(passage), here))
         return questions
+
+    def _checked(self, question: Question, place: str) -> Question:
+        """Returns a question. Raises UserError, which names `place`, for wrong answers."""
+        here = f"{place}: question {question.id}"
+        for answer, start in question.answers:
+            there = question.passage.text[max(0, start) :][: len(answer)]
+            if start < 0 or not answer or there != answer:
+                raise UserError(
+                    f"{here} says that {answer!r} is at character {start} of its passage, where {there!r} is; correct "
+                    "answer_start, or get the file again"
+                )
+        if self.version == "v1.1" and question.labelled and not question.answers:
+            raise UserError(f"{here} has no answer; use --task squad2, or remove it")
+        return question
 
     def write_submission(self, task: Task, split: str, predictions: AnswersById, directory: Path) -> list[Path]:
         """Writes `{task}_{split}_predictions.json` and, if there are null odds, `{task}_{split}_null_odds.json`."""
-        contents = {"predictions": squad_answers(predictions), "null_odds": null_odds(predictions)}
+        answers = {question: given.answer() for question, given in predictions.items()}
+        contents = {"predictions": answers, "null_odds": predictions.null_odds}
         written = {
             directory / f"{task.name}_{split}_{name}.json": values for name, values in contents.items() if values
         }
         for path, values in written.items():
             atomic.write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
         return list(written)
-
-
-def _check(task: Task, question: Question, place: str) -> Question:
-    if problem := task.kind.problem_of(question):
-        raise UserError(f"{place}: {problem}")
-    return question

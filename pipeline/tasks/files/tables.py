@@ -15,7 +15,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ class Table:
         numbers: of each row in its source: the line of a file, or the row of a data set from 0.
         unit: what `numbers` count: "line" or "row".
         class_names: by column, the names of its classes in their order, where the source gives them.
+        ids: of the examples; None for the numbers of the rows, from 0.
+        is_official: whether the rows are of a published task, in which a text may be empty.
     """
 
     source: str
@@ -52,6 +54,8 @@ class Table:
     numbers: Sequence[int]
     unit: str = "line"
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    ids: Sequence[str] | None = None
+    is_official: bool = False
 
     def place(self, index: int) -> str:
         """The place of a row, for messages."""
@@ -97,39 +101,29 @@ def _json_lines(path: Path) -> Table:
 
 def _separated(path: Path, separator: str) -> Table:
     csv.field_size_limit(_MAX_CELL)
-    lines = _cells(path, separator)
-    _, columns = next(lines, (1, []))
-    if not columns:
-        raise UserError(f"{path} is empty; its first line must name the columns")
-    _refuse_repeated(columns, f"{path}, line 1")
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
     rows: list[Row] = []
     numbers: list[int] = []
-    for number, row in lines:
-        if len(row) != len(columns):
-            raise UserError(
-                f"{path}, line {number}: {len(row)} cells instead of the {len(columns)} of the header "
-                f"({', '.join(columns)}); correct the line, or quote cells with separators in them"
-            )
-        rows.append(dict(zip(columns, row)))
-        numbers.append(number)
-    return Table(str(path), tuple(columns), rows, numbers)
-
-
-def _cells(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The line in which each row begins, and its cells. Empty lines are left out."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
-    while True:
+    begins = 1  # the line in which a row begins; its cells may have several lines
+    try:
+        columns = next(reader, [])
+        _refuse_repeated(columns, f"{path}, line 1")
         begins = reader.line_num + 1
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise UserError(
-                f"{path}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
-            ) from None
-        if row is None:
-            return
-        if row:
-            yield begins, row
+        for cells in reader:
+            if cells and len(cells) != len(columns):
+                raise UserError(
+                    f"{path}, line {begins}: {len(cells)} cells instead of the {len(columns)} of the header "
+                    f"({', '.join(columns)}); correct the line, or quote cells with separators in them"
+                )
+            if cells:  # an empty line has none
+                rows.append(dict(zip(columns, cells)))
+                numbers.append(begins)
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
+        ) from None
+    return Table(str(path), tuple(columns), rows, numbers)
 
 
 def _parquet(path: Path) -> Table:
@@ -137,20 +131,18 @@ def _parquet(path: Path) -> Table:
     import pyarrow.parquet as pq
 
     content = read_bytes(path, "check the name", MAX_FILE_BYTES)
-    too_large = UserError(f"{path} holds more than {MAX_FILE_BYTES:,} bytes of values; make it smaller")
+    rows: list[Row] = []
+    size = 0  # of the values, which is more than is stored if one value is stored for many rows
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as file:
-            columns = file.schema_arrow.names
+            columns, metadata = file.schema_arrow.names, file.metadata
             _refuse_repeated(columns, str(path))
-            stored = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
-            if stored > MAX_FILE_BYTES:
-                raise too_large
-            rows: list[Row] = []
-            size = 0  # more than is stored if one value is stored for many rows
-            for batch in file.iter_batches(max(1, _BYTES_PER_READ * file.metadata.num_rows // max(1, stored))):
+            stored = sum(metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+            count = 1 if stored > MAX_FILE_BYTES else _BYTES_PER_READ * metadata.num_rows // max(1, stored)
+            for batch in file.iter_batches(max(1, count)):
                 size += batch.nbytes
-                if size > MAX_FILE_BYTES:
-                    raise too_large
+                if max(size, stored) > MAX_FILE_BYTES:
+                    raise UserError(f"{path} holds more than {MAX_FILE_BYTES:,} bytes of values; make it smaller")
                 rows += batch.to_pylist()
     except UserError:
         raise
@@ -170,29 +162,20 @@ def _conll(path: Path) -> Table:
     """The first word of a line is the token, and the last one its tag. Lines with -DOCSTART- are left out."""
     rows: list[Row] = []
     numbers: list[int] = []
-    open_row: list[list[str]] = []
-    width = 0
-    for number, line in enumerate([*read_text(path).split("\n"), ""], start=1):
-        words = re.findall(r"[^ \t\r]+", line)  # a token may have other blanks, such as one that does not break
-        if not words:
-            if open_row:
-                rows.append(_sentence(open_row))
-                open_row = []
-            continue
-        if words[0] == "-DOCSTART-":
-            continue
-        width = width or len(words)
-        if len(words) != width:
-            raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
-        if not open_row:
-            numbers.append(number)
-        open_row.append(words)
+    # A token may have other blanks, such as one that does not break.
+    lines = [re.findall(r"[^ \t\r]+", line) for line in read_text(path).split("\n")]
+    lines = [[] if words[:1] == ["-DOCSTART-"] else words for words in lines]
+    width = max(map(len, lines))
+    for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):
+        if is_sentence:
+            sentence = list(group)
+            for number, words in sentence:
+                if len(words) != width:
+                    raise UserError(f"{path}, line {number}: {len(words)} columns instead of {width}; correct the line")
+            numbers.append(sentence[0][0])
+            columns = {"tokens": 0, "tags": -1} if width > 1 else {"tokens": 0}
+            rows.append({name: [words[place] for _, words in sentence] for name, place in columns.items()})
     return Table(str(path), ("tokens", "tags") if width > 1 else ("tokens",), rows, numbers)
-
-
-def _sentence(lines: list[list[str]]) -> Row:
-    tokens = {"tokens": [words[0] for words in lines]}
-    return tokens if len(lines[0]) == 1 else tokens | {"tags": [words[-1] for words in lines]}
 
 
 READERS: dict[str, Callable[[Path], Table]] = {
@@ -234,13 +217,6 @@ def index_of(text: str, place: str) -> str:
     if _INDEX.fullmatch(text) is None:
         raise UserError(f"{place}: the index {text!r} is no whole number; correct the line, or get the file again")
     return text
-
-
-def class_of(label: Any, labels: Sequence[str], place: str) -> int:
-    """The number of the class called `label`. Raises UserError, which names `place`, for an unknown class."""
-    if label in labels:
-        return labels.index(label)
-    raise UserError(f"{place}: the label {label!r} is not one of {', '.join(labels)}; correct it, or check --task")
 
 
 def text_of(value: Any, name: str, place: str | Callable[[], str]) -> str:

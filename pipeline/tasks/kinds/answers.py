@@ -8,10 +8,10 @@ import math
 import re
 import string
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from common.files import atomic
 from common.files.json_files import Count, Finite, read_as
@@ -41,22 +41,6 @@ class Question:
     passage: Passage
     answers: tuple[tuple[str, int], ...] = ()
     labelled: bool = True
-
-
-def problem_of(question: Question, must_have_answer: bool) -> str:
-    """The error in a question's answers, with what to do about it; "" if they are right."""
-    for answer, start in question.answers:
-        if not answer:
-            return f"question {question.id} has an answer without text; remove it"
-        there = question.passage.text[max(0, start) :][: len(answer)]
-        if start < 0 or there != answer:
-            return (
-                f"question {question.id} says that {answer!r} is at character {start} of its passage, where {there!r} "
-                "is; correct answer_start, or get the file again"
-            )
-    if must_have_answer and question.labelled and not question.answers:
-        return f"question {question.id} has no answer; use --task squad2, or remove it"
-    return ""
 
 
 @dataclass(frozen=True)
@@ -93,9 +77,9 @@ class Answers:
         """The text of the best span; "" if there is no span."""
         return max(self.nbest, key=lambda span: span.score).text if self.nbest else ""
 
-    def answer(self, threshold: float = 0.0) -> str:
-        """The text of the best span; "" if the null score is above `threshold`."""
-        return "" if self.null_score is not None and self.null_score > threshold else self.best()
+    def answer(self) -> str:
+        """The text of the best span; "" if no answer is more probable than any."""
+        return "" if self.null_score is not None and self.null_score > 0 else self.best()
 
     def record(self) -> dict[str, Any]:
         """The answer as plain values: text, probability among the best spans, place in the passage, no-answer score.
@@ -110,62 +94,75 @@ class Answers:
             record |= {"probability": 1.0 / math.fsum(weights), "start": best.start, "end": best.end}
         return record if self.null_score is None else record | {"no_answer_score": self.null_score}
 
+    @classmethod
+    def average(cls, members: Sequence[Self]) -> Self:
+        """The mean probability of every span over the members' answers to one question, and of the null scores.
 
-AnswersById = dict[str, Answers]
-"""The predictions of one split: the answers to each question, by its id."""
-
-
-def squad_answers(answers: AnswersById, threshold: float = 0.0) -> dict[str, str]:
-    """The answer to every question; "" where the null score is above `threshold`."""
-    return {question: given.answer(threshold) for question, given in answers.items()}
-
-
-def null_odds(answers: AnswersById) -> dict[str, float]:
-    """The log-odds that a question has no answer, for those questions that have a null score."""
-    return {question: given.null_score for question, given in answers.items() if given.null_score is not None}
-
-
-def gold_of(answers: AnswersById) -> dict[str, tuple[str, ...]]:
-    """The accepted answers to each question, empty for an unanswerable one. They must be known."""
-    return {question: given.gold or () for question, given in answers.items()}
-
-
-def average_answers(members: Sequence[Answers]) -> Answers:
-    """The mean probability of every span over the members' answers to one question, and the mean of the null scores.
-
-    The probabilities of a member are the softmax over its own n-best list. A model that does not list a span
-    contributes zero. (The paper averages over the members that list the span. Then a span that only one model lists
-    can win over a span that all models agree on.)
-    """
-    probabilities: dict[tuple[int, int, str], float] = defaultdict(float)
-    for member in members:
-        highest = max((span.score for span in member.nbest), default=0.0)
-        weights = [math.exp(span.score - highest) for span in member.nbest]
-        for span, weight in zip(member.nbest, weights):
-            probabilities[span.start, span.end, span.text] += weight / math.fsum(weights) / len(members)
-    nbest = [
-        Span(text, start, end, math.log(probability))
-        for (start, end, text), probability in probabilities.items()
-        if probability > 0
-    ]
-    nulls = [member.null_score for member in members if member.null_score is not None]
-    return Answers(
-        nbest=tuple(sorted(nbest, key=lambda span: (-span.score, span.start, span.end))),
-        null_score=math.fsum(nulls) / len(nulls) if nulls else None,
-        gold=members[0].gold,
-    )
+        The probabilities of a member are the softmax over its own n-best list. A model that does not list a span
+        contributes zero. (The paper averages over the members that list the span. Then a span that only one model
+        lists can win over a span that all models agree on.)
+        """
+        probabilities: dict[tuple[int, int, str], float] = defaultdict(float)
+        for member in members:
+            highest = max((span.score for span in member.nbest), default=0.0)
+            weights = [math.exp(span.score - highest) for span in member.nbest]
+            for span, weight in zip(member.nbest, weights):
+                probabilities[span.start, span.end, span.text] += weight / math.fsum(weights) / len(members)
+        nbest = [
+            Span(text, start, end, math.log(probability))
+            for (start, end, text), probability in probabilities.items()
+            if probability > 0
+        ]
+        nulls = [member.null_score for member in members if member.null_score is not None]
+        return cls(
+            nbest=tuple(sorted(nbest, key=lambda span: (-span.score, span.start, span.end))),
+            null_score=math.fsum(nulls) / len(nulls) if nulls else None,
+            gold=members[0].gold,
+        )
 
 
-def save_answers(path: Path, answers: AnswersById) -> None:
-    """Writes the answers to SQuAD's questions, by id, as JSON."""
-    # vars, because dataclasses.asdict copies every value: it took longer than everything else after the model.
-    content = {name: vars(given) | {"nbest": [vars(span) for span in given.nbest]} for name, given in answers.items()}
-    atomic.write_text(path, json.dumps(content) + "\n")
+class AnswersById(dict[str, Answers]):
+    """The answers to each question of one split, by its id, in a JSON file. Implements `Predictions`."""
 
+    @property
+    def labelled(self) -> bool:
+        """See `Predictions.labelled`."""
+        return bool(self) and all(given.gold is not None for given in self.values())
 
-def load_answers(path: Path) -> AnswersById:
-    """Reads a file that `save_answers` wrote. Raises UserError for any other file."""
-    return read_as(path, dict[str, Answers], "fine-tune again, or name another run")
+    def save(self, path: Path) -> None:
+        """See `Predictions.save`."""
+        # vars, because dataclasses.asdict copies every value: it took longer than everything else after the model.
+        content = {name: vars(given) | {"nbest": [vars(span) for span in given.nbest]} for name, given in self.items()}
+        atomic.write_text(path, json.dumps(content) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """See `Predictions.load`."""
+        return cls(read_as(path, dict[str, Answers], "fine-tune again, or name another run"))
+
+    def aligned(self, like: Self) -> Self:
+        """See `Predictions.aligned`."""
+        if self.keys() != like.keys():
+            raise ValueError("the questions are not the same")
+        return type(self)({question: self[question] for question in like})
+
+    @classmethod
+    def average(cls, members: Sequence[Self]) -> Self:
+        """See `Answers.average`."""
+        aligned = [member.aligned(members[0]) for member in members]
+        return cls({question: Answers.average([member[question] for member in aligned]) for question in members[0]})
+
+    @property
+    def null_odds(self) -> dict[str, float] | None:
+        """The log-odds that each question has no answer; None from a model that answers every question."""
+        odds = {question: given.null_score for question, given in self.items() if given.null_score is not None}
+        return odds or None
+
+    @property
+    def scored(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]], dict[str, float] | None]:
+        """The best answer to each question, the accepted answers, and the null odds: what `squad` compares."""
+        gold = {question: given.gold or () for question, given in self.items()}
+        return {question: given.best() for question, given in self.items()}, gold, self.null_odds
 
 
 def normalise_answer(text: str) -> str:
@@ -186,115 +183,79 @@ def _overlap(prediction: str, answer: str, empty_equals_empty: bool) -> float:
     return 2 * common / (len(predicted) + len(accepted)) if common else 0.0
 
 
+Scores = dict[str, tuple[float, float]]
+"""Exact match and F1 of each question, 0 to 1."""
+
+
 def squad_scores(
-    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], version: str | None = None
-) -> dict[str, tuple[float, float]]:
-    """Exact match and F1, 0 to 1, of every question in `gold`: the best value over its accepted answers.
+    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], null_odds: Mapping[str, float] | None = None
+) -> tuple[Scores, Scores]:
+    """The scores of the answers, and the scores with "" in the place of those whose null odds are above 0.
+
+    An answer has the best score over its question's accepted answers. If every accepted answer of a question consists
+    of articles and punctuation, version 2.0 expects "", but counts the question as answerable. The versions also differ
+    in the F1 of an answer that is empty after normalisation. It is version 1.1 if there are no null odds, and no
+    unanswerable question.
 
     Args:
-        predictions: question id to answer, "" for none. Ids that are not in `gold` are ignored.
-        gold: question id to the accepted answers, empty for an unanswerable question. If every accepted answer of a
-            question consists of articles and punctuation, version 2.0 expects "", but counts the question as
-            answerable.
-        version: "1.1" or "2.0"; by default 2.0 if any question is unanswerable. The versions differ in the F1 of an
-            answer that is empty after normalisation.
+        predictions: question id to answer.
+        gold: question id to the accepted answers, empty for an unanswerable question.
+        null_odds: question id to a number; the higher it is, the less likely there is an answer.
     """
-    version = version or squad_version(gold)
-    scores = {}
+    is_second = is_version_2(gold, null_odds)
+    raw = {}
     for question, answers in gold.items():
-        if version == "1.1":
-            accepted = [normalise_answer(answer) for answer in answers]
-        else:
-            accepted = [left for left in map(normalise_answer, answers) if left] or [""]
-        prediction = predictions.get(question)
-        if prediction is None:
-            scores[question] = (0.0, 0.0)
-            continue
-        predicted = normalise_answer(prediction)
-        scores[question] = (
-            float(predicted in accepted),
-            max(_overlap(predicted, answer, version != "1.1") for answer in accepted),
-        )
-    return scores
+        predicted, accepted = normalise_answer(predictions[question]), [normalise_answer(answer) for answer in answers]
+        if is_second:
+            accepted = list(filter(None, accepted)) or [""]
+        best = max(_overlap(predicted, answer, is_second) for answer in accepted)
+        raw[question] = (float(predicted in accepted), best)
+    odds = null_odds or {}
+    nothing = {question: (float(not answers),) * 2 for question, answers in gold.items()}
+    return raw, {question: nothing[question] if odds.get(question, 0) > 0 else raw[question] for question in gold}
 
 
-def squad_version(gold: Mapping[str, Sequence[str]]) -> str:
-    """The version of these questions: "2.0" if one has no answer, else "1.1"."""
-    return "1.1" if all(gold.values()) else "2.0"
+def is_version_2(gold: Mapping[str, Sequence[str]], null_odds: Mapping[str, float] | None) -> bool:
+    """Whether the metrics are those of SQuAD 2.0."""
+    return null_odds is not None or not all(gold.values())
 
 
 def squad(
-    predictions: Mapping[str, str],
-    gold: Mapping[str, Sequence[str]],
-    null_odds: Mapping[str, float] | None = None,
-    *,
-    threshold: float = 1.0,
+    predictions: Mapping[str, str], gold: Mapping[str, Sequence[str]], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """The metrics that the official scripts of SQuAD 1.1 and 2.0 print, in percent.
-
-    A missing prediction counts as wrong, as in the 1.1 script; the 2.0 script fails instead.
+    """The metrics that the official scripts of SQuAD 1.1 and 2.0 print, in percent, for answers to all questions.
 
     Args:
-        predictions: question id to answer, "" for none.
-        gold: question id to the accepted answers, empty for an unanswerable question.
-        null_odds: question id to a number; the higher it is, the less likely there is an answer.
-        threshold: the answer is "" if the null odds are above it (the 2.0 script's default, 1).
-
+        predictions, gold, null_odds: see `squad_scores`.
     Returns:
-        "exact", "f1", "total", "missing". For 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total" and the same for
+        "exact", "f1", "total", "missing" (0). For 2.0 also "HasAns_exact", "HasAns_f1", "HasAns_total" and the same for
         "NoAns", if there are such questions. With null odds also "best_exact", "best_exact_thresh", "best_f1" and
         "best_f1_thresh": the values at the best threshold, which is chosen on these same questions.
-
-    Raises:
-        ValueError: no questions, or null odds that lack a question.
     """
-    if not gold:
-        raise ValueError("there is no question to evaluate")
-    version = "2.0" if null_odds is not None else squad_version(gold)
-    raw = squad_scores(predictions, gold, version)
-    answerable = {question: bool(answers) for question, answers in gold.items()}
-    scores = raw
-    if null_odds is not None:
-        if missing := next((question for question in gold if question not in null_odds), None):
-            raise ValueError(f"the null odds lack question {missing}; they must cover every question")
-        scores = {
-            question: (float(not answerable[question]),) * 2
-            if null_odds[question] > threshold and question in predictions
-            else score
-            for question, score in raw.items()
-        }
-    metrics = {
-        "exact": _percent(scores, gold, 0),
-        "f1": _percent(scores, gold, 1),
-        "total": float(len(gold)),
-        "missing": float(sum(question not in predictions for question in gold)),
-    }
-    if version == "1.1":
-        return metrics
-    for name, wanted in (("HasAns", True), ("NoAns", False)):
-        if chosen := [question for question in gold if answerable[question] == wanted]:
-            metrics |= {
-                f"{name}_exact": _percent(scores, chosen, 0),
-                f"{name}_f1": _percent(scores, chosen, 1),
-                f"{name}_total": float(len(chosen)),
-            }
+    raw, scores = squad_scores(predictions, gold, null_odds)
+    parts = {"": list(gold)}
+    if is_version_2(gold, null_odds):
+        parts["HasAns_"] = [question for question, answers in gold.items() if answers]
+        parts["NoAns_"] = [question for question, answers in gold.items() if not answers]
+    metrics: dict[str, float] = {}
+    for part, questions in parts.items():
+        if questions:
+            exact, f1 = (100 * sum(of) / len(questions) for of in zip(*(scores[question] for question in questions)))
+            metrics |= {f"{part}exact": exact, f"{part}f1": f1, f"{part}total": float(len(questions))}
+            metrics |= {} if part else {"missing": 0.0}
     if null_odds is not None:
         for index, name in enumerate(("exact", "f1")):
-            chosen_scores = {question: score[index] for question, score in raw.items() if question in predictions}
-            best, at = _best_threshold(predictions, chosen_scores, null_odds, answerable)
+            chosen = {question: score[index] for question, score in raw.items()}
+            best, at = _best_threshold(predictions, chosen, null_odds, gold)
             metrics |= {f"best_{name}": 100 * best / len(gold), f"best_{name}_thresh": at}
     return metrics
-
-
-def _percent(scores: Mapping[str, tuple[float, float]], questions: Collection[str], index: int) -> float:
-    return 100 * sum(scores[question][index] for question in questions) / len(questions)
 
 
 def _best_threshold(
     predictions: Mapping[str, str],
     scores: Mapping[str, float],
     null_odds: Mapping[str, float],
-    answerable: Mapping[str, bool],
+    gold: Mapping[str, Sequence[str]],
 ) -> tuple[float, float]:
     """The highest sum of scores over all thresholds on the null odds, and the lowest threshold that reaches it.
 
@@ -302,12 +263,10 @@ def _best_threshold(
     equal null odds are answered in the order of `null_odds`. The search starts from a threshold of 0 with no question
     answered.
     """
-    total = best = float(sum(not answerable[question] for question in scores))
+    total = best = float(sum(not answers for answers in gold.values()))
     threshold = 0.0
     for question in sorted(null_odds, key=lambda question: null_odds[question]):
-        if question not in scores:
-            continue
-        if answerable[question]:
+        if gold[question]:
             total += scores[question]
         elif predictions[question]:
             total -= 1

@@ -3,8 +3,6 @@
 Letters of the shapes: N windows, L positions in the longest window, T starts of a beam, A tokens of the longest answer.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,16 +13,10 @@ END_BEAM = 5
 """The ends that are kept for each start in the beam of a conditioned model."""
 
 
-class BestSpans(NamedTuple):
-    """The spans with the highest scores of each window, in positions of the window. A score of -inf marks no span."""
-
-    starts: list[list[int]]
-    ends: list[list[int]]
-    scores: list[list[float]]
-
-
-def best_spans(output: SpanOutput, startable: Tensor, nbest: int, max_answer_length: int) -> BestSpans:
-    """The `nbest` best spans of each window.
+def best_spans(
+    output: SpanOutput, startable: Tensor, nbest: int, max_answer_length: int
+) -> list[list[tuple[int, int, float]]]:
+    """The `nbest` best spans of each window: first and last position in the window, and score, -inf for no span.
 
     The score of a plain span is the sum of its two logits. The score of a conditioned span is log P(start) +
     log P(end | start). Only the starts of the beam and the best ends of each start are tried.
@@ -37,7 +29,7 @@ def best_spans(output: SpanOutput, startable: Tensor, nbest: int, max_answer_len
         starts, ends, scores = _plain(output, startable, nbest, max_answer_length)
     else:
         starts, ends, scores = _conditioned(output, output.start_beam, startable, nbest, max_answer_length)
-    return BestSpans(starts.tolist(), ends.tolist(), scores.tolist())
+    return [list(zip(*of_window)) for of_window in zip(starts.tolist(), ends.tolist(), scores.tolist())]
 
 
 def _plain(output: SpanOutput, startable: Tensor, nbest: int, longest: int) -> tuple[Tensor, Tensor, Tensor]:

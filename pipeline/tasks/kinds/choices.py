@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.tasks.files.rows import ExampleRow, name_of
+from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair
@@ -43,7 +44,7 @@ class ChoiceExample:
 
     @property
     def labelled(self) -> bool:
-        """See `Example.labelled`."""
+        """See `Kind`."""
         return self.label is not None
 
 
@@ -89,7 +90,7 @@ def query(question: str, option: str) -> str:
     return f"{question} {option}"
 
 
-class Choice(LogitsKind[ChoiceExample]):
+class Choice(LogitsKind):
     """One of several options."""
 
     name = "choice"
@@ -115,22 +116,25 @@ class Choice(LogitsKind[ChoiceExample]):
         """The choices: called as their columns, or by their numbers from 0 if one column has a list of them."""
         if len(columns.choices) > 1:
             return columns.choices
-        return tuple(str(number) for number in range(len(_options(ExampleRow(table, 0, columns)))))
+        row = ExampleRow(table, 0, columns)
+        if (count := len(_options(row))) < 2:
+            raise row.mistake(f"column {columns.choices[0]!r} holds {count} choices; give at least two")
+        return tuple(map(str, range(count)))
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """See `Kind.choose_metrics`."""
         return ("accuracy",)
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> ChoiceExample:
-        """See `Kind.read_row`."""
+        """See `Kind.read_row`. The level is the beginning of the id, as in "high19088.txt"."""
         options, columns = _options(row), row.columns
         if len(options) != len(labels):
             raise row.mistake(
                 f"{len(options)} choices instead of {len(labels)}; give every row as many as the first training row"
             )
         question = "" if columns.second_text is None else row.text(columns.second_text, may_be_empty=True)
-        label = _right_option(row, labels) if row.reads_label else None
-        return ChoiceExample(row.id, row.text(columns.text), question, options, label)
+        level = next((level for level in LEVELS if row.id.startswith(level)), "")
+        return ChoiceExample(row.id, row.text(columns.text), question, options, _right_option(row, labels), level)
 
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
         """The metrics, and the accuracy of each level that has questions."""
@@ -148,23 +152,15 @@ def _options(row: ExampleRow) -> tuple[str, ...]:
     choices = row.columns.choices
     if len(choices) > 1:
         return tuple(row.text(name) for name in choices)
-    (name,) = choices
-    if row.is_text(name):
-        raise row.mistake(f"column {name!r} is no list of choices; name a column for each with --choice-columns")
-    found = row.texts(name, f"a choice in column {name!r}")
-    if len(found) < 2:
-        raise row.mistake(f"column {name!r} holds {len(found)} choices; give at least two")
-    return found
+    return row.texts(choices[0], f"a choice in column {choices[0]!r}")
 
 
 def _right_option(row: ExampleRow, labels: Sequence[str]) -> int | None:
     """The number of the right option, which is given as a column's name, a number from 0, or a letter from A."""
-    name = name_of(row.label)
+    name = row.name_of(row.label)
     if name is None:
-        row.check_missing()
         return None
-    letters = (chr(ord("A") + number) for number in range(min(26, len(labels))))
-    for names in (labels, [str(number) for number in range(len(labels))], list(letters)):
+    for names in (labels, [str(number) for number in range(len(labels))], list(string.ascii_uppercase[: len(labels)])):
         if name in names:
             return names.index(name)
     raise row.mistake(

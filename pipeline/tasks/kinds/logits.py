@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _REMEDY = "fine-tune again, or name another run"
 
 @dataclass(frozen=True)
 class Logits:
-    """The logits of N examples. The order of the examples has no meaning.
+    """The logits of N examples. The order of the examples has no meaning. Implements `Predictions`.
 
     An example has one row of logits; of tagging it has a row for each token, all examples one after the other.
 
@@ -48,17 +48,25 @@ class Logits:
     lengths: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        count = rows = len(self.ids)
+        rows = len(self)
         if self.lengths is not None:
-            if len(self.lengths) != count or (self.lengths < 1).any():
-                raise ValueError(f"{count} ids, but {len(self.lengths)} lengths, or a length of 0")
+            if len(self.lengths) != rows or (self.lengths < 1).any():
+                raise ValueError(f"{rows} ids, but {len(self.lengths)} lengths, or a length of 0")
             rows = int(self.lengths.sum())
-        for name, wanted in (("logits", rows), ("labels", rows), ("levels", count)):
+        for name, wanted in (("logits", rows), ("labels", rows), ("levels", len(self))):
             array = getattr(self, name)
             if array is not None and len(array) != wanted:
-                raise ValueError(f"{wanted} {'ids' if wanted == count else 'tokens'}, but {len(array)} {name}")
-        if len(set(self.ids.tolist())) != count:
+                raise ValueError(f"{wanted} rows, but {len(array)} {name}")
+        if len(set(self.ids.tolist())) != len(self):
             raise ValueError("an id occurs twice")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def labelled(self) -> bool:
+        """See `Predictions.labelled`."""
+        return self.labels is not None
 
     def arrays(self) -> dict[str, NDArray]:
         """The arrays that there are, by name."""
@@ -76,15 +84,30 @@ class Logits:
         begins = np.cumsum(lengths) - lengths  # (examples,) in the new order
         return np.repeat(starts[examples] - begins, lengths) + np.arange(lengths.sum())
 
-    def aligned(self, ids: NDArray[np.str_]) -> Self:
-        """The same examples in the order of `ids`. Raises ValueError if `ids` are not those of these examples."""
+    def aligned(self, like: Self) -> Self:
+        """See `Predictions.aligned`. Also raises ValueError if a text has another number of tokens."""
         numbers = {name: number for number, name in enumerate(self.ids.tolist())}
-        if len(ids) != len(numbers) or any(name not in numbers for name in ids.tolist()):
-            raise ValueError(f"{len(numbers)} examples are not the {len(ids)} of the other run")
-        order = np.array([numbers[name] for name in ids.tolist()], dtype=np.int64)
+        if numbers.keys() != set(like.ids.tolist()):
+            raise ValueError(f"{len(self)} examples are not the {len(like)} of the other run")
+        order = np.array([numbers[name] for name in like.ids.tolist()], dtype=np.int64)
         rows = self.rows_of(order)
         moved = {name: array[rows if name in ("logits", "labels") else order] for name, array in self.arrays().items()}
+        if not np.array_equal(moved.get("lengths"), like.lengths):  # type: ignore[arg-type]
+            raise ValueError("the numbers of tokens differ")
         return dataclasses.replace(self, **moved)
+
+    @classmethod
+    def average(cls, members: Sequence[Self]) -> Self:
+        """The mean of the members' logits of each example. Also raises ValueError if labels or shapes differ."""
+        first = members[0]
+        aligned = [member.aligned(first) for member in members]
+        for member in aligned:
+            if member.logits.shape != first.logits.shape:
+                raise ValueError(f"logits are {member.logits.shape} and {first.logits.shape}")
+            if first.labels is not None and member.labels is not None and (first.labels != member.labels).any():
+                raise ValueError("the labels differ")
+        mean = np.stack([member.logits for member in aligned]).mean(axis=0, dtype=np.float64)  # (rows, C)
+        return dataclasses.replace(first, logits=mean.astype(np.float32))
 
     def save(self, path: Path) -> None:
         """Writes the arrays to `path`, an .npz file."""
@@ -93,16 +116,17 @@ class Logits:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Reads a file that `save` wrote. Raises UserError for any other file."""
+        """See `Predictions.load`."""
         content = io.BytesIO(read_bytes(path, _REMEDY, MAX_BYTES))
         try:
             with np.load(content, allow_pickle=False) as arrays:
                 found = cls(**{name: arrays[name] for name in arrays.files})
             found._check_values()
-        except (OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, MemoryError) as error:
+        except (
+            *(OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, MemoryError),
+            *(zipfile.BadZipFile, zlib.error),
+        ) as error:
             raise UserError(f"{path} holds no logits ({one_line(error)}); {_REMEDY}") from None
-        except (zipfile.BadZipFile, zlib.error) as error:
-            raise UserError(f"{path} is damaged ({one_line(error)}); {_REMEDY}") from None
         return found
 
     def _check_values(self) -> None:
@@ -119,16 +143,14 @@ class Logits:
             raise ValueError(f"a label is none of the {classes} classes")
 
 
-E = TypeVar("E")
-
-
-class LogitsKind(Kind[E, Logits], Generic[E]):
+class LogitsKind(Kind):
     """A kind whose predictions are `Logits`.
 
     Attributes:
         own_metrics: metrics beside those of `pipeline.tasks.metrics`.
     """
 
+    predictions = Logits
     record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "probabilities")
     own_metrics: ClassVar[tuple[str, ...]] = ()
 
@@ -141,41 +163,6 @@ class LogitsKind(Kind[E, Logits], Generic[E]):
         wanted = "one label" if self.predicts_numbers else "at least two labels"
         if (len(task.labels) == 1) != self.predicts_numbers or not task.labels:
             raise ValueError(f"task {task.name} is a {self.name} and needs {wanted}; it has {len(task.labels)}")
-
-    def save(self, path: Path, predictions: Logits) -> None:
-        """See `Kind.save`."""
-        predictions.save(path)
-
-    def load(self, path: Path) -> Logits:
-        """See `Kind.load`."""
-        return Logits.load(path)
-
-    def count(self, predictions: Logits) -> int:
-        """See `Kind.count`."""
-        return len(predictions.ids)
-
-    def is_labelled(self, predictions: Logits) -> bool:
-        """See `Kind.is_labelled`."""
-        return predictions.labels is not None
-
-    def align(self, predictions: Logits, like: Logits) -> Logits:
-        """See `Kind.align`. Also raises ValueError if a text has another number of tokens."""
-        found = predictions.aligned(like.ids)
-        if not np.array_equal(found.lengths, like.lengths):  # type: ignore[arg-type]
-            raise ValueError("the numbers of tokens differ")
-        return found
-
-    def average(self, members: Sequence[Logits]) -> Logits:
-        """The mean of the members' logits of each example. Also raises ValueError if labels or shapes differ."""
-        first = members[0]
-        aligned = [first, *(self.align(member, first) for member in members[1:])]
-        for member in aligned[1:]:
-            if member.logits.shape != first.logits.shape:
-                raise ValueError(f"logits are {member.logits.shape} and {first.logits.shape}")
-            if first.labels is not None and member.labels is not None and (first.labels != member.labels).any():
-                raise ValueError("the labels differ")
-        mean = np.stack([member.logits for member in aligned]).mean(axis=0, dtype=np.float64)  # (rows, C)
-        return dataclasses.replace(first, logits=mean.astype(np.float32))
 
     def majority(self, task: Task, predictions: Logits) -> Logits:
         """See `Kind.majority`. For numbers it is their mean."""
@@ -190,9 +177,9 @@ class LogitsKind(Kind[E, Logits], Generic[E]):
 
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
         """See `Kind.metrics`."""
-        if predictions.labels is None:
+        if not predictions.labelled:
             return {}
-        every = np.arange(len(predictions.ids))
+        every = np.arange(len(predictions))
         return {name: self.statistic(task, name, predictions)(every) for name in task.metrics}
 
     def statistic(self, task: Task, metric: str, predictions: Logits) -> Statistic:
@@ -211,7 +198,7 @@ class LogitsKind(Kind[E, Logits], Generic[E]):
         formula = METRICS[metric].interval if metric in METRICS and predictions.lengths is None else None
         if formula is None:
             return super().interval(task, metric, predictions, seed)
-        count = len(predictions.ids)
+        count = len(predictions)
         return formula(self.statistic(task, metric, predictions)(np.arange(count)), count)
 
     def spell(self, task: Task, predictions: Logits) -> list[str]:

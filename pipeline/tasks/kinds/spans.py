@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,14 +12,12 @@ from data_prep.text.encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.kind import Features, Kind, Statistic
-from pipeline.tasks.kinds import answers
-from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span, squad, squad_scores
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, pack
 from pipeline.tasks.task import SpanLimits, Task
 
 if TYPE_CHECKING:
     from model.spans import SpanOutput
-    from pipeline.tasks.kinds.best_spans import BestSpans
 
 
 class SpanBatch(NamedTuple):
@@ -188,32 +185,23 @@ class SpanFeatures:
             window, start = self._windows[sample], first_of_passage[index]
             startable[index, start : start + window.length] = window.startable
         mask = torch.from_numpy(startable).to(output.start_logits.device)
-        spans = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
-        nulls = None if output.null_logits is None else output.null_logits.tolist()
+        found = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
+        nulls = [None] * len(samples) if output.null_logits is None else output.null_logits.tolist()
+        # From positions of the window to tokens of the passage. A score of -inf is no span.
+        shifts = [self._windows[sample].start for sample in samples] - first_of_passage  # (N,)
         return [
-            WindowSpans(
-                self._in_passage(spans, index, self._windows[sample].start - int(first_of_passage[index])),
-                None if nulls is None else nulls[index],
-            )
-            for index, sample in enumerate(samples)
+            WindowSpans([(start + by, end + by, score) for start, end, score in spans if score > -np.inf], null)
+            for spans, by, null in zip(found, shifts.tolist(), nulls, strict=True)
         ]
 
-    def _in_passage(self, spans: "BestSpans", index: int, shift: int) -> list[tuple[int, int, float]]:
-        """The spans of window `index`, moved by `shift` from positions of the window to tokens of the passage."""
-        return [
-            (start + shift, end + shift, score)
-            for start, end, score in zip(spans.starts[index], spans.ends[index], spans.scores[index])
-            if score > -np.inf
-        ]
-
-    def predictions(self, outputs: Mapping[int, WindowSpans]) -> dict[str, Answers]:
+    def predictions(self, outputs: Mapping[int, WindowSpans]) -> AnswersById:
         """The best spans over all windows of each question, in the passage's own characters."""
         by_question: dict[int, list[WindowSpans]] = defaultdict(list)
         for sample, window in enumerate(self._windows):
             by_question[window.question].append(outputs[sample])
-        return {
-            question.id: self._answers(number, by_question[number]) for number, question in enumerate(self._questions)
-        }
+        return AnswersById(
+            {question.id: self._answers(number, by_question[number]) for number, question in enumerate(self._questions)}
+        )
 
     def _answers(self, number: int, windows: Sequence[WindowSpans]) -> Answers:
         question, tokens = self._questions[number], self._passages[number]
@@ -228,15 +216,16 @@ class SpanFeatures:
         return Answers(tuple(nbest), min(nulls) if nulls else None, gold)
 
 
-class Spans(Kind[Question, AnswersById]):
+class Spans(Kind):
     """An answer in a passage (SQuAD 1.1)."""
 
     name = "spans"
     model_class: ClassVar[str] = "model.spans.AlbertForQuestionAnswering"
     has_output_per_label = False
+    predictions = AnswersById
+    ending = ".json"
     uses_span_limits = True
     in_percent = True
-    ending = ".json"
     noun = "question"
     record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "start", "end")
     architecture: ClassVar[str | None] = "AlbertForQuestionAnswering"
@@ -261,60 +250,25 @@ class Spans(Kind[Question, AnswersById]):
         assert columns.second_text is not None
         return Question(row.id, row.text(columns.text), Passage(row.text(columns.second_text)), labelled=False)
 
-    def problem_of(self, example: Question) -> str:
-        """See `answers.problem_of`."""
-        return answers.problem_of(example, must_have_answer=True)
-
-    def save(self, path: Path, predictions: AnswersById) -> None:
-        """See `Kind.save`."""
-        answers.save_answers(path, predictions)
-
-    def load(self, path: Path) -> AnswersById:
-        """See `Kind.load`."""
-        return answers.load_answers(path)
-
-    def count(self, predictions: AnswersById) -> int:
-        """See `Kind.count`."""
-        return len(predictions)
-
-    def is_labelled(self, predictions: AnswersById) -> bool:
-        """See `Kind.is_labelled`."""
-        return bool(predictions) and all(given.gold is not None for given in predictions.values())
-
-    def align(self, predictions: AnswersById, like: AnswersById) -> AnswersById:
-        """See `Kind.align`."""
-        if predictions.keys() != like.keys():
-            raise ValueError("the questions are not the same")
-        return {question: predictions[question] for question in like}
-
-    def average(self, members: Sequence[AnswersById]) -> AnswersById:
-        """See `answers.average_answers`."""
-        aligned = [self.align(member, members[0]) for member in members]
-        return {question: answers.average_answers([member[question] for member in aligned]) for question in members[0]}
-
     def records(self, task: Task, predictions: AnswersById) -> dict[str, dict[str, Any]]:
         """See `Answers.record`."""
         return {name: given.record() for name, given in predictions.items()}
 
     def metrics(self, task: Task, predictions: AnswersById) -> dict[str, float]:
-        """The metrics of `answers.squad`."""
-        if not self.is_labelled(predictions):
-            return {}
-        odds = answers.null_odds(predictions) or None
-        spans = {question: given.best() for question, given in predictions.items()}
-        return answers.squad(spans, answers.gold_of(predictions), odds, threshold=0.0)
+        """The metrics of `squad`."""
+        return squad(*predictions.scored) if predictions.labelled else {}
 
     def statistic(self, task: Task, metric: str, predictions: AnswersById) -> Statistic:
         """The mean over the questions of F1 or exact match at the default threshold."""
-        if not self.is_labelled(predictions):
+        if not predictions.labelled:
             raise ValueError("the answers are not known")
-        scores = answers.squad_scores(answers.squad_answers(predictions), answers.gold_of(predictions))
+        _, scores = squad_scores(*predictions.scored)
         values = np.array([score[metric == "f1"] for score in scores.values()])  # (N,)
         return lambda questions: float(values[questions].mean())
 
     def majority(self, task: Task, predictions: AnswersById) -> AnswersById:
         """No answer to any question."""
-        return {question: Answers((), None, given.gold) for question, given in predictions.items()}
+        return AnswersById({question: Answers((), None, given.gold) for question, given in predictions.items()})
 
 
 class ConditionedSpans(Spans):
@@ -324,7 +278,3 @@ class ConditionedSpans(Spans):
     model_class = "model.spans.AlbertForConditionedQuestionAnswering"
     record_names = (*Spans.record_names, "no_answer_score")
     architecture = None
-
-    def problem_of(self, example: Question) -> str:
-        """See `answers.problem_of`."""
-        return answers.problem_of(example, must_have_answer=False)

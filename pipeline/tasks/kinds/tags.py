@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall")
 OUTSIDE = "O"
 """The tag of a token that has no piece, if the task has such a tag; otherwise its first tag."""
-
-
 _TAG = re.compile("O|[BIES]-.+", re.DOTALL)
 
 
@@ -48,7 +46,7 @@ class TagExample:
 
     @property
     def labelled(self) -> bool:
-        """See `Example.labelled`."""
+        """See `Kind`."""
         return self.labels is not None
 
 
@@ -69,13 +67,6 @@ class TagBatch(NamedTuple):
         return int((self.labels != IGNORED_LABEL).sum())
 
 
-class _Window(NamedTuple):
-    """Tokens [start, end) of all texts' tokens, which belong to one text."""
-
-    start: int
-    end: int
-
-
 class TagFeatures:
     """The features of texts in tokens; a sample is one window of a text. Implements `Features`."""
 
@@ -89,26 +80,25 @@ class TagFeatures:
         self._pieces = EncodedTexts(vocabulary, [token for example in examples for token in example.tokens])
         self._capacity = max_length - 2
         self._lengths = np.minimum(self._pieces.lengths, self._capacity)  # (tokens,)
-        unknown = [IGNORED_LABEL]
-        self._labels = np.array(
-            [label for example in examples for label in example.labels or unknown * len(example.tokens)], dtype=np.int64
-        )  # (tokens,)
+        labels = [example.labels or [IGNORED_LABEL] * len(example.tokens) for example in examples]
+        self._labels = np.concatenate([np.array(of_text, dtype=np.int64) for of_text in labels])  # (tokens,)
         self._windows = self._make_windows()
         self.lengths = np.array(
             [2 + self._lengths[start:end].sum() for start, end in self._windows], dtype=np.int64
         )  # (samples,)
 
-    def _make_windows(self) -> list[_Window]:
+    def _make_windows(self) -> list[tuple[int, int]]:
+        """Tokens [start, end) of all texts' tokens for each window. They belong to one text."""
         windows = []
         end = 0
         for count in self._token_counts.tolist():
             start, end, filled = end, end + count, 0
             for token, length in enumerate(self._lengths[start:end].tolist(), start=start):
                 if filled + length > self._capacity:
-                    windows.append(_Window(start, token))
+                    windows.append((start, token))
                     start, filled = token, 0
                 filled += length
-            windows.append(_Window(start, end))
+            windows.append((start, end))
         return windows
 
     def segments(self, sample: int) -> Tokens:
@@ -142,11 +132,11 @@ class TagFeatures:
         found = []
         end = 0
         for sample in samples:
-            window, seen = self._windows[sample], self._seen(sample)
+            (first, last), seen = self._windows[sample], self._seen(sample)
             start, end = end, end + len(seen)
-            of_window = np.zeros((window.end - window.start, self._classes), dtype=np.float32)
+            of_window = np.zeros((last - first, self._classes), dtype=np.float32)
             of_window[:, self._outside] = 1.0
-            of_window[seen - window.start] = logits[start:end]
+            of_window[seen - first] = logits[start:end]
             found.append(of_window)
         return found
 
@@ -200,7 +190,7 @@ def entity_score(metric: str, right: int, predicted: int, true: int) -> float:
     return above / below if below else 0.0
 
 
-class Tagging(LogitsKind[TagExample]):
+class Tagging(LogitsKind):
     """A class for each token."""
 
     name = "tagging"
@@ -227,10 +217,8 @@ class Tagging(LogitsKind[TagExample]):
         tokens = row.texts(row.columns.text, "a token")
         if not tokens:
             raise row.mistake(f"column {row.columns.text!r} is empty; fill it, or remove the row")
-        if not row.reads_label:
-            return TagExample(row.id, tokens)
         if row.label is None:
-            row.check_missing()
+            row.name_of(None)
             return TagExample(row.id, tokens)
         tags = row.check_list(row.columns.label, row.label)
         if len(tags) != len(tokens):

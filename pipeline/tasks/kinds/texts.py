@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.files.rows import ExampleRow, find_classes
-from pipeline.tasks.files.tables import Table, class_of
+from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kinds.logits import Logits, LogitsKind
 from pipeline.tasks.kinds.row_packing import (
     IGNORED_LABEL,
@@ -45,7 +45,7 @@ class TextExample:
 
     @property
     def labelled(self) -> bool:
-        """See `Example.labelled`."""
+        """See `Kind`."""
         return self.label is not None
 
 
@@ -125,30 +125,17 @@ def _known(labels: NDArray) -> NDArray[np.bool_]:
     return ~np.isnan(labels) if labels.dtype.kind == "f" else labels != IGNORED_LABEL
 
 
-class _TextsKind(LogitsKind[TextExample]):
-    """What classes and numbers of texts share."""
-
-    architecture = "AlbertForSequenceClassification"
-    pipeline_tag = "text-classification"
-    usage = "classification"
-    model_class = "model.classification.AlbertForSequenceClassification"
-    features = TextFeatures
-
-    def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TextExample:
-        """See `Kind.read_row`."""
-        columns = row.columns
-        second = None if columns.second_text is None else row.text(columns.second_text)
-        return TextExample(row.id, row.text(columns.text), second, self._label(row, labels))
-
-    def _label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | None:
-        raise NotImplementedError
-
-
-class Classification(_TextsKind):
+class Classification(LogitsKind):
     """One class for each text or pair."""
 
     name = "classification"
     own_tasks: ClassVar = {"classification": Columns("text"), "pairs": Columns("text", "text_pair")}
+    model_class = "model.classification.AlbertForSequenceClassification"
+    features = TextFeatures
+    architecture = "AlbertForSequenceClassification"
+    problem_type = "single_label_classification"
+    pipeline_tag = "text-classification"
+    usage = "classification"
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """The classes, see `find_classes`."""
@@ -158,25 +145,25 @@ class Classification(_TextsKind):
         """See `Kind.choose_metrics`."""
         return ("accuracy", "f1_macro", "matthews") if len(labels) == 2 else ("accuracy", "f1_macro")
 
-    def _label(self, row: ExampleRow, labels: Sequence[str]) -> int | None:
-        return row.class_of(row.label, labels) if row.reads_label else None
+    def read_label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | None:
+        """The label of a row: here the number of the class."""
+        return row.class_of(row.label, labels)
 
-    def parse_label(self, task: Task, text: str, place: str) -> int:
-        """The number of the class."""
-        return class_of(text, task.labels, place)
-
-    def head_fields(self, task: Task) -> dict[str, Any]:
-        """See `Kind.head_fields`."""
-        return super().head_fields(task) | {"problem_type": "single_label_classification"}
+    def read_row(self, row: ExampleRow, labels: Sequence[str]) -> TextExample:
+        """See `Kind.read_row`."""
+        columns = row.columns
+        second = None if columns.second_text is None else row.text(columns.second_text)
+        return TextExample(row.id, row.text(columns.text), second, self.read_label(row, labels))
 
 
-class Regression(_TextsKind):
+class Regression(Classification):
     """One number for each text or pair."""
 
     name = "regression"
     own_tasks: ClassVar = {"regression": Columns("text")}
     predicts_numbers = True
     record_names = ("prediction",)
+    problem_type = "regression"
 
     def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
         """One label, called as the column. Raises UserError if the column holds one number only."""
@@ -189,19 +176,9 @@ class Regression(_TextsKind):
         """See `Kind.choose_metrics`."""
         return ("pearson", "spearman", "rmse")
 
-    def _label(self, row: ExampleRow, labels: Sequence[str]) -> float | None:
-        return row.number() if row.reads_label else None
-
-    def parse_label(self, task: Task, text: str, place: str) -> float:
-        """The number, which must be in the range of the task."""
-        low, high = task.value_range
-        try:
-            value = float(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise UserError(f"{place}: the score {text!r} is no number from {low:g} to {high:g}; correct it")
-        return value
+    def read_label(self, row: ExampleRow, labels: Sequence[str]) -> float | None:
+        """The number."""
+        return row.number()
 
     def spell(self, task: Task, predictions: Logits) -> list[str]:
         """The numbers, cut to the range of the task."""
@@ -209,9 +186,5 @@ class Regression(_TextsKind):
 
     def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
         """The number as "prediction"."""
-        numbers = predictions.predictions()  # (N,)
-        return {name: {"prediction": float(value)} for name, value in zip(predictions.ids.tolist(), numbers)}
-
-    def head_fields(self, task: Task) -> dict[str, Any]:
-        """See `Kind.head_fields`."""
-        return super().head_fields(task) | {"problem_type": "regression"}
+        numbers = predictions.predictions().tolist()  # (N,)
+        return {name: {"prediction": value} for name, value in zip(predictions.ids.tolist(), numbers)}

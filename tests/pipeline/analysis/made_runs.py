@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from pipeline.paper.printed_tables import BATCH
-from pipeline.tasks.kinds.answers import Answers, Span, save_answers
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 
 
@@ -56,4 +56,4 @@ def answers(run, split, right, wrong, null_score=None):
         str(number): Answers((Span("a cat", 0, 5, -0.5),), null_score, ("cat",) if number < right else ("dog",))
         for number in range(right + wrong)
     }
-    save_answers(run / "logits" / f"{split}.json", given)
+    AnswersById(given).save(run / "logits" / f"{split}.json")

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline import evaluate
 from pipeline.analysis import comparison, finished_runs
-from pipeline.tasks.kinds.answers import Answers, Span
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.metrics import wilson_interval
 from pipeline.tasks.registry import TASKS
@@ -80,7 +80,7 @@ def test_a_run_gains_nothing_over_itself(task, metric):
     one = Logits(
         np.arange(50).astype(str), generator.random((50, columns), dtype=np.float32), generator.integers(0, 2, 50)
     )
-    assert comparison.gain_of(TASKS[task], one, one.aligned(one.ids[::-1])) == (0.0, 0.0)
+    assert comparison.gain_of(TASKS[task], one, one.aligned(Logits(one.ids[::-1], one.logits))) == (0.0, 0.0)
     better = Logits(one.ids, np.stack([1 - one.labels, one.labels], 1)[:, -columns:].astype(np.float32), one.labels)
     low, high = comparison.gain_of(TASKS[task], better, one)
     assert 20 < low < high
@@ -136,7 +136,7 @@ def test_an_ensemble_of_nothing_is_refused(tmp_path, capsys):
 
 def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
     assert comparison.estimate_of(TASKS["sst2"], Logits(np.array(["0"]), np.ones((1, 2), np.float32))) is None
-    hidden = {"q": Answers((Span("x", 0, 1, 0.0),), None, None)}
+    hidden = AnswersById(q=Answers((Span("x", 0, 1, 0.0),), None, None))
     assert comparison.estimate_of(TASKS["squad1"], hidden) is None
     run = made_runs.finetuning(tmp_path / "run", "rte", "x", {})
     (run / "logits").mkdir()

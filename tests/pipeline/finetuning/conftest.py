@@ -1,6 +1,7 @@
 """An export of a small model with random weights, and the files of every task of the paper."""
 
-from types import SimpleNamespace
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -8,15 +9,19 @@ from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
 
 
+class Data(NamedTuple):
+    """Where the files are. Many tests share them, so a test that needs others makes a copy with `_replace`."""
+
+    root: Path
+    init: Path
+    glue: Path
+    squad: Path
+    race: Path
+
+
 @pytest.fixture(scope="session")
 def data(corpus, tmp_path_factory):
     """An export of a small model with random weights, and every task's files."""
     root = tmp_path_factory.mktemp("finetune")
     task_files.write_all(root)
-    return SimpleNamespace(
-        root=root,
-        init=export(root / "export", corpus.vocabulary),
-        glue=root / "glue",
-        squad=root / "squad",
-        race=root / "race",
-    )
+    return Data(root, export(root / "export", corpus.vocabulary), root / "glue", root / "squad", root / "race")

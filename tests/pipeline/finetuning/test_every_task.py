@@ -12,7 +12,7 @@ from pipeline import predict
 from pipeline.analysis.finished_runs import read_predictions
 from pipeline.checkpoint.retention import find_best, step_of
 from pipeline.sharing.trained_run import open_run
-from pipeline.tasks.kinds.answers import load_answers
+from pipeline.tasks.kinds.answers import AnswersById
 from pipeline.tasks.registry import TASKS
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.finetuning.finetune_runs import records, results, words
@@ -163,7 +163,7 @@ def test_one_rank_and_three_give_the_same(all_tasks, data, tmp_path):
     assert [status for status, _ in trained] == [0, 0, 0]
 
     one_rank, three_ranks = outputs / "one-rank", output / "seed-0"
-    one, three = (load_answers(directory / "logits" / "dev.json") for directory in (one_rank, three_ranks))
+    one, three = (AnswersById.load(directory / "logits" / "dev.json") for directory in (one_rank, three_ranks))
     assert one.keys() == three.keys() == {f"dev-{number}" for number in range(37)}
     for question, answers in one.items():
         other = three[question]

@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -58,7 +57,7 @@ def own_files(data, directory):
     if not (directory / "SST-2").exists():
         shutil.copytree(data.glue / "SST-2", directory / "SST-2")
     short = ("--steps", "4", "--eval-interval", "2", "--batch-size", "8")
-    where = SimpleNamespace(**vars(data) | {"glue": directory / "SST-2"})
+    where = data._replace(glue=directory / "SST-2")
     return directory / "SST-2", directory / "run", words(where, "sst2", directory / "run", *short)
 
 

@@ -233,7 +233,7 @@ def test_pipes(place, monkeypatch, capsysbinary):
     ("change", "message"),
     [
         ({"--input": "{root}/nothing.csv"}, "nothing.csv does not exist; check the name"),
-        ({"--input": "{root}/files/questions/dev.tsv"}, "has no column 'text'; it has first, second, same; name one"),
+        ({"--input": "{root}/files/questions/dev.tsv"}, "has no column 'text'; it has first, second, same; check"),
         ({"--out": "{root}/out.docx"}, "has none of the endings .jsonl, .ndjson, .csv, .tsv, .parquet"),
         ({"--out": "{root}/files/questions/dev.tsv"}, "exists already; move it away"),
         ({"--out": "{root}/none/out.csv"}, "none is not a directory; make it first"),

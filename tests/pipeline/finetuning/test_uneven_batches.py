@@ -11,9 +11,9 @@ from tests.pipeline.workers.finetune_tasks import finetune_each
 pytestmark = pytest.mark.slow
 
 OF_ONE_DIVISION = {"weights_checksum", "moments_checksum", "batch_checksum", "layout"}
-# Tasks of every kind with batches that three ranks cannot share equally, one ZeRO stage each: 5 samples are two for
-# ranks 0 and 1 and one for rank 2; of 4 and 2 samples rank 2 has none.
-UNEVEN = [("squad1", 2, 0), ("stsb", 5, 1), ("race", 2, 2), ("squad2", 4, 3), ("rte", 5, 2)]
+# Batches that three ranks cannot share equally, one ZeRO stage each: 5 samples are two for ranks 0 and 1 and one for
+# rank 2; of 4 and 2 samples rank 2 has none.
+UNEVEN = [("stsb", 5, 1), ("race", 2, 2), ("squad2", 4, 3)]
 
 
 def uneven(data, output, task, batch, stage):
@@ -21,7 +21,7 @@ def uneven(data, output, task, batch, stage):
     optimizer = {"type": "AdamW", "params": {"lr": 0.003, "bias_correction": False}}
     zero = {"stage": stage, "reduce_bucket_size": 5000}
     config.write_text(json.dumps({"train_batch_size": batch, "optimizer": optimizer, "zero_optimization": zero}))
-    how = ("--deepspeed_config", config, "--steps", 4, "--log-interval", 1, "--eval-interval", 2)
+    how = ("--deepspeed_config", config, "--steps", 3, "--log-interval", 1, "--eval-interval", 2)
     return words(data, task, output / task, *how, "--dropout", 0, "--classifier-dropout", 0)
 
 
@@ -42,7 +42,7 @@ def test_a_batch_that_three_ranks_cannot_share_equally_is_trained_as_by_one(unev
     task = UNEVEN[number][0]
     assert [status for status, _ in (*of_one[number], *of_three[number])] == [0, 0, 0, 0]
     alone, shared = records(outputs / task), records(output / task)
-    assert len(alone) == 6
+    assert len(alone) == 5
     for one, three in zip(alone, shared, strict=True):
         assert one.keys() == three.keys()
         for name in one.keys() - OF_ONE_DIVISION:

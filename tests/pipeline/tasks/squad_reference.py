@@ -37,9 +37,8 @@ def evaluate_1(predictions, gold):
     """Exact match and F1 of the 1.1 script."""
     totals = [0.0, 0.0]
     for question, answers in gold.items():
-        if question in predictions:
-            totals[0] += max(exact(predictions[question], answer) for answer in answers)
-            totals[1] += max(overlap(predictions[question], answer, "1.1") for answer in answers)
+        totals[0] += max(exact(predictions[question], answer) for answer in answers)
+        totals[1] += max(overlap(predictions[question], answer, "1.1") for answer in answers)
     return {"exact": 100 * totals[0] / len(gold), "f1": 100 * totals[1] / len(gold)}
 
 
@@ -61,7 +60,7 @@ def evaluate_2(predictions, gold, null_odds):
 
     found = {"total": len(gold)}
     for index, name in enumerate(("exact", "f1")):
-        scores = {question: thresholded(question, index, 1.0) for question in gold}
+        scores = {question: thresholded(question, index, 0.0) for question in gold}
         found[name] = 100 * sum(scores.values()) / len(gold)
         for part, wanted in (("HasAns", True), ("NoAns", False)):
             chosen = [scores[question] for question in gold if bool(gold[question]) == wanted]

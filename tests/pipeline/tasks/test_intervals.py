@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from pipeline.tasks import metrics
-from pipeline.tasks.kinds.answers import Answers, Span
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import TASKS
 
@@ -81,7 +81,8 @@ def test_baselines_that_always_give_one_answer():
     assert majority("mrpc", [1, 1, 0])["f1"] == pytest.approx(0.8)
     assert majority("stsb", [1.5, 4.0, 2.0]) == {"pearson": 0.0, "spearman": 0.0}
     squad = TASKS["squad2"]
-    given = {name: Answers((Span("x", 0, 1, 0.0),), -1.0, gold) for name, gold in (("a", ("x",)), ("b", ()), ("c", ()))}
+    span = (Span("x", 0, 1, 0.0),)
+    given = AnswersById(a=Answers(span, -1.0, ("x",)), b=Answers(span, -1.0, ()), c=Answers(span, -1.0, ()))
     found = squad.kind.statistic(squad, "f1", squad.kind.majority(squad, given))
     assert found(np.arange(3)) == pytest.approx(2 / 3)
 

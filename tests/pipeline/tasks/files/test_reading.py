@@ -62,7 +62,7 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
         (
             "squad2",
             json.dumps(squad({**QUESTION, "answers": [{"text": "", "answer_start": 3}]})),
-            r"train\.json: question q1 has an answer without text; remove it",
+            "question q1 says that '' is at character 3",
         ),
         (
             "squad2",
@@ -130,9 +130,9 @@ def test_race(tmp_path):
     ("record", "message"),
     [
         ('{"article": ', r"train\.jsonl, line 2: broken JSON"),
-        (json.dumps({**RACE, "answers": ["B", "E"]}), r"train\.jsonl, line 2: the label 'E' is not one of A, B, C, D"),
+        (json.dumps({**RACE, "answers": ["B", "E"]}), "line 2: the right choice 'E' is none of A, B, C, D"),
         (json.dumps({**RACE, "answers": ["B"]}), "line 2: the numbers of questions, options and answers differ"),
-        (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: a question has 1 options instead of 4"),
+        (json.dumps({**RACE, "options": [["a"], ["b"]]}), "line 2: 1 choices instead of 4"),
         (json.dumps({**RACE, "questions": "ab"}), "line 2 has questions = 'ab', which should be a valid"),
     ],
 )
@@ -208,7 +208,7 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
         reading.read(TASKS["rte"], str(tmp_path / "parquet"))
 
     (tmp_path / "wrong").mkdir()
-    for text, label, message in ((None, 1, "row 0: column 'sentence' is None"), ("x", -2, "the label '-2' is not")):
+    for text, label, message in ((None, 1, "row 0: column 'sentence' is empty"), ("x", -2, "the label '-2' is none of 0, 1")):
         datasets.Dataset.from_dict({"sentence": [text], "label": [label]}).to_parquet(tmp_path / "wrong/train.parquet")
         with pytest.raises(UserError, match=message):
             reading.read(TASKS["sst2"], str(tmp_path / "wrong"))

@@ -62,7 +62,7 @@ def test_conll(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "", "a.csv is empty; its first line must name the columns"),
+        ("a.csv", "", "a.csv holds no row"),
         ("a.csv", "text,label\n", "a.csv holds no row"),
         ("a.csv", "text,text\nx,y\n", "line 1: two columns are called 'text'; rename one"),
         ("a.csv", "text,label\nx,y\nx\n", "line 3: 1 cells instead of the 2 of the header (text, label); correct the"),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from pipeline.tasks.kinds.answers import Answers, Span, load_answers, save_answers, squad_answers
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
-from pipeline.tasks.registry import CLASSIFICATION, SPANS, TASKS
+from pipeline.tasks.registry import CLASSIFICATION, TASKS
 
 
 def logits_of(rows, ids=None, labels=None, levels=None):
@@ -26,11 +26,12 @@ def submit(task, split, predictions, directory):
     return TASKS[task].write_submission(split, predictions, directory)
 
 
-QUESTIONS = {
-    "é1": Answers((Span("Zoë’s", 3, 8, -1.5), Span("cat", 9, 12, -0.5)), 0.25, ("Zoë",)),
-    "none": Answers((), 4.0, ()),
-    "hidden": Answers((Span("cat", 9, 12, 0.0),), -2.0, None),
-}
+QUESTIONS = AnswersById(
+    é1=Answers((Span("Zoë’s", 3, 8, -1.5), Span("cat", 9, 12, -0.5)), 0.25, ("Zoë",)),
+    none=Answers((), 4.0, ()),
+    zero=Answers((Span("cat", 9, 12, 0.0),), 0.0, ()),
+    hidden=Answers((Span("cat", 9, 12, 0.0),), -2.0, None),
+)
 
 
 def test_logits_and_answers_are_read_back_from_their_files(tmp_path):
@@ -42,18 +43,19 @@ def test_logits_and_answers_are_read_back_from_their_files(tmp_path):
     assert read.predictions().tolist() == [1, 0]
     logits_of([[1.5]]).save(tmp_path / "test.npz")
     assert Logits.load(tmp_path / "test.npz").labels is None
-    save_answers(tmp_path / "dev.json", QUESTIONS)
-    assert load_answers(tmp_path / "dev.json") == QUESTIONS
+    QUESTIONS.save(tmp_path / "dev.json")
+    assert AnswersById.load(tmp_path / "dev.json") == QUESTIONS
+    assert (len(QUESTIONS), QUESTIONS.labelled, AnswersById().labelled) == (4, False, False)
 
 
 def test_files_of_another_kind_are_named_in_the_error(tmp_path):
     (tmp_path / "dev.npz").write_bytes(b"PK\x03\x04 half of it")
     (tmp_path / "dev.json").write_text('{"q": {"nbest": 3}}')
     np.savez(tmp_path / "other.npz", weights=np.zeros(3))
-    for name, load in (("dev.npz", Logits.load), ("other.npz", Logits.load), ("dev.json", load_answers)):
+    for name, load in (("dev.npz", Logits.load), ("other.npz", Logits.load), ("dev.json", AnswersById.load)):
         with pytest.raises(UserError, match=name):
             load(tmp_path / name)
-    with pytest.raises(ValueError, match="2 ids, but 1 logits"):
+    with pytest.raises(ValueError, match="2 rows, but 1 logits"):
         logits_of([[1, 2]], ids=["a", "b"])
     with pytest.raises(ValueError, match="twice"):
         logits_of([[1, 2], [1, 2]], ids=["a", "a"])
@@ -84,7 +86,7 @@ def test_a_glue_submission(tmp_path, task, split, rows, name, lines):
 
 def test_only_test_sets_of_glue_are_submitted(tmp_path):
     assert submit("cola", "dev", logits_of([[0, 1]]), tmp_path) == []
-    with pytest.raises(UserError, match="cola: the examples' ids are not the index of a GLUE test file"):
+    with pytest.raises(UserError, match="cola: the index 'dev-1' is no whole number"):
         submit("cola", "test", logits_of([[0, 1]], ids=["dev-1"]), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -94,45 +96,44 @@ def test_submissions_of_race_and_squad(tmp_path):
     assert json.loads(path.read_text()) == {"high1.txt-0": "C"}
     paths = submit("squad2", "dev", QUESTIONS, tmp_path)
     assert [path.name for path in paths] == ["squad2_dev_predictions.json", "squad2_dev_null_odds.json"]
-    assert json.loads(paths[0].read_text()) == {"é1": "", "none": "", "hidden": "cat"}
-    assert json.loads(paths[1].read_text()) == {"é1": 0.25, "none": 4.0, "hidden": -2.0}
-    for threshold, answer in ((0.24, ""), (0.25, "cat"), (0.26, "cat")):
-        assert squad_answers(QUESTIONS, threshold)["é1"] == answer
-    first = {name: dataclasses.replace(given, null_score=None) for name, given in QUESTIONS.items()}
+    assert json.loads(paths[0].read_text()) == {"é1": "", "none": "", "zero": "cat", "hidden": "cat"}
+    assert json.loads(paths[1].read_text()) == {"é1": 0.25, "none": 4.0, "zero": 0.0, "hidden": -2.0}
+    first = AnswersById({name: dataclasses.replace(given, null_score=None) for name, given in QUESTIONS.items()})
     assert [path.name for path in submit("squad1", "dev", first, tmp_path)] == ["squad1_dev_predictions.json"]
 
 
 def test_logits_are_averaged_by_example():
     first = logits_of([[1, 2], [3, 4]], ids=["a", "b"], labels=[0, 1])
     second = logits_of([[0, 6], [2, 1]], ids=["b", "a"], labels=[1, 0])
-    mean = CLASSIFICATION.average([first, second])
+    mean = Logits.average([first, second])
     np.testing.assert_array_equal(mean.logits, [[1.5, 1.5], [1.5, 5.0]])
     assert mean.ids.tolist() == ["a", "b"]
     assert mean.labels.tolist() == [0, 1]
     with pytest.raises(ValueError, match="not the 2 of the other run"):
-        CLASSIFICATION.average([first, logits_of([[1, 2], [1, 2]], ids=["a", "c"])])
+        Logits.average([first, logits_of([[1, 2], [1, 2]], ids=["a", "c"])])
     with pytest.raises(ValueError, match="labels differ"):
-        CLASSIFICATION.average([first, logits_of([[1, 2], [1, 2]], ids=["a", "b"], labels=[1, 1])])
+        Logits.average([first, logits_of([[1, 2], [1, 2]], ids=["a", "b"], labels=[1, 1])])
     with pytest.raises(ValueError, match="logits are"):
-        CLASSIFICATION.average([first, logits_of([[1, 2, 3], [1, 2, 3]], ids=["a", "b"])])
+        Logits.average([first, logits_of([[1, 2, 3], [1, 2, 3]], ids=["a", "b"])])
 
 
 def test_spans_are_averaged_by_their_position():
     # One model is sure of a span that it alone lists; two others agree on another span.
-    alone = {"q": Answers((Span("cat", 4, 7, 5.0), Span("the cat", 0, 7, 5.0 + math.log(0.25))), 3.0, ("the cat",))}
+    gold = ("the cat",)
+    alone = AnswersById(q=Answers((Span("cat", 4, 7, 5.0), Span("the cat", 0, 7, 5.0 + math.log(0.25))), 3.0, gold))
     others = [
-        {"q": Answers((Span("the cat", 0, 7, offset),), null, ("the cat",))} for offset, null in ((9, -1.0), (0, -5.0))
+        AnswersById(q=Answers((Span("the cat", 0, 7, offset),), null, gold)) for offset, null in ((9, -1.0), (0, -5.0))
     ]
-    given = SPANS.average([alone, *others])["q"]
+    given = AnswersById.average([alone, *others])["q"]
     assert [span.text for span in given.nbest] == ["the cat", "cat"]
     assert [math.exp(span.score) for span in given.nbest] == pytest.approx([(0.2 + 1 + 1) / 3, 0.8 / 3])
     assert given.null_score == pytest.approx(-1.0)
     assert given.gold == ("the cat",)
-    same_text = {"q": Answers((Span("cat", 4, 7, 0.0), Span("cat", 9, 12, 0.0)), None, ())}
-    assert [span.start for span in SPANS.average([same_text])["q"].nbest] == [4, 9]
+    same_text = Answers((Span("cat", 4, 7, 0.0), Span("cat", 9, 12, 0.0)), None, ())
+    assert [span.start for span in Answers.average([same_text]).nbest] == [4, 9]
     with pytest.raises(ValueError, match="questions are not the same"):
-        SPANS.average([alone, {"r": QUESTIONS["none"]}])
-    assert SPANS.average([{"q": QUESTIONS["none"]}])["q"].answer(threshold=9.0) == ""
+        AnswersById.average([alone, AnswersById(r=QUESTIONS["none"])])
+    assert Answers.average([dataclasses.replace(QUESTIONS["none"], null_score=None)]).answer() == ""
 
 
 def test_a_metric_of_a_kind_s_own_has_a_bootstrapped_interval():

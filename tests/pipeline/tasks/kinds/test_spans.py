@@ -74,9 +74,9 @@ def test_the_best_plain_spans_equal_an_exhaustive_search(seed, length, longest):
         ),
         reverse=True,
     )[:6]
-    kept = [(score, i, j) for score, i, j in zip(found.scores[0], found.starts[0], found.ends[0]) if score > -np.inf]
-    assert [(i, j) for _, i, j in kept] == [(i, j) for _, i, j in wanted]
-    assert [score for score, *_ in kept] == pytest.approx([score for score, *_ in wanted])
+    kept = [span for span in found[0] if span[2] > -np.inf]
+    assert [(i, j) for i, j, _ in kept] == [(i, j) for _, i, j in wanted]
+    assert [score for *_, score in kept] == pytest.approx([score for score, *_ in wanted])
 
 
 def test_the_best_conditioned_spans():
@@ -87,16 +87,16 @@ def test_the_best_conditioned_spans():
     startable = torch.tensor([[False, True, True, True]])
     found = best_spans(output, startable, 4, 2)
     # Ends before the start, and further than two tokens, are out: 1-2, 1-1, 2-2 and 2-3 remain.
-    assert list(zip(found.starts[0], found.ends[0]))[:4] == [(1, 2), (1, 1), (2, 2), (2, 3)]
-    wanted = [0.5 * 0.3, 0.5 * 0.2, 0.3 * 0.2, 0.3 * 0.1]
-    assert np.exp(found.scores[0][:4]) == pytest.approx(wanted, rel=1e-5)
+    starts, ends, scores = zip(*found[0][:4])
+    assert list(zip(starts, ends)) == [(1, 2), (1, 1), (2, 2), (2, 3)]
+    assert np.exp(scores) == pytest.approx([0.5 * 0.3, 0.5 * 0.2, 0.3 * 0.2, 0.3 * 0.1], rel=1e-5)
 
 
 def test_the_five_best_ends_of_each_start_are_kept():
     start, end = torch.zeros(1, 9), torch.arange(9.0).expand(1, 2, 9)
     output = SpanOutput(start, end, start_beam=torch.tensor([[1, 0]]), null_logits=torch.zeros(1))
     found = best_spans(output, torch.ones(1, 9, dtype=torch.bool), 20, 30)
-    assert sorted(zip(found.starts[0], found.ends[0])) == [(start, end) for start in (0, 1) for end in range(4, 9)]
+    assert sorted((start, end) for start, end, _ in found[0]) == [(start, end) for start in (0, 1) for end in range(4, 9)]
 
 
 def test_tokens_of_an_answer():
