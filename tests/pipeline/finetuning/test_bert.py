@@ -44,7 +44,17 @@ def published(data, tmp_path_factory):
 
 def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_path, monkeypatch):
     be_no_rank(monkeypatch)
-    command = words(data._replace(init=published), "mrpc", tmp_path / "run", "--steps", "6", "--batch-size", "8", "--eval-interval", "6")
+    command = words(
+        data._replace(init=published),
+        "mrpc",
+        tmp_path / "run",
+        "--steps",
+        "6",
+        "--batch-size",
+        "8",
+        "--eval-interval",
+        "6",
+    )
     assert finetune.main([*command, "--precision", "fp32"]) == 0
     assert finetune.main(["--output", str(tmp_path / "run")]) == 0  # done: the vocabulary of the run is read
     export = tmp_path / "run" / "export"

@@ -208,7 +208,10 @@ def test_data_sets_of_the_library(tmp_path, monkeypatch):
         reading.read(TASKS["rte"], str(tmp_path / "parquet"))
 
     (tmp_path / "wrong").mkdir()
-    for text, label, message in ((None, 1, "row 0: column 'sentence' is empty"), ("x", -2, "the label '-2' is none of 0, 1")):
+    for text, label, message in (
+        (None, 1, "row 0: column 'sentence' is empty"),
+        ("x", -2, "the label '-2' is none of 0, 1"),
+    ):
         datasets.Dataset.from_dict({"sentence": [text], "label": [label]}).to_parquet(tmp_path / "wrong/train.parquet")
         with pytest.raises(UserError, match=message):
             reading.read(TASKS["sst2"], str(tmp_path / "wrong"))

@@ -96,7 +96,9 @@ def test_the_five_best_ends_of_each_start_are_kept():
     start, end = torch.zeros(1, 9), torch.arange(9.0).expand(1, 2, 9)
     output = SpanOutput(start, end, start_beam=torch.tensor([[1, 0]]), null_logits=torch.zeros(1))
     found = best_spans(output, torch.ones(1, 9, dtype=torch.bool), 20, 30)
-    assert sorted((start, end) for start, end, _ in found[0]) == [(start, end) for start in (0, 1) for end in range(4, 9)]
+    assert sorted((start, end) for start, end, _ in found[0]) == [
+        (start, end) for start in (0, 1) for end in range(4, 9)
+    ]
 
 
 def test_tokens_of_an_answer():
