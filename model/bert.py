@@ -32,18 +32,13 @@ class TensorNames(NamedTuple):
 
     def of(self, own: str) -> str:
         """Returns the name in `transformers` of the tensor that a state dict of this package calls `own`."""
-        block = _BLOCK_NAME.fullmatch(own)
-        if block is None:
-            return _replace_prefix(own, self.prefixes)
-        return self.block.format(block[2]) + _replace_prefix(f"{block[1]}.{block[3]}", self.block_prefixes)
-
-
-def _replace_prefix(name: str, prefixes: Mapping[str, str]) -> str:
-    """Returns `name` with the first of the prefixes that it has replaced."""
-    for prefix, replacement in prefixes.items():
-        if name.startswith(prefix):
-            return replacement + name.removeprefix(prefix)
-    return name
+        start, name, prefixes = "", own, self.prefixes
+        if (block := _BLOCK_NAME.fullmatch(own)) is not None:
+            start, name, prefixes = self.block.format(block[2]), f"{block[1]}.{block[3]}", self.block_prefixes
+        for prefix, replacement in prefixes.items():
+            if name.startswith(prefix):
+                return start + replacement + name.removeprefix(prefix)
+        return start + name
 
 
 # Fields that only this project knows. They decide the initial weights alone.

@@ -51,11 +51,7 @@ def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertFo
     Raises:
         ValueError: a file is missing or damaged, or the tensors do not fit the configuration.
     """
-    config, tensors = read(directory)
-    model = empty_model(config, execution)
-    check_tensors(directory, model.state_dict(), tensors)
-    model.load_state_dict(tensors, assign=True)
-    return model
+    return filled_model(directory, *read(directory), execution)
 
 
 def empty_model(config: AlbertConfig, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
@@ -65,6 +61,16 @@ def empty_model(config: AlbertConfig, execution: ExecutionOptions | None = None)
     """
     with torch.device("meta"):
         return AlbertForPreTraining(config, execution)
+
+
+def filled_model(
+    source: Path, config: AlbertConfig, tensors: Mapping[str, Tensor], execution: ExecutionOptions | None
+) -> AlbertForPreTraining:
+    """Returns the model that `config` and `tensors` describe. Raises ValueError as `check_tensors` does."""
+    model = empty_model(config, execution)
+    check_tensors(source, model.state_dict(), tensors)
+    model.load_state_dict(tensors, assign=True)
+    return model
 
 
 def check_tensors(source: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

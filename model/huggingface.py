@@ -12,9 +12,9 @@ This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining
 import dataclasses
 import pickle
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from model.bert import TensorNames
 from model.checkpoint import (
     check_tensors,
     empty_model,
+    filled_model,
     read_json,
     read_tensors,
     write_json,
@@ -134,22 +135,6 @@ def save(
     write_json(directory / CONFIG_FILE, fields | {"dtype": dtype})
 
 
-class _Stored(NamedTuple):
-    """A directory of `transformers` as it was read.
-
-    Attributes:
-        fields: of config.json.
-        config: the configuration that fields and tensors describe.
-        tensors: fp32, on the CPU, under the names of `transformers`, without second names and constants.
-        name: gives the name in `transformers` of a tensor of this package.
-    """
-
-    fields: dict[str, Any]
-    config: AlbertConfig
-    tensors: dict[str, Tensor]
-    name: Callable[[str], str]
-
-
 def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertForPreTraining:
     """Returns the pre-training model in `directory`, in fp32 on the CPU.
 
@@ -160,18 +145,13 @@ def load(directory: Path, execution: ExecutionOptions | None = None) -> AlbertFo
     Raises:
         ValueError: a file or tensor is missing, a tensor is unexpected, or a shape differs from that in config.json.
     """
-    directory = Path(directory)
-    _, config, tensors, name = _read_directory(directory)
-    if config.sentence_head is not None and name("sentence_head.classifier.weight") not in tensors:
+    config, tensors, _ = read(directory)
+    if config.sentence_head is not None and "sentence_head.classifier.weight" not in tensors:
         warnings.warn(f"{directory} holds no sentence head; it is newly initialised", stacklevel=2)
         head = SentenceHead(config)
         initialise(head, config.initializer_range)
-        tensors |= {name(f"sentence_head.{own}"): tensor for own, tensor in head.state_dict().items()}
-    model = empty_model(config, execution)
-    names = {own: name(own) for own in model.state_dict()}
-    check_tensors(directory, {names[own]: tensor for own, tensor in model.state_dict().items()}, tensors)
-    model.load_state_dict({own: tensors[theirs] for own, theirs in names.items()}, assign=True)
-    return model
+        tensors |= {f"sentence_head.{name}": tensor for name, tensor in head.state_dict().items()}
+    return filled_model(directory, config, tensors, execution)
 
 
 def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, Any]]:
@@ -184,19 +164,6 @@ def read(directory: Path) -> tuple[AlbertConfig, dict[str, Tensor], dict[str, An
         ValueError: as `load`, except that missing heads and unexpected tensors are no error.
     """
     directory = Path(directory)
-    fields, config, tensors, name = _read_directory(directory)
-    with torch.device("meta"):
-        encoder = AlbertModel(config, add_pooling_layer=name("albert.pooler.dense.weight") in tensors)
-    expected = {f"albert.{own}": tensor for own, tensor in encoder.state_dict().items()}
-    heads = (own for own in empty_model(config).state_dict() if own not in expected)
-    found = {own: tensors.pop(name(own)) for own in (*expected, *heads) if name(own) in tensors}
-    of_encoder = {name(own): found[own] for own in expected if own in found}
-    check_tensors(directory, {name(own): tensor for own, tensor in expected.items()}, of_encoder)
-    return config, found | tensors, fields
-
-
-def _read_directory(directory: Path) -> _Stored:
-    """Reads config.json and the tensors. Raises ValueError: a file is missing, damaged, or of another architecture."""
     fields = read_json(directory / CONFIG_FILE)
     kind = fields.get("model_type")
     if kind not in ("albert", "bert"):
@@ -206,14 +173,20 @@ def _read_directory(directory: Path) -> _Stored:
         tensors = {f"{kind}.{name}": tensor for name, tensor in tensors.items()}
     tensors.pop(f"{kind}.embeddings.position_ids", None)  # a constant, which older versions stored
     if kind == "bert":
-        tensors = bert.canonical(tensors)
-        _drop_duplicates(directory, tensors, bert.NAMES.duplicates)
-        return _Stored(fields, bert.from_config(fields, tensors), tensors, bert.NAMES.of)
-    _drop_duplicates(directory, tensors, NAMES.duplicates)
-    config = from_config(fields, tensors)
-    if not config.has_embedding_projection:
+        tensors, names = bert.canonical(tensors), bert.NAMES
+    else:
+        names = NAMES
+    _drop_duplicates(directory, tensors, names.duplicates)
+    config = (bert.from_config if kind == "bert" else from_config)(fields, tensors)
+    if kind == "albert" and not config.has_embedding_projection:
         del tensors[f"{_PROJECTION}.weight"], tensors[f"{_PROJECTION}.bias"]
-    return _Stored(fields, config, tensors, NAMES.of)
+    with torch.device("meta"):
+        encoder = AlbertModel(config, add_pooling_layer=names.of("albert.pooler.dense.weight") in tensors)
+    expected = {f"albert.{own}": tensor for own, tensor in encoder.state_dict().items()}
+    heads = (own for own in empty_model(config).state_dict() if own not in expected)
+    found = {own: tensors.pop(names.of(own)) for own in (*expected, *heads) if names.of(own) in tensors}
+    check_tensors(directory, expected, {own: found[own] for own in expected if own in found})
+    return config, found | tensors, fields
 
 
 def to_config(config: AlbertConfig) -> dict[str, Any]:

@@ -9,8 +9,6 @@ Legend of the shapes: B rows, K choices, S positions in a row, H hidden_size, V 
 import importlib.util
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -30,12 +28,6 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 18
 PACKAGES = ("onnx", "onnxscript")
 _BATCH, _CHOICES, _LENGTH = 2, 3, 7  # of the example that is traced; no axis is fixed to it
-
-# What the exporter says about itself or about packages that this graph does not need.
-_HARMLESS = (
-    r"(?s).*The axis name: \w+ will not be used",
-    r"`isinstance\(treespec, LeafSpec\)` is deprecated",
-)
 
 
 def missing_packages() -> list[str]:
@@ -104,7 +96,9 @@ def save_onnx(model: ModelWithHead, path: Path) -> None:
     batch, choices = torch.export.Dim("batch"), torch.export.Dim("choices")
     length = torch.export.Dim("length", max=model.config.max_position_embeddings)
     axes = {0: batch, 1: choices, 2: length} if several else {0: batch, 1: length}
-    with _quiet(), torch.no_grad():
+    # The exporter speaks of packages and names that this graph does not need.
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"), torch.no_grad():
         program = torch.onnx.export(
             _Graph(model).eval(),
             # Three tensors: the exporter takes one tensor in two places for one input.
@@ -120,18 +114,3 @@ def save_onnx(model: ModelWithHead, path: Path) -> None:
         assert program is not None
         with replacing(path) as temporary:
             program.save(temporary)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides the warnings of `_HARMLESS`, and what the exporter logs about packages that are not installed."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            for message in _HARMLESS:
-                warnings.filterwarnings("ignore", message=message)
-            yield
-    finally:
-        logger.setLevel(before)

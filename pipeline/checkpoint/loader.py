@@ -53,7 +53,7 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
             faults.append(f"{name} is damaged ({error})")
             continue
         _tell_lost(directory, name, faults, tell)
-        return _restore(engine, checkpoint, tell)
+        return _restore(engine, checkpoint)
     if names:
         raise UserError(
             f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "
@@ -74,14 +74,13 @@ def load(engine: Engine, tag: Path) -> dict[str, Any]:
         checkpoint = _load_tensors(engine, tag)
     except DamagedCheckpoint as error:
         raise UserError(f"{tag} is damaged ({error}); restore it") from None
-    return _restore(engine, checkpoint, _ignore)
+    return _restore(engine, checkpoint)
 
 
-def _restore(engine: Engine, checkpoint: VerifiedCheckpoint, tell: Callable[[str], None]) -> dict[str, Any]:
+def _restore(engine: Engine, checkpoint: VerifiedCheckpoint) -> dict[str, Any]:
     """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
     groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-    for line in engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups):
-        tell(line)
+    engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups)
     client_state: dict[str, Any] = checkpoint.state["client_state"]
     return client_state
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -292,5 +293,5 @@ def _versions() -> dict[str, str]:
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "deepspeed": engine_state.deepspeed_version(),
+        "deepspeed": version("deepspeed"),
     }

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed import DeepSpeedEngine
@@ -103,15 +102,13 @@ def engine_state(engine: DeepSpeedEngine) -> EngineState:
     )
 
 
-def restore(engine: DeepSpeedEngine, saved: EngineState, saved_groups: Mapping[str, int]) -> list[str]:
+def restore(engine: DeepSpeedEngine, saved: EngineState, saved_groups: Mapping[str, int]) -> None:
     """Sets counters, loss scale and learning rates to those of `saved`, after its tensors were loaded. Collective.
 
     The other settings of the optimizer remain those of the engine.
 
     Args:
         saved_groups: by name of the tensor, the index of its parameter group in `saved.groups`.
-    Returns:
-        One line for each setting that differs from the saved one.
     """
     zero_layout.refresh_model_weights(engine)
     optimizer = engine.basic_optimizer
@@ -124,21 +121,8 @@ def restore(engine: DeepSpeedEngine, saved: EngineState, saved_groups: Mapping[s
     if scaler is not None and saved.loss_scaler is not None:
         for name in _SCALER_STATE:
             setattr(scaler, name, saved.loss_scaler[name])
-    lines = []
-    if type(optimizer).__name__ != saved.optimizer:
-        lines.append(f"the optimizer was {saved.optimizer} and is {type(optimizer).__name__} from here on")
-    changed = set()
     for slice_ in zero_layout.slices(engine):
-        now, before = optimizer.param_groups[slice_.group], saved.groups[saved_groups[slice_.name]]
-        now["lr"] = before["lr"]
-        for key in ("weight_decay", "betas", "eps", "trust_ratio"):
-            if key in before and key in now and _as_json(before[key]) != _as_json(now[key]):
-                changed.add(f"{key} was {before[key]} and is {now[key]} from here on")
-    return lines + sorted(changed)
-
-
-def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+        optimizer.param_groups[slice_.group]["lr"] = saved.groups[saved_groups[slice_.name]]["lr"]
 
 
 def _optimizer_steps(optimizer: torch.optim.Optimizer) -> int:
@@ -158,8 +142,3 @@ def _set_optimizer_steps(optimizer: torch.optim.Optimizer, steps: int) -> None:
 def _dynamic_loss_scaler(engine: DeepSpeedEngine) -> Any | None:
     scaler = getattr(engine.optimizer, "loss_scaler", None)
     return scaler if getattr(scaler, "dynamic", False) else None
-
-
-def deepspeed_version() -> str:
-    """The version of DeepSpeed that is installed."""
-    return str(deepspeed.__version__)

@@ -42,8 +42,7 @@ def set_learning_rate(engine: DeepSpeedEngine, rate: float) -> None:
 
 def gradient_norm(engine: DeepSpeedEngine) -> float:
     """The norm of the last step's gradients over all ranks, before clipping; 0 before the first step."""
-    norm = gradient_norm_on_device(engine)
-    return 0.0 if norm is None else float(norm)
+    return float(gradient_norm_on_device(engine) or 0.0)
 
 
 def gradient_norm_on_device(engine: DeepSpeedEngine) -> Tensor | float | None:

@@ -169,9 +169,9 @@ def damage(directory: Path, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("missing", r"lacks 1 tensors \(predictions.dense.weight"),
+        ("missing", r"lacks 1 tensors \(mlm_head.dense.weight"),
         ("left over", r"has, beyond .*, 1 tensors \(classifier.weight"),
-        ("shape", r"predictions.dense.weight has the shape \(2, 2\)"),
+        ("shape", r"mlm_head.dense.weight has the shape \(2, 2\)"),
         ("untied", "predictions.decoder.weight differs"),
         ("size", r"\(50, 8\), but its configuration says \(51, 8\)"),
         ("kind", "model_type 'roberta'; only 'albert' and 'bert'"),

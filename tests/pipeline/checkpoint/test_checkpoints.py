@@ -342,12 +342,6 @@ def test_a_checkpoint_of_another_model_is_refused(found_faults: dict[str, Any]) 
     assert (step, lines) == (0, [])
 
 
-def test_a_changed_setting_is_said_and_used(found_faults: dict[str, Any]) -> None:
-    state, step, lines = found_faults["changed setting"]
-    assert (state, step) == ({"number": 1}, 2)
-    assert "weight_decay was 0.02 and is 0.5 from here on" in lines
-
-
 def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults: dict[str, Any]) -> None:
     found = found_faults["in the background"]
     assert found["busy"] == [False, True]  # while training went on
