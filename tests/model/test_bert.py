@@ -64,19 +64,6 @@ def test_an_encoder_that_was_saved_alone_is_read_without_heads(kind: str, tmp_pa
     assert torch.equal(tensors["albert.embeddings.word_embeddings.weight"], ids)
 
 
-def test_heads_have_the_names_of_this_project_and_others_their_own(tmp_path: Path) -> None:
-    reference = bert()
-    reference.save_pretrained(tmp_path)
-    _, tensors, _ = huggingface.read(tmp_path)
-    assert torch.equal(tensors["sentence_head.classifier.weight"], reference.cls.seq_relationship.weight)
-    assert torch.equal(tensors["mlm_head.bias"], reference.cls.predictions.bias)
-    classifier = transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL, num_labels=3))
-    classifier.save_pretrained(tmp_path)
-    _, tensors, _ = huggingface.read(tmp_path)
-    assert torch.equal(tensors["classifier.weight"], classifier.classifier.weight)
-    assert "mlm_head.bias" not in tensors
-
-
 @pytest.mark.parametrize("change", [{"is_decoder": True}, {"position_embedding_type": "relative_key"}])
 def test_what_is_not_the_encoder_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
     bert().save_pretrained(tmp_path)

@@ -134,18 +134,6 @@ def test_a_row_of_padding_alone_gives_finite_numbers_and_no_gradient_of_its_own(
         torch.testing.assert_close(with_padding[name], gradient, rtol=1e-5, atol=1e-5, msg=name)
 
 
-def test_padding_marked_by_an_attention_mask_changes_nothing_before_it() -> None:
-    model = AlbertForPreTraining(tiny_config())
-    randomise(model, seed=3)
-    ids = random_ids(0, 2, 12)
-    mask = torch.ones_like(ids)
-    mask[:, 7:] = 0
-    padded = model(ids, attention_mask=mask)
-    short = model(ids[:, :7])
-    torch.testing.assert_close(padded.mlm_logits[:, :7], short.mlm_logits, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(padded.sentence_logits, short.sentence_logits, rtol=1e-5, atol=1e-5)
-
-
 def test_packed_rows_need_their_positions_and_their_cls() -> None:
     model = AlbertForPreTraining(tiny_config())
     batch = pack([[make_pair(0, 9, 1)]], length=12)

@@ -14,7 +14,6 @@ from pipeline.data import collate
 from pipeline.data.collate import DRAWS, BatchShape, Collator, sample_partners
 from pipeline.data.masking import MaskingSettings
 from tests.pipeline.data import plain_batches
-from tests.pipeline.data.plain_batches import parts_of
 
 VOCABULARY = 200
 PAPER = MaskingSettings()
@@ -136,30 +135,6 @@ def test_half_of_the_labels_are_1(objective):
     shards = random_shards(count=400)
     many = collator(shards, objective).read([epoch for epoch in range(1, 21) for _ in range(400)], [*range(400)] * 20)
     assert abs(many.sentence_labels.mean() - 0.5) < 0.016  # of 16,000: four standard errors
-
-
-def test_the_length_of_a_stranger_does_not_tell_the_label():
-    shards = random_shards(count=300)
-    batch = collator(shards, "nsp").read([0] * 300, list(range(300)))
-    strangers = shorter = 0
-    for index, row in enumerate(shards.made):
-        for pair, (_, _, b, trail) in enumerate(parts_of(row)):
-            second = (batch.sequence_ids[index] == pair) & (batch.token_type_ids[index] == 1)
-            missing = len(b) + len(trail) - (int(second.sum()) - 1)
-            strangers += int(batch.sentence_labels[index, pair])
-            shorter += missing > 0
-            assert missing == 0 or (missing > 0 and not trail and batch.sentence_labels[index, pair] == 1)
-    assert shorter < 0.02 * strangers
-
-
-def test_what_a_token_becomes_does_not_depend_on_how_it_was_chosen():
-    shards = random_shards(count=1)
-    batch = collator(shards).read(list(range(8000)), [0] * 8000)
-    for position in (1, 2, 5):
-        chosen = ((batch.masked_positions == position) & (batch.masked_labels != IGNORED_LABEL)).any(axis=1)
-        assert chosen.sum() > 500
-        # Standard error of the share of [MASK], of 500 or more: 0.018 at most.
-        assert abs((batch.input_ids[chosen, position] == 4).mean() - 0.8) < 0.06
 
 
 def test_a_row_is_the_same_alone_and_in_company_and_differs_by_epoch_and_seed():

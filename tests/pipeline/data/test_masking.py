@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.text.vocabulary import MASK_ID
-from model.layers.heads import IGNORED_LABEL
 from pipeline.data import masking
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings, Words
@@ -37,12 +36,6 @@ def test_words_of_a_row_by_hand():
     assert words.starts.tolist() == [1, 4, 6, 8]
     assert words.lengths.tolist() == [3, 1, 2, 1]
     assert words.segments.tolist() == [0, 0, 1, 1]
-
-
-def test_a_row_without_words_has_no_predictions():
-    words = masking.find_words(np.array([2, 3, 0]), np.array([-1, -1, -1]), CONTINUES)
-    assert len(words.starts) == 0
-    assert choose(words, 5, np.random.default_rng(0)).positions().tolist() == []
 
 
 @st.composite
@@ -74,17 +67,6 @@ def test_chosen_positions_are_whole_words_within_the_budget(words, budget, seed)
     assert not free or min(free) > left
 
 
-def test_every_word_is_equally_likely():
-    words = Words(np.arange(40), np.ones(40, dtype=np.int64), np.repeat([0, 1], 20))
-    rng = np.random.default_rng(1)
-    seen = np.zeros(40)
-    for _ in range(4000):
-        seen[choose(words, 6, rng).positions()] += 1
-    # 600 expected a word. The two words at a segment's ends are in fewer n-grams.
-    assert (np.abs(seen[2:18] - seen.mean()) < 100).all()
-    assert (seen > 350).all()
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -107,21 +89,6 @@ def test_the_paper_s_values_are_the_defaults():
     assert (PAPER.mask_probability, PAPER.max_ngram, PAPER.max_predictions(512)) == (0.15, 3, 77)
     assert (PAPER.replace_with_mask, PAPER.replace_with_random) == (0.8, 0.1)
     np.testing.assert_allclose(PAPER.ngram_cdf, [6 / 11, 9 / 11, 1])
-
-
-@pytest.mark.parametrize("probability", [0.05, 0.3, 0.6, 1.0])
-def test_the_probability_decides_how_many_tokens_are_predicted(probability):
-    settings = MaskingSettings(mask_probability=probability)
-    shards = random_shards()
-    batch = collator(shards, masking=settings).read([0] * 40, list(range(40)))
-    assert batch.masked_labels.shape[1] == settings.max_predictions(64) == max(1, round(probability * 64))
-    for index in range(40):
-        length = int((batch.sequence_ids[index] >= 0).sum())
-        special = int((original(batch, index)[batch.sequence_ids[index] >= 0] < 5).sum())
-        predicted = int((batch.masked_labels[index] != IGNORED_LABEL).sum())
-        # Words are whole and special tokens are never predicted, so a row can miss its budget.
-        assert predicted <= min(settings.max_predictions(length), length - special)
-        assert probability > 0.9 or predicted >= settings.max_predictions(length) - 2
 
 
 @pytest.mark.parametrize("longest", [1, 2, 5])

@@ -25,21 +25,15 @@ LAMB = {"type": "Lamb", "params": {"lr": 0.01}}
         (4096, 32, None, 64, (4096, 32, 2)),  # 4096 / (32 * 64)
         (4096, 64, None, 1, (4096, 64, 64)),
         (4096, None, 2, 8, (4096, 256, 2)),  # 4096 / (2 * 8)
-        (4096, None, None, 8, (4096, 512, 1)),
         (None, 16, 4, 3, (192, 16, 4)),  # 16 * 4 * 3
-        (None, 16, None, 3, (48, 16, 1)),
-        (96, 16, 2, 3, (96, 16, 2)),
         # Batches that do not divide. Seven nodes of eight: at most 74 rows on a rank, in two micro-steps of 37.
         (4096, 64, None, 56, (4096, 37, 2)),
         (4096, 64, 1, 56, (4096, 37, 2)),  # the key is for 64 ranks
-        (100, 16, None, 2, (100, 13, 4)),  # 50 rows on a rank
         (8, 16, None, 2, (8, 4, 1)),  # a rank has fewer rows than the micro-batch
-        (12, 1, None, 5, (12, 1, 3)),
         (12, 2, None, 5, (12, 2, 2)),  # 3 rows on a rank: in two micro-steps of at most 2
         (3, 2, None, 5, (3, 1, 1)),  # two ranks have nothing
         (7, None, 2, 2, (7, 2, 2)),
         (7, None, 8, 2, (7, 1, 4)),  # in the other four micro-steps no rank would have a row
-        (7, None, None, 2, (7, 4, 1)),
     ],
 )
 def test_the_open_size_is_derived_and_the_batch_spread_evenly(batch, micro, accumulation, world, expected):
@@ -99,8 +93,6 @@ def test_sizes_that_cannot_be_meant_are_refused(sizes, words):
         (FP16, CPU, "auto", "bf16", True),
         (FP16, OLD_CPU, "auto", "fp32", True),
         ({"bf16": {"enabled": True}}, OLD_CPU, "auto", "fp32", True),
-        ({"fp16": {"enabled": False}}, GPU, "auto", "fp32", False),
-        (FP16, GPU, "config", "fp16", False),
         (FP16, GPU, "fp32", "fp32", True),
         (FP16, CPU, "bf16", "bf16", True),
         (FP16, CPU, "config", None, False),
@@ -132,7 +124,6 @@ def test_what_deepspeed_gets_has_exactly_one_precision():
     [
         ("{", "line 1"),
         ('{"train_batch_size": 8,\n "train_batch_size": 8}', "has the key 'train_batch_size' twice"),
-        ("[]", "object"),
         ('{"train_batchsize": 8}', "did you mean 'train_batch_size'"),
         ('{"zero_optimization": {"stag": 1}}', "did you mean 'stage'"),
         ('{"fp16": true}', "object"),
@@ -171,17 +162,12 @@ def changed(path, value):
     [
         ("optimizer.params.lr", ["0.01", None, -1, 0, True, float("nan"), 10**400, [1]]),
         ("optimizer.params.betas", [[0.9], "x", [0.9, 1.5], [0.9, "0.999"]]),
-        ("optimizer.params.eps", [0]),
-        ("optimizer.params.weight_decay", [-1]),
         ("optimizer.params.adam_w_mode", ["false", 0]),
         ("zero_optimization.stage", [7, "one"]),
         ("bf16.enabled", ["false", 1]),
         ("gradient_clipping", ["1", -1, None]),
-        ("steps_per_print", [0]),
-        ("gradient_predivide_factor", [0]),
         ("communication_data_type", ["fp7"]),
         ("data_types.grad_accum", ["fp32"]),
-        ("scheduler.params", ["x", None]),
         ("scheduler.params.warmup_num_steps", ["auto", 1.5, -1]),
         ("scheduler.params.warmup_min_lr", ["a", None]),
         ("comet.api_key", ["secret"]),
@@ -203,15 +189,11 @@ def test_a_value_that_cannot_be_meant_is_refused_by_its_path(tmp_path, path, val
     ("path", "value"),
     [
         ("optimizer.params.betas", [0.9, 0.999]),
-        ("optimizer.params.weight_decay", 0),
         ("gradient_clipping", 0),
-        ("steps_per_print", None),
         ("zero_optimization.stage", 3),
         ("zero_optimization.offload_optimizer", {"device": "cpu"}),
-        ("bf16.enabled", False),
         ("scheduler.params.warmup_num_steps", 10),
         ("data_types.grad_accum_dtype", "fp32"),
-        ("wall_clock_breakdown", True),
     ],
 )
 def test_values_that_can_be_meant_pass(tmp_path, path, value):

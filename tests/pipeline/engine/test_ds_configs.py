@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from model import AlbertConfig
@@ -73,21 +72,3 @@ def test_it_is_the_paper_s_recipe_and_fits(path: Path, world: int) -> None:
         twice = planned.engine.micro_batch_size * 2
         divides = planned.engine.accumulation_steps % 2 == 0
         assert not divides or twice > planned.largest_micro_batch, "a larger power of two fits"
-
-
-def test_only_bf16_has_to_add_up_its_gradients_in_fp32() -> None:
-    """Of 64 gradients with a common part and noise of the same size."""
-    generator = torch.Generator().manual_seed(0)
-    common = torch.randn(10_000, generator=generator)
-    gradients = [common + torch.randn(10_000, generator=generator) for _ in range(64)]
-    exact = torch.stack(gradients).double().sum(0)
-
-    def error(dtype: torch.dtype, accumulated: torch.dtype) -> float:
-        total = torch.zeros(10_000, dtype=accumulated)
-        for gradient in gradients:
-            total += gradient.to(dtype).to(accumulated)
-        return float((total.double() - exact).norm() / exact.norm())
-
-    assert error(torch.bfloat16, torch.bfloat16) > 0.005
-    assert error(torch.bfloat16, torch.float32) < 0.002
-    assert error(torch.float16, torch.float16) < 0.002

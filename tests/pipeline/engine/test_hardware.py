@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ import torch
 
 from common.errors import UserError
 from pipeline.engine.hardware import check_gpus_are_usable, detect_hardware
-from tests.pipeline.conftest import REPOSITORY, run
+from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.stand_ins import nvidia_smi
 
 TOO_OLD = "The NVIDIA driver on your system is too old (found version 12020). Please update it. More"
@@ -102,18 +101,6 @@ def test_without_a_gpu_with_a_usable_one_and_with_the_variable_nothing_is_wrong(
     monkeypatch.delenv("DS_ACCELERATOR")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     check_gpus_are_usable()
-
-
-def test_a_command_ends_with_status_2_before_it_writes(tmp_path: Path) -> None:
-    """With the torch of this machine, which has no GPU."""
-    programs = nvidia_smi(tmp_path / "bin", 1, "470.82")
-    command = ["-m", "pipeline.pretrain", "--model", "albert-tiny", "--deepspeed_config", "ds_configs/tiny.json"]
-    paths = ("--data", tmp_path / "none", "--output", tmp_path / "run")
-    without = ("env", "-u", "DS_ACCELERATOR")
-    ended = run(*without, sys.executable, *command, *paths, status=2, PATH=f"{programs}:{os.environ['PATH']}")
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert "this host has 1 GPU (driver 470.82)" in line
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("major", [7, 8])

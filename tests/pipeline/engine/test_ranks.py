@@ -1,9 +1,7 @@
 """/dev/shm without room for DeepSpeed's buffers is one line before the start."""
 
-import json
 import os
 import re
-import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,8 +10,6 @@ import pytest
 
 from common.errors import UserError
 from pipeline.engine import ranks
-from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.test_pretrain import CONFIG, command
 
 SOURCE = Path(deepspeed.__file__).parent / "ops" / "csrc" / "cpu" / "comm" / "shm.cpp"
 JOB = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
@@ -89,24 +85,3 @@ def test_ranks_on_a_host(monkeypatch: pytest.MonkeyPatch, variables: dict[str, s
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ranks.ranks_on_host() == expected
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="a /dev/shm of its own needs root")
-def test_a_run_says_so_once_and_writes_nothing(corpus, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    """In a mount namespace with another /dev/shm, on two ranks."""
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG))
-    words = list(map(str, command(corpus, config, tmp_path / "run", "--steps", "2", ranks=2)))
-    script = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
-    environment = {name: value for name, value in os.environ.items() if name not in JOB}
-    environment |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(
-        ["unshare", "--mount", "bash", "-c", script, "bash", *words],
-        cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    said = [line for line in (ended.stdout + ended.stderr).splitlines() if "error:" in line]
-    assert len(said) == 1, ended.stdout + ended.stderr
-    assert "67 MB free" in said[0]
-    assert ended.returncode == 2
-    assert not (tmp_path / "run").exists()
