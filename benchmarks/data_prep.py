@@ -32,8 +32,9 @@ from benchmarks.shared import report
 from common.command_line import Parser, entry_point
 from common.errors import UserError
 from common.text import markdown_table
-from data_prep.corpus.documents import read_documents, read_manifest
+from data_prep.corpus.documents import TRAIN, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter
+from data_prep.corpus.work_units import open_corpus, read_texts
 from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.jobs.verify import problem_of
@@ -94,7 +95,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     prose, export = read_manifest(books), read_manifest(wikipedia)
     text_bytes = prose.counts["train"].text_bytes
 
-    texts = [document.text for document in read_documents([books])]
+    texts = [text for unit in open_corpus([books], TRAIN).units for text in read_texts(unit)]
     vocabulary = Vocabulary.load(args.vocab)
     sentences = [normalize(sentence, vocabulary.normalization) for text in texts for sentence in split_sentences(text)]
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)

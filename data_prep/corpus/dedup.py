@@ -13,11 +13,11 @@ held-out document is trained on. Within one corpus, the duplicate in the train s
 one in the later corpus, whichever split it is in.
 """
 
-import bisect
 import hashlib
 import io
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from common.files import owned
-from common.files.atomic import replacing
+from common.files.atomic import replacing, write_text
 from common.files.checksums import FileEntry, describe_file
-from data_prep.corpus.documents import HELD_OUT, TRAIN, read_manifest
+from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
 from data_prep.corpus.fingerprints import Fingerprinter, Method, bands, same
 from data_prep.corpus.work_units import Corpus, WorkUnit, directory_name, open_corpus, read_column, read_texts
 from data_prep.mpi.executor import Ranks
@@ -48,6 +48,7 @@ class Comparison:
     Attributes:
         units: the work units of all documents.
         firsts: number of the first document of each unit, and at the end the number of documents.
+        method: how they are compared.
         precedence: number of the first document of each kind. Documents of an earlier kind are kept first.
         start, stop: numbers [start, stop) of the documents that become shards.
         digest: hash of the contents of all documents.
@@ -55,6 +56,7 @@ class Comparison:
 
     units: list[WorkUnit]
     firsts: list[int]
+    method: Method
     precedence: list[int]
     start: int
     stop: int
@@ -73,7 +75,12 @@ class Duplicates:
         return self.removed[np.searchsorted(self.removed, first) : np.searchsorted(self.removed, stop)]
 
 
-def compare(directories: Sequence[Path], split: str, corpus: Corpus, against: Sequence[Path]) -> Comparison:
+NO_DUPLICATES = Duplicates(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def compare(
+    directories: Sequence[Path], split: str, corpus: Corpus, against: Sequence[Path], method: Method
+) -> Comparison:
     """Lists what to compare when `split` of `directories` becomes shards.
 
     Args:
@@ -103,62 +110,62 @@ def compare(directories: Sequence[Path], split: str, corpus: Corpus, against: Se
                 firsts.append(firsts[-1] + unit.documents)
             if is_own:
                 start, stop = before, firsts[-1]
-    return Comparison(units, firsts, precedence, start, stop, digest.hexdigest())
+    return Comparison(units, firsts, method, precedence, start, stop, digest.hexdigest())
 
 
 def _open(directories: Sequence[Path], split: str) -> Corpus:
     """Opens the documents of `split` in those directories that have some."""
-    holding = [path for path in directories if _holds(path, split)]
+    nothing = DocumentCounts()
+    holding = [path for path in directories if read_manifest(path).counts.get(split, nothing).documents]
     return open_corpus(holding, split) if holding else Corpus([], [], "")
 
 
-def _holds(directory: Path, split: str) -> bool:
-    counts = read_manifest(directory).counts
-    return split in counts and counts[split].documents > 0
-
-
-def find(ranks: Ranks, comparison: Comparison, method: Method, scratch: Path) -> Duplicates:
+def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     """Finds the duplicates among the documents that become shards.
 
     `scratch` holds intermediate results until `discard_work`. An interrupted run continues from them.
     """
-    ledgers = [Ledger(scratch / name, UnitRecord, content=True) for name in ("fingerprints", "pairs")]
+    prints_ledger, pairs_ledger = (
+        Ledger(scratch / name, UnitRecord, is_scratch=True) for name in ("fingerprints", "pairs")
+    )
+    prints_directory, pairs_directory = prints_ledger.output, pairs_ledger.output
 
     def begin() -> None:
         owned.take_workplace(scratch, "data_prep shards --dedup")
-        for ledger in ledgers:
-            ledger.begin({"method": method, "digest": comparison.digest}, discard_others=True)
+        for ledger in (prints_ledger, pairs_ledger):
+            ledger.begin({"method": comparison.method, "digest": comparison.digest})
 
     ranks.on_root(begin)
-    fingerprinter = Fingerprinter(method)
+    fingerprinter = Fingerprinter(comparison.method)
     sizes = [unit.text_bytes for unit in comparison.units]
 
     def write_fingerprints(index: int, unit: WorkUnit) -> UnitRecord:
         prints = fingerprinter.of(read_texts(unit))
         arrays: dict[str, NDArray] = {"keys": prints.keys.T, "values": prints.values, "sizes": prints.sizes}
-        files = [write_array(ledgers[0].output / f"{index:06d}.{name}.npy", array) for name, array in arrays.items()]
-        return UnitRecord(files=files, documents=unit.documents)
+        return UnitRecord(
+            files=[write_array(prints_directory / f"{index:06d}.{name}.npy", array) for name, array in arrays.items()]
+        )
 
-    ranks.run(comparison.units, write_fingerprints, ledgers[0], sizes=sizes, description="fingerprints")
+    ranks.run(comparison.units, write_fingerprints, prints_ledger, sizes=sizes, description="fingerprints")
     parts = -(-comparison.firsts[-1] // MAX_PART_DOCUMENTS)
-    tasks = [(band, part) for band in range(bands(method)) for part in range(parts)]
+    tasks = [(band, part) for band in range(bands(comparison.method)) for part in range(parts)]
 
     def write_pairs(index: int, task: tuple[int, int]) -> UnitRecord:
-        pairs = equal_pairs(ledgers[0].output, comparison.firsts, *task, parts)
-        return UnitRecord(files=[write_array(ledgers[1].output / f"{index:06d}.npy", pairs)])
+        pairs = equal_pairs(prints_directory, comparison.firsts, *task, parts)
+        return UnitRecord(files=[write_array(pairs_directory / f"{index:06d}.npy", pairs)])
 
     key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
-    ranks.run(tasks, write_pairs, ledgers[1], sizes=[key_bytes] * len(tasks), description="pairs")
+    ranks.run(tasks, write_pairs, pairs_ledger, sizes=[key_bytes] * len(tasks), description="pairs")
 
     def group() -> Duplicates:
         parents = np.arange(comparison.firsts[-1], dtype=np.int64)
         for index in range(len(tasks)):
-            join(parents, np.load(ledgers[1].output / f"{index:06d}.npy"))
+            join(parents, np.load(pairs_directory / f"{index:06d}.npy"))
         alike = np.flatnonzero(parents != np.arange(len(parents)))
         alike = np.union1d(alike, parents[alike])  # (D,) all documents of groups
         groups = np.unique(roots(parents, alike), return_inverse=True)[1]  # (D,)
         kinds = np.searchsorted(comparison.precedence, alike, side="right")  # (D,)
-        (sizes,) = _gather(ledgers[0].output, comparison.firsts, alike, "sizes")
+        (sizes,) = _gather(prints_directory, comparison.firsts, alike, "sizes")
         kept = choose_kept(alike, groups, kinds, sizes)[groups]  # (D,)
         removed = (alike != kept) & (alike >= comparison.start) & (alike < comparison.stop)
         return Duplicates(alike[removed], kept[removed])
@@ -260,30 +267,23 @@ def join(parents: IntArray, pairs: IntArray) -> None:
         np.minimum.at(parents, second, first)
 
 
-def read_names(comparison: Comparison, documents: IntArray) -> Iterator[tuple[str, str]]:
-    """Yields the directory and id of some documents (ascending numbers), in the same order."""
-    bounds = np.searchsorted(documents, comparison.firsts).tolist()
-    for index, unit in enumerate(comparison.units):
-        wanted = documents[bounds[index] : bounds[index + 1]] - comparison.firsts[index]
-        if not len(wanted):
-            continue
-        ids = list(read_column(unit, "id"))
-        starts = [0]
-        for part in unit.slices:
-            starts.append(starts[-1] + part.count)
-        for place in wanted.tolist():
-            part = unit.slices[bisect.bisect_right(starts, place) - 1]
-            yield directory_name(part.path.parent), ids[place]
+def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> list[dict[str, list[str]]]:
+    """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one.
 
-
-def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> None:
-    """Writes one line of JSON for each duplicate: directory and id of the removed document, and of the kept one."""
-    both = np.union1d(duplicates.removed, duplicates.kept)
-    names = dict(zip(both.tolist(), read_names(comparison, both)))  # each file is opened once
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for removed, kept in zip(duplicates.removed.tolist(), duplicates.kept.tolist()):
-            line = {"removed": list(names[removed]), "kept": list(names[kept])}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    Returns what it wrote.
+    """
+    numbers = np.union1d(duplicates.removed, duplicates.kept)
+    bounds = np.searchsorted(numbers, comparison.firsts)
+    names: dict[int, list[str]] = {}
+    for unit, first, wanted in zip(comparison.units, comparison.firsts, np.split(numbers, bounds[1:-1])):
+        if len(wanted):
+            parts = ([directory_name(part.path.parent)] * part.count for part in unit.slices)
+            of_unit = list(map(list, zip(itertools.chain.from_iterable(parts), read_column(unit, "id"))))
+            names |= {number: of_unit[number - first] for number in wanted.tolist()}
+    both = zip(duplicates.removed.tolist(), duplicates.kept.tolist())
+    lines = [{"removed": names[removed], "kept": names[kept]} for removed, kept in both]
+    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    return lines
 
 
 def write_array(path: Path, array: NDArray) -> FileEntry:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,59 +154,38 @@ def part_name(split: str, index: int) -> str:
 class PartWriter:
     """A Parquet file that is being written, with one row group in memory. `writing_part` makes it."""
 
-    def __init__(self, name: str, writer: pq.ParquetWriter) -> None:
-        self.name, self._writer = name, writer
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
         self._group: list[Document] = []
-        self._characters = self._documents = 0
+        self._characters = 0
+        self.documents = 0
         self.file: PartFile | None = None  # set when the file is complete
 
     def add(self, document: Document) -> None:
         """Appends a document."""
         self._group.append(document)
         self._characters += len(document.text)
+        self.documents += 1
         if self._characters >= _ROW_GROUP_CHARACTERS:
-            self._close_group()
+            self.close_group()
 
-    def _close_group(self) -> None:
+    def close_group(self) -> None:
+        """Writes the documents that are in memory."""
         if self._group:
             columns = [[getattr(document, name) for document in self._group] for name in SCHEMA.names]
             self._writer.write_table(pa.table(columns, schema=SCHEMA), row_group_size=len(self._group))
-        self._documents += len(self._group)
         self._group, self._characters = [], 0
-
-    def finish(self, path: Path) -> None:
-        """Closes the file, whose temporary path is `path`, and sets `file`."""
-        self._close_group()
-        self._writer.close()
-        self.file = PartFile(self.name, path.stat().st_size, file_checksum(path), self._documents)
 
 
 @contextlib.contextmanager
 def writing_part(path: Path) -> Iterator[PartWriter]:
     """Writes one Parquet file (zstd) atomically. The same documents always give the same bytes."""
-    with (
-        replacing(path) as temporary,
-        pq.ParquetWriter(temporary.absolute(), SCHEMA, **_PARQUET) as writer,  # see `parquet_file`
-    ):
-        part = PartWriter(path.name, writer)
-        yield part
-        part.finish(temporary)
-
-
-def read_part(path: Path) -> Iterator[Document]:
-    """Yields the documents of one Parquet file in order. UserError: the file cannot be read as documents."""
-    with opened_part(path) as file:
-        for index in range(file.num_row_groups):
-            table = file.read_row_group(index, columns=SCHEMA.names)
-            columns = (table.column(name).to_pylist() for name in SCHEMA.names)
-            yield from (Document(*row) for row in zip(*columns))
-
-
-def check_part(path: Path, documents: int) -> None:
-    """Raises UserError unless the Parquet file holds this number of documents."""
-    with opened_part(path) as file:
-        if file.metadata.num_rows != documents:
-            raise UserError(f"{path.name} holds {file.metadata.num_rows} documents instead of {documents}")
+    with replacing(path) as temporary:
+        with pq.ParquetWriter(temporary.absolute(), SCHEMA, **_PARQUET) as writer:  # see `parquet_file`
+            part = PartWriter(writer)
+            yield part
+            part.close_group()
+        part.file = PartFile(path.name, temporary.stat().st_size, file_checksum(temporary), part.documents)
 
 
 @contextlib.contextmanager
@@ -230,28 +209,20 @@ def opened_part(path: Path) -> Iterator[pq.ParquetFile]:
         raise UserError(f"{path} cannot be read as documents ({one_line(error)}); extract them again") from error
 
 
-def list_parts(directory: Path, split: str = TRAIN) -> list[Path]:
-    """Returns the Parquet files of one split in order, after checking them.
+def list_parts(directory: Path, manifest: DocumentsManifest, split: str) -> dict[Path, PartFile]:
+    """Returns the Parquet files of one split in order, with their entries of the manifest, after checking them.
 
     Raises:
-        UserError: the directory is incomplete or has no such split; or a file is missing or has changed.
+        UserError: the directory has no such split; or a file is missing or has changed.
     """
-    manifest = read_manifest(directory)
     if split not in manifest.counts:
         raise UserError(f"{directory} has no {split} split; extract it again with --held-out FRACTION")
     parts = {directory / file.name: file for file in manifest.files if file.name.startswith(f"{split}-")}
     for part, file in parts.items():
         # The content is checked, too: these Parquet files have no checksums, so a flipped bit would become other text.
-        if not part.is_file() or part.stat().st_size != file.bytes or file_checksum(part) != file.xxh3_128:
+        if not part.is_file() or file_checksum(part) != file.xxh3_128:
             raise UserError(f"{part} is missing or has changed since it was extracted; extract {directory} again")
-    return list(parts)
-
-
-def read_documents(directories: Sequence[Path], split: str = TRAIN) -> Iterator[Document]:
-    """Yields every document of one split, directory after directory, with one row group in memory."""
-    for directory in directories:
-        for part in list_parts(directory, split):
-            yield from read_part(part)
+    return parts
 
 
 def documents_card(manifest: DocumentsManifest) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError
@@ -18,12 +18,16 @@ TARGET_UNITS = 64  # a small corpus is cut into about this many, so that several
 
 @dataclass(frozen=True)
 class RowGroupSlice:
-    """Documents `first` to `first + count - 1` of one row group of a Parquet file, in one language."""
+    """Documents `first` to `first + count - 1` of one row group of a Parquet file, in one language.
+
+    `text_bytes` is the approximate size of their text.
+    """
 
     path: Path
     row_group: int
     first: int
     count: int
+    text_bytes: int
     language: str = ENGLISH
 
 
@@ -34,14 +38,20 @@ class WorkUnit:
     Attributes:
         slices: where the documents are stored.
         first_document: ordinal of the first document in the corpus.
-        documents: number of documents.
-        text_bytes: approximate size of their text.
     """
 
     slices: tuple[RowGroupSlice, ...]
     first_document: int
-    documents: int
-    text_bytes: int
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return sum(part.count for part in self.slices)
+
+    @property
+    def text_bytes(self) -> int:
+        """Approximate size of the text."""
+        return sum(part.text_bytes for part in self.slices)
 
 
 @dataclass(frozen=True)
@@ -60,11 +70,6 @@ class Corpus:
     digest: str
     language: str = ENGLISH
 
-    @property
-    def text_bytes(self) -> int:
-        """Approximate size of the text, in bytes."""
-        return sum(unit.text_bytes for unit in self.units)
-
 
 def open_corpus(directories: Sequence[Path], split: str, language: str | None = None) -> Corpus:
     """Lists the documents of `split` and cuts them into work units. Decodes only the footers of the files.
@@ -80,16 +85,16 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
     languages: set[str] = set()
     places: set[Path] = set()
     sources: list[dict[str, object]] = []
-    slices: list[tuple[RowGroupSlice, int]] = []
+    groups: list[RowGroupSlice] = []
     digest = hashlib.sha256()
     for directory in directories:
         if directory.resolve() in places:
             raise UserError(f"{directory} is given twice, and its documents would count double; name it once")
         places.add(directory.resolve())
         manifest = read_manifest(directory)
-        parts = list_parts(directory, split)
-        counts = manifest.counts[split]
         languages.add(spoken := language or manifest.language)
+        parts = list_parts(directory, manifest, split)
+        counts = manifest.counts[split]
         sources.append(
             {
                 "directory": directory_name(directory),
@@ -98,21 +103,20 @@ def open_corpus(directories: Sequence[Path], split: str, language: str | None = 
                 "text_bytes": counts.text_bytes,
             }
         )
-        groups: list[tuple[RowGroupSlice, int]] = []
-        checksums = {file.name: file.xxh3_128 for file in manifest.files}
-        for part in parts:
-            digest.update(f"{part.name} {checksums[part.name]}\n".encode())
-            groups += _row_groups(part, spoken)
-        if (read_count := sum(group.count for group, _ in groups)) != counts.documents:
+        own: list[RowGroupSlice] = []
+        for part, file in parts.items():
+            digest.update(f"{part.name} {file.xxh3_128}\n".encode())
+            own += _row_groups(part, spoken)
+        if (read_count := sum(group.count for group in own)) != counts.documents:
             raise UserError(
                 f"{directory} holds {read_count} documents in {split}, but its manifest says {counts.documents}; "
                 "extract them again"
             )
-        slices += groups
-    if not slices:
+        groups += own
+    if not groups:
         names = ", ".join(str(directory) for directory in directories)
         raise UserError(f"no documents in the {split} split of {names}; check what `extract` skipped")
-    return Corpus(list(_units(slices)), sources, digest.hexdigest(), ",".join(sorted(languages)))
+    return Corpus(list(_units(groups)), sources, digest.hexdigest(), ",".join(sorted(languages)))
 
 
 def directory_name(directory: Path) -> str:
@@ -120,41 +124,34 @@ def directory_name(directory: Path) -> str:
     return spelled(directory.resolve().name)
 
 
-def _row_groups(path: Path, language: str) -> list[tuple[RowGroupSlice, int]]:
-    """Returns the row groups of a file that are not empty, each with the size of its text in bytes."""
+def _row_groups(path: Path, language: str) -> list[RowGroupSlice]:
+    """Returns the row groups of a file that are not empty."""
     with opened_part(path) as file:
-        metadata = file.metadata
         column = file.schema_arrow.get_field_index("text")
-        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+        groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
     return [
-        (RowGroupSlice(path, index, 0, group.num_rows, language), group.column(column).total_uncompressed_size)
+        RowGroupSlice(path, index, 0, group.num_rows, group.column(column).total_uncompressed_size, language)
         for index, group in enumerate(groups)
         if group.num_rows
     ]
 
 
-def _units(slices: list[tuple[RowGroupSlice, int]]) -> Iterator[WorkUnit]:
+def _units(groups: list[RowGroupSlice]) -> Iterator[WorkUnit]:
     """Splits large row groups by number of documents, and joins small neighbours."""
-    total = sum(size for _, size in slices)
-    wanted = min(MAX_UNIT_BYTES, max(MIN_UNIT_BYTES, total // TARGET_UNITS))
-    gathered: list[RowGroupSlice] = []
-    ordinal = gathered_bytes = 0
-    for group, size in slices:
-        cuts = min(group.count, max(1, round(size / wanted)))
+    wanted = min(MAX_UNIT_BYTES, max(MIN_UNIT_BYTES, sum(group.text_bytes for group in groups) // TARGET_UNITS))
+    unit = WorkUnit((), 0)
+    for group in groups:
+        cuts = min(group.count, max(1, round(group.text_bytes / wanted)))
         bounds = [group.count * cut // cuts for cut in range(cuts + 1)]
         for first, stop in itertools.pairwise(bounds):
-            gathered.append(RowGroupSlice(group.path, group.row_group, first, stop - first, group.language))
-            gathered_bytes += size * (stop - first) // group.count
-            if gathered_bytes >= wanted * 3 // 4:
-                yield _unit(gathered, ordinal, gathered_bytes)
-                ordinal += sum(part.count for part in gathered)
-                gathered, gathered_bytes = [], 0
-    if gathered:
-        yield _unit(gathered, ordinal, gathered_bytes)
-
-
-def _unit(slices: list[RowGroupSlice], first_document: int, text_bytes: int) -> WorkUnit:
-    return WorkUnit(tuple(slices), first_document, sum(part.count for part in slices), text_bytes)
+            size = group.text_bytes * (stop - first) // group.count
+            part = replace(group, first=first, count=stop - first, text_bytes=size)
+            unit = WorkUnit((*unit.slices, part), unit.first_document)
+            if unit.text_bytes >= wanted * 3 // 4:
+                yield unit
+                unit = WorkUnit((), unit.first_document + unit.documents)
+    if unit.slices:
+        yield unit
 
 
 def read_texts(unit: WorkUnit) -> Iterator[str]:

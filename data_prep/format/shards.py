@@ -381,6 +381,6 @@ def read_vocabulary(directory: Path, manifest: ShardManifest) -> Vocabulary:
     if vocabulary.sha256 != manifest.vocabulary_sha256 or len(vocabulary) != manifest.vocabulary_size:
         raise UserError(
             f"{find_vocabulary(directory)} is not the vocabulary that the shards were made with; "
-            f"run `python -m data_prep verify {directory}`"
+            "copy it again or make the shards again"
         )
     return vocabulary

@@ -9,58 +9,34 @@ import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.command_line import positive
+from common.command_line import bounded, natural, positive
 from common.errors import UserError
 from common.files import owned
-from common.files.json_files import Count, parse_object
+from common.files.json_files import Count
 from common.files.locks import LOCK
 from data_prep.corpus import dedup
 from data_prep.corpus.documents import SPLITS, TRAIN
-from data_prep.corpus.fingerprints import Method
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.format import manifest as manifests
 from data_prep.format import pairs, shards
-from data_prep.format.manifest import ShardCounts, ShardFile
+from data_prep.format.manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.text.encoder import Encoder, without_cyclic_collection
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
-MIN_SEQ_LENGTH = 16
-MAX_SEQ_LENGTH = 65_535  # lengths are stored as uint16
 MAX_SENTENCES_IN_MEMORY = 32_768  # encoded in one call; bounds the memory for Python objects
-DEFAULT_MIN_TOKENS = 16
 MAX_NAMED_DUPLICATES = 20  # duplicates that the manifest lists
 
-
-@dataclass(frozen=True)
-class ShardOptions:
-    """The options that, with corpus and vocabulary, determine the rows of a shard set; see `add_arguments`."""
-
-    split: str
-    max_seq_length: int
-    seed: int
-    short_seq_prob: float
-    min_tokens: int
-    pack: bool
-    dedup: Method = "none"
-
-    def __post_init__(self) -> None:
-        if not MIN_SEQ_LENGTH <= self.max_seq_length <= MAX_SEQ_LENGTH:
-            raise UserError(
-                f"--max-seq-length is {self.max_seq_length}; "
-                f"choose one from {MIN_SEQ_LENGTH} to {MAX_SEQ_LENGTH}, the paper's is 512"
-            )
-        if not 0 <= self.short_seq_prob <= 1:
-            raise UserError(f"--short-seq-prob is {self.short_seq_prob}; choose a probability, the paper's is 0.1")
-        if not 0 <= self.seed < 2**63:
-            raise UserError(f"--seed is {self.seed}; choose one from 0 to 2**63 - 1")
+seq_length = bounded(int, "whole number", lambda n: 16 <= n <= 65_535, "from 16 to 65535; the paper's is 512")
+"""Positions in a row, as a type for argparse: lengths are stored as uint16."""
+probability = bounded(float, "probability", lambda p: 0 <= p <= 1, "a probability; the paper's is 0.1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,16 +52,15 @@ class JobPlan(NamedTuple):
     """What a run of this job has to do.
 
     Attributes:
-        options, vocabulary, corpus: which documents become rows, and how.
+        manifest: of the shard set, without counts and files: the options that determine the rows.
+        vocabulary, corpus: which documents become rows, and by which vocabulary.
         comparison: documents to compare for duplicates; None without --dedup.
-        identity: everything that determines the result, as JSON.
     """
 
-    options: ShardOptions
+    manifest: ShardManifest
     vocabulary: Vocabulary
     corpus: Corpus
     comparison: dedup.Comparison | None
-    identity: dict[str, object]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,18 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--split", choices=SPLITS, default=TRAIN, help="split of the documents (default: %(default)s)")
     parser.add_argument(
-        "--max-seq-length", type=int, default=512, metavar="N", help="positions in a row (default: %(default)s)"
+        "--max-seq-length", type=seq_length, default=512, metavar="N", help="positions in a row (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
     parser.add_argument(
-        "--short-seq-prob", type=float, default=0.1, metavar="P", help="share of shorter pairs (default: %(default)s)"
+        "--short-seq-prob", type=probability, default=0.1, metavar="P", help="share of shorter pairs (%(default)s)"
     )
     parser.add_argument(
-        "--min-tokens",
-        type=positive,
-        default=DEFAULT_MIN_TOKENS,
-        metavar="N",
-        help="least in a document (default: %(default)s)",
+        "--min-tokens", type=positive, default=16, metavar="N", help="least in a document (default: %(default)s)"
     )
     parser.add_argument(
         "--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows"
@@ -134,80 +105,93 @@ def run(args: argparse.Namespace) -> None:
     """Makes the shard set `args.out`, continues an unfinished one, or recognises a complete one."""
     with launch() as ranks:
         plan = ranks.on_root(lambda: plan_job(args))
-        ledger = Ledger(args.out, ShardRecord)
+        ledger, scratch = Ledger(args.out, ShardRecord), args.out / ".dedup"
         run_job(
             ranks,
             output=args.out,
             lock=args.out / LOCK,
-            scratch=ledger.directory,
+            scratch=[scratch, ledger.directory],
             is_complete=lambda: _is_complete(args.out, plan),
-            work=lambda: _make(ranks, args.out, plan, ledger),
-            clear=lambda: _clear(args.out),
-            complete_message=f"shards: {args.out} is complete; nothing to do",
+            work=lambda: _make(ranks, args.out, plan, ledger, scratch),
         )
 
 
-def _make(ranks: Ranks, out: Path, plan: JobPlan, ledger: Ledger[ShardRecord]) -> None:
+def _make(ranks: Ranks, out: Path, plan: JobPlan, ledger: Ledger[ShardRecord], scratch: Path) -> None:
     """Makes the shards in `out`, whose lock rank 0 holds."""
-    ranks.on_root(lambda: ledger.begin(plan.identity))
-    duplicates = None
-    if plan.comparison is not None:
-        duplicates = dedup.find(ranks, plan.comparison, plan.options.dedup, dedup_scratch(out))
+    ranks.on_root(lambda: ledger.begin(_identity(plan.manifest)))
+    comparison, duplicates = plan.comparison, dedup.NO_DUPLICATES
+    if comparison is not None:
+        duplicates = dedup.find(ranks, comparison, scratch)
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> ShardRecord:
-        removed: Collection[int] = ()
-        if plan.comparison is not None and duplicates is not None:
-            first = plan.comparison.start + unit.first_document
-            removed = set((duplicates.between(first, first + unit.documents) - first).tolist())
-        return make_shard(out / manifests.shard_name(index), unit, encoder, plan.options, removed)
+        first = unit.first_document + (comparison.start if comparison is not None else 0)
+        removed = duplicates.between(first, first + unit.documents) - first
+        return make_shard(out / manifests.shard_name(index), unit, encoder, plan.manifest, removed.tolist())
 
     units = plan.corpus.units
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
-    ranks.on_root(lambda: finish(out, plan, records, duplicates))
 
+    def conclude() -> None:
+        counts = plan.manifest.counts = total_counts(records, plan.manifest.max_seq_length)
+        if not counts.rows:
+            discard_work(scratch)
+            ledger.discard(records)
+            raise UserError(
+                f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than "
+                f"{plan.manifest.min_tokens} tokens and {counts.duplicates_left_out:,} are duplicates, so there are no "
+                "rows; lower --min-tokens or add text"
+            )
+        finish(out, plan, [file for record in records for file in record.files], duplicates)
 
-def dedup_scratch(out: Path) -> Path:
-    """Returns where the search for duplicates keeps its files until the shards in `out` are complete."""
-    return out / ".dedup"
-
-
-def _clear(out: Path) -> None:
-    """Removes what only an unfinished run needs."""
-    discard_work(dedup_scratch(out))
-    Ledger(out, ShardRecord).remove()
+    ranks.on_root(conclude)
 
 
 def plan_job(args: argparse.Namespace) -> JobPlan:
     """Checks the arguments and returns what to do."""
-    options = ShardOptions(
-        args.split, args.max_seq_length, args.seed, args.short_seq_prob, args.min_tokens, args.pack, args.dedup
-    )
-    if args.against and options.dedup == "none":
+    if args.against and args.dedup == "none":
         raise UserError("--against names documents to compare with, and --dedup is none; add --dedup near, or exact")
     vocabulary = Vocabulary.load(args.vocab)
-    corpus = open_corpus(args.documents, options.split, args.language)
+    corpus = open_corpus(args.documents, args.split, args.language)
     comparison = None
-    if options.dedup != "none":
-        comparison = dedup.compare(args.documents, options.split, corpus, args.against)
-    identity = asdict(options) | {
-        "format_version": manifests.FORMAT_VERSION,
-        "rules_version": manifests.RULES_VERSION,
-        "normalization": vocabulary.normalization.description,
-        "vocabulary_sha256": vocabulary.sha256,
-        "documents_digest": corpus.digest,
-        "language": corpus.language,
-        "compared_digest": comparison.digest if comparison else "",
-    }
-    return JobPlan(options, vocabulary, corpus, comparison, identity)
+    if args.dedup != "none":
+        comparison = dedup.compare(args.documents, args.split, corpus, args.against, args.dedup)
+    manifest = ShardManifest(
+        split=args.split,
+        max_seq_length=args.max_seq_length,
+        seed=args.seed,
+        short_seq_prob=args.short_seq_prob,
+        min_tokens=args.min_tokens,
+        pack=args.pack,
+        dedup=args.dedup,
+        vocabulary_sha256=vocabulary.sha256,
+        vocabulary_size=len(vocabulary),
+        normalization=vocabulary.normalization.description,
+        documents_digest=corpus.digest,
+        language=corpus.language,
+        rules_version=manifests.RULES_VERSION,
+        sources=corpus.sources,
+        compared_digest=comparison.digest if comparison else "",
+        counts=ShardCounts(),
+        files=[],
+    )
+    return JobPlan(manifest, vocabulary, corpus, comparison)
+
+
+def _identity(manifest: ShardManifest) -> dict[str, Any]:
+    """Everything that determines the rows."""
+    content = asdict(manifest)
+    for name in ("vocabulary_size", "sources", "counts", "files", "duplicates"):
+        del content[name]
+    return content
 
 
 def _is_complete(out: Path, plan: JobPlan) -> bool:
     """Whether `out` holds the shards of `plan`. UserError: it holds shards of other options."""
     if not (out / manifests.MANIFEST).exists():
         return False
-    recorded = asdict(shards.open_shards(out).manifest)
-    if differences := describe_differences({name: recorded[name] for name in plan.identity}, plan.identity):
+    recorded = _identity(shards.open_shards(out).manifest)
+    if differences := describe_differences(recorded, _identity(plan.manifest)):
         raise UserError(
             f"{out} holds shards of other options ({differences}); use another --out or delete that directory"
         )
@@ -215,7 +199,7 @@ def _is_complete(out: Path, plan: JobPlan) -> bool:
 
 
 def make_shard(
-    path: Path, unit: WorkUnit, encoder: Encoder, options: ShardOptions, removed: Collection[int] = ()
+    path: Path, unit: WorkUnit, encoder: Encoder, options: ShardManifest, removed: Collection[int] = ()
 ) -> ShardRecord:
     """Writes the shard of one work unit. Returns its record.
 
@@ -272,7 +256,7 @@ def make_shard(
         text_bytes=text_bytes,
         sentences_per_document=np.bincount(np.frexp(np.delete(sentences_per_document, list(removed)))[1]).tolist(),
     )
-    return ShardRecord(documents=unit.documents, files=[file], counts=counts, positions=int(costs.sum()))
+    return ShardRecord(files=[file], counts=counts, positions=int(costs.sum()))
 
 
 @without_cyclic_collection()
@@ -333,48 +317,22 @@ def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts
     return total
 
 
-def finish(out: Path, plan: JobPlan, records: list[ShardRecord], duplicates: dedup.Duplicates | None) -> None:
+def finish(out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.Duplicates) -> None:
     """On rank 0, after the last unit: writes the vocabulary, the duplicates, the card, and last the manifest."""
-    options, vocabulary, corpus, comparison, _ = plan
-    counts = total_counts(records, options.max_seq_length)
-    if not counts.rows:
-        discard_work(dedup_scratch(out))
-        Ledger(out, ShardRecord).discard_files(file.name for record in records for file in record.files)
-        raise UserError(
-            f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than {options.min_tokens} "
-            f"tokens and {counts.duplicates_left_out:,} are duplicates, so there are no rows; "
-            "lower --min-tokens or add text"
-        )
-    manifest = manifests.ShardManifest(
-        **asdict(options),
-        vocabulary_sha256=vocabulary.sha256,
-        vocabulary_size=len(vocabulary),
-        normalization=vocabulary.normalization.description,
-        documents_digest=corpus.digest,
-        language=corpus.language,
-        rules_version=manifests.RULES_VERSION,
-        sources=corpus.sources,
-        counts=counts,
-        files=[file for record in records for file in record.files],
-        compared_digest=comparison.digest if comparison else "",
-    )
-    if comparison is not None and duplicates is not None:
-        dedup.write_names(out / manifests.DUPLICATES, comparison, duplicates)
-        with (out / manifests.DUPLICATES).open("rb") as lines:
-            manifest.duplicates = [
-                parse_object(line, out / manifests.DUPLICATES, "run this again")
-                for line in itertools.islice(lines, MAX_NAMED_DUPLICATES)
-            ]
-        manifest.files.append(manifests.describe_file(out / manifests.DUPLICATES))
+    manifest, vocabulary, _, comparison = plan
+    counts = manifest.counts
+    manifest.files = [*files]
+    if comparison is not None:
+        path = out / manifests.DUPLICATES
+        manifest.duplicates = dedup.write_names(path, comparison, duplicates)[:MAX_NAMED_DUPLICATES]
+        manifest.files.append(manifests.describe_file(path))
     owned.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
     # Users may edit the card, so the manifest does not list it. It lists every other file with its checksum.
     manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
     owned.write_unless_other(out / manifests.CARD, manifests.dataset_card(manifest).encode())
     manifests.write_manifest(out, manifest)
-    _clear(out)
     print(
-        f"shards: wrote {out}: {counts.rows:,} rows of {options.max_seq_length} in {len(records)} shards, "
-        f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; "
-        f"{counts.documents_left_out:,} of {counts.documents:,} documents left out (under {options.min_tokens} tokens)"
-        + (f", {counts.duplicates_left_out:,} as duplicates ({options.dedup})" if comparison else "")
+        f"shards: wrote {out}: {counts.rows:,} rows of {manifest.max_seq_length} in {len(files)} shards, "
+        f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; of {counts.documents:,} "
+        f"documents {counts.documents_left_out:,} left out as too short, {counts.duplicates_left_out:,} as duplicates"
     )

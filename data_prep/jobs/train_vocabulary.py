@@ -16,18 +16,17 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import sentencepiece
-from annotated_types import Len
 
 from common import environment
 from common.command_line import natural, positive
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import replacing, write_text
-from common.files.checksums import FileEntry, describe_file
+from common.files.checksums import describe_file
 from common.files.json_files import Count, check_as, read_bytes, read_object
 from common.files.locks import beside
 from common.normalization import ALBERT_NORMALIZATION, Normalization
@@ -51,7 +50,6 @@ million, 16.5 for 108 million."""
 QUIET_SECONDS = 10.0
 """A training that takes less shows no progress."""
 _SUFFIXES = {"sentencepiece": ".model", "wordpiece": ".json"}
-MIN_SENTENCE_BYTES = 2  # one character and one separator
 THREAD_BYTES = 80 << 20
 """Address space of a thread: its stack, and its share of the allocator. Hardly any of it becomes memory."""
 
@@ -91,20 +89,25 @@ def run(args: argparse.Namespace) -> None:
         normalization = _normalization(args)
 
         def work() -> None:
-            ranks.on_root(lambda: _check_beside(args.out, options))
             ranks.on_root(lambda: owned.take_workplace(scratch, "data_prep vocab"))
             sample, described = sample_sentences(ranks, corpus, options, scratch, normalization)
-            ranks.on_root(lambda: _finish(args.out, sample, options, described, scratch, normalization))
+
+            def finish() -> None:
+                try:
+                    _finish(args.out, sample, options, described, normalization)
+                except UserError:
+                    discard_work(scratch)
+                    raise
+
+            ranks.on_root(finish)
 
         run_job(
             ranks,
             output=args.out,
             lock=beside(args.out),
-            scratch=scratch,
+            scratch=[scratch],
             is_complete=lambda: _is_complete(args.out, options),
             work=work,
-            clear=lambda: discard_work(scratch),
-            complete_message=f"vocab: {args.out} is complete; nothing to do",
         )
 
 
@@ -115,17 +118,11 @@ def _normalization(args: argparse.Namespace) -> Normalization:
 def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
     """Checks the arguments and returns corpus and options."""
     min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
-    if args.size < min_size:
-        raise UserError(f"--size is {args.size}; the minimum is {min_size}, for the special pieces alone")
-    if args.size > MAX_PIECES:
-        raise UserError(f"--size is {args.size}; the maximum is {MAX_PIECES}, because ids are stored in 16 bits")
+    if not min_size <= args.size <= MAX_PIECES:
+        raise UserError(f"--size is {args.size}; choose one from {min_size} to {MAX_PIECES}: ids have 16 bits")
     suffix = _SUFFIXES[args.type]
-    if args.out.is_dir():
-        raise UserError(
-            f"--out {args.out} is a directory; give a file in it, such as {args.out / 'vocabulary'}{suffix}"
-        )
-    if args.out.suffix != suffix:
-        raise UserError(f"--out is {args.out}; give it a name that ends in {suffix}")
+    if args.out.is_dir() or args.out.suffix != suffix:
+        raise UserError(f"--out is {args.out}; give a file whose name ends in {suffix}")
     corpus = open_corpus(args.documents, TRAIN, args.language)
     options = {
         "size": args.size,
@@ -142,26 +139,19 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
 
 
 def _is_complete(out: Path, options: dict[str, Any]) -> bool:
-    """Whether `out` is the vocabulary of these options. UserError: it is another one."""
-    if not out.exists():
+    """Whether `out` is the vocabulary of these options. UserError: it is another one, or a file beside it is."""
+    listing, record_path = out.with_suffix(".vocab"), _record_path(out)
+    if not any(map(os.path.lexists, (out, listing, record_path))):
         return False
-    record = _record_of(out)
-    differences = describe_differences(record["options"], options)
-    if not differences and _sha256(out) != record["model_sha256"]:
-        differences = "its content is not what was recorded"
+    remedy = f"it should say how {out} and {listing.name} were made; use another --out, or move them away"
+    record = check_as(read_object(record_path, remedy), _VocabularyRecord, record_path, remedy, extra="ignore")
+    path, sha256 = (out, record.model_sha256) if out.exists() else (listing, record.listing_sha256)
+    differences = describe_differences(record.options, options)
+    if not differences and path.exists() and sha256 != _sha256(path):
+        differences = f"the content of {path.name} is not what was recorded"
     if differences:
         raise UserError(f"{out} is another vocabulary ({differences}); use another --out or delete it")
-    return True
-
-
-def _check_beside(out: Path, options: dict[str, Any]) -> None:
-    """Raises UserError if FILE.vocab or FILE.json exists and no earlier start of this command wrote it."""
-    listing, record = out.with_suffix(".vocab"), _record_path(out)
-    for path in (listing, record):
-        if os.path.lexists(path) and (not record.is_file() or _record_of(out)["options"] != options):
-            raise UserError(f"{path} exists and would be overwritten; use another --out or move it away")
-    if listing.exists() and _sha256(listing) != _record_of(out).get("listing_sha256"):
-        raise UserError(f"{listing} has changed and would be overwritten; use another --out or move it away")
+    return out.exists()
 
 
 @dataclass(frozen=True)
@@ -181,30 +171,13 @@ def _record_path(out: Path) -> Path:
     return out.with_suffix(".record.json" if out.suffix == ".json" else ".json")
 
 
-def _record_of(model: Path) -> dict[str, Any]:
-    """Reads how a vocabulary was made, from the .json file beside it. UserError: the file is missing or damaged."""
-    path = _record_path(model)
-    remedy = f"it should say how {model} was made; use another --out or delete both"
-    record = read_object(path, remedy)
-    check_as(record, _VocabularyRecord, path, remedy, extra="ignore")
-    return record
-
-
-@dataclass(frozen=True, kw_only=True)
-class _CountRecord(UnitRecord):
-    """The record of a unit whose sentences were counted."""
-
-    sentences: Count
-
-
 @dataclass(frozen=True, kw_only=True)
 class _SampleRecord(UnitRecord):
-    """The record of a unit whose sentences were sampled into a file."""
+    """The record of a unit whose sentences were counted, or sampled into a file."""
 
     sentences: Count
-    sampled: Count
-    characters: Count
-    files: Annotated[list[FileEntry], Len(1, 1)]
+    sampled: Count = 0
+    characters: Count = 0
 
 
 def sentences_of(unit: WorkUnit, normalization: Normalization = ALBERT_NORMALIZATION) -> Iterator[str]:
@@ -234,38 +207,30 @@ def sample_sentences(
     """Writes the sampled sentences of each unit to a file. On rank 0 returns the files in order, and a description."""
     options = {name: value for name, value in options.items() if name != "size"}
     sizes = [unit.text_bytes for unit in corpus.units]
-    wanted: list[int] | None = None
-    if corpus.text_bytes > MIN_SENTENCE_BYTES * options["sentences"]:  # a smaller corpus cannot contain more sentences
-        counting = Ledger(scratch / "counts", _CountRecord)
-        ranks.on_root(lambda: counting.begin(options, discard_others=True))
-        counted = ranks.run(
-            corpus.units,
-            lambda _, unit: _CountRecord(
-                documents=unit.documents, files=[], sentences=sum(1 for _ in sentences_of(unit, normalization))
-            ),
-            counting,
-            sizes=sizes,
-            description="vocab: counting sentences",
-        )
-        wanted = ranks.on_root(lambda: quotas([record.sentences for record in counted], options["sentences"]))
+
+    def count(_: int, unit: WorkUnit) -> _SampleRecord:
+        return _SampleRecord(files=[], sentences=sum(1 for _ in sentences_of(unit, normalization)))
+
+    counting = Ledger(scratch / "counts", _SampleRecord, is_scratch=True)
+    ranks.on_root(lambda: counting.begin(options))
+    counted = ranks.run(corpus.units, count, counting, sizes=sizes, description="vocab: counting sentences")
+    wanted = ranks.on_root(lambda: quotas([record.sentences for record in counted], options["sentences"]))
 
     def write_sample(index: int, unit: WorkUnit) -> _SampleRecord:
         sentences = list(sentences_of(unit, normalization))
-        quota = len(sentences) if wanted is None else wanted[index]
-        path = scratch / "sentences" / f"{index:06d}.txt"
-        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-            sampled = [sentences[chosen] for chosen in choose(len(sentences), quota, options["seed"], index).tolist()]
-            file.writelines(f"{sentence}\n" for sentence in sampled)
+        chosen = choose(len(sentences), wanted[index], options["seed"], index)
+        lines = [f"{sentences[place]}\n" for place in chosen.tolist()]
+        path = sampling.output / f"{index:06d}.txt"
+        write_text(path, "".join(lines))
         return _SampleRecord(
             files=[describe_file(path)],
-            documents=unit.documents,
             sentences=len(sentences),
-            sampled=quota,
-            characters=sum(map(len, sampled)),
+            sampled=len(lines),
+            characters=sum(map(len, lines)) - len(lines),
         )
 
-    sampling = Ledger(scratch / "sentences", _SampleRecord, content=True)
-    ranks.on_root(lambda: sampling.begin(options, discard_others=True))
+    sampling = Ledger(scratch / "sentences", _SampleRecord, is_scratch=True)
+    ranks.on_root(lambda: sampling.begin(options))
     records = ranks.run(corpus.units, write_sample, sampling, sizes=sizes, description="vocab: sampling sentences")
     total, sampled = sum(record.sentences for record in records), sum(record.sampled for record in records)
     method = "all sentences"
@@ -274,40 +239,31 @@ def sample_sentences(
             f"{sampled:,} of {total:,} sentences: of each of {len(records)} units of work the same share, "
             f"uniform without replacement, seed {options['seed']}"
         )
-    files = [scratch / "sentences" / file.name for record in records for file in record.files]
+    files = [sampling.output / file.name for record in records for file in record.files]
     characters = sum(record.characters for record in records)
     return files, {"sentences": total, "sampled": sampled, "characters": characters, "method": method}
 
 
 def _finish(
-    out: Path,
-    sample: list[Path],
-    options: dict[str, Any],
-    described: dict[str, Any],
-    scratch: Path,
-    normalization: Normalization,
+    out: Path, sample: list[Path], options: dict[str, Any], described: dict[str, Any], normalization: Normalization
 ) -> None:
     """On rank 0: trains the vocabulary, and writes its files, the model last."""
     needed = 0 if normalization.of_bert else BYTES_PER_CHARACTER * described["characters"]
     memory = f"; it needs up to {needed / 1e9:.1f} GB of memory" if needed else ""
     print(f"vocab: training {options['size']:,} pieces on {described['method']}{memory}", flush=True)
+    _check_memory(needed, described["sampled"])
     vocabulary: Vocabulary
-    try:
-        _check_memory(needed, described["sampled"])
-        # The libraries say nothing on the way: sentences are counted while they read them, then only the time goes on.
-        with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
-            if normalization.of_bert:
-                rules = WordPieceRules(not normalization.keep_case, not normalization.keep_accents)
-                vocabulary = train_wordpiece(_lines(sample, shown), options["size"], rules)
-                listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
-            else:
-                language = options.get("language", ENGLISH)
-                vocabulary = train_sentencepiece(_lines(sample, shown), options["size"], normalization, language)
-                scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
-                listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
-    except UserError:
-        discard_work(scratch)
-        raise
+    # The libraries say nothing on the way: sentences are counted while they read them, then only the time goes on.
+    with Progress("vocab: training", described["sampled"], "sentences read", quiet_seconds=QUIET_SECONDS) as shown:
+        if normalization.of_bert:
+            rules = WordPieceRules(not normalization.keep_case, not normalization.keep_accents)
+            vocabulary = train_wordpiece(_lines(sample, shown), options["size"], rules)
+            listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
+        else:
+            language = options.get("language", ENGLISH)
+            vocabulary = train_sentencepiece(_lines(sample, shown), options["size"], normalization, language)
+            scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
+            listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
     record = {
         "options": options,
         "sample": described,
@@ -318,26 +274,20 @@ def _finish(
     write_text(out.with_suffix(".vocab"), listing)
     with replacing(out) as temporary:
         temporary.write_bytes(vocabulary.serialized)
-    discard_work(scratch)
     print(f"vocab: wrote {out}: {len(vocabulary):,} pieces, sha256 {vocabulary.sha256}")
 
 
 def _check_memory(needed: int, sentences: int) -> None:
     """Raises UserError if the training needs more memory than there is: the system would kill the process."""
-    addresses, threads = environment.available_addresses(), TRAINING_THREADS * THREAD_BYTES
-    if addresses is not None and addresses < needed + threads:
+    addresses = environment.available_addresses()
+    limits = [environment.available_bytes(), addresses and addresses - TRAINING_THREADS * THREAD_BYTES]
+    available = min((limit for limit in limits if limit is not None), default=needed)
+    if available < needed:
+        fitting = max(1, int(0.9 * sentences * available / max(1, needed)))
         raise UserError(
-            f"the training needs up to {(needed + threads) / 1e9:.1f} GB of address space and {addresses / 1e9:.1f} GB "
-            "are left; raise the limit (ulimit -v)"
+            f"training on {sentences:,} sentences needs up to {needed / 1e9:.1f} GB of memory and "
+            f"{max(0, available) / 1e9:.1f} GB are free or allowed (ulimit -v); use --sentences {fitting} or less"
         )
-    available = environment.available_bytes()
-    if available is None or needed <= available:
-        return
-    fitting = max(1, int(0.9 * sentences * available / needed))
-    raise UserError(
-        f"training on {sentences:,} sentences needs up to {needed / 1e9:.1f} GB of memory and {available / 1e9:.1f} GB "
-        f"are free; use --sentences {fitting} or less"
-    )
 
 
 def _lines(paths: list[Path], progress: Progress) -> Iterator[str]:

@@ -5,7 +5,6 @@ mpirun -n 8 python -m data_prep verify DIR       (the ranks share the files)
 """
 
 import argparse
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from common.errors import UserError
 from common.files.checksums import FileEntry, file_checksum
 from data_prep.corpus import documents
 from data_prep.format import manifest as shard_manifest
-from data_prep.format.shards import read_checked
+from data_prep.format.shards import read_checked, read_vocabulary
 from data_prep.mpi import executor
-from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary
+from data_prep.text.vocabulary import VOCABULARY_FILES
 
 # Files and directories that jobs leave in the directory, but that its manifest does not list.
 EXPECTED_BESIDE = {shard_manifest.MANIFEST, shard_manifest.CARD, documents.MANIFEST, "stats"}
@@ -75,31 +74,18 @@ def problem_of(directory: Path, file: FileEntry, manifest: AnyManifest) -> str:
         checksum = file_checksum(path)
     except OSError as error:  # usually a bad sector
         return f"{file.name} cannot be read ({error.strerror})"
-    files: Sequence[FileEntry] = manifest.files
     if checksum != file.xxh3_128:
-        owner = next((other.name for other in files if other.xxh3_128 == checksum), None)
-        if owner is not None:
-            return f"{file.name} holds the content of {owner}"
-        if (size := path.stat().st_size) != file.bytes:
-            return f"{file.name} has {size} bytes instead of {file.bytes}"
         return f"the content of {file.name} has changed"
-    if isinstance(manifest, shard_manifest.ShardManifest) and file.name in VOCABULARY_FILES:
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        if sha256 != manifest.vocabulary_sha256:
-            return f"{file.name} is not the vocabulary that the shards were made with"
-    return _problem_of_content(path, file, manifest)
-
-
-def _problem_of_content(path: Path, file: FileEntry, manifest: AnyManifest) -> str:
-    """Describes what `pretrain` or `shards` would stumble over in a file that has the right hash; "" if nothing."""
     try:
-        if isinstance(file, shard_manifest.ShardFile) and isinstance(manifest, shard_manifest.ShardManifest):
-            if file.name.startswith("shard-"):
+        if isinstance(file, documents.PartFile):
+            with documents.opened_part(path) as part:
+                if part.metadata.num_rows != file.documents:
+                    return f"{file.name} holds {part.metadata.num_rows} documents instead of {file.documents}"
+        elif isinstance(file, shard_manifest.ShardFile) and isinstance(manifest, shard_manifest.ShardManifest):
+            if file in manifest.shards():
                 read_checked(path, file.rows, manifest)
-            elif file.name in VOCABULARY_FILES and len(Vocabulary.load(path)) != manifest.vocabulary_size:
-                return f"{file.name} has another number of pieces than {manifest.vocabulary_size}"
-        elif isinstance(file, documents.PartFile):
-            documents.check_part(path, file.documents)
+            elif file.name in VOCABULARY_FILES:
+                read_vocabulary(directory, manifest)
     except UserError as error:
         return str(error)
     return ""

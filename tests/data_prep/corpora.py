@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import sentencepiece
 
 from data_prep.corpus.documents import (
@@ -20,6 +21,7 @@ from data_prep.corpus.documents import (
     DocumentsManifest,
     PartFile,
     part_name,
+    read_manifest,
     write_manifest,
     writing_part,
 )
@@ -37,6 +39,17 @@ def write_part(path: Path, documents: Iterable[Document]) -> PartFile:
             part.add(document)
     assert part.file is not None
     return part.file
+
+
+def read_documents(directories: Iterable[Path], split: str = "train") -> list[Document]:
+    """Returns every document of one split, directory after directory."""
+    return [
+        Document(*row.values())
+        for directory in directories
+        for file in read_manifest(directory).files
+        if file.name.startswith(f"{split}-")
+        for row in pq.ParquetFile(directory / file.name).read().to_pylist()
+    ]
 
 
 def train_pieces(path: Path, lines: Iterable[str], size: int, rule: str, symbols: Sequence[str], **more: Any) -> Path:

@@ -1,9 +1,8 @@
 """A job for tests under mpirun: `python -m tests.data_prep.mpi_job DIR KIND`.
 
 The units are the numbers 0 to 19; the record of n is n squared and the rank that did it, printed by rank 0 as JSON.
-KIND: plain; slow (unit 0 takes as long as all others together); together (all three ranks begin a unit before any
-ends one, and unit 0 ends last); error, mistake, disk (unit 7 fails); root (rank 0 finds a mistake before the first
-unit).
+KIND: plain; endless (unit 0 never ends); together (all three ranks begin a unit before any ends one, and unit 0 ends
+last); error, disk (unit 7 fails); root (rank 0 finds a mistake before the first unit).
 """
 
 import errno
@@ -52,8 +51,6 @@ def job(directory: Path, kind: str) -> None:
         def work(index: int, unit: int) -> Squared:
             if kind == "error" and unit == 7:
                 raise RuntimeError("the seventh seal")
-            if kind == "mistake" and unit == 7:
-                raise UserError("unit seven is no good; leave it out")
             if kind == "disk" and unit == 7:
                 raise OSError(errno.ENOSPC, "No space left on device", "/data/shard")
             if kind == "together":
@@ -61,8 +58,8 @@ def job(directory: Path, kind: str) -> None:
                 wait_for(directory, "began-*", 3)
                 if unit == 0:
                     wait_for(directory, ".units/[0-9]*.json", UNITS - 1)
-            else:
-                time.sleep(1.5 if kind == "slow" and unit == 0 else 0.03)
+            while kind == "endless" and unit == 0:
+                time.sleep(0.01)
             return Squared(files=[], square=unit * unit, rank=ranks.rank, pid=os.getpid())
 
         records = ranks.run(units, work, ledger, sizes=[UNITS - n for n in units], description="job")

@@ -21,12 +21,12 @@ from data_prep.corpus.documents import (
     DocumentCounts,
     DocumentsManifest,
     part_name,
-    read_documents,
     write_manifest,
 )
 from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.jobs import make_shards
+from data_prep.mpi import executor
 from data_prep.text.sentences import split_sentences
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
@@ -121,7 +121,7 @@ def test_the_first_of_a_group_stays_and_one_that_is_held_out_before_all(
     # Of a duplicate nothing is counted but that it is one.
     capsys.readouterr()
     main(["stats", str(out), "--out", str(tmp_path / "stats")])
-    kept = [document for document in read_documents(directories) if document.id not in expected]
+    kept = [document for document in corpora.read_documents(directories) if document.id not in expected]
     mean = sum(len(split_sentences(document.text)) for document in kept) / len(kept)
     assert f"  sentences a document  {mean:,.1f}\n" in capsys.readouterr().out
 
@@ -222,7 +222,7 @@ def test_ranks_parts_and_interruptions_do_not_show(
             with pytest.raises(KeyboardInterrupt):
                 main(again)
     monkeypatch.setattr(dedup, "write_array", interrupted(dedup.write_array, 0))  # what was done is not done again
-    for module, name in ((manifests, "write_manifest"), (make_shards, "_clear")):  # the last steps
+    for module, name in ((manifests, "write_manifest"), (executor, "discard_work")):  # the last steps
         with monkeypatch.context() as patch:
             patch.setattr(module, name, interrupted(getattr(module, name), 0))
             with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Manifests and records that name files elsewhere are refused."""
+"""Manifests that name files elsewhere are refused."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from common.files.checksums import FileEntry, content_checksum
+from common.files.checksums import content_checksum
 from data_prep.corpus import documents
 from data_prep.format import manifest as manifests
 from data_prep.format import shards
-from data_prep.mpi.ledger import Ledger, UnitRecord
 
 
 @pytest.mark.parametrize(
@@ -45,13 +44,3 @@ def test_a_listed_file_that_is_a_link_is_refused(shard_directory: Path, tmp_path
             (directory / path.name).symlink_to(path)
     with pytest.raises(UserError, match="is a symbolic link"):
         shards.open_shards(directory)
-
-
-def test_a_record_that_names_a_path_is_work_to_be_done_again(tmp_path: Path) -> None:
-    (tmp_path / "victim").write_text("x")
-    ledger = Ledger(tmp_path / "out", UnitRecord)
-    ledger.begin({})
-    ledger.write(0, UnitRecord(files=[FileEntry("../victim", 1, "")]))
-    assert ledger.finished(0) is None
-    ledger.discard_files(["../victim"])
-    assert (tmp_path / "victim").exists()

@@ -9,12 +9,9 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.corpus.documents import PartFile, part_name, read_documents, read_manifest
+from data_prep.corpus.documents import PartFile, part_name, read_manifest
 from data_prep.jobs import extract
-from data_prep.mpi.ledger import Ledger
 from tests.data_prep import corpora
-
-pytestmark = pytest.mark.slow
 
 
 def run(source: str, inputs: Sequence[Path], out: Path, *flags: str) -> None:
@@ -40,6 +37,7 @@ def lines(tmp_path: Path) -> Path:
 SMALL_UNITS = ("--id-field", "id", "--held-out", "0.1", "--unit-megabytes", "1")
 
 
+@pytest.mark.slow
 def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) -> None:
     run("jsonl", [lines], tmp_path / "alone", *SMALL_UNITS)
     command = ["-m", "data_prep", "extract", "--source", "jsonl", "--input", lines, "--out", tmp_path / "three"]
@@ -47,25 +45,28 @@ def test_any_number_of_ranks_writes_the_same_bytes(lines: Path, tmp_path: Path) 
     assert result.returncode == 0, result.stderr
     assert contents(tmp_path / "three") == contents(tmp_path / "alone")
     assert len(contents(tmp_path / "alone")) == 7 * 2 + 2  # README.md and documents.json
-    read = [d.id for split in ("train", "held_out") for d in read_documents([tmp_path / "alone"], split)]
+    read = [d.id for split in ("train", "held_out") for d in corpora.read_documents([tmp_path / "alone"], split)]
     assert sorted(read) == sorted(f"r{index}" for index in range(7000))
 
 
-def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.txt").write_text(f"It is {name}.")
-    out = tmp_path / "out"
-    run("books", [tmp_path / "a"], out)
+def test_another_job_is_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book, out = tmp_path / "a" / "a.txt", tmp_path / "out"
+    book.parent.mkdir()
+    book.write_text("It is a.")
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.mpi.executor.discard_work", interrupt)  # killed behind the manifest
+        with pytest.raises(KeyboardInterrupt):
+            run("books", [book.parent], out)
+    assert (out / ".units").exists()
+    run("books", [book.parent], out)
     before = contents(out)
+    assert set(before) == {"README.md", "documents.json", "train-00000.parquet"}
     with pytest.raises(UserError, match=r"held_out is 0\.0 there, 0\.5 was asked for.*give another --out"):
-        run("books", [tmp_path / "a"], out, "--held-out", "0.5")
-    with pytest.raises(UserError, match=r"inputs is 'name=a\.txt bytes=8 fingerprint=\w+' there, 'name=b\.txt"):
-        run("books", [tmp_path / "b"], out)
-    (tmp_path / "a" / "a.txt").write_text("It is b.")  # another content of the same name and size
-    with pytest.raises(UserError, match=r"holds other documents \(inputs is 'name=a\.txt bytes=8"):
-        run("books", [tmp_path / "a"], out)
-    (tmp_path / "a" / "a.txt").write_text("It is a.")
+        run("books", [book.parent], out, "--held-out", "0.5")
+    book.write_text("It is b.")  # another content of the same name and size
+    with pytest.raises(UserError, match=r"holds other documents \(inputs is \[{'bytes': 8, 'fingerprint'"):
+        run("books", [book.parent], out)
+    book.write_text("It is a.")
     (tmp_path / "c.jsonl").write_text('{"text": "It is c."}')
     with pytest.raises(UserError, match="source is 'books' there"):
         run("jsonl", [tmp_path / "c.jsonl"], out)
@@ -73,33 +74,17 @@ def test_another_job_is_not_mixed_in(tmp_path: Path) -> None:
     part = out / "train-00000.parquet"
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"train-00000\.parquet is missing or has another size"):
-        run("books", [tmp_path / "a"], out)
+        run("books", [book.parent], out)
 
 
 def test_a_name_that_is_not_utf_8_is_spelt_so(tmp_path: Path) -> None:
     """Names that are not UTF-8, as in old archives."""
     name = os.fsdecode(b"caf\xe9")
-    (tmp_path / "books").mkdir()
-    (tmp_path / "books" / f"{name}.txt").write_text("It is a text.")
-    (tmp_path / f"{name}.jsonl").write_text('{"text": "It is a text."}')
-    run("jsonl", [tmp_path / f"{name}.jsonl"], tmp_path / "records")
-    run("books", [tmp_path / "books"], tmp_path / "out")
-    assert [document.id for document in read_documents([tmp_path / "records"])] == [r"caf\xe9.jsonl:0"]
-    (document,) = read_documents([tmp_path / "out"])
+    (tmp_path / f"{name}.txt").write_text("It is a text.")
+    run("books", [tmp_path / f"{name}.txt"], tmp_path / "out")
+    (document,) = corpora.read_documents([tmp_path / "out"])
     assert (document.id, document.title) == (r"caf\xe9.txt", r"caf\xe9")
     assert read_manifest(tmp_path / "out").inputs[0]["name"] == r"caf\xe9.txt"
-
-
-def test_a_kill_behind_the_manifest_leaves_nothing_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.txt").write_text("It is a text.")
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "remove", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run("books", [tmp_path / "a.txt"], tmp_path / "out")
-    assert (tmp_path / "out" / ".units").exists()
-    run("books", [tmp_path / "a.txt"], tmp_path / "out")
-    left = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert left == ["README.md", "documents.json", "train-00000.parquet"]
 
 
 def interrupt(*arguments: object) -> None:
@@ -144,20 +129,19 @@ def test_files_are_listed_in_the_order_of_their_units() -> None:
     assert [file.name.removesuffix(".parquet") for file in manifest.files] == expected
 
 
-@pytest.mark.parametrize("held_out", [None, "0.0001"])
 def test_datasets_opens_the_directory_with_its_splits(
-    held_out: str | None, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In several work units, each with a file of each split; of the smallest fraction some or all files are empty."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
     out = tmp_path / "documents"
-    flags = ("--id-field", "id", "--unit-megabytes", "1", *(("--held-out", held_out) if held_out else ()))
+    flags = ("--id-field", "id", "--unit-megabytes", "1", "--held-out", "0.0001")
     run("jsonl", [lines], out, *flags)
     opened = datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))
-    assert set(opened) == ({"train", "held_out"} if held_out else {"train"})
+    assert set(opened) == {"train", "held_out"}
     for split, found in opened.items():
-        expected = [(document.id, document.text) for document in read_documents([out], split)]
+        expected = [(document.id, document.text) for document in corpora.read_documents([out], split)]
         assert list(zip(found["id"], found["text"])) == expected
         assert len(expected) == read_manifest(out).counts[split].documents
     run("jsonl", [lines], out, *flags)  # nothing to do, with the card in the directory

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.corpus.documents import read_documents
 from tests.data_prep import corpora
 
 pytestmark = pytest.mark.slow
@@ -101,4 +100,4 @@ def test_every_rank_reads_a_multistream_dump(multistream: Path, tmp_path: Path) 
     result = corpora.run(extraction(multistream, tmp_path / "out"), 2, **environment)
     assert result.returncode == 0, result.stderr
     assert len(set(begun(log))) == 2
-    assert sorted(int(document.id) for document in read_documents([tmp_path / "out"])) == list(range(PAGES))
+    assert sorted(int(document.id) for document in corpora.read_documents([tmp_path / "out"])) == list(range(PAGES))

@@ -13,6 +13,7 @@ import pytest
 from common.errors import UserError
 from common.files.checksums import file_checksum
 from data_prep.__main__ import main
+from data_prep.corpus.documents import read_manifest, write_manifest
 from data_prep.format import manifest as manifests
 from tests.data_prep import corpora
 
@@ -39,19 +40,13 @@ def flip(path: Path, offset: int, bit: int = 0) -> None:
     path.write_bytes(content)
 
 
-def swap(copy: Path) -> None:
-    os.rename(copy / "shard-00000.arrow", copy / "aside")
-    os.rename(copy / "shard-00001.arrow", copy / "shard-00000.arrow")
-    os.rename(copy / "aside", copy / "shard-00001.arrow")
-
-
 def other_vocabulary(copy: Path) -> None:
     """If vocabulary and manifest entry are both replaced, only the recorded sha256 shows it."""
     flip(copy / "spiece.model", 1000)
     manifest = manifests.read_manifest(copy)
     entry = manifests.describe_file(copy / "spiece.model")
     manifest.files = [entry if file.name == entry.name else file for file in manifest.files]
-    manifests.write_manifest(copy, replace(manifest))
+    manifests.write_manifest(copy, manifest)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +54,8 @@ def other_vocabulary(copy: Path) -> None:
     [
         (lambda copy: flip(copy / "shard-00001.arrow", -100, bit=5), r"the content of shard-00001\.arrow has changed"),
         (lambda copy: flip(copy / "spiece.model", 1000), r"the content of spiece\.model has changed"),
-        (lambda copy: os.truncate(copy / "shard-00000.arrow", 500), r"shard-00000\.arrow has 500 bytes instead of \d+"),
         (lambda copy: (copy / "shard-00002.arrow").unlink(), r"shard-00002\.arrow is missing"),
         (lambda copy: (copy / "shard-00099.arrow").touch(), r"shard-00099\.arrow does not belong to it"),
-        (
-            swap,
-            r"shard-00000\.arrow holds the content of shard-00001\.arrow; "
-            r"shard-00001\.arrow holds the content of shard-00000",
-        ),
         (other_vocabulary, r"spiece\.model is not the vocabulary that the shards were made with"),
     ],
 )
@@ -99,13 +88,15 @@ def test_documents_are_checked_as_well(documents: Path, capsys: pytest.CaptureFi
     assert re.fullmatch(rf"verify: {documents} is whole: 3 files, [\d,]+ bytes\n", capsys.readouterr().out)
     first, second, third = sorted(documents.glob("train-*"))
     flip(first, first.stat().st_size // 2)
-    second.write_bytes(third.read_bytes())
     third.unlink()
-    shutil.copy(first, documents / "train-00007.parquet")
+    shutil.copy(second, documents / "train-00007.parquet")
+    manifest = read_manifest(documents)
+    entry = manifest.files[1]
+    manifest.files[1] = replace(entry, documents=entry.documents + 1)
+    write_manifest(documents, manifest)
     message = (
-        r"the content of train-00000\.parquet has changed; "
-        r"train-00001\.parquet holds the content of train-00002\.parquet; train-00002\.parquet is missing; "
-        r"train-00007\.parquet does not belong to it\. .*run `extract` again"
+        r"the content of train-00000\.parquet has changed; train-00001\.parquet holds 10 documents instead of 11; "
+        r"train-00002\.parquet is missing; train-00007\.parquet does not belong to it\. .*run `extract` again"
     )
     with pytest.raises(UserError, match=message):
         main(["verify", str(documents)])
@@ -141,9 +132,7 @@ def test_what_is_no_set_or_unfinished(tmp_path: Path) -> None:
 def test_a_command_escapes_what_others_wrote(copy: Path) -> None:
     """Whatever part of it prints: the name of a directory here, a decoded text elsewhere."""
     hostile = copy.rename(copy.parent / "a\x1b[2J\u202eb")
-    for path, status in ((hostile, 0), (hostile / "none", 2)):
-        done = corpora.run(["-m", "data_prep", "verify", path])
-        assert done.returncode == status
-        said = done.stderr if status else done.stdout
-        assert r"a\x1b[2J\u202eb" in said
-        assert "\x1b" not in said
+    done = corpora.run(["-m", "data_prep", "verify", hostile])
+    assert done.returncode == 0
+    assert r"a\x1b[2J\u202eb" in done.stdout
+    assert "\x1b" not in done.stdout

@@ -1,8 +1,9 @@
+"""The ledger: which units count as finished, and what becomes of other runs and of files of a person."""
+
 import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,27 +19,51 @@ class Squared(UnitRecord):
     files: list[FileEntry] = field(default_factory=list)
 
 
-def ledger_of(output: Path, **options: Any) -> Ledger[Squared]:
-    return Ledger(output, Squared, **options)
+def begun(output: Path, options: dict[str, int], is_scratch: bool = False) -> Ledger[Squared]:
+    ledger = Ledger(output, Squared, is_scratch)
+    ledger.begin(options)
+    return ledger
 
 
-def test_differences_are_named() -> None:
-    assert describe_differences({"a": 1, "b": 2}, {"a": 1, "b": 3}) == "b is 2 there, 3 was asked for"
-    assert describe_differences({"a": 1}, {"a": 1}) == ""
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
-def test_an_unfinished_run_of_other_options_is_refused(tmp_path: Path) -> None:
-    ledger_of(tmp_path / "out").begin({"seed": 0})
-    ledger_of(tmp_path / "out").begin({"seed": 0})
-    ledger_of(tmp_path / "out").write(3, Squared(n=1))
+def test_differences_are_named_and_shortened() -> None:
+    recorded = {"a": 1, "b": 2, "c": "x" * 1000}
+    described = describe_differences(recorded, {"a": 1, "b": 3})
+    assert described.startswith("b is 2 there, 3 was asked for; c is 'xxx")
+    assert len(described) < 120
+    assert describe_differences(recorded, recorded) == ""
+
+
+def test_an_unfinished_run_goes_on_and_one_of_other_options_is_refused(tmp_path: Path) -> None:
+    begun(tmp_path, {"seed": 0}).write(3, Squared(n=1))
+    assert begun(tmp_path, {"seed": 0}).finished(3) == Squared(n=1)
     with pytest.raises(UserError, match=r"seed is 0 there, 1 was asked for.*another --out"):
-        ledger_of(tmp_path / "out").begin({"seed": 1})
+        begun(tmp_path, {"seed": 1})
+    with pytest.raises(UserError, match="is not empty and holds no run to continue"):
+        begun(tmp_path / ".units", {"seed": 0})
 
 
-def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = ledger_of(tmp_path / "out")
-    ledger.begin({"seed": 0})
+def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
+    begun(tmp_path / "out", {"seed": 0})
+    (tmp_path / "out" / ".shard-00000.arrow.99999.tmp").write_text("half")
+    begun(tmp_path / "out", {"seed": 1})
+    assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text()) == {"seed": 1}
+    assert names(tmp_path / "out") == [".units"]
+    (tmp_path / "out" / "notes.tmp").touch()  # a person's
+    with pytest.raises(UserError, match="unfinished run of other options"):
+        begun(tmp_path / "out", {"seed": 0})
+    assert names(tmp_path / "out") == [".units", "notes.tmp"]
+
+
+def test_intermediate_results_of_other_options_are_discarded_also_after_a_kill_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = begun(tmp_path / "out", {"seed": 0}, is_scratch=True)
     (ledger.output / "000003.npy").write_text("of seed 0")
+    (ledger.output / "notes").touch()
     ledger.write(3, Squared(n=1))
     remove_own = owned.remove_own
 
@@ -50,77 +75,57 @@ def test_a_kill_while_they_are_discarded_is_in_nobodys_way(tmp_path: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(owned, "remove_own", killed_behind_the_records)
         with pytest.raises(KeyboardInterrupt):
-            ledger.begin({"seed": 1}, discard_others=True)
-    ledger.begin({"seed": 1}, discard_others=True)
-    assert [path.name for path in ledger.output.iterdir()] == [".units"]
+            ledger.begin({"seed": 1})
+    ledger.begin({"seed": 1})
+    assert names(ledger.output) == [".units", "notes"]
     assert ledger.finished(3) is None
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot write to .*choose another --out"):
-        ledger_of(tmp_path / "file").begin({})
-
-
-def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path)
-    ledger.begin({})
-    (tmp_path / ".shard-00000.arrow.99999.tmp").write_text("half")
-    ledger.begin({})
-    assert [path.name for path in tmp_path.iterdir()] == [".units"]
-
-
-def test_a_half_written_record_does_not_count(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path)
-    ledger.begin({})
-    ledger.write(0, Squared(n=1))
-    assert ledger.finished(0) == Squared(n=1)
-    (tmp_path / ".units" / "000000.json").write_text(json.dumps({"n": 1})[:-2])
-    assert ledger.finished(0) is None
-
-
-def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> None:
-    ledger_of(tmp_path / "out").begin({"seed": 0})
-    ledger_of(tmp_path / "out").begin({"seed": 1})
-    assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text()) == {"seed": 1}
-
-
-def test_files_of_a_person_are_never_in_the_way_of_another_run(tmp_path: Path) -> None:
-    ledger_of(tmp_path).begin({"seed": 0})
-    (tmp_path / "notes.tmp").touch()
-    with pytest.raises(UserError, match="unfinished run of other options"):
-        ledger_of(tmp_path).begin({"seed": 1})
-    assert (tmp_path / "notes.tmp").exists()
+        begun(tmp_path / "file", {})
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
 def test_damaged_options_are_one_line(tmp_path: Path, content: str) -> None:
-    ledger = ledger_of(tmp_path)
-    ledger.begin({"seed": 0})
-    ledger.write(0, Squared(n=1))
+    begun(tmp_path, {"seed": 0}).write(0, Squared(n=1))
     (tmp_path / ".units" / "options.json").write_text(content)
     with pytest.raises(UserError, match="unfinished run of other options"):
-        ledger.begin({"seed": 0})
-    (tmp_path / ".units" / "000000.json").write_text(content)
+        begun(tmp_path, {"seed": 0})
+
+
+@pytest.mark.parametrize(
+    "record", ["", '{"n": 1', '{"n": "1"}', '{"n": 1, "files": [{"name": "a"}]}', '{"n": 1, "files": {}}']
+)
+def test_a_damaged_record_does_not_count(tmp_path: Path, record: str) -> None:
+    ledger = begun(tmp_path, {})
+    (ledger.directory / "000000.json").write_text(record)
     assert ledger.finished(0) is None
 
 
 def test_a_changed_file_is_work_to_be_done_again(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path / "out", content=True)
-    ledger.begin({})
-    (tmp_path / "out" / "000000.npy").write_text("abc")
-    ledger.write(0, Squared(n=1, files=[describe_file(tmp_path / "out" / "000000.npy")]))
+    ledger, path = begun(tmp_path / "out", {}, is_scratch=True), tmp_path / "out" / "000000.npy"
+    path.write_text("abc")
+    ledger.write(0, Squared(n=1, files=[describe_file(path)]))
     assert ledger.finished(0) is not None
-    (tmp_path / "out" / "000000.npy").write_text("abd")
+    path.write_text("abd")
     assert ledger.finished(0) is None
-    assert ledger_of(tmp_path / "out").finished(0) is not None
-    ledger.write(0, Squared(n=1, files=[FileEntry("000000.npy", 3, "")]))
+    ledger = Ledger(tmp_path / "out", Squared)  # its files are compared by `verify`
+    assert ledger.finished(0) is not None
+    path.write_text("abcd")
     assert ledger.finished(0) is None
 
 
-@pytest.mark.parametrize("record", ['{"n": "1"}', '{"documents": -1}', '{"files": [{"name": "a"}]}', '{"files": {}}'])
-def test_a_record_of_other_types_does_not_count(tmp_path: Path, record: str) -> None:
-    ledger = ledger_of(tmp_path)
-    ledger.begin({})
-    (ledger.directory / "000000.json").write_text(record)
+@pytest.mark.parametrize("name", ["../victim", "link"])
+def test_a_record_that_names_a_path_or_a_link_does_not_count_and_nothing_there_is_removed(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "victim").write_text("x")
+    ledger, record = begun(tmp_path / "out", {}), Squared(n=1, files=[FileEntry(name, 1, "")])
+    (tmp_path / "out" / "link").symlink_to(tmp_path / "victim")
+    ledger.write(0, record)
     assert ledger.finished(0) is None
+    ledger.discard([record])
+    assert (tmp_path / "victim").exists()
+    assert names(tmp_path / "out") == ["link"]

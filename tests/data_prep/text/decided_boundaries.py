@@ -28,8 +28,8 @@ from pathlib import Path
 
 from common.files.owned import replacing_directory
 from data_prep.__main__ import main as data_prep
-from data_prep.corpus.documents import read_documents
 from data_prep.sources import sample
+from tests.data_prep import corpora
 
 KINDS = ("novel", "encyclopedia", "play", "news")
 _TEXTS = Path(__file__).resolve().parents[3] / ".cache" / "sentences"
@@ -156,7 +156,7 @@ def _members(archive: Path, wanted: re.Pattern[str]) -> Iterator[tuple[str, byte
 def _paragraphs(kind: str) -> Iterator[str]:
     """Yields the paragraphs of all texts of a kind, each a line without line breaks."""
     if kind == "encyclopedia":
-        for document in read_documents([_TEXTS / kind]):
+        for document in corpora.read_documents([_TEXTS / kind]):
             yield from document.text.split("\n")
         return
     for path in sorted((_TEXTS / kind).iterdir()):
