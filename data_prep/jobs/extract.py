@@ -10,6 +10,7 @@ DIR/documents.json is written last.
 
 import argparse
 import contextlib
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     """Extracts `args.input` into `args.out`, in one process or under MPI. UserError: a mistake of the user."""
     check_language(args.language)
     flags = OWN_FLAGS[args.source]
-    for flag in OWN_FLAGS["hub"]:
+    for flag in itertools.chain.from_iterable(OWN_FLAGS.values()):
         if getattr(args, flag) is not None and flag not in flags:
             raise UserError(f"--{flag.replace('_', '-')} means nothing to --source {args.source}; leave it out")
     with launch() as ranks:
