@@ -16,7 +16,7 @@ from tests.conftest import HIDDEN
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WORK = ("pipeline.pretraining.command", "pipeline.finetuning.command")
+WORK = ("pipeline.pretraining.command", "pipeline.pretraining.replay", "pipeline.finetuning.command")
 """What entry points import late."""
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 

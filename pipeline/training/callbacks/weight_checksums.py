@@ -85,11 +85,11 @@ class WeightChecksums(Callback):
             "weights_checksum": f"{weights:016x}",
             "moments_checksum": f"{moments:016x}",
             "batch_checksum": f"{all_batches:016x}",
-            "layout": _layout_of(self._settings),
+            "layout": layout_of(self._settings),
         }
 
 
-def _layout_of(settings: RunSettings) -> str:
+def layout_of(settings: RunSettings) -> str:
     """How a step is divided, and what computes it. Only the same layout computes the same bits."""
     config, execution = settings.engine, settings.execution
     division = f"{config.world_size} x {config.accumulation_steps} x {config.micro_batch_size} rows"
