@@ -3,7 +3,6 @@
 Headings, licences and tables of contents are left out.
 """
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -82,17 +81,13 @@ _TITLE = re.compile(rf"[\"'“‘(]?[A-Z][\w'’.-]*(?:[,:]? (?:[\"'“‘(]?[A-
 _MAX_HEADING_CHARACTERS = 80
 _MAX_TITLE_CHARACTERS = 60
 _MAX_CONTENTS_CHARACTERS = 30_000
-_MAX_ENTRY_CHARACTERS = 400  # of one entry in a table of contents, with a summary of its chapter
-_ENTRY_END = re.compile(r"(?:[\s.·_-]*\s\d+|[\s.·_-]{2,}(?:\d+|[ivxl]+)?|\.)\s*$")  # dots and a page number
 _NUMBERED_ENTRY = re.compile(
     rf"(?:{_NUMBERED.pattern})$|(?i:chapter|chap\.|book|part|volume|letter)\s+[\divxlcIVXLC]+\b"
     rf"|(?=[^\s.]){_ROMAN}(?:[.):]|\s|\.?--)\s*[\"'“‘(A-Z]"
     rf"|(?=[^\s.]){_ROMAN}\.?$|\d{{1,3}}\.?$|\d{{1,3}}(?:[.)]|\s)\s*[\"'“‘(A-Z]"
 )
-_NUMBER = re.compile(rf"(?:the )?[a-z.]+\s+(?:[0-9]+\.)?{_NUMERAL}(?![\w'’])|\S+\s+\w+")
+_PAGE = re.compile(r"[\s.·_-]*\s\d+$|[\s.·_-]{2,}(?:\d+|[ivxl]+)?$")  # dots and a page number
 _PAGE_NUMBER = re.compile(r"(?:\s{2,}|[.·_]{2,}\s*|(?<=[.·_])\s+)(?:\d{1,4}|[ivxl]+)$")
-_WORD_AND_NUMBER = re.compile(r"(?:(?P<word>[A-Za-z.]+)\s+)?(?P<number>[ivxlcdmIVXLCDM]+|\d+)\b")
-_ROMAN_DIGITS = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 _LONG_LINE = 150  # characters; hard-wrapped lines are shorter
 _SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence also ends its paragraph
 
@@ -206,55 +201,16 @@ def drop_contents(text: str) -> str:
 
 def _contents_end(text: str, start: int) -> int | None:
     """Returns the position behind the table of contents that begins at `start`; None if none does."""
-    matches = re.finditer(r"[^\n]*\S[^\n]*(?:\n|\Z)", text[start : start + _MAX_CONTENTS_CHARACTERS])
-    lines = [(start + line.start(), start + line.end(), line[0].strip()) for line in matches]
-    lines = list(itertools.takewhile(lambda line: not _CONTENTS.fullmatch(line[2]), lines))
-    if not lines:
-        return None
-    first = _entry(lines[0][2])
-    again = re.escape(first)
-    if _NUMBERED.match(first) and (key := _NUMBER.match(first)):  # the heading may lack the title
-        again = re.escape(key[0]) + r"(?:\W.*)?"
-    gap = 0
-    for begin, _, line in lines[1:]:
-        if re.fullmatch(again, _entry(line)):
-            return begin
-        gap = 0 if _is_entry(line) or _may_be_entry(line) else gap + len(line)
-        if gap > _MAX_ENTRY_CHARACTERS:
+    first, end = "", None
+    for match in re.finditer(r"[^\n]*\S[^\n]*", text[start : start + _MAX_CONTENTS_CHARACTERS]):
+        line = match[0].strip()
+        entry = line if _NUMBERED.fullmatch(line) else _PAGE.sub("", line)  # "Chapter 2" ends in no page number
+        entry = entry.rstrip(".").lower()
+        if not _is_entry(line) or (end is not None and entry == first):
             break
-    gap, table_end = 0, None
-    numbers: dict[str, int] = {}  # "chapter" -> the last number
-    for _, end, line in lines:
-        kind, number = _number_of(line)
-        if (_is_entry(line) and not gap) or (number and number in (1, numbers.get(kind, 0) + 1)):
-            gap, table_end = 0, end
-            numbers[kind] = number
-        else:  # an entry may continue on other lines; then the next number follows
-            gap += len(line)
-        if gap > _MAX_ENTRY_CHARACTERS:
-            break
-    return table_end
-
-
-def _entry(line: str) -> str:
-    """Returns a line of a table of contents without its page number, in lower case."""
-    line = line.strip()
-    if not _NUMERAL_OR_RULE.fullmatch(line):
-        entry = _ENTRY_END.sub("", line)
-        # The number of "Chapter 2" is no page number.
-        line = entry if _NUMBERED.fullmatch(entry) or not _NUMBERED.fullmatch(line) else line
-    return line.rstrip(".").lower()
-
-
-def _number_of(line: str) -> tuple[str, int]:
-    """Returns the word and the number that an entry begins with: ("chapter", 4), ("", 4); 0 without a number."""
-    if not _NUMBERED_ENTRY.match(line) or not (match := _WORD_AND_NUMBER.match(line)):
-        return "", 0
-    number = match["number"].lower()
-    if number.isdigit():
-        return (match["word"] or "").lower(), int(number)
-    values = [_ROMAN_DIGITS[digit] for digit in number]
-    return (match["word"] or "").lower(), sum(-v if v < max(values[i:]) else v for i, v in enumerate(values))
+        first = first or entry
+        end = start + match.end()
+    return end
 
 
 def _is_entry(line: str) -> bool:
@@ -265,11 +221,6 @@ def _is_entry(line: str) -> bool:
         return False
     line = re.sub(r"\s+\d{1,4}$", "", line)
     return line.isupper() or _TITLE.fullmatch(line.strip("\"'“”‘’. ")) is not None
-
-
-def _may_be_entry(line: str) -> bool:
-    """Tells whether a line can be an entry in ordinary letters. Lines of speech and ends of paragraphs cannot."""
-    return len(line) <= _MAX_TITLE_CHARACTERS and line[0].isupper() and (line[-1].isalnum() or line[-1] == ")")
 
 
 def drop_persons(text: str) -> str:

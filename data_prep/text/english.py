@@ -11,13 +11,16 @@ Colons, semicolons and dashes end no sentence.
 """
 
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_BINDING, _NUMBERED, _EITHER, _STARTERS, _EXCLAIMED, _SAID = (
+    frozenset(_TABLE[key].split()) for key in ("binding", "numbered", "either", "starters", "exclaimed", "said")
+)
+_SHORT = _BINDING | _NUMBERED | _EITHER
+_TAILS = frozenset(word[-4:] for word in _SHORT | _EXCLAIMED)
 _CANDIDATE = re.compile(
     r"""
     [.!?…] (?:
@@ -34,54 +37,6 @@ _NEXT_WORD = re.compile(r"""["'“‘«(\[{`*_]*([A-Z]\.|[\w’'-]*)""")  # with
 _LAST_PART = re.compile(r"[^-–—/(]*$")
 _ACRONYM = re.compile(r"(?:[A-Za-z]\.)+[A-Za-z]")
 
-# Abbreviations before a name or before what they refer to. They never end a sentence.
-_BINDING = _words(
-    """
-    Mr Mrs Ms Messrs Mmes Mme Mlle Mdlle Dr Drs Prof Profs Rev Revd Fr St Ste Mt Ft Hon Rt Gen Gens Brig Col Cols Lt
-    Lieut Maj Capt Capts Cpt Sgt Serg Sergt Cpl Pvt Adm Cmdr Comdr Cdr Gov Sen Sens Rep Reps Pres Supt Insp Det Amb
-    Mgr Msgr Bp Abp Dept MR MRS DR
-    vs v viz cf c.f e.g i.e eg ie ca approx b d fl r i.q resp incl esp op
-    """
-)
-# Abbreviations before a number.
-_NUMBERED = _words(
-    """
-    No Nos no nos Vol Vols vol vols p pp P PP Pp ch Ch chap Chap sec Sec Sect sect fig Fig figs Figs Art art Op ver Jan
-    Feb Mar Apr Jun Jul Aug Sep Sept Oct Nov Dec c ff l ll vv Ps eq Eq Eqs eqs Ref Refs par Par Bd bk Bk pt Pt pl Pl n
-    A.D AD para paras
-    """
-)
-# Abbreviations at the end of a sentence or inside one.
-_EITHER = _words(
-    """
-    Jr Sr Inc Ltd Co Cos Corp Bros Mfg Esq Assn Assoc Univ Inst Dist Ave Blvd Rd Hwy Jan Feb Aug Sept Oct Nov Dec Ph.D
-    Bn Bde Regt Calif Mass Conn Penn Wis Ill Fla Ga Va Md Ala Ariz Ark Colo Ind Kan Mich Minn Miss Mo Mont Neb Nev Okla
-    Ore Tenn Tex Vt Wash Wyo lit trans ed eds est Phys Rev Proc Acad Soc Int Natl Am
-    """
-)
-_SHORT = _BINDING | _NUMBERED | _EITHER
-# A capital after an abbreviation tells nothing, because a name has one, too. These words hardly occur in names.
-_STARTERS = _words(
-    """
-    The A An In It He She They We You This That These Those There Here His Her Their Its Our My Your But And Or So
-    However Although Though As At After Before Between Among When While Where Whether On For From By With Without To
-    Into Under Over If Since Some Many Most Much Both Each Every Either Neither During One Two Three Several Other
-    Others Another Because Despite Thus Then Therefore Hence Also Once Today Later Now According All Any No Not
-    Nevertheless Moreover Furthermore Additionally Finally First Only Such What Who Whose Why How Which Through
-    Throughout Until Unlike Upon Within Instead Indeed Perhaps Even Yet Still Meanwhile Like Various Currently
-    """
-)
-_EXCLAIMED = _words("Yahoo Jeopardy Wham")  # names that end in a mark
-_TAILS = frozenset(word[-4:] for word in _SHORT | _EXCLAIMED)
-_SAID = _words(
-    """
-    said says cried asked replied answered exclaimed inquired enquired demanded returned shouted whispered murmured
-    muttered called continued added thought screamed shrieked roared repeated remarked observed retorted began
-    interrupted ejaculated responded gasped groaned growled sobbed snapped yelled sighed faltered stammered panted
-    protested suggested insisted pleaded begged urged resumed rejoined remonstrated hazarded argued declared explained
-    objected persisted echoed implored bawled bellowed drawled laughed beginning saying asking
-    """
-)
 _STARTER = rf"(?:{'|'.join(sorted(_STARTERS))})\b"
 _NAME = r"[A-Z][a-z’'A-Z-]+"
 _SPEAKER = re.compile(

@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from common.errors import UserError
 from common.files.json_files import read_object
 from common.normalization import Normalization
 from data_prep.text.vocabulary import MASK, MASK_ID, TOKENIZER_FILE, TokensWithOffsets, Vocabulary
 
-SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNKNOWN = "[UNK]"
+SPECIAL_PIECES = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 """The mark of a piece that continues a word."""
 
@@ -32,7 +33,7 @@ _CHARACTER_COVERAGE = 0.99995
 _MIN_PAIR_COUNT = 2
 """Occurrences of two neighbouring pieces that become one."""
 _CONFIG_FILE = "tokenizer_config.json"
-_NORMALIZER, _SPLITTER, _MODEL = "BertNormalizer", "BertPreTokenizer", "WordPiece"
+_NORMALIZER, _SPLITTER = "BertNormalizer", "BertPreTokenizer"
 
 # Each rank encodes, and a rank forks; threads of the library would be too many, and would make it warn.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -94,8 +95,7 @@ class WordPieceVocabulary(Vocabulary):
         if missing := [piece for piece in SPECIAL_PIECES if piece not in ids]:
             raise ValueError(f"is a WordPiece vocabulary without {' '.join(missing)}")
         self.rules, self.normalization = rules, rules.normalization
-        content = json.dumps(_tokenizer_json(ids, rules), ensure_ascii=False, indent=1) + "\n"
-        self.serialized = content.encode()
+        self.serialized = _serialize(ids, rules)
         self.sha256 = hashlib.sha256(self.serialized).hexdigest()
         self.pieces = [*SPECIAL_PIECES, *(piece for piece in pieces if piece not in SPECIAL_PIECES)]
         file_ids = np.array([ids[piece] for piece in self.pieces], np.int64)
@@ -105,15 +105,7 @@ class WordPieceVocabulary(Vocabulary):
             piece.removeprefix(CONTINUES) if continues else f" {piece}"
             for piece, continues in zip(self.pieces, self.continues_word.tolist())
         ]
-        numbers = {piece: number for number, piece in enumerate(self.pieces)}
-        self._tokenizer = tokenizers.Tokenizer(
-            models.WordPiece(
-                numbers, unk_token=SPECIAL_PIECES[1], max_input_chars_per_word=rules.max_input_chars_per_word
-            )
-        )
-        self._tokenizer.normalizer = rules.normalizer()
-        self._tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._tokenizer.decoder = decoders.WordPiece()
+        self._tokenizer = _tokenizer({piece: number for number, piece in enumerate(self.pieces)}, rules)
 
     @classmethod
     def of_pieces(cls, content: bytes, directory: Path) -> "WordPieceVocabulary":
@@ -187,48 +179,26 @@ def _read_config(directory: Path) -> dict[str, Any]:
     return read_object(path, "restore it beside the vocabulary") if path.exists() else {}
 
 
-def _tokenizer_json(ids: Mapping[str, int], rules: WordPieceRules) -> dict[str, Any]:
-    """The contents of tokenizer.json."""
+def _tokenizer(ids: dict[str, int], rules: WordPieceRules) -> tokenizers.Tokenizer:
+    """The library's tokenizer. The names of special pieces in a text are not special to it."""
+    longest = rules.max_input_chars_per_word
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=longest))
+    tokenizer.normalizer = rules.normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer
 
-    def special(piece: str, segment: int) -> dict[str, Any]:
-        return {"SpecialToken": {"id": piece, "type_id": segment}}
 
-    def text(name: str, segment: int) -> dict[str, Any]:
-        return {"Sequence": {"id": name, "type_id": segment}}
-
-    _, unknown, begin, end, _ = SPECIAL_PIECES
-    matching = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    single = [special(begin, 0), text("A", 0), special(end, 0)]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": ids[piece], "content": piece} | matching for piece in sorted(SPECIAL_PIECES, key=ids.__getitem__)
-        ],
-        "normalizer": {
-            "type": _NORMALIZER,
-            "clean_text": True,
-            "handle_chinese_chars": rules.handle_chinese_chars,
-            "strip_accents": rules.strip_accents,
-            "lowercase": rules.lowercase,
-        },
-        "pre_tokenizer": {"type": _SPLITTER},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": single,
-            "pair": [*single, text("B", 1), special(end, 1)],
-            "special_tokens": {piece: {"id": piece, "ids": [ids[piece]], "tokens": [piece]} for piece in (begin, end)},
-        },
-        "decoder": {"type": _MODEL, "prefix": CONTINUES, "cleanup": True},
-        "model": {
-            "type": _MODEL,
-            "unk_token": unknown,
-            "continuing_subword_prefix": CONTINUES,
-            "max_input_chars_per_word": rules.max_input_chars_per_word,
-            "vocab": ids,
-        },
-    }
+def _serialize(ids: dict[str, int], rules: WordPieceRules) -> bytes:
+    """The content of tokenizer.json, with the rows "[CLS] A [SEP]" and "[CLS] A [SEP] B [SEP]"."""
+    tokenizer = _tokenizer(ids, rules)
+    tokenizer.add_special_tokens(list(SPECIAL_PIECES))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(piece, ids[piece]) for piece in ("[CLS]", "[SEP]")],
+    )
+    return (json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def train_wordpiece(sentences: Iterator[str], size: int, rules: WordPieceRules) -> WordPieceVocabulary:
@@ -267,7 +237,7 @@ def train_wordpiece(sentences: Iterator[str], size: int, rules: WordPieceRules) 
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL_PIECES[1]))
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.train_from_iterator((" ".join([word] * count) for word, count in words.items()), trainer)
     ids = tokenizer.get_vocab()

@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
 
 import torch
 
@@ -12,11 +16,13 @@ from common.files.checksums import content_checksum
 from data_prep.__main__ import main as data_prep
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint, huggingface
+from pipeline import pretrain, reproduce
 from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.saver import Saver
 from pipeline.tasks.own_tasks import OwnRecord, make_task, record_of
 from pipeline.tasks.task import Columns
 from tests.data_prep import corpora
-from tests.fuzz import unfinished
+from tests.fuzz.commands import COMMANDS
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.sharing import runs
 from tests.pipeline.tasks import own_files, task_files
@@ -84,15 +90,11 @@ BENCHMARK = {
 }
 
 
-TINY_MODEL = "num_hidden_layers=1 hidden_size=8 num_attention_heads=2 intermediate_size=16 embedding_size=4"
-"""--model-args of the runs that train."""
-
-
 def make(root: Path) -> None:
     """Makes all inputs below `root`.
 
     Finished: documents/, vocabulary/, shards/, held_out/, run/, export/, own/ (an export of our own form), tuned/,
-    finetuned/, users/ (files of own tasks), reviews/ (a run on such files) and configs/.
+    finetuned/, users/ (files of own tasks), reviews/ (a run on such files), report/, stage/ and configs/.
     Unfinished: unfinished/, trained/ and reproduction/. A person's, which no command reads: victim/.
     """
     documents = corpora.write_documents(root / "documents", corpora.make_documents(30))
@@ -140,7 +142,8 @@ def make(root: Path) -> None:
     for name in ("notes.txt", "logits/dev.npz", "checkpoints/step-00000001/state.json"):
         (root / "victim" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "victim" / name).write_text("of a person")
-    unfinished.make(root)
+    assert COMMANDS["report again"].run(root) == COMMANDS["stage"].run(root) == 0
+    _make_unfinished(root)
 
 
 def make_in_child(root: Path) -> None:
@@ -190,3 +193,72 @@ def _reviews(directory: Path, config: AlbertConfig, vocabulary: Path) -> None:
     )
     torch.manual_seed(0)
     runs.checkpoint(directory, 1, task.kind.make_model(task, config).state_dict(), state=STATE)
+
+
+class Killed(BaseException):
+    """The job ends here."""
+
+
+def _make_unfinished(root: Path) -> None:
+    """Makes unfinished/ (documents, vocabulary and shards), trained/ and reproduction/ from the inputs in `root`."""
+    place = root / "unfinished"
+    words = ("extract", "--source", "jsonl", "--input", str(root / "records"), "--out", str(place / "documents"))
+    _end_in("data_prep.jobs.extract.write_manifest", words)
+    documents = ("--documents", str(root / "documents"))
+    model = place / "vocabulary" / "v.model"
+    model.parent.mkdir()
+    _end_in(
+        "data_prep.jobs.train_vocabulary.train_sentencepiece",
+        ("vocab", *documents, "--out", str(model), "--size", "300"),
+    )
+    vocabulary = ("--vocab", str(root / "vocabulary" / "small.model"), "--max-seq-length", "64", "--dedup", "near")
+    _end_in(
+        "data_prep.format.manifest.write_manifest",
+        ("shards", *documents, *vocabulary, "--out", str(place / "shards")),
+    )
+    _train(root)
+    _reproduce(root)
+
+
+def _end_in(function: str, words: Sequence[str]) -> None:
+    """Runs a job of data_prep that is killed when it calls `function`."""
+
+    def kill(*arguments: Any) -> NoReturn:
+        raise Killed
+
+    with mock.patch(function, kill):
+        try:
+            data_prep(words)
+        except Killed:
+            return
+    raise AssertionError(f"{words[0]} has not called {function}")
+
+
+def _train(root: Path) -> None:
+    """A run that a signal has stopped after its first step."""
+    words = COMMANDS["pretrain goes on"].arguments(root)[1:]
+    start = Saver.start
+
+    def save_and_stop(*arguments: Any, **settings: Any) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        start(*arguments, **settings)
+
+    with mock.patch.object(Saver, "start", save_and_stop):
+        status = pretrain.main([*words, "--save-interval", "1"])
+    assert status == 75, status
+
+
+def _reproduce(root: Path) -> None:
+    """A table whose pre-trainings are done."""
+    (root / "no-tasks").mkdir()
+    words = ["7", "--scale", "paper", "--data", str(root / "shards"), "--eval-data", str(root / "held_out")]
+    words += ["--additional-data", str(root / "shards"), "--data-root", str(root), "--out", str(root / "reproduction")]
+    table, paths = reproduce.resolve(reproduce.parser().parse_args(words))
+    for stage in reproduce.stages(table, paths):
+        for command in stage:
+            if command.done is not None:
+                command.done.parent.mkdir(parents=True, exist_ok=True)
+                command.done.write_text("1\n")
+    with mock.patch("pipeline.reproduce.stages", return_value=[]):
+        assert reproduce.main(words) == 0
+    (paths.root / "logs" / "a.log").write_text("It is a log.\n")
