@@ -121,19 +121,12 @@ def find_files(path: Path, is_wanted: Callable[[str], object], kind: str) -> lis
     if not path.is_dir():
         reason = "is not a regular file" if path.exists() else "does not exist"
         raise UserError(f"{path} {reason}; give a {kind}, or a directory of them")
-    files = []
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        try:
-            entries = list(os.scandir(path / folder))
-        except PermissionError:
-            continue
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(f"{folder}{entry.name}/")
-            elif is_wanted(entry.name) and entry.is_file():
-                files.append((Path(entry.path), spelled(folder + entry.name)))
+    files = [
+        (Path(folder, name), spelled(Path(folder, name).relative_to(path).as_posix()))
+        for folder, _, names in os.walk(path)
+        for name in names
+        if is_wanted(name) and Path(folder, name).is_file()
+    ]
     if not files:
         raise UserError(f"{path} holds no {kind}; check --input and --source")
     return sorted(files, key=lambda file: file[1])

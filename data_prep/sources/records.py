@@ -8,6 +8,7 @@ a compressed file loses the rest of the file. Damage in a Parquet file loses the
 import bz2
 import gzip
 import io
+import itertools
 import json
 import re
 import zlib
@@ -32,6 +33,7 @@ MAX_RATIO = 1000
 """Bytes of content for each byte of a compressed file, beside MAX_LINE_BYTES. Text has up to 20."""
 MAX_BLANK_LINES = 1_000_000
 """Empty lines one after another. More are no text, and take long."""
+EMPTY = "no text"
 MAX_NAMES_SHOWN = 20
 # What the readers raise for damaged content.
 _DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, pa.ArrowException)
@@ -63,14 +65,6 @@ class Fields:
                 found = f"{times} columns called {column!r}" if times else f"no column {column!r}"
                 shown = ", ".join(columns[:MAX_NAMES_SHOWN]) + (", ..." if len(columns) > MAX_NAMES_SHOWN else "")
                 raise UserError(f"{place} has {found}; choose --text-field among {shown}")
-
-
-class BadRecordError(ValueError):
-    """A record that is no document. reason: for `Skipped`; the text of the error follows the record's place."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -130,13 +124,9 @@ class Records(Source):
 
     def _read_lines(self, unit: FileRange) -> Iterator[Document | Skipped]:
         for offset, line in lines(unit):
-            place = f"{unit.name}:{offset}"
             self.consumed += len(line or b"")
-            try:
-                if line is None or not line.isspace():
-                    yield parse_line(line, self.fields, place)
-            except BadRecordError as error:
-                yield Skipped(place, error.reason)
+            if line is None or not line.isspace():
+                yield parse_line(line, self.fields, f"{unit.name}:{offset}")
 
     def _read_parquet(self, unit: FileRange) -> Iterator[Document | Skipped]:
         with parquet_file(unit.path) as parquet:
@@ -200,10 +190,7 @@ class Hub(Source):
         # The ids of a local dataset do not depend on the way its path is written.
         short = Path(name).resolve().name if Path(name).exists() else name
         for row, record in enumerate(_rows(name, dataset.shard(num_shards=dataset.num_shards, index=shard))):
-            try:
-                item = to_document(record, self.fields, f"{short}:{shard}:{row}")
-            except BadRecordError as error:
-                raise UserError(f"{name}, shard {shard}, row {row} {error}") from error
+            item = to_document(record, self.fields, f"{short}:{shard}:{row}")
             self.consumed += len(item.text.encode()) if isinstance(item, Document) else 0
             yield item
 
@@ -220,62 +207,56 @@ def _rows(name: str, dataset: Any) -> Iterator[Any]:
 
 
 def check_first(path: Path, fields: Fields) -> None:
-    """Raises UserError unless the first record of a file of lines has a text."""
+    """Raises UserError unless the first record of a file of lines can have a text."""
     size = max(1, path.stat().st_size)
     for number, (_, line) in enumerate(lines(FileRange(path, path.name, 0, size)), 1):
         if line is None or not line.isspace():
-            try:
-                parse_line(line, fields, path.name)
-                return
-            except BadRecordError as error:
-                raise UserError(f"{path}, line {number} {error}") from error
+            item = parse_line(line, fields, path.name)
+            if isinstance(item, Skipped) and item.reason != EMPTY:
+                raise UserError(f"{path}, line {number}: {item.reason}; check --input, --source and --text-field")
+            return
 
 
 def parse_line(line: bytes | None, fields: Fields, place: str) -> Document | Skipped:
-    """Returns the document of one line of JSON; None: of damaged content. BadRecordError: it is none."""
-    if line is None:
-        raise BadRecordError("damaged", "is damaged or cut off; get the file again")
-    if len(line) > MAX_LINE_BYTES:
-        raise BadRecordError("too long", f"has more than {MAX_LINE_BYTES:,} bytes; one record is one document")
+    """Returns the document of one line of JSON; None: of damaged content."""
+    if line is None or len(line) > MAX_LINE_BYTES:
+        return Skipped(place, "damaged" if line is None else "too long")
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadRecordError("not JSON", f"is not JSON ({error}); correct it or check --source") from error
+    except (ValueError, RecursionError):
+        return Skipped(place, "not JSON")
     return to_document(record, fields, place)
 
 
 def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
-    """Returns a record as a document, with the id `place` if it has none. BadRecordError: it has no field of text."""
-    text = record.get(fields.text, record) if isinstance(record, dict) else ()
+    """Returns a record as a document, with the id `place` if it has none."""
+    text = record.get(fields.text, record) if isinstance(record, dict) else record
     if text is None:
-        return Skipped(place, "no text")
-    if not isinstance(text, str):
-        raise BadRecordError("no text", f"has no text in {fields.text!r}; check --text-field")
+        return Skipped(place, EMPTY)
+    if not isinstance(text, str) or text is record:
+        return Skipped(place, "no field of text")
     if len(text) > MAX_LINE_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())
     prose = "\n".join(filter(None, paragraphs))
     if not prose:
-        return Skipped(place, "no text")
-    identity, title = (None if name is None else record.get(name) for name in (fields.id, fields.title))
-    return Document(
-        place if identity is None else _encodable(str(identity)), "" if title is None else _encodable(str(title)), prose
-    )
+        return Skipped(place, EMPTY)
+    identity, title = (record.get(name) if name else None for name in (fields.id, fields.title))
+    name = place if identity is None else _encodable(str(identity))
+    return Document(name, "" if title is None else _encodable(str(title)), prose)
 
 
 def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Document | Skipped]:
     """Joins each `count` consecutive records, one paragraph each, to a document with the first one's id and title."""
     waiting: list[Document] = []
-    for record in records:
+    for record in itertools.chain(records, [None]):
         if isinstance(record, Skipped):
             yield record
-            continue
-        waiting.append(record)
-        if len(waiting) == count:
+        elif record is not None:
+            waiting.append(record)
+        if waiting and (record is None or len(waiting) == count):
             yield replace(waiting[0], text="\n".join(part.text for part in waiting))
             waiting = []
-    if waiting:
-        yield replace(waiting[0], text="\n".join(part.text for part in waiting))
 
 
 def _encodable(text: str) -> str:
@@ -311,35 +292,26 @@ def lines(part: FileRange) -> Iterator[tuple[int, bytes | None]]:
     Of a line of more than MAX_LINE_BYTES it yields a beginning that is longer than that. At damaged content it yields
     None as the line, and ends; so it does at content that no records have: see MAX_RATIO and MAX_BLANK_LINES.
     """
-    whole = bool(compression(part.path))
-    end = MAX_LINE_BYTES + MAX_RATIO * part.path.stat().st_size if whole else part.end
+    is_compressed = bool(compression(part.path))
+    end = MAX_LINE_BYTES + MAX_RATIO * part.path.stat().st_size if is_compressed else part.end
+    offset, is_start = max(0, part.begin - 1), part.begin == 0  # else the rest of the line before the range
+    blank_lines = 0
     with open_text(part.path) as file:
-
-        def skip_line(offset: int, line: bytes) -> int:
-            """The offset behind the line that begins with `line` at `offset`, or one that is not below `end`."""
-            offset += len(line)
-            while line[-1:] != b"\n" and offset < end and (line := file.readline(1 << 20)):
-                offset += len(line)
-            return offset
-
-        offset = blank_lines = 0
-        if part.begin and not whole:
-            file.seek(part.begin - 1)
-            offset = skip_line(part.begin - 1, b"")  # the rest of the line that began before the range
+        if offset:
+            file.seek(offset)
         try:
-            while offset < end:
-                line = file.readline(MAX_LINE_BYTES + 1)
-                if not line:
-                    return
+            while offset < end and (line := file.readline(MAX_LINE_BYTES + 1 if is_start else 1 << 20)):
                 blank_lines = blank_lines + 1 if line.isspace() else 0
                 if blank_lines > MAX_BLANK_LINES:
-                    yield offset, None
-                    return
-                yield offset, line
-                offset = skip_line(offset, line)
-            if whole:
-                yield offset, None
+                    break
+                if is_start:
+                    yield offset, line
+                offset += len(line)
+                is_start = line.endswith(b"\n")
         except _DAMAGE as error:
             if is_of_the_system(error):
                 raise
             yield offset, None
+            return
+    if blank_lines > MAX_BLANK_LINES or (is_compressed and offset >= end):
+        yield offset, None

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 from common.errors import UserError
@@ -39,25 +38,6 @@ class ByteRange:
     path: Path
     begin: int
     end: int
-
-
-@dataclass(frozen=True)
-class DamagedBlock:
-    """A block of a .bz2 file that cannot be decompressed. byte: where it begins."""
-
-    byte: int
-
-
-class Page(NamedTuple):
-    """The fields of one page that are used here. timestamp: when its text was saved, in ISO 8601."""
-
-    title: str
-    namespace: str
-    id: str
-    model: str
-    text: str
-    timestamp: str
-    is_redirect: bool
 
 
 class Wikipedia(Source):
@@ -98,8 +78,8 @@ class Wikipedia(Source):
     def read(self, unit: ByteRange) -> Iterator[Document | Skipped]:
         """Yields the articles among the pages that begin in the range."""
         for number, raw in enumerate(raw_pages(unit)):
-            if isinstance(raw, DamagedBlock):
-                yield Skipped(f"{spelled(unit.path.name)} near byte {raw.byte}", "damaged block")
+            if isinstance(raw, int):
+                yield Skipped(f"{spelled(unit.path.name)} near byte {raw}", "damaged block")
                 continue
             self.consumed += len(raw)
             try:
@@ -160,12 +140,12 @@ def chunks(path: Path, start: int, bzip2: Bzip2File | None) -> Iterator[tuple[in
             start += len(content)
 
 
-def raw_pages(unit: ByteRange) -> Iterator[bytes | DamagedBlock]:
+def raw_pages(unit: ByteRange) -> Iterator[bytes | int]:
     """Yields the `<page>...</page>` elements that begin in the range, as bytes, with one in memory at a time.
 
     In a .bz2 file, a page belongs to the bzip2 block that contains the page's first byte. A block, even a damaged one,
     belongs to the range that contains the block's first byte. If a page has no end, because a damaged block or another
-    page follows, its beginning is yielded.
+    page follows, its beginning is yielded. Of a damaged block, the byte where it begins is yielded.
     """
     bzip2 = Bzip2File(unit.path) if is_bzip2(unit.path) else None
     buffer, used = b"", 0  # number of bytes of the buffer that were yielded or skipped
@@ -178,7 +158,7 @@ def raw_pages(unit: ByteRange) -> Iterator[bytes | DamagedBlock]:
             buffer, owned = b"", 0
             if position >= unit.end:
                 return
-            yield DamagedBlock(position)
+            yield position
             continue
         if position < unit.end:
             own = len(content) if bzip2 is not None else min(len(content), unit.end - position)
@@ -204,24 +184,15 @@ def raw_pages(unit: ByteRange) -> Iterator[bytes | DamagedBlock]:
         yield buffer[begin:]
 
 
-def parse_page(raw: bytes) -> Page:
+def parse_page(raw: bytes) -> ElementTree.Element:
     """Parses one `<page>` element, which cannot declare entities. ElementTree.ParseError: it is not well-formed."""
-    page = ElementTree.fromstring(raw)
-    return Page(
-        title=page.findtext("title", ""),
-        namespace=page.findtext("ns", ""),
-        id=page.findtext("id", ""),
-        model=page.findtext("revision/model", "wikitext"),
-        text=page.findtext("revision/text", ""),
-        timestamp=page.findtext("revision/timestamp", ""),
-        is_redirect=page.find("redirect") is not None,
-    )
+    return ElementTree.fromstring(raw)
 
 
-def saved_on(page: Page) -> date | None:
+def _saved_on(page: ElementTree.Element) -> date | None:
     """Returns the day on which a page's text was saved; None if the export does not tell."""
     try:
-        return date.fromisoformat(page.timestamp[:10])
+        return date.fromisoformat(page.findtext("revision/timestamp", "")[:10])
     except ValueError:
         return None
 
@@ -237,22 +208,24 @@ def is_nested_too_deeply(text: str) -> bool:
     return False
 
 
-def article(page: Page, site: Site = ENGLISH_SITE) -> Document | Skipped:
-    """Returns a page's prose as a document, or why it has none. site: the wiki that the page is from."""
+def article(page: ElementTree.Element, site: Site = ENGLISH_SITE) -> Document | Skipped:
+    """Returns a `<page>`'s prose as a document, or why it has none. site: the wiki that the page is from."""
+    title, namespace = page.findtext("title", ""), page.findtext("ns", "")
+    wikitext = page.findtext("revision/text", "")
     reason = None
-    if page.namespace not in ("0", "") or (not page.namespace and ":" in page.title):
+    if namespace not in ("0", "") or (not namespace and ":" in title):
         reason = "not an article"
-    elif page.is_redirect or site.redirect.match(page.text):
+    elif page.find("redirect") is not None or site.redirect.match(wikitext):
         reason = "redirect"
-    elif page.model != "wikitext":
+    elif page.findtext("revision/model", "wikitext") != "wikitext":
         reason = "not wikitext"
-    elif page.title.endswith(site.meanings) or site.disambiguation.search(page.text):
+    elif title.endswith(site.meanings) or site.disambiguation.search(wikitext):
         reason = "disambiguation page"
-    elif is_nested_too_deeply(page.text):
+    elif is_nested_too_deeply(wikitext):
         reason = "nested too deeply"
     if reason is None:
-        text = to_prose(page.text, saved_on(page), site)
+        text = to_prose(wikitext, _saved_on(page), site)
         if text:
-            return Document(page.id, page.title, text)
+            return Document(page.findtext("id", ""), title, text)
         reason = "no prose"
-    return Skipped(page.title, reason)
+    return Skipped(title, reason)

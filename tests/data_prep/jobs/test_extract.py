@@ -96,7 +96,7 @@ def interrupt(*arguments: object) -> None:
     [
         (["--source", "books", "--input", "nothing"], "nothing does not exist"),
         (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is no MediaWiki export"),
-        (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1 is not JSON"),
+        (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1: not JSON"),
         (["--source", "books", "--input", "noise.txt"], r"noise\.txt: no document found \(skipped 1 not a text file\)"),
         (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out: 1 is not at least 0 and below 1"),
         (["--source", "books", "--input", "a.txt", "--unit-megabytes", "0"], "--unit-megabytes: 0 is not at least 1"),
