@@ -11,6 +11,7 @@ import pytest
 
 from common.command_line import positive
 from common.errors import UserError
+from pipeline.settings import __main__ as flags_page
 from pipeline.settings import declare, finetune, pretrain
 from pipeline.settings.declare import flag, setting
 from pipeline.settings.finetune import FinetuneFlags
@@ -159,6 +160,11 @@ def test_the_help_names_each_flag_by_group():
     assert [line for line in help_text.splitlines() if line in ("files:", "work:")] == ["files:", "work:"]
     assert "how often (default: 10)" in help_text
     assert "where to write (required)" in help_text
+
+
+def test_the_page_of_flags_is_made_from_them():
+    page = REPOSITORY / "docs" / "flags.md"
+    assert page.read_text(encoding="utf-8") == flags_page.page(), "python -m pipeline.settings > docs/flags.md"
 
 
 @pytest.mark.parametrize("command", [PretrainFlags, FinetuneFlags])
