@@ -1,5 +1,6 @@
 """Reads runs of both kinds, finished or not, to compare them, and prints the table of one."""
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from common.files.json_files import read_object
 from common.text import quantity
 from model.counts import parameter_counts
+from pipeline.analysis.finished_runs import run_directories
 from pipeline.checkpoint.run_records import SETTINGS, model_of, read_settings
 from pipeline.tracking.tracker import shown_flat
 from pipeline.training import metrics_log, rollback
@@ -90,7 +91,8 @@ class ComparedRun:
 
         Tokens and hours of an evaluation lie between those of the training records around it.
         """
-        known = [(record, place) for record in self.training if (place := _x_of(record, x)) is not None]
+        key, unit = ("seconds", 3600) if x == "hours" else (x, 1)
+        known = [(record, place / unit) for record in self.training if (place := number(record, key)) is not None]
         if split == "eval":
             # Not every step that is evaluated is logged.
             steps, places = [0.0, *(record["step"] for record, _ in known)], [0.0, *(place for _, place in known)]
@@ -108,13 +110,6 @@ def number(record: Mapping[str, Any], name: str) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     return None
-
-
-def _x_of(record: Mapping[str, Any], x: str) -> float | None:
-    if x != "hours":
-        return number(record, x)
-    seconds = number(record, "seconds")
-    return None if seconds is None else seconds / 3600
 
 
 def sustained_speed(training: Records) -> float | None:
@@ -145,23 +140,13 @@ def _intervals(training: Records) -> Iterator[tuple[Mapping[str, Any], float, fl
 def find(directories: Sequence[Path]) -> list[ComparedRun]:
     """Every run in or below `directories`, by path. Raises UserError if there is none, or one cannot be read."""
     places: dict[Path, Path] = {}
-    for directory in directories:
-        if not directory.is_dir():
-            raise UserError(f"--runs {directory} is no directory; name --output directories of runs")
-        for path in sorted(directory.rglob(SETTINGS)):
-            if path.is_file() and _is_run(path):
-                places.setdefault(path.parent.resolve(), path.parent)
+    for directory in run_directories(directories):
+        places.setdefault(directory.resolve(), directory)
     if not places:
         raise UserError(f"--runs: no run in {', '.join(map(str, directories))}; name --output directories of runs")
     shared = os.path.commonpath(places)
     names = {place: name if (name := os.path.relpath(place, shared)) != "." else place.name for place in places}
     return [read_run(shown, names[place]) for place, shown in sorted(places.items())]
-
-
-def _is_run(path: Path) -> bool:
-    """Whether the file is ours: other programs use the name as well."""
-    content = read_object(path, "restore it, or leave that run out")
-    return "objective" in content or ("task" in content and "model" in content)
 
 
 def read_run(directory: Path, name: str) -> ComparedRun:
@@ -192,27 +177,26 @@ def summarise(directory: Path, export: Path) -> str:
         raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
 
     def last(name: str, split: str = "eval") -> float:
-        if (value := run.last(name, split)) is None:
-            raise UserError(f"{directory / metrics_log.METRICS} has no {name}; train {directory} on")
-        return value
+        value = run.last(name, split)
+        return math.nan if value is None else value
 
-    tokens, entropy, settings = last("tokens", "train"), last("mlm_unigram_entropy"), run.settings
-    ranks = f" on {quantity(ranks, 'rank')}" if (ranks := settings.get("world_size")) else ""
+    settings, accuracy = run.settings, f"{run.objective}_accuracy"
     rows = {
-        "steps": f"{run.step:,} of {settings['steps']:,}, {tokens:,.0f} tokens",
-        "held-out MLM loss": f"{last('mlm_loss'):.3f} nats, {run.against_unigram} the unigram entropy {entropy:.3f}",
+        "steps": f"{run.step:,} of {settings['steps']:,}, {last('tokens', 'train'):,.0f} tokens",
+        "held-out MLM loss": f"{last('mlm_loss'):.3f} nats, {run.against_unigram} the unigram entropy "
+        f"{last('mlm_unigram_entropy'):.3f}",
         "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
     }
-    if run.last(name := f"{run.objective}_accuracy", "eval") is not None:
-        value, low, high = (100 * last(f"{name}{end}") for end in ("", "_low", "_high"))
+    if run.last(accuracy, "eval") is not None:
+        value, low, high = (100 * last(f"{accuracy}{end}") for end in ("", "_low", "_high"))
         rows[f"held-out {run.objective.upper()} accuracy"] = (
             f"{value:.1f} % (95 % interval {low:.1f} to {high:.1f}) of {last('pairs'):,.0f} pairs"
         )
+    ranks = f" on {quantity(ranks, 'rank')}" if (ranks := settings.get("world_size")) else ""
     rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.get('precision', 'unknown precision')}"
     rows["time"] = f"{last('seconds', 'train'):.0f} s{ranks}"
     if rollbacks := rollback.read(directory):
         rows["divergence"] = rollback.describe(rollbacks)
     rows |= {"run": str(directory), "exported model": str(export)}
-    width = max(map(len, rows))
-    lines = [f"{name:<{width}}  {value}" for name, value in rows.items()]
+    lines = [f"{name:<24}{value}" for name, value in rows.items()]
     return "\n".join([*lines, "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])

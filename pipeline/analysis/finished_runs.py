@@ -1,7 +1,7 @@
 """Finds and reads fine-tuning runs that have ended, and traces them back to their pre-training."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,17 +64,13 @@ def find_runs(directories: Sequence[Path]) -> list[TaskRun]:
 
     Raises UserError for a missing directory or a `results.json` that cannot be read.
     """
-    found = set()
+    found: set[Path] = set()
     for directory in directories:
         if not directory.is_dir():
             raise UserError(f"{directory} is no directory; name --output directories of pipeline.finetune")
         found |= {path.parent for path in directory.rglob(RESULTS)}
-    return [_read(directory) for directory in sorted(found) if not _is_seed(directory) or directory.parent not in found]
-
-
-def _is_seed(directory: Path) -> bool:
-    """Whether the run is one of several seeds."""
-    return directory.name.startswith("seed-")
+    seeds = {directory for directory in found if directory.name.startswith("seed-") and directory.parent in found}
+    return [_read(directory) for directory in sorted(found - seeds)]
 
 
 def _read(directory: Path) -> TaskRun:
@@ -127,13 +123,26 @@ def _exists(path: Path) -> bool:
         return False
 
 
+def run_directories(directories: Sequence[Path]) -> Iterator[Path]:
+    """Yields every run of both kinds in or below `directories`, finished or not.
+
+    Raises UserError for a missing directory, or a settings.json that cannot be read.
+    """
+    for directory in directories:
+        if not directory.is_dir():
+            raise UserError(f"--runs {directory} is no directory; name --output directories of runs")
+        for path in sorted(directory.rglob(SETTINGS)):
+            content = read_object(path, "restore it, or leave that run out") if path.is_file() else {}
+            if "objective" in content or {"task", "model"} <= content.keys():  # other programs use the name as well
+                yield path.parent
+
+
 def find_pretrained(directories: Sequence[Path], runs: Sequence[TaskRun]) -> list[Pretrained]:
     """Every pre-training run in or below `directories`, and the origins of `runs`, by path."""
     found = {origin.directory.resolve(): origin for run in runs for origin in run.origins}
-    for path in (path for directory in directories for path in directory.rglob(SETTINGS)):
-        if "objective" in read_object(path, "restore it, or leave that run out"):  # other programs use the name as well
-            settings = read_settings(path)
-            found.setdefault(path.parent.resolve(), Pretrained(path.parent, settings))
+    for directory in run_directories(directories):
+        if "objective" in (settings := read_settings(directory / SETTINGS)):
+            found.setdefault(directory.resolve(), Pretrained(directory, settings))
     return [found[path] for path in sorted(found)]
 
 

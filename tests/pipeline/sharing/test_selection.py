@@ -90,12 +90,6 @@ def test_the_best_of_a_fine_tuning_run(corpus, tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize("words", [("--best", "--all"), ("--step", "0")])
-def test_flags_that_contradict_each_other(run, tmp_path, capsys, words):
-    refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_damaged_checkpoint(run, tmp_path, capsys):
     (run / "checkpoints" / tag_name(4) / "state.json").unlink()
     assert f"{tag_name(4)} is damaged" in refusal(capsys, "--run", run, "--out", tmp_path / "out", "--all")
@@ -103,11 +97,15 @@ def test_a_damaged_checkpoint(run, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_no_checkpoints_at_all(run, tmp_path, capsys):
+def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run, tmp_path, capsys):
     shutil.rmtree(run / "checkpoints")
-    for words in ((), ("--best",), ("--all",), ("--step", "2")):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "mine.txt").write_text("mine")
+    assert "mine.txt" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
+    for words in ((), ("--best",), ("--all",), ("--step", "2"), ("--best", "--all"), ("--step", "0")):
         told = refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
-        assert "holds no complete checkpoint" in told
+        assert ("holds no complete checkpoint" in told) == (words not in (("--best", "--all"), ("--step", "0")))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_of_several_seeds(run, tmp_path, capsys):
