@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from benchmarks.chaos import page
-from benchmarks.chaos.faults import KINDS, plan
+from benchmarks.chaos.faults import KINDS, SPIKE, Fault, plan
 from benchmarks.chaos.suffering import SPACING, NotSurvived, suffer
 from benchmarks.chaos.training import DISK_BYTES, Places, Training, command, environment, make_data
 from benchmarks.shared import report
@@ -46,21 +46,21 @@ def parser() -> Parser:
     return p
 
 
-def steps_of(faults: int) -> int:
-    """The steps of the run. It must not end before the last fault: some faults take more steps than others."""
-    return faults * (SPACING + 4) + 100
+def steps_of(faults: Sequence[Fault]) -> int:
+    """The steps of the run. It must not end before the last fault: a spike takes more steps than others."""
+    return len(faults) * (SPACING + 4) + (100 if any(fault.kind == SPIKE for fault in faults) else 20)
 
 
-def disturb(places: Places, args: argparse.Namespace) -> list[dict[str, Any]]:
+def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str, Any]]:
     """Makes all faults, lets the run finish, and returns what each fault cost.
 
     Raises NotSurvived. The run is copied to DIR/run in any case.
     """
     costs = []
-    training = Training(places, command(places, places.run, steps_of(args.faults)))
+    training = Training(places, command(places, places.run, steps_of(faults)))
     try:
-        for number, fault in enumerate(plan(args.faults, args.seed, args.kinds)):
-            cost = dataclasses.asdict(suffer(training, fault, number, args.seed)) | {"load": os.getloadavg()[0]}
+        for number, fault in enumerate(faults):
+            cost = dataclasses.asdict(suffer(training, fault, number, seed)) | {"load": os.getloadavg()[0]}
             costs.append(cost)
             print(page.line(number + 1, cost), flush=True)
         while not (places.run / "done").exists():
@@ -71,10 +71,10 @@ def disturb(places: Places, args: argparse.Namespace) -> list[dict[str, Any]]:
     return costs
 
 
-def train_undisturbed(places: Places, faults: int) -> None:
+def train_undisturbed(places: Places, steps: int) -> None:
     """Makes the other run, on one rank. Its record lists the rollbacks of the first one from the beginning."""
     record, run = places.run / rollback.ROLLBACKS, places.undisturbed
-    words = [sys.executable, "-m", *command(places, run, steps_of(faults))]
+    words = [sys.executable, "-m", *command(places, run, steps)]
     variables = environment() | {"GLOO_SOCKET_IFNAME": "lo"}
     with (places.logs / "undisturbed.log").open("ab") as log:
         if record.exists():
@@ -107,12 +107,13 @@ def go_inside(places: Places, words: Sequence[str]) -> int:
 
 def work_inside(places: Places, args: argparse.Namespace) -> int:
     """Makes both runs, writes the page, and returns the exit status."""
+    faults = plan(args.faults, args.seed, args.kinds)
     try:
-        costs = disturb(places, args)
+        costs = disturb(places, faults, args.seed)
     except NotSurvived as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    train_undisturbed(places, args.faults)
+    train_undisturbed(places, steps_of(faults))
     loads = sorted(cost["load"] for cost in costs)
     device = report.describe(torch.device("cpu"))
     result = {
@@ -121,7 +122,7 @@ def work_inside(places: Places, args: argparse.Namespace) -> int:
         "machine": f"{report.processor()}, {report.cores()} cores; torch {device['versions']['torch']}",
         "load": f"load {loads[0]:.0f} to {loads[-1]:.0f}, other programs included",
         "arguments": {"faults": args.faults, "seed": args.seed, "kinds": args.kinds},
-        "end": page.compare(places.run, places.undisturbed, places.first, steps_of(args.faults)),
+        "end": page.compare(places.run, places.undisturbed, places.first, steps_of(faults)),
         "costs": costs,
     }
     report.write(places.root / "chaos", result, page.markdown(result))

@@ -25,6 +25,7 @@ SPIKE_LENGTH = 4
 FIRST_SPIKE = 80
 """Steps that the detector needs before."""
 _FILLER = "filler"
+SPIKE = "a spike of the loss"
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ KINDS = {
         Kind("a flipped bit in a shard", _flip_shard, r"is damaged: the content of", 0, repair_shards, _REPAIRED),
         Kind("a flipped bit in a checkpoint", _flip_checkpoint, r"checkpoint step-\d+ is damaged"),
         Kind("a flipped bit in a rank's weights", _flip_weight, r"holds? wrong weights after step"),
-        Kind("a spike of the loss", _spoil, r"^rollback \d+ of", restarts=False),
+        Kind(SPIKE, _spoil, r"^rollback \d+ of", restarts=False),
     )
 }
 
@@ -212,7 +213,7 @@ def _is_possible(name: str, is_one_away: bool, number: int) -> bool:
     change = KINDS[name].change
     if change:
         return is_one_away == (change > 0)
-    return name != "a spike of the loss" or number > 1
+    return name != SPIKE or number > 1
 
 
 def matches(kind: Kind, host: str, line: str) -> bool:

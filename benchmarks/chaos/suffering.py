@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.chaos.faults import FIRST_SPIKE, KINDS, Fault, matches
+from benchmarks.chaos.faults import FIRST_SPIKE, KINDS, SPIKE, Fault, matches
 from benchmarks.chaos.training import Training, steps_made
 from pipeline.checkpoint.retention import find_latest
 
@@ -61,8 +61,7 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
     """
     kind, places = KINDS[fault.kind], training.places
     draw = random.Random(f"{seed} {number}")
-    is_spike = fault.kind == "a spike of the loss"
-    first_step = max(number * SPACING, FIRST_SPIKE if is_spike else 0) + draw.randrange(SPACING // 2)
+    first_step = max(number * SPACING, FIRST_SPIKE if fault.kind == SPIKE else 0) + draw.randrange(SPACING // 2)
     _wait(training, "the run before the fault", lambda: _trains(training, first_step))
     before = steps_made(places)
     usual = statistics.median(b.time - a.time for a, b in zip(before[-SETTLED - 1 :], before[-SETTLED:]))

@@ -53,20 +53,18 @@ def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     monkeypatch.setattr(texts, "call", call)  # what makes the data, without new interpreters
-    # tests/cluster/test_elastic.py loses hosts.
-    kinds = ["a full disk", "a flipped bit in a rank's weights", "a spike of the loss"]
+    # tests/cluster/test_elastic.py loses hosts, and tests/pipeline/training/test_rollback.py has spikes.
+    kinds = ["a full disk", "a flipped bit in a rank's weights"]
     status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
     assert status == 0, capfd.readouterr()
     result = json.loads((out / "chaos.json").read_text(encoding="utf-8"))
     assert [cost["kind"] for cost in result["costs"]] == kinds
     end = result["end"]
     assert end["differences"] == []
-    assert end["rollbacks"] == 1
     assert end["weights_apart"] < end["weights_moved"] / 100
-    full, flipped, spike = result["costs"]
+    full, flipped = result["costs"]
     assert full["steps_again"] == 0
     assert "No space left" in full["line"]
     assert "holds wrong weights" in flipped["line"]
-    assert spike["steps_again"] > 0
     assert capfd.readouterr().out.count("noticed after") == len(kinds)
-    assert chaos.main(["--faults", "3", "--kinds", *kinds, "--out", str(out)]) == 2, "it has files"
+    assert chaos.main(["--faults", "2", "--out", str(out)]) == 2, "it has files"

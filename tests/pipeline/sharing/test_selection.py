@@ -101,7 +101,7 @@ def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run,
     shutil.rmtree(run / "checkpoints")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.txt").write_text("mine")
-    assert "mine.txt" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
+    assert "mine is not empty" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
     for words in ((), ("--best",), ("--all",), ("--step", "2"), ("--best", "--all"), ("--step", "0")):
         told = refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
         assert ("holds no complete checkpoint" in told) == (words not in (("--best", "--all"), ("--step", "0")))
