@@ -1,12 +1,15 @@
 """The page of an encoder beside `transformers.Trainer`: its figures are those of the parts, and both systems train."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from benchmarks import encoders
 from tests.pipeline.pretraining.trained_models import export
 from tests.pipeline.tasks import task_files
+from tests.pipeline.workers import forked
 
 
 def write(path, score, speed, seconds):
@@ -32,7 +35,16 @@ def test_the_page_has_means_and_median_ratios(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp_path):
+def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp_path, monkeypatch):
+    """Each part is made in this process, and pipeline.finetune in a forked one."""
+
+    def finetune(words, check):
+        return forked.run_module(words[2], words[3:], Path.cwd(), os.environ | {"DS_ACCELERATOR": "cpu"}, timeout=300)
+
+    monkeypatch.setattr(encoders.subprocess, "run", finetune)
+    monkeypatch.setattr(
+        encoders, "_start", lambda args, words, *part: encoders.main([*words, "--part", *map(str, part)])
+    )
     task_files.write_all(tmp_path)
     export(tmp_path / "init", corpus.vocabulary, num_hidden_layers=1, intermediate_size=32)
     words = ["--init", str(tmp_path / "init"), "--data", str(tmp_path / "glue"), "--out", str(tmp_path / "work")]

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import statistics
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -88,30 +86,6 @@ def test_settings_are_chosen_on_training_examples_only(
     )
 
 
-def test_a_dev_set_alone_is_divided_by_article(root: Path, tmp_path: Path, vocabulary: Vocabulary) -> None:
-    task = find_task("squad2")
-    (tmp_path / "squad").mkdir()
-    articles = [
-        {
-            "title": f"{number}",
-            "paragraphs": [
-                {
-                    "context": f"Text {part} of article {number}.",
-                    "qas": [{"id": f"{number}-{part}", "question": "What?", "answers": [], "is_impossible": True}],
-                }
-                for part in range(3)
-            ],
-        }
-        for number in range(10)
-    ]
-    (tmp_path / "squad" / "dev-v2.0.json").write_text(json.dumps({"data": articles}))
-    directory = find_task_data(tmp_path, tasks.fits)["squad2"]
-    made = reading.read(task, str(tasks.prepare(task, directory, tmp_path / "own", vocabulary, WHOLE).final))
-    found = [{one.id.split("-")[0] for one in made[split]} for split in ("train", "dev")]
-    assert [len(one) for one in found] == [8, 2]
-    assert not found[0] & found[1]
-
-
 STARTS = finetune.Start("pre-trained", Path("export")), finetune.Start("random", Path("export"), random=True)
 
 
@@ -173,28 +147,6 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
     # All examples of a seed are alike, so only the seeds decide. Three equal draws of the last one have a part of 1/27.
     assert result.gain == pytest.approx((0, 100))
     assert result.settings == "0.001, 30 steps, 8.0 epochs"
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_all_runs_together_read_the_tokens_that_they_are_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    """The training sets are so large that nothing else limits the runs."""
-    monkeypatch.setattr(study.Vocabulary, "load", lambda path: None)
-    monkeypatch.setattr(tasks, "prepare", lambda *_: ready_for(10**7))
-    monkeypatch.setattr(finetune, "choose", lambda jobs: jobs[0].learning_rate)
-    commands: list[Any] = []
-    made: Any = SimpleNamespace(run=lambda given: commands.extend(one for stage in given for one in stage) or 0)
-    tokens, found = count * 2.0 * FULL.task_tokens, dict.fromkeys(["rte", "mrpc", "cola"][:count], tmp_path)
-    study.tune(made, FULL, found, tmp_path, ("python", "-m"), tokens)
-
-    def flag(words: tuple[str, ...], name: str, otherwise: int = 1) -> int:
-        return int(words[words.index(name) + 1]) if name in words else otherwise
-
-    runs = [one.argv for one in commands if "pipeline.finetune" in one.argv]
-    assert len(runs) == count * (2 * len(FULL.learning_rates) + 2)
-    read = sum(flag(run, "--steps") * flag(run, "--batch-size") * flag(run, "--seeds") for run in runs)
-    assert read * ready_for(1).mean_tokens == pytest.approx(tokens, rel=0.01)
 
 
 @pytest.mark.slow
