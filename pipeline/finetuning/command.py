@@ -64,7 +64,6 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
     Raises:
         UserError: a mistake.
     """
-    places = flags.outputs()
     if flags.deterministic:
         make_deterministic()
     if flags.is_own_task:
@@ -73,21 +72,20 @@ def prepare(flags: FinetuneFlags, world_size: int) -> Prepared:
         task = find_task(flags.task_word)
         splits = reading.read(task, flags.data or "")
     _check_splits(flags, task, splits)
-    initial = find_initial_model(flags.init, places)
+    initial = find_initial_model(flags.init, flags.outputs())
     trained_on = {split: examples for split, examples in splits.items() if split in ("train", *task.dev_splits)}
     all_data = digest(splits)
-    hardware = detect_hardware()
-    runs = resolve(flags, task, len(splits["train"]), world_size, hardware, initial, digest(trained_on))
+    runs = resolve(flags, task, len(splits["train"]), world_size, detect_hardware(), initial, digest(trained_on))
     for settings in runs:
         lifecycle.check(settings, same={"data": all_data})
     _check_form(flags)
     done = [_is_done(settings, all_data) for settings in runs]
-    finished = all(done)
-    if flags.seeds is not None:
+    several = flags.seeds is not None
+    if several:
         run_directory.check_summary(flags.output)
-        finished = finished and (flags.output / RESULTS).exists()
+    finished = all(done) and (not several or (flags.output / RESULTS).exists())
+    work = _Work(flags.output, runs, done, several, initial, splits, all_data)
     message = nothing_to_do(flags.output) if finished else ""
-    work = _Work(flags.output, runs, done, flags.seeds is not None, initial, splits, all_data)
     facts = {"the examples of all splits": all_data}
     return lifecycle.prepare_runs(flags.output, runs, done, functools.partial(run, work), message, facts)
 
@@ -182,13 +180,11 @@ def _run_seed(
         return status
 
     best = best_checkpoint(settings.output)
-    best_step = step_of(best)
     model = settings.task.kind.make_model(settings.task, settings.model)
     model.load_state_dict(load_weights(best))
     model = model.to(opened.engine.device, next(opened.engine.module.parameters()).dtype)
-    counts = {split: len(examples) for split, examples in work.splits.items()}
-    results.write_results(settings, model, features, counts, control, opened.state.step, best_step, work.all_data)
-    lifecycle.finish(opened, export_usual, f"the model of step {best_step}")
+    results.write_results(settings, model, features, control, opened.state.step, step_of(best), work.all_data)
+    lifecycle.finish(opened, export_usual, f"the model of step {step_of(best)}")
     opened.engine.destroy()
     return 0
 
@@ -201,15 +197,12 @@ def _has_head_of(initial: InitialWeights, task: Task) -> bool:
 def _print_header(
     opened: TrainingRun, settings: FinetuneSettings, features: Mapping[str, Features], new_tensors: list[str]
 ) -> None:
-    examples = ", ".join(f"{split} {found.examples:,}" for split, found in features.items())
+    task, examples = settings.task, ", ".join(f"{split} {found.examples:,}" for split, found in features.items())
     weights = "random weights" if settings.random_weights else f"weights from {settings.init}"
-    if new_tensors:
-        weights += f"; new: {', '.join(new_tensors)}"
-    task = settings.task
-    subject = [f"task: {task.name}, seed {settings.seed}; examples: {examples}", f"model: {weights}"]
-    if task.columns is not None and not task.kind.predicts_numbers:
-        more = f" and {len(task.labels) - 20} more" if len(task.labels) > 20 else ""
-        subject.append(f"labels: {', '.join(task.labels[:20])}{more}")
+    new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
+    subject = [f"task: {task.name}, seed {settings.seed}; examples: {examples}", f"model: {weights}{new}"]
+    if task.columns is not None:
+        subject.append(f"labels: {', '.join(task.labels[:20])}{', ...' if len(task.labels) > 20 else ''}")
     details = [
         f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps; "
         f"longest sequence {settings.max_length}"

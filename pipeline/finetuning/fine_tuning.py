@@ -3,7 +3,6 @@
 Every example of a split is predicted exactly once: over all ranks, or in one process.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -34,21 +33,13 @@ T = TypeVar("T", Tensor, float)
 
 
 class FinetuningSums(NamedTuple, Generic[T]):
-    """Sums over batches.
+    """Sums over batches."""
 
-    Attributes:
-        loss: over the labels.
-        correct: labels that have the highest logit.
-        labels: all labels.
-        tokens: without padding.
-        rows: samples.
-    """
-
-    loss: T
-    correct: T
+    loss: T  # over the labels
+    correct: T  # labels that have the highest logit
     labels: T
-    tokens: T
-    rows: T
+    tokens: T  # without padding
+    rows: T  # samples
 
 
 class LabelCounts(NamedTuple):
@@ -127,7 +118,7 @@ class FineTuning:
         sequence_ids = tensors["sequence_ids"]  # (B, S)
         tokens = (sequence_ids >= 0).sum()
         # Not the number of labels: a text has a tag for each of its tokens.
-        rows = (sequence_ids.amax(dim=1) + 1).sum() / self.settings.task.sequences_per_sample
+        rows = (sequence_ids.amax(dim=1) + 1).sum() / self.settings.task.kind.sequences_per_sample(self.settings.task)
         return FinetuningSums(output.loss_sum, output.correct, output.total, tokens, rows)
 
     def summarise(self, totals: FinetuningSums[float]) -> dict[str, Any]:
@@ -144,13 +135,13 @@ class FineTuning:
 
     def try_evaluation(self, engine: "Engine") -> tuple[None, float]:
         """Evaluates on one batch of each rank from every dev set. See `TrainingTask.try_evaluation`."""
-        batches = 0
+        count = 0
         for split in self.dev_splits:
-            features = self.features[split]
-            find(engine, features, self.control, engine.device, limit=1)
-            batches += len(list(batches_of(features, self.control.rank, self.control.world_size)))
+            batches = batches_of(self.features[split], self.control.rank, self.control.world_size)
+            outputs_of(engine, self.features[split], engine.device, batches[:1])
+            count += len(batches)
         engine.train()
-        return None, len(self.dev_splits) / batches
+        return None, len(self.dev_splits) / count
 
     def evaluate(self, engine: "Engine", pace: Pace) -> Evaluation:
         """Evaluates on all dev sets. Metrics of the first one have no prefix, those of others the split's name.
@@ -179,23 +170,28 @@ class FineTuning:
             return str(error)
 
 
-def batches_of(features: Features, rank: int, world_size: int, tokens: int = TOKENS_IN_BATCH) -> Iterator[list[int]]:
-    """The numbers of the samples in each of this rank's batches. A batch has up to `tokens` tokens.
+def batches_of(
+    features: Features, rank: int = 0, world_size: int = 1, limit: int = TOKENS_IN_BATCH, by_tokens: bool = True
+) -> list[list[int]]:
+    """The numbers of the samples in each of this rank's batches. Samples of similar length share a batch.
 
-    The batches of all ranks together hold each sample once. Samples of similar length share a batch. All ranks get the
-    same number of batches, because a forward pass under ZeRO-3 is collective; the last batch may be empty.
+    The batches of all ranks together hold each sample once. All ranks get the same number of batches, because a forward
+    pass under ZeRO-3 is collective; the last batch may be empty.
+
+    Args:
+        limit: tokens of a batch, or samples if not `by_tokens`. A batch has at least one sample.
     """
     order = np.argsort(features.lengths, kind="stable")[::-1]  # longest first: too little memory shows at once
-    ends = np.cumsum(features.lengths[order])
+    ends = np.cumsum(features.lengths[order] if by_tokens else np.ones_like(order))
     batches: list[list[int]] = []
     start = 0
     while start < len(order):
         before = ends[start - 1] if start else 0
-        end = max(start + 1, int(np.searchsorted(ends, before + tokens, side="right")))
+        end = max(start + 1, int(np.searchsorted(ends, before + limit, side="right")))
         batches.append(order[start:end].tolist())
         start = end
     batches += [[] for _ in range(-len(batches) % world_size)]
-    yield from batches[rank::world_size]
+    return batches[rank::world_size]
 
 
 def predict(
@@ -206,24 +202,12 @@ def predict(
     Returns:
         The predictions on rank 0; None on the other ranks.
     """
-    gathered = control.gather(find(model, features, control, device, pace=pace), (WindowSpans,))
+    batches = batches_of(features, control.rank, control.world_size)
+    gathered = control.gather(outputs_of(model, features, device, batches, pace), (WindowSpans,))
     if gathered is None:
         return None
     with progress.get_progress().during("scoring"):
         return features.predictions({sample: result for part in gathered for sample, result in part.items()})
-
-
-def find(
-    model: nn.Module,
-    features: Features,
-    control: ControlGroup,
-    device: torch.device,
-    limit: int | None = None,
-    pace: Pace = without_pauses,
-) -> dict[int, SampleOutput]:
-    """The output of a model or an engine for each of this rank's samples, by number, in up to `limit` batches."""
-    batches = itertools.islice(batches_of(features, control.rank, control.world_size), limit)
-    return outputs_of(model, features, device, batches, pace)
 
 
 @torch.no_grad()
@@ -231,22 +215,14 @@ def outputs_of(
     model: nn.Module,
     features: Features,
     device: torch.device,
-    batches: Iterable[list[int]],
+    batches: Sequence[list[int]],
     pace: Pace = without_pauses,
 ) -> dict[int, SampleOutput]:
     """The output of a model or an engine for each sample in `batches`, by number. Leaves it in evaluation mode."""
     model.eval()
-    parts = list(batches)
-    made = ((samples, features.batch(samples, training=False)) for samples in parts)
+    made = ((samples, features.batch(samples, training=False)) for samples in batches)
     found: dict[int, SampleOutput] = {}
-    for samples, batch in pace(prefetch(made), len(parts)):
+    for samples, batch in pace(prefetch(made), len(batches)):
         output = model(**to_device(batch, device))
         found.update(zip(samples, features.decode(samples, batch, output)))
     return found
-
-
-def batches_of_size(features: Features, size: int) -> Iterator[list[int]]:
-    """The numbers of the samples in batches of up to `size` samples of similar length, the longest first."""
-    order = np.argsort(features.lengths, kind="stable")[::-1].tolist()
-    for start in range(0, len(order), size):
-        yield order[start : start + size]

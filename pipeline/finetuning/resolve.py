@@ -15,7 +15,7 @@ from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
-from pipeline.checkpoint.run_records import SETTINGS, PretrainRecord, model_of, read_record
+from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, model_of, read_record
 from pipeline.engine import config as engine_config
 from pipeline.engine.hardware import Hardware
 from pipeline.settings import declare
@@ -57,9 +57,8 @@ def find_initial_model(init: Path, runs: Sequence[Path]) -> InitialModel:
     pretraining = _pretraining_of(init) if recorded is None else recorded.get("pretraining")
     if recorded is not None and len(begun) == len(runs) and all(_starts_from(init, *one) for one in begun.items()):
         settings = run_directory.with_defaults(recorded, declare.earlier_values(RunSettings))
-        vocabulary = Vocabulary.load(runs[0])
         config = model_of(settings, runs[0] / SETTINGS)
-        return InitialModel(config, recorded["init_weights"], vocabulary, None, pretraining)
+        return InitialModel(config, recorded["init_weights"], Vocabulary.load(runs[0]), None, pretraining)
     refuse_training(init)
     weights = read_initial_weights(init)
     return InitialModel(weights.config, weights.digest(), weights.vocabulary, weights, pretraining)
@@ -74,12 +73,11 @@ def _starts_from(init: Path, run: Path, settings: dict[str, Any]) -> bool:
 
 def _pretraining_of(init: Path) -> dict[str, Any] | None:
     """The record of the pre-training that `init` comes from: a run, an export in it, or a fine-tuning run."""
+    path = next((place / SETTINGS for place in (init, init.parent) if (place / SETTINGS).exists()), None)
     with contextlib.suppress(UserError, OSError):  # a damaged record of another run; it is for the model card only
-        for directory in (init, init.parent):
-            if (directory / SETTINGS).exists():
-                found = read_record(directory / SETTINGS)
-                record = found if isinstance(found, PretrainRecord) else found.pretraining
-                return None if record is None else dataclasses.asdict(record)
+        found = None if path is None else read_record(path)
+        record = found.pretraining if isinstance(found, FinetuneRecord) else found
+        return None if record is None else dataclasses.asdict(record)
     return None
 
 
@@ -169,10 +167,10 @@ def resolve(
     """
     engine = engine_config.fit(_deepspeed_json(flags, task, hardware), world_size, hardware, flags.precision)
     defaults = task.hyperparameters
-    steps = flags.steps or defaults.steps_of(examples, engine.train_batch_size)
-    if flags.epochs is not None:
-        steps = steps_of_epochs(flags.epochs, examples, engine.train_batch_size)
-    eval_interval = flags.eval_interval or max(steps // EVALUATIONS, min(steps, STEPS_BETWEEN))
+    steps = flags.steps or defaults.steps
+    if flags.epochs is not None or steps is None:
+        steps = steps_of_epochs(flags.epochs or defaults.epochs, examples, engine.train_batch_size)
+    interval = flags.eval_interval or max(steps // EVALUATIONS, min(steps, STEPS_BETWEEN))
     dropout = defaults.dropout if flags.dropout is None else flags.dropout
     model = dataclasses.replace(
         initial.config,
@@ -180,9 +178,8 @@ def resolve(
         attention_probs_dropout_prob=dropout,
         classifier_dropout_prob=flags.classifier_dropout,
     )
-    given = {name: getattr(flags, name) for name in ("doc_stride", "max_query_length", "max_answer_length")}
-    evaluations = flags.evaluations_without_gain
-    one = FinetuneSettings(
+    limits = {field.name: getattr(flags, field.name, None) for field in dataclasses.fields(SpanLimits)}
+    settings = FinetuneSettings(
         **declare.pass_on(flags, FinetuneSettings),
         task=task,
         model=model,
@@ -194,53 +191,49 @@ def resolve(
         data_on_hub=flags.data is not None and not Path(flags.data).exists(),
         data_digest=data_digest,
         max_length=_max_length(flags.max_length, task, initial.config),
-        limits=SpanLimits(**{name: value for name, value in given.items() if value is not None}),
+        limits=SpanLimits(**{name: value for name, value in limits.items() if value is not None}),
         steps=steps,
         warmup_steps=round(steps * defaults.warmup_fraction) if flags.warmup_steps is None else flags.warmup_steps,
         log_interval=flags.log_interval or min(100, max(1, steps // 100)),
-        eval_interval=eval_interval,
-        save_interval=eval_interval,
-        patience=None if evaluations is None else evaluations * eval_interval,
+        eval_interval=interval,
+        save_interval=interval,
+        patience=None if flags.evaluations_without_gain is None else flags.evaluations_without_gain * interval,
     )
-    if flags.seeds is None:
-        return [one]
     return [
-        dataclasses.replace(one, seed=seed, output=output) for seed, output in enumerate(flags.outputs(), flags.seed)
+        dataclasses.replace(settings, seed=seed, output=output)
+        for seed, output in enumerate(flags.outputs(), flags.seed)
     ]
 
 
 def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware) -> dict[str, Any]:
-    """The user's JSON or the default one, with the values of the flags."""
-    if flags.deepspeed_config is not None:
-        json = engine_config.load(flags.deepspeed_config)
-    else:
-        json = default_json(task, on_gpu=hardware.name != "CPU")
-    if flags.batch_size is not None or flags.micro_batch_size is not None:
-        json.pop("gradient_accumulation_steps", None)
-        json.pop("train_micro_batch_size_per_gpu", None)
-    if flags.batch_size is not None:
-        json["train_batch_size"] = flags.batch_size
-    if flags.micro_batch_size is not None:
-        json["train_micro_batch_size_per_gpu"] = flags.micro_batch_size
-    params = json["optimizer"].setdefault("params", {})
-    if flags.learning_rate is not None:
-        params["lr"] = flags.learning_rate
-    if flags.weight_decay is not None:
-        params["weight_decay"] = flags.weight_decay
-    return json
+    """The user's JSON with the values of the flags; without one, Table 14 and the optimizer of the paper's code.
 
-
-def default_json(task: Task, on_gpu: bool) -> dict[str, Any]:
-    """Table 14 as a DeepSpeed JSON, with the optimizer of the paper's code: AdamW without bias correction."""
-    adamw = {"lr": task.hyperparameters.learning_rate, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
+    That is AdamW without bias correction.
+    """
+    default = task.hyperparameters
+    adamw = {"lr": default.learning_rate, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
     json: dict[str, Any] = {
-        "train_batch_size": task.hyperparameters.batch_size,
+        "train_batch_size": default.batch_size,
         "optimizer": {"type": "AdamW", "params": {**adamw, "bias_correction": False}},
         "gradient_clipping": 1.0,
         "zero_optimization": {"stage": 0},
     }
-    if on_gpu:
+    if hardware.name != "CPU":
         json |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 1, "reduce_bucket_size": 12_000_000}}
+    if flags.deepspeed_config is not None:
+        json = engine_config.load(flags.deepspeed_config)
+    if flags.batch_size is not None or flags.micro_batch_size is not None:
+        json.pop("gradient_accumulation_steps", None)
+        json.pop("train_micro_batch_size_per_gpu", None)
+    params = json["optimizer"].setdefault("params", {})
+    for block, name, value in (
+        (json, "train_batch_size", flags.batch_size),
+        (json, "train_micro_batch_size_per_gpu", flags.micro_batch_size),
+        (params, "lr", flags.learning_rate),
+        (params, "weight_decay", flags.weight_decay),
+    ):
+        if value is not None:
+            block[name] = value
     return json
 
 

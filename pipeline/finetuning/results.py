@@ -1,5 +1,6 @@
 """Writes the results of a fine-tuning run: predictions, submissions, and `results.json`."""
 
+import functools
 import json
 import os
 import statistics
@@ -7,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from common.errors import UserError
@@ -28,7 +28,6 @@ def write_results(
     settings: "FinetuneSettings",
     model: nn.Module,
     features: Mapping[str, Features],
-    examples: Mapping[str, int],
     control: ControlGroup,
     steps: int,
     best_step: int,
@@ -37,43 +36,33 @@ def write_results(
     """Predicts every split but "train" and writes logits/, submission/ and results.json. Collective.
 
     Args:
-        examples: number of examples in each split.
         steps: all steps of the run.
         best_step: the step of the weights in `model`.
         predicted_data: digest of all splits.
     Raises:
         UserError: on all ranks, if rank 0 cannot write. The training is kept; the same command writes them again.
     """
-    device = next(model.parameters()).device
+    task = settings.task
     metrics: dict[str, dict[str, float]] = {}
-    problems: list[str] = []
-    for split in features:
-        if split == "train":
-            continue
-        found = predict(model, features[split], control, torch.device(device))
-        if found is None:
-            continue
-        try:
-            _write_split(settings.task, split, found, settings.output)
-        except (OSError, UserError) as error:
-            problems.append(str(error))
-            continue
-        if of_split := settings.task.kind.metrics(settings.task, found):
+
+    def not_written(reason: str) -> UserError:
+        return UserError(
+            f"the predictions of {settings.output} were not written: {reason}; training is done and saved, and "
+            "the same command repeats only this"
+        )
+
+    for split in [split for split in features if split != "train"]:
+        found = predict(model, features[split], control, next(model.parameters()).device)
+        control.all_or_raise(
+            functools.partial(_write_split, task, split, found, settings.output), (OSError, UserError), not_written
+        )
+        if found is not None and (of_split := task.kind.metrics(task, found)):
             metrics[split] = of_split
-            _print_split(settings.task, split, of_split, found)
-
-    def check_written() -> None:
-        if problems:
-            raise UserError(
-                f"the predictions of {settings.output} were not written: {problems[0]}; training is done and saved, "
-                "and the same command repeats only this"
-            )
-
-    control.all_or_raise(check_written)
+            _print_split(task, split, of_split, found)
     if control.rank == 0:
         results: dict[str, Any] = {
-            "task": settings.task.name,
-            **record_of(settings.task),
+            "task": task.name,
+            **record_of(task),
             "model": settings.model.to_dict(),
             "init": None if settings.random_weights else os.path.abspath(settings.init),
             "random_weights": settings.random_weights,
@@ -81,19 +70,21 @@ def write_results(
             "hyperparameters": settings.hyperparameters(),
             "steps": steps,
             "best_step": best_step,
-            "examples": dict(examples),
+            "examples": {split: of_split.examples for split, of_split in features.items()},
             "metrics": metrics,
             "predicted_data": predicted_data,
         }
         atomic.write_text(settings.output / RESULTS, json.dumps(results, indent=1) + "\n")
 
 
-def _write_split(task: Task, split: str, found: Any, output: Path) -> None:
-    submission = output / "submission"
-    submission.mkdir(exist_ok=True)
-    (output / "logits").mkdir(exist_ok=True)
+def _write_split(task: Task, split: str, found: Any | None, output: Path) -> None:
+    """Writes the predictions of one split, which rank 0 has."""
+    if found is None:
+        return
+    for directory in ("logits", "submission"):
+        (output / directory).mkdir(exist_ok=True)
     found.save(output / "logits" / f"{split}{task.kind.ending}")
-    task.write_submission(split, found, submission)
+    task.write_submission(split, found, output / "submission")
 
 
 def _print_split(task: Task, split: str, metrics: Mapping[str, float], found: Any) -> None:
@@ -113,27 +104,23 @@ def write_summary(output: Path, members: Sequence[Path]) -> None:
     The spread is the lowest and the highest value.
     """
     results = [read_results(member / RESULTS, OneRunRecord) for member in members]
-    for member, result in zip(members, results):
-        if {split: set(of_split) for split, of_split in result["metrics"].items()} != {
-            split: set(of_split) for split, of_split in results[0]["metrics"].items()
-        }:
-            raise UserError(f"{member / RESULTS} has other metrics than that of {members[0]}; run that seed again")
-    values = {
-        split: {name: [result["metrics"][split][name] for result in results] for name in of_split}
-        for split, of_split in results[0]["metrics"].items()
-    }
-    median = {split: {name: statistics.median(found) for name, found in of.items()} for split, of in values.items()}
-    spread = {split: {name: [min(found), max(found)] for name, found in of.items()} for split, of in values.items()}
-    shared = {
-        name: results[0][name]
-        for name in ("task", RECORD, "model", "init", "random_weights", "hyperparameters", "examples")
-        if name in results[0]
-    }
+    first, metrics = results[0], [result["metrics"] for result in results]
+    median: dict[str, dict[str, float]] = {}
+    spread: dict[str, dict[str, list[float]]] = {}
+    for split, of_split in first["metrics"].items():
+        median[split], spread[split] = {}, {}
+        for name in of_split:
+            if lacking := [member for member, found in zip(members, metrics) if name not in found.get(split, {})]:
+                raise UserError(f"{lacking[0] / RESULTS} lacks {name} of {split}; run that seed again")
+            values = [found[split][name] for found in metrics]
+            median[split][name], spread[split][name] = statistics.median(values), [min(values), max(values)]
+    shared = ("task", RECORD, "model", "init", "random_weights", "hyperparameters", "examples")
     seeds = [
         {"directory": member.name, **{name: result[name] for name in ("seed", "best_step", "metrics")}}
         for member, result in zip(members, results)
     ]
-    summary = {**shared, "seeds": seeds, "median": median, "spread": spread}
+    summary = {name: first[name] for name in shared if name in first}
+    summary |= {"seeds": seeds, "median": median, "spread": spread}
     atomic.write_text(output / RESULTS, json.dumps(summary, indent=1) + "\n")
     for split, of_split in median.items():
         for name, value in of_split.items():

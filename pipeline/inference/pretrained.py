@@ -5,7 +5,7 @@ text, scaled to length 1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,15 +18,8 @@ from pipeline.data.prefetch import to_device
 from pipeline.tasks.kinds.row_packing import EncodedTexts, pack
 
 
-@dataclass(frozen=True)
-class Fill:
-    """A piece in the place of a mask.
-
-    Attributes:
-        piece: of the vocabulary, with its marks.
-        probability: among all pieces.
-        text: the piece as people write it; the mark of a word's start alone stays.
-    """
+class Fill(NamedTuple):
+    """A piece in the place of a mask, with its marks; its probability; and the piece as people write it."""
 
     piece: str
     probability: float
@@ -53,13 +46,13 @@ def fill(model: AlbertForPreTraining, vocabulary: Vocabulary, text: str, top_k: 
     positions = model.config.max_position_embeddings
     if len(ids) > positions:
         raise UserError(f"a text has {len(ids)} tokens, and the model {positions} positions; shorten {text[:40]!r}")
-    device = next(model.parameters()).device
-    input_ids = torch.tensor([ids], device=device)  # (1, S)
+    input_ids = torch.tensor([ids], device=next(model.parameters()).device)  # (1, S)
     masks = (input_ids[0] == MASK_ID).nonzero().T  # (1, M)
     logits = model(input_ids, masked_positions=masks).mlm_logits  # (1, M, V)
     found = torch.softmax(logits[0].float(), dim=-1).topk(min(top_k, len(vocabulary)), dim=-1)  # (M, K) each
     return [
         [
+            # The mark of a word's start alone stays.
             Fill(shown := vocabulary.pieces[piece], probability, vocabulary.spellings[piece].strip() or shown)
             for piece, probability in zip(pieces, of_mask)
         ]

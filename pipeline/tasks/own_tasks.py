@@ -12,7 +12,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files.json_files import check_as
-from pipeline.tasks.files.reading import open_dataset, our_splits
+from pipeline.tasks.files.reading import open_dataset, unique_splits
 from pipeline.tasks.files.rows import check_columns, read_examples
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
 from pipeline.tasks.registry import KINDS, OWN_TASKS, TASKS, find_task
@@ -82,10 +82,10 @@ def read(data: OwnData) -> tuple[Task, Splits]:
 
 
 def _tables(data: OwnData) -> dict[str, Table]:
-    files = dict(data.files) or _files_in(Path(data.data or ""))
-    if files:
-        return {split: read_table(path) for split, path in files.items()}
+    """The table of each split."""
     name = data.data or ""
+    if files := dict(data.files) or _files_in(Path(name)):
+        return {split: read_table(path) for split, path in files.items()}
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets
@@ -95,26 +95,20 @@ def _tables(data: OwnData) -> dict[str, Table]:
         return datasets.load_dataset(name, data.subset)
 
     found = open_dataset(name, load, f"--data {name} holds no file such as train.csv")
-    named = our_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
+    named = unique_splits({split: SPLIT_NAMES[split] for split in found if split in SPLIT_NAMES}, name)
     return {ours: from_dataset(found[split], f"{name}, split {split}") for ours, split in named.items()}
 
 
 def _files_in(directory: Path) -> dict[str, Path]:
     """The files of the splits in a directory, such as train.csv. Raises UserError if a split has several."""
-    found: dict[str, Path] = {}
     if not directory.is_dir() or (directory / "dataset_dict.json").exists():
-        return found
-    for path in sorted(directory.iterdir()):
-        split = SPLIT_NAMES.get(path.stem)
-        if split is None or path.suffix.lower() not in READERS or not path.is_file():
-            continue
-        if split in found:
-            raise UserError(
-                f"--data {directory} has {found[split].name} and {path.name} for the split {split}; name one with "
-                f"--{split}-file"
-            )
-        found[split] = path
-    return {split: found[split] for split in ("train", "dev", "test") if split in found} if "train" in found else {}
+        return {}
+    files = [path for path in sorted(directory.iterdir()) if path.suffix.lower() in READERS and path.is_file()]
+    ours = {path.name: SPLIT_NAMES[path.stem] for path in files if path.stem in SPLIT_NAMES}
+    named = unique_splits(ours, str(directory))
+    return {
+        split: directory / named[split] for split in ("train", "dev", "test") if split in named and "train" in named
+    }
 
 
 def make_task(name: str, record: OwnRecord) -> Task:

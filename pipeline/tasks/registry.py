@@ -1,5 +1,7 @@
 """All kinds and tasks by name. The paper's tasks (sections 4.2 and A.4) have the hyperparameters of Table 14."""
 
+from typing import Any
+
 from common.errors import UserError
 from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
 from pipeline.tasks.files.race import RaceFiles
@@ -25,16 +27,29 @@ _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")
 _QUESTIONS = ("question1", "question2")
+_COLA = GlueFiles("CoLA", ("sentence",), columns=("source", "label", "mark", "sentence"))
+_MNLI = GlueFiles(
+    "MNLI",
+    _PAIR,
+    label="gold_label",
+    extra_splits={"diagnostic": DIAGNOSTIC},
+    hub_texts=("premise", "hypothesis"),
+    hub_order=("entailment", "neutral", "contradiction"),
+    extra_subsets={"ax": "diagnostic"},
+    submitted={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
+)
+_QQP = GlueFiles("QQP", _QUESTIONS, label="is_duplicate", index="id", may_lack_columns=True)
+_MRPC = GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality", hub_texts=_PAIR)
+
+
+def _glue(
+    name: str, numbers: Hyperparameters, files: GlueFiles, labels: tuple[str, ...] = _BINARY, **more: Any
+) -> Task:
+    return Task(name, CLASSIFICATION, numbers, tuple(labels), files=files, **more)
+
 
 PAPER_TASKS = (
-    Task(
-        "cola",
-        CLASSIFICATION,
-        Hyperparameters(1e-5, 16, 0.0, 5336, 320),
-        labels=_BINARY,
-        metrics=("matthews", "accuracy"),
-        files=GlueFiles("CoLA", ("sentence",), columns=("source", "label", "mark", "sentence")),
-    ),
+    _glue("cola", Hyperparameters(1e-5, 16, 0.0, 5336, 320), _COLA, metrics=("matthews", "accuracy")),
     Task(
         "stsb",
         REGRESSION,
@@ -45,69 +60,21 @@ PAPER_TASKS = (
         files=GlueFiles("STS-B", _PAIR, label="score"),
         starts_from="mnli",
     ),
-    Task(
-        "sst2",
-        CLASSIFICATION,
-        Hyperparameters(1e-5, 32, 0.0, 20935, 1256),
-        labels=_BINARY,
-        files=GlueFiles("SST-2", ("sentence",)),
-    ),
-    Task(
+    _glue("sst2", Hyperparameters(1e-5, 32, 0.0, 20935, 1256), GlueFiles("SST-2", ("sentence",))),
+    _glue(
         "mnli",
-        CLASSIFICATION,
         Hyperparameters(3e-5, 128, 0.0, 10000, 1000),
+        _MNLI,
         labels=("contradiction", "entailment", "neutral"),
         dev_splits=("dev_matched", "dev_mismatched"),
-        files=GlueFiles(
-            "MNLI",
-            _PAIR,
-            label="gold_label",
-            extra_splits={"diagnostic": DIAGNOSTIC},
-            hub_texts=("premise", "hypothesis"),
-            hub_order=("entailment", "neutral", "contradiction"),
-            extra_subsets={"ax": "diagnostic"},
-            submitted={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"},
-        ),
     ),
-    Task(
-        "qnli",
-        CLASSIFICATION,
-        Hyperparameters(1e-5, 32, 0.0, 33112, 1986),
-        labels=_ENTAILMENT,
-        files=GlueFiles("QNLI", ("question", "sentence")),
+    _glue(
+        "qnli", Hyperparameters(1e-5, 32, 0.0, 33112, 1986), GlueFiles("QNLI", ("question", "sentence")), _ENTAILMENT
     ),
-    Task(
-        "qqp",
-        CLASSIFICATION,
-        Hyperparameters(5e-5, 128, 0.1, 14000, 1000),
-        labels=_BINARY,
-        metrics=("accuracy", "f1"),
-        files=GlueFiles("QQP", _QUESTIONS, label="is_duplicate", index="id", may_lack_columns=True),
-    ),
-    Task(
-        "rte",
-        CLASSIFICATION,
-        Hyperparameters(3e-5, 32, 0.1, 800, 200),
-        labels=_ENTAILMENT,
-        files=GlueFiles("RTE", _PAIR),
-        starts_from="mnli",
-    ),
-    Task(
-        "mrpc",
-        CLASSIFICATION,
-        Hyperparameters(2e-5, 32, 0.0, 800, 200),
-        labels=_BINARY,
-        metrics=("accuracy", "f1"),
-        files=GlueFiles("MRPC", ("#1 String", "#2 String"), label="Quality", hub_texts=_PAIR),
-        starts_from="mnli",
-    ),
-    Task(
-        "wnli",
-        CLASSIFICATION,
-        Hyperparameters(2e-5, 16, 0.1, 2000, 250),
-        labels=_BINARY,
-        files=GlueFiles("WNLI", _PAIR),
-    ),
+    _glue("qqp", Hyperparameters(5e-5, 128, 0.1, 14000, 1000), _QQP, metrics=("accuracy", "f1")),
+    _glue("rte", Hyperparameters(3e-5, 32, 0.1, 800, 200), GlueFiles("RTE", _PAIR), _ENTAILMENT, starts_from="mnli"),
+    _glue("mrpc", Hyperparameters(2e-5, 32, 0.0, 800, 200), _MRPC, metrics=("accuracy", "f1"), starts_from="mnli"),
+    _glue("wnli", Hyperparameters(2e-5, 16, 0.1, 2000, 250), GlueFiles("WNLI", _PAIR)),
     Task(
         "squad1",
         SPANS,
@@ -123,13 +90,7 @@ PAPER_TASKS = (
         best_by="best_f1",  # with the best threshold, as the paper's code reports it
         files=SquadFiles("v2.0"),
     ),
-    Task(
-        "race",
-        CHOICE,
-        Hyperparameters(2e-5, 32, 0.1, 12000, 1000),
-        labels=("A", "B", "C", "D"),
-        files=RaceFiles(),
-    ),
+    Task("race", CHOICE, Hyperparameters(2e-5, 32, 0.1, 12000, 1000), ("A", "B", "C", "D"), files=RaceFiles()),
 )
 """The tasks of Table 14, in its order."""
 

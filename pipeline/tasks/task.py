@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import Positive
 from pipeline.tasks.files import tables
@@ -50,10 +49,6 @@ class Hyperparameters:
     def warmup_fraction(self) -> float:
         """The part of the steps that is warm-up."""
         return 0.1 if self.steps is None or self.warmup_steps is None else self.warmup_steps / self.steps
-
-    def steps_of(self, examples: int, batch_size: int) -> int:
-        """The number of steps of a run on so many training examples."""
-        return steps_of_epochs(self.epochs, examples, batch_size) if self.steps is None else self.steps
 
 
 def steps_of_epochs(epochs: float, examples: int, batch_size: int) -> int:
@@ -116,9 +111,9 @@ class TaskFiles(ABC):
     def read(self, task: "Task", split: str, files: list[Path]) -> Examples:
         """The examples of one split. Raises UserError, with file and line, for broken content."""
 
+    @abstractmethod
     def read_dataset(self, task: "Task", split: str, rows: Any, place: str) -> Examples:
         """The examples in `rows` (a `datasets.Dataset`). Raises UserError, which names `place`, for broken content."""
-        raise UserError(f"{place}: task {task.name} has no data set on the hub; give --data a directory of its files")
 
     def is_official(self, path: Path) -> bool:
         """Whether a single file, such as the input of `pipeline.predict`, is read by `read` and not as a table."""
@@ -183,11 +178,6 @@ class Task:
     def input_columns(self) -> Columns | None:
         """The columns of a table with examples; None if they are not known."""
         return self.columns or (None if self.files is None else self.files.table_columns)
-
-    @property
-    def sequences_per_sample(self) -> int:
-        """How many sequences the model reads for one sample."""
-        return self.kind.sequences_per_sample(self)
 
     def write_submission(self, split: str, predictions: Any, directory: Path) -> list[Path]:
         """Writes the submission of one split, and returns its files.

@@ -56,7 +56,7 @@ def _read_dataset(task: Task, name: str) -> Splits:
         return splits
 
     found = open_dataset(name, load, f"--data {name} holds no official file of {task.name}")
-    named = our_splits(
+    named = unique_splits(
         {split: plain_name(split, f"--data {name}").replace("validation", "dev") for split in found}, name
     )
     return {
@@ -64,22 +64,19 @@ def _read_dataset(task: Task, name: str) -> Splits:
     }
 
 
-def our_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
-    """The splits of a data set by our names.
+def unique_splits(names: Mapping[str, str], data: str) -> dict[str, str]:
+    """The splits of a data set, or its files, by our names.
 
     Args:
-        names: our name of each split.
+        names: our name of each.
         data: the data set, for messages.
     Raises:
-        UserError: two splits have the same name of ours, such as "validation" and "dev".
+        UserError: two have the same name of ours, such as "validation" and "dev".
     """
     found: dict[str, str] = {}
     for split, ours in names.items():
         if ours in found:
-            raise UserError(
-                f"--data {data} has the splits {found[ours]} and {split}, and both are the split {ours}; save the data "
-                "set with one of them, and name its directory"
-            )
+            raise UserError(f"--data {data} has {found[ours]} and {split}, and both are the split {ours}; keep one")
         found[ours] = split
     return found
 

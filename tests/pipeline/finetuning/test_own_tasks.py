@@ -127,7 +127,7 @@ def test_the_commands_of_the_page_predict(place, tmp_path, monkeypatch, capsys):
         assert (
             predict.main([str(place.runs / "classification") if word == "runs/reviews" else word for word in line]) == 0
         )
-    assert "wrote predicted.csv: 7 predictions of classification" in capsys.readouterr().out
+    assert "wrote predicted.csv: 7 rows" in capsys.readouterr().out
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv", "predicted.csv", "predicted.jsonl"}
 
 

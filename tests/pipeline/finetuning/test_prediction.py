@@ -18,12 +18,15 @@ from pipeline.training.training_task import without_pauses
 @given(st.lists(st.integers(3, 300), max_size=60), st.integers(1, 5), st.integers(1, 900))
 def test_every_sample_is_evaluated_once_and_all_ranks_have_equally_many_batches(lengths, world_size, tokens):
     features = SimpleNamespace(lengths=np.array(lengths, dtype=np.int64))
-    parts = [list(batches_of(features, rank, world_size, tokens)) for rank in range(world_size)]
+    parts = [batches_of(features, rank, world_size, tokens) for rank in range(world_size)]
     assert len({len(part) for part in parts}) == 1
     samples = [sample for part in parts for batch in part for sample in batch]
     assert sorted(samples) == list(range(len(lengths)))
     for batch in (batch for part in parts for batch in part):
         assert len(batch) <= 1 or sum(lengths[sample] for sample in batch) <= tokens
+    by_number = batches_of(features, limit=world_size, by_tokens=False)
+    assert sorted(sample for batch in by_number for sample in batch) == sorted(samples)
+    assert [len(batch) for batch in by_number[:-1]] == [world_size] * (len(by_number) - 1)
 
 
 @pytest.mark.parametrize("is_first", [True, False])

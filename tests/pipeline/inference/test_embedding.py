@@ -34,8 +34,8 @@ def test_they_are_the_normalised_means_of_the_last_layer(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("words", "columns", "message"),
     [
-        (["--mask", "[MASK]"], {}, "--mask and --embed both say what to do; drop one"),
-        (["--text-column", "review"], {}, "has no column 'review'; name one of its columns"),
+        (["--mask", "[MASK]"], {}, "--mask goes alone"),
+        (["--text-column", "review"], {}, "has no column 'review'; it has text"),
         ([], {"embedding": TEXTS}, "the input has a column 'embedding', as the output will"),
     ],
 )

@@ -1,7 +1,5 @@
 """The pieces in the place of [MASK] are those of `transformers`' fill-mask on the export."""
 
-import json
-
 import pytest
 import torch
 import transformers
@@ -81,7 +79,6 @@ def test_lines_for_people(small):
     assert all(" %  " in line for line in one[1:])
     two = pretrained.lines("[MASK] [MASK]", pretrained.fill(model, vocabulary, "[MASK] [MASK]", 1))
     assert [line.strip() for line in two if "%" not in line] == ["[MASK] [MASK]", "[MASK] 1:", "[MASK] 2:"]
-    json.dumps([vars(one) for one in pretrained.fill(model, vocabulary, "A [MASK].", 2)[0]])
 
 
 def test_a_run_without_its_vocabulary(corpus, tmp_path, capsys):

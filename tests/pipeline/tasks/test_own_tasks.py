@@ -69,7 +69,7 @@ def test_a_directory_and_its_splits(tmp_path):
     _, splits = read("--task", "classification", "--data", tmp_path)
     assert {split: len(examples) for split, examples in splits.items()} == {"train": 4, "dev": 4, "test": 4}
     own_files.write(tmp_path / "dev.csv", columns)
-    with pytest.raises(UserError, match=r"has dev\.csv and validation\.jsonl for the split dev; name one with --dev"):
+    with pytest.raises(UserError, match=r"has dev\.csv and validation\.jsonl, and both are the split dev; keep one"):
         read("--task", "classification", "--data", tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_two_splits_with_one_meaning_are_refused(tmp_path):
 
     rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
     datasets.DatasetDict(train=rows, validation=rows, dev=rows).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(UserError, match="has the splits validation and dev, and both are the split dev; save"):
+    with pytest.raises(UserError, match="has validation and dev, and both are the split dev; keep"):
         read("--task", "classification", "--data", tmp_path / "saved")
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.errors import UserError
-from pipeline.inference import tables as prediction_tables
+from pipeline.inference.predict_command import write
 from pipeline.tasks.files import tables
 from pipeline.tasks.files.tables import from_dataset, read_table
 from tests.pipeline.tasks import own_files
@@ -42,7 +42,7 @@ def test_a_lone_surrogate_is_replaced_in_every_value(tmp_path, ending):
     table = read_table(tmp_path / f"a.{ending}")
     wanted = [{"text": "half \ufffd", "la\ufffdbel": ["\ufffd", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]
     assert (list(table.rows), table.columns) == (wanted, ("text", "la\ufffdbel"))
-    prediction_tables.write(str(tmp_path / "out.jsonl"), list(table.rows))  # in UTF-8
+    write(str(tmp_path / "out.jsonl"), list(table.rows))  # in UTF-8
 
 
 def test_conll(tmp_path):
