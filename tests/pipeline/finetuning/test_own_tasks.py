@@ -242,7 +242,7 @@ def test_pipes(place, monkeypatch, capsysbinary):
             {"--run": "{root}/init"},
             "(no settings.json); name the --output of pipeline.pretrain or pipeline.finetune",
         ),
-        ({"--mask": "A [MASK]."}, "--mask needs a pre-training run"),
+        ({"--mask": "A [MASK]."}, "--mask goes alone"),
         ({"--batch-size": "0"}, "0 is not at least 1"),
     ],
 )
