@@ -31,8 +31,6 @@ HEADER = ("| the text, masked tokens in bold | what the model reads, wrong token
 MAX_PIECES = 60
 """Pieces of a sequence that are shown; a row of 512 tokens would fill the screen."""
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~])")
-_MASKED, _WRONG = ("<strong>", "</strong>"), ("<em>✗", "</em>")
-# Tags instead of Markdown's marks: marks side by side, as in `**a****b**`, are ambiguous.
 
 T = TypeVar("T", Tensor, float)
 
@@ -110,22 +108,6 @@ def entropy(counts: Tensor) -> float:
     return float(torch.special.entr(probabilities).sum())
 
 
-class _Pass(NamedTuple):
-    """The result of one pass over the rows. Sums are over all ranks.
-
-    Attributes:
-        totals: sums of losses and counts.
-        frequencies: float64 (V,) how often each token is a label.
-        batch: the first batch of this rank.
-        predicted_tokens: (B, M) the most likely token at each of its masked positions.
-    """
-
-    totals: PretrainingSums[float]
-    frequencies: torch.Tensor
-    batch: Batch
-    predicted_tokens: NDArray[np.int64]
-
-
 def evaluate(
     engine: "Engine",
     collator: Collator,
@@ -155,45 +137,51 @@ def evaluate(
         `sop_accuracy` with its interval, the same for `nsp`, and `pairs`.
     """
     engine.eval()
-    own_pass = _pass(engine, collator, control, micro_batch_size, limit, pace)
+    totals, frequencies, table = _pass(engine, collator, control, micro_batch_size, pieces, limit, pace)
     task = None if collator.objective == "mlm" else collator.objective
-    metrics = summarise(own_pass.totals, task)
-    unigram_entropy = entropy(own_pass.frequencies)
+    metrics = summarise(totals, task)
+    unigram_entropy = entropy(frequencies)
     metrics |= {
         "mlm_unigram_entropy": unigram_entropy,
         "mlm_below_unigram": 1.0 - metrics["mlm_loss"] / unigram_entropy if unigram_entropy > 0 else 0.0,
         # As if the masked tokens were independent.
-        **_with_interval("mlm", own_pass.totals.mlm_correct, own_pass.totals.mlm_count),
-        "guesses": show_predictions(own_pass.batch, own_pass.predicted_tokens, pieces),
+        **_interval("mlm", totals.mlm_correct, totals.mlm_count),
+        "guesses": table,
     }
     if task is not None:
-        metrics |= _sentence_scores(own_pass.totals, task)
         other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
-        other_pass = _pass(engine, replace(collator, objective=other), control, micro_batch_size, limit, pace)
-        metrics |= _sentence_scores(other_pass.totals, other)
+        as_other = replace(collator, objective=other)
+        of_other, _, _ = _pass(engine, as_other, control, micro_batch_size, pieces, limit, pace)
+        for name, sums in ((task, totals), (other, of_other)):
+            if sums.sentence_count:
+                metrics |= sentence_metrics(sums, name) | _interval(name, sums.sentence_correct, sums.sentence_count)
     engine.train()
     return metrics
 
 
-def _with_interval(name: str, correct: float, count: float) -> dict[str, float]:
+def _interval(name: str, correct: float, count: float) -> dict[str, float]:
     """The 95 % interval of an accuracy."""
     return dict(zip((f"{name}_accuracy_low", f"{name}_accuracy_high"), wilson_interval(correct, count)))
 
 
-def _sentence_scores(totals: PretrainingSums[float], task: str) -> dict[str, Any]:
-    """The sentence metrics of one task with the interval of its accuracy; {} without pairs."""
-    metrics = sentence_metrics(totals, task)
-    return metrics and metrics | _with_interval(task, totals.sentence_correct, totals.sentence_count)
-
-
 @torch.no_grad()
 def _pass(
-    engine: "Engine", collator: Collator, control: ControlGroup, micro_batch_size: int, limit: int | None, pace: Pace
-) -> _Pass:
-    """Evaluates the rows of `collator` with its objective. Collective."""
+    engine: "Engine",
+    collator: Collator,
+    control: ControlGroup,
+    micro_batch_size: int,
+    pieces: list[str],
+    limit: int | None,
+    pace: Pace,
+) -> tuple[PretrainingSums[float], Tensor, list[str]]:
+    """Evaluates the rows of `collator` with its objective. Collective.
+
+    Returns:
+        Sums over all ranks; float64 (V,) how often each token is a label; predictions of this rank's first batch.
+    """
     meter = Meter(PretrainingSums, engine.device)
     frequencies = torch.zeros(len(collator.continues_word), dtype=torch.float64, device=engine.device)
-    first: tuple[Batch, torch.Tensor] | None = None
+    table: list[str] = []
     count = collate.evaluation_batches(collator, control.world_size, micro_batch_size, limit)
     batches = collate.evaluation(collator, control.rank, control.world_size, micro_batch_size, limit)
     for batch in pace(batches, count):
@@ -203,11 +191,10 @@ def _pass(
         labels = tensors["masked_labels"].flatten()  # (B * M,)
         # An unused label adds 0 at id 0, so that no shape depends on their number.
         frequencies.index_add_(0, labels.clamp(min=0), (labels >= 0).double())
-        if first is None:
-            first = batch, output.mlm_logits.argmax(dim=-1)  # (B, M)
-    assert first is not None, "a shard set has at least one row"
+        if not table:
+            table = show_predictions(batch, output.mlm_logits.argmax(dim=-1).cpu().numpy(), pieces)  # of (B, M)
     totals, counts = sum_over_ranks(control, meter.totals(), frequencies.tolist())
-    return _Pass(totals, torch.tensor(counts), first[0], first[1].cpu().numpy())
+    return totals, torch.tensor(counts), table
 
 
 def show_predictions(
@@ -222,19 +209,15 @@ def show_predictions(
         pieces: `Vocabulary.spellings`, V strings.
     """
     shown: list[str] = []
-    for index in range(len(batch.input_ids)):
+    for index, sequence_ids in enumerate(batch.sequence_ids):
         used = batch.masked_labels[index] != IGNORED_LABEL  # (M,)
-        answers = dict(
-            zip(
-                batch.masked_positions[index][used].tolist(),
-                zip(batch.masked_labels[index][used].tolist(), predicted_tokens[index][used].tolist()),
-            )
-        )
-        tokens = batch.input_ids[index].tolist()
-        for sequence in range(int(batch.sequence_ids[index].max()) + 1):
-            positions = np.flatnonzero(batch.sequence_ids[index] == sequence).tolist()
+        found = (batch.masked_positions, batch.masked_labels, predicted_tokens)
+        answers = {at: (label, token) for at, label, token in zip(*(values[index][used].tolist() for values in found))}
+        for sequence in range(int(sequence_ids.max()) + 1):
+            positions = np.flatnonzero(sequence_ids == sequence).tolist()
             if len(shown) < count and not answers.keys().isdisjoint(positions[:MAX_PIECES]):
-                shown.append(_row([(tokens[at], answers.get(at)) for at in positions], pieces))
+                tokens = [(token, answers.get(at)) for at, token in enumerate(batch.input_ids[index].tolist())]
+                shown.append(_row([tokens[at] for at in positions], pieces))
     return [*HEADER, *shown]
 
 
@@ -244,28 +227,24 @@ def _row(places: list[tuple[int, tuple[int, int] | None]], pieces: list[str]) ->
     Args:
         places: tokens of the input, each with (label, predicted token) at a masked position.
     """
-    truth, reading, right, count = "", "", 0, 0
+    truth, reading, right = "", "", []
     for token, answer in places[:MAX_PIECES]:
-        if answer is None:
-            truth += _plain(pieces[token])
-            reading += _plain(pieces[token])
-            continue
-        label, predicted = answer
-        right, count = right + (label == predicted), count + 1
-        truth += _marked(pieces[label], _MASKED)
-        reading += _marked(pieces[predicted], _MASKED if predicted == label else _WRONG)
+        label, predicted = answer or (token, token)
+        if answer is not None:
+            right.append(label == predicted)
+        truth += _shown(pieces[label], "strong" if answer else "")
+        reading += _shown(pieces[predicted], ("strong" if label == predicted else "em") if answer else "")
     end = " …" if len(places) > MAX_PIECES else ""
-    return f"| {truth.strip()}{end} | {reading.strip()}{end} | {right}/{count} |"
+    return f"| {truth.strip()}{end} | {reading.strip()}{end} | {sum(right)}/{len(right)} |"
 
 
-def _marked(piece: str, tags: tuple[str, str]) -> str:
-    """A piece between tags; the space before it stays outside."""
-    text = _plain(piece)
-    return f"{' ' * text.startswith(' ')}{tags[0]}{text.strip() or '␣'}{tags[1]}"
+def _shown(piece: str, tag: str) -> str:
+    """A piece with the characters of Markdown and HTML escaped, in a tag or in none; the space before it is outside.
 
-
-def _plain(piece: str) -> str:
-    """A piece as text, with the space before it and the characters of Markdown and HTML escaped."""
-    special = piece in ("[CLS]", "[SEP]", "[MASK]")
-    space = " " if piece.startswith(" ") or special else ""
-    return space + _MARKDOWN.sub(r"\\\1", html.escape(piece.removeprefix(" "), quote=False))
+    Tags instead of Markdown's marks: marks side by side, as in `**a****b**`, are ambiguous.
+    """
+    space = " " if piece.startswith(" ") or piece in ("[CLS]", "[SEP]", "[MASK]") else ""
+    text = _MARKDOWN.sub(r"\\\1", html.escape(piece.removeprefix(" "), quote=False))
+    if tag:
+        text = f"<{tag}>{'✗' if tag == 'em' else ''}{text.strip() or '␣'}</{tag}>"
+    return space + text

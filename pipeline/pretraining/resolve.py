@@ -96,43 +96,35 @@ class Corpora:
 
         Held-out rows may be shorter. Held-out documents must not be trained on, nor training documents evaluated on.
         """
+        first, first_directory = self.manifest, self.directories[0]
         trained: dict[str, Path] = {}
-        for directory, shards in zip(self.directories, self.sets):
-            manifest = shards.manifest
-            self._check_compatible(manifest, directory)
-            if manifest.max_seq_length != self.manifest.max_seq_length:
+        manifests = [(directory, shards.manifest, True) for directory, shards in zip(self.directories, self.sets)]
+        manifests += [(directory, open_shards(directory).manifest, False) for directory in eval_data]
+        for directory, manifest, is_trained in manifests:
+            if manifest.vocabulary_sha256 != first.vocabulary_sha256:
                 raise UserError(
-                    f"{directory} has rows of {manifest.max_seq_length} tokens, {self.directories[0]} of "
-                    f"{self.manifest.max_seq_length}; make its shards again with the same --max-seq-length"
+                    f"{directory} was made with another vocabulary than {first_directory}: "
+                    f"{find_vocabulary(directory)} differs from {find_vocabulary(first_directory)}; make its shards "
+                    f"again with --vocab {find_vocabulary(first_directory)}"
                 )
-            if manifest.split == HELD_OUT:
+            length, wanted = manifest.max_seq_length, first.max_seq_length
+            if length > wanted or (is_trained and length < wanted):
+                raise UserError(
+                    f"{directory} has rows of {length} tokens, {first_directory} of {wanted}; make its shards again "
+                    f"with --max-seq-length {wanted}"
+                )
+            if is_trained and manifest.split == HELD_OUT:
                 raise UserError(
                     f"--data {directory} holds held-out documents; train on shards that data_prep made with --split "
                     f"{TRAIN}"
                 )
-            trained[manifest.documents_digest] = directory
-        for directory in eval_data:
-            manifest = open_shards(directory).manifest
-            self._check_compatible(manifest, directory)
-            if (same := trained.get(manifest.documents_digest)) is not None:
+            if is_trained:
+                trained[manifest.documents_digest] = directory
+            elif (same := trained.get(manifest.documents_digest)) is not None:
                 raise UserError(
                     f"--eval-data {directory} holds the documents of --data {same}; evaluate on shards that data_prep "
                     f"made with --split {HELD_OUT}"
                 )
-
-    def _check_compatible(self, manifest: ShardManifest, directory: Path) -> None:
-        first, first_directory = self.manifest, self.directories[0]
-        if manifest.vocabulary_sha256 != first.vocabulary_sha256:
-            raise UserError(
-                f"{directory} was made with another vocabulary than {first_directory}: {find_vocabulary(directory)} "
-                f"differs from {find_vocabulary(first_directory)}; make its shards again with --vocab "
-                f"{find_vocabulary(first_directory)}"
-            )
-        if manifest.max_seq_length > first.max_seq_length:
-            raise UserError(
-                f"{directory} has rows of {manifest.max_seq_length} tokens, {first_directory} of "
-                f"{first.max_seq_length}; make its shards again with --max-seq-length {first.max_seq_length}"
-            )
 
 
 def open_corpora(words: Sequence[str]) -> Corpora:
@@ -283,26 +275,22 @@ def _execution_options(
     hardware: Hardware,
     earlier: EarlierStart | None,
 ) -> ExecutionOptions:
-    if flags.attention in GPU_KERNELS and hardware.name == "CPU":
-        raise UserError(f"--attention {flags.attention} needs a GPU; leave the flag out")
-    if flags.attention in ("cudnn", "flash") and engine.precision == "fp32":
-        raise UserError(
-            f"--attention {flags.attention} computes in 16 bits only; train in bf16 or fp16, or leave the flag out"
-        )
-    if flags.deterministic and flags.attention in NOT_DETERMINISTIC:
-        raise UserError(
-            f"--attention {flags.attention} adds in no fixed order in its backward pass, which --deterministic "
-            "excludes; leave one of the two out"
-        )
-    if engine.zero_stage == 3:
-        for flag, value in (("--compile", flags.compile), ("--cuda-graphs", flags.cuda_graphs)):
-            if value == "on":
-                raise UserError(
-                    f"{flag} does not work at ZeRO stage 3: its hooks cannot be part of a graph; leave the flag out, "
-                    'or set "zero_optimization": {"stage": 2}'
-                )
-    if flags.cuda_graphs == "on" and hardware.name == "CPU":
-        raise UserError("--cuda-graphs needs a GPU; leave the flag out")
+    on_cpu, at_stage_3 = hardware.name == "CPU", engine.zero_stage == 3
+    hooks = "does not work at ZeRO stage 3, whose hooks cannot be part of a graph"
+    for problem, is_there in {
+        f"--attention {flags.attention} needs a GPU": flags.attention in GPU_KERNELS and on_cpu,
+        f"--attention {flags.attention} computes in 16 bits only": (
+            flags.attention in ("cudnn", "flash") and engine.precision == "fp32"
+        ),
+        f"--attention {flags.attention} adds in no fixed order, which --deterministic excludes": (
+            flags.deterministic and flags.attention in NOT_DETERMINISTIC
+        ),
+        f"--compile {hooks}": flags.compile == "on" and at_stage_3,
+        f"--cuda-graphs {hooks}": flags.cuda_graphs == "on" and at_stage_3,
+        "--cuda-graphs needs a GPU": flags.cuda_graphs == "on" and on_cpu,
+    }.items():
+        if is_there:
+            raise UserError(f"{problem}; leave the flag out")
     # Without the flag, what does not fit together with the others stays off.
     fits = engine.zero_stage < 3 and flags.attention != "sequences"
     plain = fits and flags.activation_checkpointing == "none"

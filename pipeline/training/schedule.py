@@ -5,7 +5,6 @@ Steps count from 0: the update of step `s` uses `rate(s)`. The functions keep no
 """
 
 import bisect
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,34 +42,6 @@ def warmup(step: int, steps: int, shape: str) -> float:
     return step / steps if shape == "linear" else math.log(step + 1) / math.log(max(2, steps))
 
 
-def constant(step: int, floor: float, peak: float, warmup_steps: int, shape: str) -> float:
-    """Warm-up from `floor` to `peak`, then constant at `peak` (DeepSpeed's WarmupLR)."""
-    return floor + (peak - floor) * warmup(step, warmup_steps, shape)
-
-
-def linear(step: int, floor: float, peak: float, warmup_steps: int, shape: str, total_steps: int) -> float:
-    """Warm-up from `floor` to `peak`, then linear decay to `floor` (DeepSpeed's WarmupDecayLR)."""
-    if step < warmup_steps:
-        return constant(step, floor, peak, warmup_steps, shape)
-    return floor + (peak - floor) * max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
-
-
-def cosine(
-    step: int,
-    peak: float,
-    warmup_ratio: float,
-    floor_ratio: float,
-    warmup_steps: int,
-    shape: str,
-    total_steps: int,
-) -> float:
-    """Warm-up from `warmup_ratio * peak`, then half a cosine to `floor_ratio * peak` (DeepSpeed's WarmupCosineLR)."""
-    if step < warmup_steps:
-        return peak * (warmup_ratio + (1.0 - warmup_ratio) * warmup(step, warmup_steps, shape))
-    progress = min(1.0, (step - warmup_steps + 1) / max(1, total_steps - warmup_steps))
-    return peak * (floor_ratio + (1.0 - floor_ratio) * (1.0 + math.cos(math.pi * progress)) / 2.0)
-
-
 def warmup_length(block: Mapping[str, Any] | None, warmup_steps: int | None, total_steps: int) -> int:
     """The steps of the warm-up. See `from_config`."""
     if warmup_steps is not None:
@@ -105,6 +76,9 @@ def of_lengths(
 def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int | None, total_steps: int) -> Schedule:
     """The schedule of a DeepSpeed JSON's `scheduler` block; the paper's schedule without a block.
 
+    WarmupLR stays at its peak after the warm-up, WarmupDecayLR falls linearly to its `warmup_min_lr`, WarmupCosineLR
+    along half a cosine to `cos_min_ratio` times the peak.
+
     Args:
         block: `{"type": WarmupLR | WarmupDecayLR | WarmupCosineLR, "params": {...}}` with DeepSpeed's names.
         peak: learning rate of the optimizer block.
@@ -113,47 +87,42 @@ def from_config(block: Mapping[str, Any] | None, peak: float, warmup_steps: int 
     Raises:
         UserError: an unknown type or parameter, or a warm-up that is longer than the run.
     """
-    params = dict((block or {}).get("params", {}))
-    kind = (block or {}).get("type")
-    params.pop("total_num_steps", None)
-    shape = params.pop("warmup_type", "log")
-    if shape not in ("linear", "log"):
-        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear" or "log"')
     warmup_steps = warmup_length(block, warmup_steps, total_steps)
-    params.pop("warmup_num_steps", None)
     if not 0 <= warmup_steps <= total_steps:
         raise UserError(f"{warmup_steps} warm-up steps do not fit into {total_steps} steps; lower --warmup-steps")
-    schedule: Schedule
-    if kind is None:
-        schedule = functools.partial(albert, peak=peak, warmup_steps=warmup_steps, total_steps=total_steps)
-    elif kind in ("WarmupLR", "WarmupDecayLR"):
-        floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
-        if kind == "WarmupLR":
-            schedule = functools.partial(constant, floor=floor, peak=peak, warmup_steps=warmup_steps, shape=shape)
-        else:
-            schedule = functools.partial(
-                linear, floor=floor, peak=peak, warmup_steps=warmup_steps, shape=shape, total_steps=total_steps
-            )
-    elif kind == "WarmupCosineLR":
-        schedule = functools.partial(
-            cosine,
-            peak=peak,
-            warmup_ratio=float(params.pop("warmup_min_ratio", 0.0)),
-            floor_ratio=float(params.pop("cos_min_ratio", 0.0001)),
-            warmup_steps=warmup_steps,
-            shape=shape,
-            total_steps=total_steps,
-        )
-    else:
+    kind, params = (block or {}).get("type"), dict((block or {}).get("params", {}))
+    if kind not in (None, "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"):
         raise UserError(
             f"scheduler.type {kind!r} is not known; use WarmupLR, WarmupDecayLR, WarmupCosineLR, "
             "or no scheduler block for the paper's schedule"
         )
+    shape = params.pop("warmup_type", "log")
+    if shape not in ("linear", "log"):
+        raise UserError(f'scheduler.params.warmup_type {shape!r} is not known; use "linear" or "log"')
+    floor = start = end = 0.0
+    if kind in ("WarmupLR", "WarmupDecayLR"):
+        floor, peak = float(params.pop("warmup_min_lr", 0.0)), float(params.pop("warmup_max_lr", peak))
+    elif kind == "WarmupCosineLR":
+        start, end = float(params.pop("warmup_min_ratio", 0.0)), float(params.pop("cos_min_ratio", 0.0001))
+    if unknown := sorted(params.keys() - {"total_num_steps", "warmup_num_steps"}):
+        raise UserError(f"scheduler.params.{unknown[0]} is not a parameter of {kind}; remove it")
     if peak > MAX_RATE:
         raise UserError(f"a learning rate of {peak:g} is larger than any number in fp32; lower it")
-    if params:
-        raise UserError(f"scheduler.params.{min(params)} is not a parameter of {kind}; remove it")
-    return schedule
+
+    def rate(step: int) -> float:
+        if kind is None:
+            return albert(step, peak, warmup_steps, total_steps)
+        warm = warmup(step, warmup_steps, shape)
+        if kind == "WarmupCosineLR":
+            if step < warmup_steps:
+                return peak * (start + (1.0 - start) * warm)
+            progress = min(1.0, (step - warmup_steps + 1) / max(1, total_steps - warmup_steps))
+            return peak * (end + (1.0 - end) * (1.0 + math.cos(math.pi * progress)) / 2.0)
+        if kind == "WarmupDecayLR" and step >= warmup_steps:
+            warm = max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
+        return floor + (peak - floor) * warm
+
+    return rate
 
 
 def step_of_progress(progress: float, step: int, steps: int) -> int:
