@@ -1,59 +1,23 @@
-"""Settings that the data decide, corpora and their weights, and the message of every mistake in them."""
+"""Corpora and their weights, and the message of every mistake in them."""
 
-import json
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from common.errors import UserError
 from data_prep.format.shards import open_shards
-from tests.pipeline.conftest import data_prep
-from tests.pipeline.pretraining.command_lines import CONFIG, resolve
-
-pytestmark = pytest.mark.slow
-
-
-def test_too_few_rows_are_refused(words, corpus, tmp_path):
-    path = tmp_path / "large.json"
-    path.write_text(json.dumps(CONFIG | {"train_batch_size": 2**20}))
-    with pytest.raises(UserError, match="fewer than one batch"):
-        resolve(words | {"--deepspeed_config": str(path)})
+from pipeline.pretraining import resolve as resolving
+from pipeline.pretraining.resolve import Corpora
+from tests.pipeline.pretraining.command_lines import resolve
 
 
 def test_there_may_be_fewer_rows_than_ranks(words):
     engine = resolve(words, world_size=4096).engine
     assert (engine.train_batch_size, engine.micro_batch_size, engine.accumulation_steps) == (8, 1, 1)
     assert engine.empty_rows == 4088
-
-
-def test_a_weight_too_large_for_a_corpus_is_refused(words, corpus, second, tmp_path):
-    path = tmp_path / "batch.json"
-    path.write_text(json.dumps(CONFIG | {"train_batch_size": 4 * len(open_shards(second))}))
-    with pytest.raises(UserError, match="fewer than its share of one batch"):
-        resolve(words | {"--deepspeed_config": str(path), "--data": [f"{corpus.train}:1", f"{second}:99"]})
-
-
-def test_held_out_rows_of_another_vocabulary_are_refused(words, corpus, tmp_path):
-    vocabulary = tmp_path / "other.model"
-    data_prep("vocab", "--documents", corpus.documents, "--out", vocabulary, "--size", "150")
-    shards = tmp_path / "other"
-    data_prep(
-        "shards", "--documents", corpus.documents, "--vocab", vocabulary, "--out", shards, "--max-seq-length", "64"
-    )
-    with pytest.raises(UserError, match="another vocabulary"):
-        resolve(words | {"--eval-data": [str(corpus.held_out), str(shards)]})
-    with pytest.raises(UserError, match="another vocabulary"):
-        resolve(words | {"--data": [str(corpus.train), str(shards)]})
-
-
-def test_longer_held_out_rows_are_refused(words, corpus, tmp_path):
-    shards = tmp_path / "long"
-    data_prep(
-        "shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", shards,
-        "--max-seq-length", "128",
-    )  # fmt: skip
-    with pytest.raises(UserError, match="rows of 128 tokens"):
-        resolve(words | {"--eval-data": str(shards)})
 
 
 def test_several_corpora_have_weights_or_the_share_of_their_rows(words, corpus, second):
@@ -74,49 +38,63 @@ def test_a_colon_in_a_directory_s_name_is_no_weight(words, corpus, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("weights", "text"),
+    ("data", "text"),
     [
-        ((":1", ""), "some directories have a weight"),
-        ((":1", ":0"), "a weight is above 0"),
-        ((":1", ":much"), "'much' is not a weight"),
+        (("a:1", "b"), "some directories have a weight"),
+        (("a:1", "b:0"), "a weight is above 0"),
+        (("a:1", "b:much"), "'much' is not a weight"),
+        (("a", "b/../a"), "names a directory twice"),
     ],
 )
-def test_wrong_weights_are_refused(words, corpus, second, weights, text):
+def test_wrong_weights_are_refused(data, text):
     with pytest.raises(UserError, match=text) as caught:
-        resolve(words | {"--data": [f"{corpus.train}{weights[0]}", f"{second}{weights[1]}"]})
+        resolving.open_corpora(data)
     assert "\n" not in str(caught.value)
 
 
-def test_held_out_documents_are_not_trained_on(words, corpus):
-    with pytest.raises(UserError, match="holds held-out documents; train on shards"):
-        resolve({**words, "--data": [str(corpus.train), str(corpus.held_out)]})
-    with pytest.raises(UserError, match="holds held-out documents; train on shards"):
-        resolve(
-            {flag: value for flag, value in words.items() if flag != "--eval-data"} | {"--data": str(corpus.held_out)}
-        )
+class Shards:
+    """Shards of 100 rows, with the fields of their manifest."""
+
+    def __init__(self, **fields: Any) -> None:
+        usual = {"vocabulary_sha256": "v", "max_seq_length": 64, "split": "train", "documents_digest": "d"}
+        self.manifest = SimpleNamespace(**usual | fields)
+
+    def __len__(self) -> int:
+        return 100
 
 
-def test_training_documents_are_not_evaluated_on(words, corpus, second, tmp_path):
-    """Neither the directory itself, nor a copy, nor other rows of the same documents."""
-    other = tmp_path / "rows of 32"
-    data_prep(
-        "shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", other,
-        "--max-seq-length", "32",
-    )  # fmt: skip
-    for held_out in (corpus.train, second, other):
-        with pytest.raises(UserError, match="holds the documents of --data") as caught:
-            resolve(words | {"--eval-data": [str(corpus.held_out), str(held_out)]})
-        assert str(held_out) in str(caught.value)
+@pytest.mark.parametrize(
+    ("second", "held_out", "message"),
+    [
+        ({}, {"documents_digest": "e"}, None),
+        ({}, {"documents_digest": "e", "max_seq_length": 32}, None),
+        ({"vocabulary_sha256": "w"}, {}, "second was made with another vocabulary than first: second/vocab differs"),
+        ({}, {"vocabulary_sha256": "w"}, "third was made with another vocabulary than first"),
+        ({"max_seq_length": 32}, {}, "second has rows of 32 tokens, first of 64"),
+        ({"max_seq_length": 65}, {}, "second has rows of 65 tokens, first of 64"),
+        ({}, {"documents_digest": "e", "max_seq_length": 128}, "third has rows of 128 tokens, first of 64"),
+        ({"split": "held_out"}, {}, "--data second holds held-out documents"),
+        ({"documents_digest": "f"}, {"documents_digest": "f"}, "--eval-data third holds the documents of --data sec"),
+    ],
+)
+def test_shards_that_do_not_go_together_are_refused(monkeypatch, second, held_out, message):
+    monkeypatch.setattr(resolving, "find_vocabulary", lambda directory: directory / "vocab")
+    monkeypatch.setattr(resolving, "open_shards", lambda directory: Shards(**held_out))
+    corpora = Corpora((Path("first"), Path("second")), (Shards(), Shards(**second)), (1, 1))  # type: ignore[arg-type]
+    if message is None:
+        corpora.check_together([Path("third")])
+    else:
+        with pytest.raises(UserError, match=message):
+            corpora.check_together([Path("third")])
 
 
-def test_corpora_that_do_not_go_together_are_refused(words, corpus, tmp_path):
-    with pytest.raises(UserError, match="names a directory twice"):
-        resolve(words | {"--data": [str(corpus.train), str(corpus.train / ".." / "train")]})
-    short = tmp_path / "short"
-    job = ["shards", "--documents", corpus.documents, "--vocab", corpus.vocabulary, "--out", short]
-    data_prep(*job, "--max-seq-length", "32")
-    with pytest.raises(UserError, match="rows of 32 tokens"):
-        resolve(words | {"--data": [str(corpus.train), str(short)]})
+def test_too_few_rows_for_a_share_of_a_batch_are_refused():
+    corpora = Corpora((Path("first"), Path("second")), (Shards(), Shards()), (1, 3))  # type: ignore[arg-type]
+    corpora.check_size(133)
+    with pytest.raises(UserError, match="second holds 100 rows, fewer than its share of one batch, of 101"):
+        corpora.check_size(134)
+    with pytest.raises(UserError, match="first holds 100 rows, fewer than one batch of 101"):
+        Corpora((Path("first"),), (Shards(),), (1,)).check_size(101)  # type: ignore[arg-type]
 
 
 def test_a_corrupt_shard_is_refused_by_name(words, corpus, tmp_path):

@@ -2,25 +2,25 @@
 
 import fcntl
 import json
-import shutil
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from model import ExecutionOptions
+from model import AlbertConfig, ExecutionOptions
 from pipeline.checkpoint import run_directory
-from pipeline.distributed.rendezvous import reserve_port
+from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import Hardware
 from pipeline.pretraining import command
+from pipeline.pretraining.architecture import architecture
 from pipeline.pretraining.resolve import PretrainSettings
 from pipeline.settings import pretrain
 from pipeline.settings.declare import earlier_values
-from tests.pipeline.conftest import REPOSITORY, data_prep, run
+from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.pretraining.command_lines import CONFIG, GPU, line, resolve, resolve_flags
-
-pytestmark = pytest.mark.slow
 
 
 def test_the_model_follows_the_data(words):
@@ -43,13 +43,18 @@ def test_flags_say_how_the_model_runs(words):
     assert resolve(words).execution == ExecutionOptions("ffn", compile=True, attention="masked")
 
 
+CPU = Hardware("CPU", fp16=False, bf16=True)
+
+
 @pytest.mark.parametrize(
     ("more", "hardware", "message"),
     [
-        ({"--attention": "flash"}, Hardware("CPU", fp16=False, bf16=True), "needs a GPU"),
+        ({"--attention": "flash"}, CPU, "needs a GPU"),
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
         ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
+        ({"--cuda-graphs": None}, CPU, "--cuda-graphs needs a GPU; leave the flag out"),
+        ({"--cuda-graphs": None, "--activation-checkpointing": "ffn"}, GPU, "random state, which a CUDA graph cannot"),
     ],
 )
 def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
@@ -57,42 +62,13 @@ def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware,
         resolve(words | more, hardware=hardware)
 
 
-@pytest.mark.parametrize("lacks", [False, True])
-def test_a_run_stays_deterministic_or_not(words, lacks):
-    """Also one that began before the flag existed."""
-    settings = resolve(words)
-    told = settings.to_dict()
-    if lacks:
-        del told["deterministic"]
-    settings.output.mkdir()
-    (settings.output / "settings.json").write_text(json.dumps(told))
-    defaults = earlier_values(PretrainSettings)
-    run_directory.check_same_settings(settings.output, settings.identity(), defaults=defaults)
-    changed = resolve(words | {"--deterministic": None}).identity()
-    with pytest.raises(UserError, match="deterministic: False -> True"):
-        run_directory.check_same_settings(settings.output, changed, defaults=defaults)
-
-
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
 @pytest.mark.parametrize("flag", ["--compile", "--cuda-graphs"])
-def test_graphs_are_refused_at_stage_3_only(words, tmp_path, stage, flag):
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": stage}}))
-    words |= {flag: None}
-    if stage < 3:
-        execution = resolve(words, hardware=GPU).execution
-        assert (execution.compile, execution.cuda_graphs) == (flag == "--compile", flag == "--cuda-graphs")
-    else:
-        with pytest.raises(UserError, match=f"{flag} does not work at ZeRO stage 3.*leave the flag out"):
-            resolve(words, hardware=GPU)
-        assert not (tmp_path / "run").exists()
-
-
-def test_what_cuda_graphs_cannot_hold_is_refused(words):
-    with pytest.raises(UserError, match="--cuda-graphs needs a GPU"):
-        resolve(words | {"--cuda-graphs": None}, hardware=Hardware("CPU", fp16=False, bf16=True))
-    with pytest.raises(UserError, match="random state, which a CUDA graph cannot"):
-        resolve(words | {"--cuda-graphs": None, "--activation-checkpointing": "ffn"}, hardware=GPU)
+def test_graphs_are_refused_at_stage_3_only(words, tmp_path, flag):
+    execution = resolve(words | {flag: None}, hardware=GPU).execution
+    assert (execution.compile, execution.cuda_graphs) == (flag == "--compile", flag == "--cuda-graphs")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
+    with pytest.raises(UserError, match=f"{flag} does not work at ZeRO stage 3.*leave the flag out"):
+        resolve(words | {flag: None}, hardware=GPU)
 
 
 def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
@@ -142,14 +118,7 @@ def test_model_fields_are_typed_by_name(words):
         ({"--model-args": "max_position_embeddings=32"}, "max_position_embeddings 32 is less"),
         ({"--model-args": "type_vocab_size=1"}, "two segments"),
         ({"--model-args": "sentence_head=nsp"}, "use --objective"),
-        ({"--output": ""}, "argument of --output is empty"),
         ({"--data": "nowhere"}, "nowhere"),
-        ({"--eval-data": "nowhere"}, "nowhere"),
-        ({"--deepspeed_config": "nowhere.json"}, "nowhere.json"),
-        ({"--stpes": "3"}, "did you mean --steps"),
-        ({"--steps": "0"}, "0 is not at least 1"),
-        ({"--steps": "many"}, "invalid positive whole number"),
-        ({"--precision": "fp8"}, "fp8"),
         ({"--max-hours": "-1"}, "hours"),
     ],
 )
@@ -201,14 +170,6 @@ def test_the_file_that_a_run_writes_and_its_recorded_command_start_the_same_run(
         assert (settings.config, settings.output) == (found.config, found.output)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "\xff"])
-def test_damaged_settings_of_an_earlier_run_are_named(tmp_path, text):
-    (tmp_path / "settings.json").write_text(text, encoding="latin-1")
-    with pytest.raises(UserError, match=r"settings\.json") as caught:
-        run_directory.check_same_settings(tmp_path, {"steps": 3})
-    assert "\n" not in str(caught.value)
-
-
 def test_an_output_that_is_a_file_is_refused(words, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file is a file; choose another --output"):
@@ -232,62 +193,59 @@ def test_another_run_s_output_is_refused(words):
         check({"--seed": "1", "--model-args": "hidden_size=64"})
 
 
-def test_other_data_for_a_run_is_refused_with_the_paths_of_both(words, corpus, second, tmp_path):
+def test_other_data_for_a_run_is_refused_with_the_paths_of_both(words, corpus, second):
     found = resolve(words)
-    vocabulary = Vocabulary.load(corpus.vocabulary)
-    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), vocabulary)
+    run_directory.write_settings_and_vocabulary(found.output, found.to_dict(), Vocabulary.load(corpus.vocabulary))
     assert resolve(words).data == found.data
     manifest = second / "manifest.json"
     manifest.write_text(manifest.read_text() + "\n")  # another digest
     with pytest.raises(UserError, match="holds other rows or weights; give the former to resume") as error:
         resolve(words | {"--data": str(second)})
     assert f"was trained on {corpus.train}, and --data {second}" in str(error.value)
-    data_prep("vocab", "--documents", corpus.documents, "--out", tmp_path / "other.model", "--size", "190")
-    job = ["shards", "--documents", corpus.documents, "--vocab", tmp_path / "other.model", "--max-seq-length", "64"]
-    data_prep(*job, "--out", tmp_path / "shards")
-    other = {"--data": str(tmp_path / "shards")}
-    with pytest.raises(UserError, match="was made with another vocabulary than") as error:
-        resolve(words | other | {"--output": str(tmp_path / "new")})
-    for path in (corpus.held_out / "spiece.model", tmp_path / "shards" / "spiece.model"):
-        assert str(path) in str(error.value)
+
+
+MASKS = {"--mask-probability": "0.3", "--max-ngram": "1", "--mask-replacement": "0.5,0.2,0.3"}
+
+
+def test_masks_of_the_flags_are_trained_on_and_the_paper_s_are_evaluated_on(words, corpus):
+    assert resolve(words).masking == MaskingSettings()
+    found = resolve(words | MASKS)
+    assert found.masking == MaskingSettings(0.3, 1, 0.5, 0.2)
+    training, held_out = command.open_data(found, Vocabulary.load(corpus.vocabulary))
+    assert [collator.masking for collator in training.collators] == [found.masking]
+    assert [collator.masking for collator in held_out.values()] == [MaskingSettings()]
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("change", "message"),
     [
-        ({"--stpes": "3"}, "did you mean --steps"),
-        ({"--data": "nowhere"}, "nowhere"),
-        ({"--output": "/proc/run"}, "/proc"),
+        ({"--mask-probability": "0.2"}, "masking.mask_probability: 0.15 -> 0.2"),
+        ({"--mask-replacement": "0.8,0.2,0"}, "masking.replace_with_random: 0.1 -> 0.2"),
+        ({"--deterministic": None}, "deterministic: False -> True"),
     ],
 )
-def test_the_command_line_prints_one_line_and_writes_nothing(words, tmp_path, change, text):
-    before = sorted(tmp_path.rglob("*"))
-    result = run(sys.executable, "-m", "pipeline.pretrain", *line(words | change), status=2)
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stderr.startswith("error: ")
-    assert text in result.stderr
-    assert sorted(tmp_path.rglob("*")) == before
+@pytest.mark.parametrize("lacks", [(), ("masking", "deterministic"), ("replace_with_random",)])
+def test_a_change_is_refused_also_by_a_run_that_began_before_these_flags(words, change, message, lacks):
+    settings = resolve(words)
+    told = settings.to_dict()
+    for name in lacks:
+        told.pop(name, None)
+        told.get("masking", {}).pop(name, None)
+    settings.output.mkdir()
+    (settings.output / "settings.json").write_text(json.dumps(told))
+    defaults = earlier_values(PretrainSettings)
+    run_directory.check_same_settings(settings.output, settings.identity(), defaults=defaults)
+    with pytest.raises(UserError, match=message):
+        run_directory.check_same_settings(settings.output, resolve(words | change).identity(), defaults=defaults)
 
 
-def test_a_flipped_bit_is_found_before_training_by_whichever_rank_reads_it(words, corpus, tmp_path):
-    shards = tmp_path / "damaged"
-    shutil.copytree(corpus.train, shards)
-    files = [file["name"] for file in json.loads((shards / "manifest.json").read_text())["files"]]
-    victim = shards / files[1]  # the second file is the second rank's
-    content = bytearray(victim.read_bytes())
-    content[len(content) // 2] ^= 1
-    victim.write_bytes(content)
-    result = run(
-        "deepspeed", "--quiet", "--num_accelerators", "2", "--master_port", reserve_port(),
-        "--module", "pipeline.pretrain",
-        *line(words | {"--data": str(shards)}), status=2,
-    )  # fmt: skip
-    assert result.stderr.count(f"error: {shards} is damaged: the content of {files[1]} has changed") == 1
-    assert "Traceback" not in result.stdout + result.stderr
-    assert not (tmp_path / "run").exists()
+def test_a_trained_model_of_one_segment_type_is_refused():
+    manifest = SimpleNamespace(max_seq_length=64, vocabulary_size=200)
+    with pytest.raises(UserError, match="two segments; name an --init other than old"):
+        architecture(None, {}, None, manifest, AlbertConfig(type_vocab_size=1), Path("old"))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_being_trained_is_left_alone(words, tmp_path):
     output = tmp_path / "run"
     output.mkdir()
