@@ -32,18 +32,13 @@ from data_prep.format.manifest import ShardFile, ShardManifest, describe_file, r
 from data_prep.format.pairs import Parts
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 
+_UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
 SCHEMA = pa.schema(
     [
-        pa.field("tokens", pa.list_(pa.uint16()), nullable=False),
-        pa.field("leads", pa.list_(pa.uint16()), nullable=False),
-        pa.field("a_lengths", pa.list_(pa.uint16()), nullable=False),
-        pa.field("b_lengths", pa.list_(pa.uint16()), nullable=False),
-        pa.field("trails", pa.list_(pa.uint16()), nullable=False),
+        *(pa.field(name, pa.list_(pa.uint16()), nullable=False) for name in _UINT16_COLUMNS),
         pa.field("documents", pa.list_(pa.uint32()), nullable=False),
     ]
 )
-
-
 BLOCK_ROWS = 16
 """Rows that have one checksum together. They are read together, so few cost less and many need less memory."""
 
@@ -99,24 +94,19 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
         # The arrays keep the mapping alive. The file is closed, because a set of thousands of shards would use up the
         # file descriptors.
         with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
-            if reader.schema != SCHEMA:
-                raise UserError(f"{path} has other columns than a shard; make the shards again")
             batch = reader.read_next_batch()
             batch.validate()
     except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"{path} cannot be read as a shard ({one_line(error)}); {remedy}") from error
+    if batch.schema != SCHEMA or batch.num_rows != rows:
+        raise UserError(f"{path} has other columns than a shard, or not {rows} rows; {remedy}")
     tokens, *parts, documents = batch.columns
-    if batch.num_rows != rows:
-        raise UserError(f"{path} has {batch.num_rows} rows instead of {rows}; {remedy}")
     offsets = [_view(column.offsets) for column in batch.columns]
-    if any(not np.array_equal(of_part, offsets[-1]) for of_part in offsets[1:-1]):
-        raise UserError(f"{path} has columns of different lengths; {remedy}")
-    for column, own in zip(batch.columns, offsets):
+    for column, own, expected in zip(batch.columns, offsets, [offsets[0], *[offsets[-1]] * 5]):
         nulls = column.null_count or column.values.null_count
-        if nulls or own[0] != 0 or own[-1] > len(column.values) or (np.diff(own) < 0).any():
-            raise UserError(f"{path} has offsets that lead out of the file; {remedy}")
+        ordered = own[0] == 0 and own[-1] == len(column.values) and (np.diff(own) >= 0).all()
+        if nulls or not ordered or not np.array_equal(own, expected):
+            raise UserError(f"{path} has offsets that do not fit its columns; {remedy}")
     return ShardColumns(
         offsets[0],
         _view(tokens.values),
@@ -126,43 +116,16 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
     )
 
 
-def read_checked(path: Path, rows: int, manifest: ShardManifest) -> ShardColumns:
-    """Maps the shard `path` and checks each of its rows.
+def read_checked(path: Path, rows: int, manifest: ShardManifest) -> "ShardRows":
+    """Returns all rows of the shard `path`.
 
     Raises:
-        UserError: see `map_shard`; or a row is longer than `max_seq_length`, holds an id that the vocabulary lacks,
-            more pairs than the manifest says, another number of tokens than the parts of its pairs, or a document that
-            does not exist. The message is one line without a remedy.
+        UserError: see `map_shard`; or there is a row that cannot be, see `_wrong_rows`.
     """
-    columns = map_shard(path, rows)
-    parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
-    if len({len(columns.documents), *map(len, parts)}) > 1 or columns.pair_offsets[-1] != len(columns.documents):
-        raise UserError(f"{path.name} has columns of different lengths")
-    if columns.token_offsets[-1] != len(columns.tokens):
-        raise UserError(f"{path.name} holds tokens that belong to no row")
-    pairs = np.diff(columns.pair_offsets)  # (R,)
-    if len(pairs) and not 1 <= pairs.min() <= pairs.max() <= manifest.counts.max_pairs_in_row:
-        raise UserError(
-            f"{path.name} has rows of {pairs.min()} to {pairs.max()} pairs, but the manifest says 1 to "
-            f"{manifest.counts.max_pairs_in_row}"
-        )
-    tokens = _summed(parts.total(), columns.pair_offsets)  # (R,)
-    if not np.array_equal(tokens, np.diff(columns.token_offsets)):
-        raise UserError(f"{path.name} has a row whose parts do not add up to its tokens")
-    used = _summed(parts.positions(), columns.pair_offsets)  # (R,)
-    if used.max(initial=0) > manifest.max_seq_length:
-        raise UserError(f"{path.name} has a row of {used.max()} positions, more than {manifest.max_seq_length}")
-    if columns.tokens.max(initial=0) >= manifest.vocabulary_size:
-        raise UserError(f"{path.name} holds a token that the vocabulary of {manifest.vocabulary_size} pieces lacks")
-    if columns.documents.max(initial=0) >= max(1, manifest.counts.documents):
-        raise UserError(f"{path.name} names a document beyond the {manifest.counts.documents} of the manifest")
-    return columns
-
-
-def _summed(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The sum of the values between each two neighbouring offsets."""
-    ends = np.concatenate([[0], np.cumsum(values)])
-    return np.diff(ends[offsets])
+    stored, lengths = _join([map_shard(path, rows).between(0, rows)])
+    if (wrong := np.flatnonzero(_wrong_rows(stored, lengths, manifest))).size:
+        raise UserError(f"{path.name} has {len(wrong)} rows that cannot be, the first is row {wrong[0]}")
+    return stored
 
 
 def write_shard(
@@ -257,6 +220,40 @@ class ShardRows(NamedTuple):
     documents: NDArray[np.int64]
     pairs: NDArray[np.int64]
 
+    def add_up(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns int64[R], the sum of `values`, int64[P], over the pairs of each row."""
+        sums, ends = np.append(0, np.cumsum(values)), np.cumsum(self.pairs)  # (P + 1,), (R,)
+        return sums[ends] - sums[ends - self.pairs]
+
+
+def _join(slices: Sequence[tuple[NDArray[Any], ...]]) -> tuple[ShardRows, NDArray[np.int64]]:
+    """Joins what `ShardColumns.between` returns. Also returns the tokens of each row by its offsets, int64[R]."""
+    token_offsets, pair_offsets, *columns = zip(*slices)
+    lengths, pairs = (
+        np.concatenate([of_slice[1:] - of_slice[:-1] for of_slice in offsets]).astype(np.int64)
+        for offsets in (token_offsets, pair_offsets)
+    )
+    tokens, *parts, documents = (np.concatenate(column) for column in columns)
+    return ShardRows(tokens, Parts(*(p.astype(np.int64) for p in parts)), documents.astype(np.int64), pairs), lengths
+
+
+def _wrong_rows(rows: ShardRows, lengths: NDArray[np.int64], manifest: ShardManifest) -> NDArray[np.bool_]:
+    """Returns which rows cannot be, bool[R].
+
+    Their tokens are not those of their parts; they have more positions or pairs than the manifest says, or none; or a
+    token or document that does not exist.
+    """
+    wrong = (rows.add_up(rows.parts.total()) != lengths) | (rows.pairs < 1)
+    wrong |= rows.add_up(rows.parts.positions()) > manifest.max_seq_length
+    wrong |= rows.pairs > manifest.counts.max_pairs_in_row
+    for ids, limit, per_row in (
+        (rows.tokens, manifest.vocabulary_size, lengths),
+        (rows.documents, manifest.counts.documents, rows.pairs),
+    ):
+        if ids.max(initial=0) >= max(1, limit):
+            wrong[np.searchsorted(np.cumsum(per_row), np.flatnonzero(ids >= limit), side="right")] = True
+    return wrong
+
 
 class ShardSet(Sequence[ShardRow]):
     """The rows of a shard set, numbered across its shards. `open_shards` makes it.
@@ -284,9 +281,7 @@ class ShardSet(Sequence[ShardRow]):
         return self.__dict__ | {"_mapped": [None] * len(self._files)}
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self.row(i) for i in range(*index.indices(len(self)))]
-        return self.row(index + len(self) if index < 0 else index)
+        return self.row(index)
 
     def _columns(self, shard: int) -> ShardColumns:
         columns = self._mapped[shard]
@@ -317,43 +312,29 @@ class ShardSet(Sequence[ShardRow]):
 
         IndexError: there is no such row. UserError: the shard of one is damaged.
         """
-        if not indices.size:
-            none = np.empty(0, np.int64)
-            return ShardRows(none.astype(np.uint16), Parts(none, none, none, none), none, none)
-        if indices.min() < 0 or indices.max() >= len(self):
+        if indices.size and (indices.min() < 0 or indices.max() >= len(self)):
             raise IndexError(f"rows {indices.min()} to {indices.max()} of a shard set of {len(self)} rows")
         shards = np.searchsorted(self._first_rows, indices, side="right") - 1
         rows = indices - np.array(self._first_rows)[shards]
-        # Rows that follow one another in a shard are read at once: a run adds a slice to each of these lists.
+        # Rows that follow one another in a shard are read at once: a run adds a slice to the list.
         begins = np.flatnonzero((np.diff(rows, prepend=-1) != 1) | (np.diff(shards, prepend=-1) != 0))
-        last = np.append(begins[1:], len(rows)) - 1
-        taken = []
-        for shard, row, end in zip(shards[begins].tolist(), rows[begins].tolist(), (rows[last] + 1).tolist()):
-            _reading.path = self._paths[shard]
-            mapped = self._columns(shard)
-            self._check(shard, mapped, row, end)
-            taken.append(mapped.between(row, end))
+        counts = np.append(begins[1:], len(rows)) - begins
         _reading.path = self.directory
-        _, _, *columns = zip(*taken)
-        flat, leads, a_lengths, b_lengths, trails, documents = (np.concatenate(column) for column in columns)
-        lengths, pairs = (
-            np.concatenate([stored[column][1:] - stored[column][:-1] for stored in taken]).astype(np.int64)  # (R,)
-            for column in (0, 1)
-        )
+        slices = [] if indices.size else [self._columns(0).between(0, 0)]
+        for shard, row, count in zip(shards[begins].tolist(), rows[begins].tolist(), counts.tolist()):
+            _reading.path = self._paths[shard]
+            columns = self._columns(shard)
+            self._check(shard, columns, row, row + count)
+            slices.append(columns.between(row, row + count))
+        found, lengths = _join(slices)
         _reading.path = None
-        parts = Parts(*(part.astype(np.int64) for part in (leads, a_lengths, b_lengths, trails)))
-        ends = np.cumsum(pairs)
-        totals = np.concatenate([[0], np.cumsum(parts.total())])  # (P + 1,)
-        wrong = (totals[ends] - totals[ends - pairs] != lengths) | (lengths > self.manifest.max_seq_length)  # (R,)
-        if len(flat) and flat.max() >= self.manifest.vocabulary_size:
-            token = np.argmax(flat >= self.manifest.vocabulary_size)
-            wrong[np.searchsorted(np.cumsum(lengths), token, side="right")] = True
+        wrong = _wrong_rows(found, lengths, self.manifest)
         if wrong.any():
             raise UserError(
                 f"row {indices[wrong][0]} of {self.directory} has lengths or tokens that cannot be; "
                 f"run `python -m data_prep verify {self.directory}`"
             )
-        return ShardRows(flat, parts, documents.astype(np.int64), pairs)
+        return found
 
 
 def open_shards(path: Path) -> ShardSet:
@@ -365,12 +346,10 @@ def open_shards(path: Path) -> ShardSet:
     directory = Path(path)
     manifest = read_manifest(directory)
     for file in manifest.files:
-        file_path = directory / file.name
-        if not file_path.is_file():
-            raise UserError(f"{file_path} is missing; copy it again or make the shards again")
-        if (size := file_path.stat().st_size) != file.bytes:
+        stored = directory / file.name
+        if not stored.is_file() or stored.stat().st_size != file.bytes:
             raise UserError(
-                f"{file_path} has {size} bytes instead of {file.bytes}; copy it again or make the shards again"
+                f"{stored} is missing or does not have {file.bytes} bytes; copy it again or make the shards again"
             )
     return ShardSet(directory, manifest)
 

@@ -7,6 +7,8 @@ Masks are sampled in training. `python -m pipeline.show DIR` prints rows with ma
 """
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,8 @@ from numpy.typing import NDArray
 
 from common.errors import UserError
 from common.files import owned
-from common.files.atomic import replacing
 from data_prep.format import shards
 from data_prep.format.manifest import ShardFile, ShardManifest
-from data_prep.format.pairs import Parts
 from data_prep.mpi import executor
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
 
@@ -36,7 +36,6 @@ _HISTOGRAMS = {
     "sentences_per_document": ("Sentences in each document", "sentences of a document (from, doubling)", "documents"),
 }
 """Title and labels of the plot of each histogram."""
-_MANY_VALUES = ("row_positions", "pair_lengths")
 PLOTS = (*(f"{name}.png" for name in _HISTOGRAMS), "piece_frequencies.png")
 """The files that `write_plots` writes."""
 
@@ -69,9 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prints the tables and writes the plots."""
     directory: Path = args.directory
+    out: Path = args.out or directory / "stats"
     with executor.launch() as ranks:
         manifest = ranks.on_root(lambda: shards.open_shards(directory).manifest)
-        ranks.on_root(lambda: owned.check_addable(args.out or directory / "stats", PLOTS))
+        ranks.on_root(lambda: owned.check_addable(out, PLOTS))
         files = manifest.shards()
         statistics = ranks.run(
             files,
@@ -80,26 +80,23 @@ def run(args: argparse.Namespace) -> None:
             sizes=[file.bytes for file in files],
             description="stats",
         )
-        ranks.on_root(lambda: _report(args.out or directory / "stats", directory, manifest, statistics))
+        ranks.on_root(lambda: _report(out, directory, manifest, statistics))
 
 
 def shard_statistics(directory: Path, file: ShardFile, manifest: ShardManifest) -> Statistics:
     """Computes the statistics of one shard. UserError: a row of it cannot be."""
     try:
-        columns = shards.read_checked(directory / file.name, file.rows, manifest)
+        rows = shards.read_checked(directory / file.name, file.rows, manifest)
     except UserError as error:
         raise UserError(f"{error}; make the shards of {directory} again") from None
-    parts = Parts(*(part.astype(np.int64) for part in columns.parts))  # (P,) each
-    lengths = parts.total()
-    ends = np.concatenate([[0], np.cumsum(parts.positions())])  # (P + 1,)
-    used = np.diff(ends[columns.pair_offsets])  # (R,)
+    parts, lengths = rows.parts, rows.parts.total()  # (P,)
     partnered = parts.b > 0
-    tenths = 10 * (parts.lead + parts.a)[partnered] // np.maximum(lengths[partnered], 1)
+    tenths = 10 * (parts.lead + parts.a)[partnered] // lengths[partnered]
     return Statistics(
-        piece_counts=np.bincount(columns.tokens, minlength=manifest.vocabulary_size),
-        row_positions=np.bincount(used, minlength=manifest.max_seq_length + 1),
+        piece_counts=np.bincount(rows.tokens, minlength=manifest.vocabulary_size),
+        row_positions=np.bincount(rows.add_up(parts.positions()), minlength=manifest.max_seq_length + 1),
         pair_lengths=np.bincount(lengths, minlength=manifest.max_seq_length + 1),
-        pairs_per_row=np.bincount(np.diff(columns.pair_offsets), minlength=manifest.counts.max_pairs_in_row + 1),
+        pairs_per_row=np.bincount(rows.pairs, minlength=manifest.counts.max_pairs_in_row + 1),
         cut=np.bincount(tenths, minlength=10),
     )
 
@@ -107,16 +104,11 @@ def shard_statistics(directory: Path, file: ShardFile, manifest: ShardManifest) 
 def _report(out: Path, directory: Path, manifest: ShardManifest, statistics: list[Statistics]) -> None:
     """On rank 0: adds up the statistics of the shards, prints the tables, writes the plots."""
     vocabulary = shards.read_vocabulary(directory, manifest)
-    total = Statistics(
-        *(np.sum(histograms, axis=0) for histograms in zip(*(vars(part).values() for part in statistics)))
-    )
+    total = Statistics(*(sum(parts) for parts in zip(*(vars(part).values() for part in statistics))))
     print(table(f"{directory}: {manifest.split} split", summary(manifest, total, vocabulary)))
     print(table("most frequent pieces", frequent_pieces(total, vocabulary)))
-    try:
-        with owned.adding_files(out, "data_prep stats") as place:
-            write_plots(place, manifest, total)
-    except OSError as error:
-        raise UserError(f"cannot write plots to {out}: {error.strerror}; name another directory by --out") from error
+    with owned.adding_files(out, "data_prep stats") as place:
+        write_plots(place, manifest, total)
     print(f"stats: wrote {', '.join(PLOTS)} to {out}")
     print("masks are sampled in training: `python -m pipeline.show DIR` prints rows with masks")
 
@@ -182,32 +174,28 @@ def write_plots(directory: Path, manifest: ShardManifest, total: Statistics) -> 
     sentences = np.array(manifest.counts.sentences_per_document)
     for name, labels in _HISTOGRAMS.items():
         histogram = {**vars(total), "sentences_per_document": sentences}[name]
-        figure, axes = _figure(*labels)
-        if name in _MANY_VALUES:  # hundreds of values, whose bars would be thinner than a pixel
+        with _plotting(directory / f"{name}.png", *labels) as axes:
+            # Of lengths there are hundreds, whose bars would be thinner than a pixel.
             axes.stairs(histogram, np.arange(len(histogram) + 1) - 0.5, fill=True)
-            axes.set_yscale("symlog")
-        else:
-            axes.bar(np.arange(len(histogram)), histogram)
-        if name == "sentences_per_document":
-            lengths = ["0", *(f"{2 ** (i - 1)}" for i in range(1, len(sentences)))]
-            axes.set_xticks(np.arange(len(sentences)), lengths, rotation=90)
-        _save(figure, directory / f"{name}.png")
-    counts = np.sort(total.piece_counts)[::-1]
-    figure, axes = _figure("How often each piece occurs", "rank of the piece", "tokens")
-    axes.loglog(np.arange(1, np.count_nonzero(counts) + 1), counts[counts > 0])
-    _save(figure, directory / "piece_frequencies.png")
+            if name in ("row_positions", "pair_lengths"):
+                axes.set_yscale("symlog")
+            elif name == "sentences_per_document":
+                axes.set_xticks(
+                    np.arange(len(sentences)), [f"{1 << i >> 1}" for i in range(len(sentences))], rotation=90
+                )
+    counts = np.sort(total.piece_counts[total.piece_counts > 0])[::-1]
+    with _plotting(
+        directory / "piece_frequencies.png", "How often each piece occurs", "rank of the piece", "tokens"
+    ) as axes:
+        axes.loglog(np.arange(1, len(counts) + 1), counts)
 
 
-def _figure(title: str, x_label: str, y_label: str) -> tuple[Figure, matplotlib.axes.Axes]:
+@contextlib.contextmanager
+def _plotting(path: Path, title: str, x_label: str, y_label: str) -> Iterator[matplotlib.axes.Axes]:
+    """Yields the axes of a plot, and writes it to `path`."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    axes.set(title=title, xlabel=x_label, ylabel=y_label)
     axes.grid(alpha=0.3)
-    return figure, axes
-
-
-def _save(figure: Figure, path: Path) -> None:
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    yield axes
+    figure.savefig(path, dpi=120)

@@ -1,6 +1,7 @@
 """The shard format: writing, reading, and messages for damaged sets."""
 
 import base64
+import contextlib
 import json
 import os
 import pickle
@@ -8,8 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +25,6 @@ from data_prep.format import manifest as manifests
 from data_prep.format import shards
 from data_prep.format.manifest import dataset_card
 from data_prep.format.pairs import Parts
-
-SECOND_ROW = {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0]}
-SECOND_ROW |= {"documents": [70_000]}
-
 
 GOLDEN_SHARD = """
     eNrNU71SwkAQ3oQQIqaIM+hQMJrSwnEoKSgsKSx4A0HJCCM/jkSHksJxLFNYUFhQ+hg+g09gYWnhE3h+d7kEZgVJ6c7c7e193363d9kIIURkEn
@@ -53,22 +52,12 @@ def write_two_rows(path: Path) -> manifests.ShardFile:
 def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) -> None:
     file = write_two_rows(tmp_path / "shard-00000.arrow")
     assert (file.name, file.rows, file.bytes) == ("shard-00000.arrow", 2, (tmp_path / file.name).stat().st_size)
-    table = pa.ipc.open_stream(tmp_path / file.name).read_all()
-    assert {field.name: str(field.type.value_type) for field in table.schema} == {
-        "tokens": "uint16",
-        "leads": "uint16",
-        "a_lengths": "uint16",
-        "b_lengths": "uint16",
-        "trails": "uint16",
-        "documents": "uint32",
-    }
-    assert table.to_pylist() == [
+    assert pa.ipc.open_stream(tmp_path / file.name).read_all().to_pylist() == [
         {"tokens": [10, 11, 12, 20, 21, 22], "leads": [1, 0], "a_lengths": [1, 3], "b_lengths": [1, 0]}
         | {"trails": [0, 0], "documents": [7, 8]},
-        SECOND_ROW,
+        {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0], "documents": [70_000]},
     ]
-    again = write_two_rows(tmp_path / "again.arrow")
-    assert again.xxh3_128 == file.xxh3_128
+    assert write_two_rows(tmp_path / "again.arrow").xxh3_128 == file.xxh3_128
 
 
 def test_a_shard_of_an_earlier_version_is_read(tmp_path: Path) -> None:
@@ -110,8 +99,7 @@ def test_rows_are_numbered_through_all_shards(shard_directory: Path) -> None:
     for outside in (-1, len(rows)):
         with pytest.raises(IndexError):
             rows.row(outside)
-    assert rows[-1].tokens.tolist() == expected[-1]["tokens"]
-    assert [row.tokens.tolist() for row in rows[1:3]] == [row["tokens"] for row in expected[1:3]]
+    assert [row.tokens.tolist() for row in rows] == [row["tokens"] for row in expected]
 
 
 def test_no_file_stays_open(shard_directory: Path) -> None:
@@ -123,21 +111,13 @@ def test_no_file_stays_open(shard_directory: Path) -> None:
 
 
 def test_threads_and_copies_read_the_same(shard_directory: Path) -> None:
-    rows = shards.open_shards(shard_directory)
-    some = range(0, len(rows), 9)
-    expected = [rows.row(i).tokens.sum() for i in some]
-    fresh = shards.open_shards(shard_directory)
-    found: list[list[int]] = []
-    threads = [
-        threading.Thread(target=lambda: found.append([fresh.row(i).tokens.sum() for i in some])) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 4
+    rows, fresh = shards.open_shards(shard_directory), shards.open_shards(shard_directory)
+    expected = [row.tokens.sum() for row in rows]
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: [row.tokens.sum() for row in fresh], range(4)):
+            assert found == expected
     copied = pickle.loads(pickle.dumps(rows))
-    assert [copied.row(i).tokens.sum() for i in some] == expected
+    assert [row.tokens.sum() for row in copied] == expected
     assert len(pickle.dumps(rows)) < 10_000  # not the rows themselves
 
 
@@ -147,49 +127,59 @@ def copy(shard_directory: Path, tmp_path: Path) -> Path:
 
 
 def test_missing_and_truncated_files_are_named(copy: Path) -> None:
-    with (copy / "shard-00001.arrow").open("r+b") as file:
-        file.truncate(100)
-    with pytest.raises(UserError, match=r"shard-00001\.arrow has 100 bytes instead of \d+"):
-        shards.open_shards(copy)
-    (copy / "shard-00001.arrow").unlink()
-    with pytest.raises(UserError, match=r"shard-00001\.arrow is missing"):
-        shards.open_shards(copy)
-
-
-def test_a_changed_manifest_is_found(copy: Path) -> None:
-    path = copy / "manifest.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"max_seq_length": 128}))
-    with pytest.raises(UserError, match=r"manifest\.json is damaged"):
-        shards.open_shards(copy)
-    path.write_text(json.dumps(content | {"format_version": 2}))
-    with pytest.raises(UserError, match="format version 2"):
-        shards.open_shards(copy)
-    for damage, message in (
-        ("", r"manifest\.json is no valid JSON"),
-        ('{"xxh3_128": 1', r"manifest\.json is no valid JSON"),
-        ("[]", r"manifest\.json holds no JSON object"),
-        ("{}", "format version None"),
-    ):
-        path.write_text(damage)
-        with pytest.raises(UserError, match=message):
+    path = copy / "shard-00001.arrow"
+    for damage in (lambda: os.truncate(path, 100), path.unlink):
+        damage()
+        with pytest.raises(UserError, match=r"shard-00001\.arrow is missing or does not have \d+ bytes"):
             shards.open_shards(copy)
 
 
-def test_a_file_of_the_right_size_that_is_no_shard(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: json.dumps(content | {"max_seq_length": 128}), r"manifest\.json is damaged"),
+        (lambda content: json.dumps(content | {"format_version": 2}), "format version 2"),
+        (lambda _: '{"xxh3_128": 1', r"manifest\.json is no valid JSON"),
+        (lambda _: "{}", "format version None"),
+    ],
+)
+def test_a_changed_manifest_is_found(copy: Path, damage: Callable[[dict], str], message: str) -> None:
+    path = copy / "manifest.json"
+    path.write_text(damage(json.loads(path.read_text())))
+    with pytest.raises(UserError, match=message):
+        shards.open_shards(copy)
+
+
+def lists(*values: list[int], kind: pa.DataType | None = None) -> pa.Array:
+    return pa.array(values, pa.list_(kind or pa.uint16()))
+
+
+def test_a_file_that_is_no_shard_is_refused(copy: Path) -> None:
     path = copy / "shard-00001.arrow"
     path.write_bytes(b"\0" * path.stat().st_size)
     rows = shards.open_shards(copy)
-    first = rows.manifest.shards()[0].rows
     rows.row(0)
     with pytest.raises(UserError, match=r"shard-00001\.arrow cannot be read as a shard .*verify"):
-        rows.row(first)
+        rows.row(rows.manifest.shards()[0].rows)
+    right = [lists([5, 6], [7]), *[lists([1], [1])] * 4, lists([0], [1], kind=pa.uint32())]
+    for columns, count, message in (
+        (right, 2, None),
+        (right, 3, "other columns than a shard, or not 3 rows"),
+        ([*right[:5], lists([0], [1])], 2, "other columns"),
+        ([right[0], lists([1, 1], []), *right[2:]], 2, "offsets that do not fit its columns"),
+        ([lists([5, None], [7]), *right[1:]], 2, "offsets that do not fit its columns"),
+    ):
+        kinds = [column.type for column in columns]
+        schema = pa.schema([pa.field(n, kind, nullable=False) for n, kind in zip(shards.SCHEMA.names, kinds)])
+        with pa.ipc.new_stream(str(path), schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+        with pytest.raises(UserError, match=message) if message else contextlib.nullcontext():
+            shards.map_shard(path, count)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_many_rows_are_read_as_one_by_one(shard_directory: Path, seed: int) -> None:
+def test_many_rows_are_read_as_one_by_one(shard_directory: Path) -> None:
     rows = shards.open_shards(shard_directory)
-    drawn = np.random.default_rng(seed).integers(0, len(rows), 30)
+    drawn = np.random.default_rng(0).integers(0, len(rows), 30)
     # Neighbours, across the ends of shards as well; repeated rows; none at all.
     for indices in (
         drawn,
@@ -210,23 +200,47 @@ def test_many_rows_are_read_as_one_by_one(shard_directory: Path, seed: int) -> N
             rows.rows(np.array([0, outside]))
 
 
-@pytest.mark.parametrize("limit", ["vocabulary_size", "max_seq_length"])
-def test_a_row_that_cannot_be_is_named(shard_directory: Path, limit: str) -> None:
+def limited(manifest: manifests.ShardManifest, name: str, limit: int) -> manifests.ShardManifest:
+    return (
+        replace(manifest, **{name: limit})
+        if hasattr(manifest, name)
+        else replace(manifest, counts=replace(manifest.counts, **{name: limit}))
+    )
+
+
+@pytest.mark.parametrize(
+    ("limit", "measure"),
+    [
+        ("vocabulary_size", lambda row: int(row.tokens.max()) + 1),
+        ("max_seq_length", lambda row: int(row.parts.positions().sum())),
+        ("max_pairs_in_row", lambda row: len(row.documents)),
+        ("documents", lambda row: int(row.documents.max()) + 1),
+    ],
+)
+def test_rows_beyond_a_limit_of_the_manifest_are_named(
+    shard_directory: Path, limit: str, measure: Callable[[shards.ShardRow], int]
+) -> None:
     rows = shards.open_shards(shard_directory)
-    sizes = [int(row.tokens.max()) if limit == "vocabulary_size" else len(row.tokens) - 1 for row in rows]
-    worst = int(np.argmax(sizes))
-    setattr(rows.manifest, limit, max(sizes))
-    for read in (lambda: rows.row(worst), lambda: rows.rows(np.arange(len(rows)))):
-        with pytest.raises(UserError, match=f"row {worst} of .* has lengths or tokens that cannot be; run .* verify"):
-            read()
+    file = rows.manifest.shards()[0]
+    sizes = [measure(row) for row in rows]
+    wrong = [index for index, size in enumerate(sizes[: file.rows]) if size > max(sizes[: file.rows]) - 1]
+    rows.manifest = limited(rows.manifest, limit, max(sizes[: file.rows]) - 1)
+    with pytest.raises(UserError, match=f"row {wrong[0]} of .* has lengths or tokens that cannot be; run .* verify"):
+        rows.rows(np.arange(file.rows))
+    path = shard_directory / file.name
+    with pytest.raises(UserError, match=f"has {len(wrong)} rows that cannot be, the first is row {wrong[0]}$"):
+        shards.read_checked(path, file.rows, rows.manifest)
+    shards.read_checked(path, file.rows, limited(rows.manifest, limit, max(sizes)))
 
 
-def test_a_stream_of_other_columns(copy: Path) -> None:
-    table = pa.table({"text": ["a"]})
-    with pa.ipc.new_stream(str(copy / "shard-00000.arrow"), table.schema) as writer:
-        writer.write_table(table)
-    with pytest.raises(UserError, match="other columns"):
-        shards.map_shard(copy / "shard-00000.arrow", 1)
+def test_a_row_whose_parts_are_not_its_tokens_is_named(tmp_path: Path, shard_directory: Path) -> None:
+    manifest, path = manifests.read_manifest(shard_directory), tmp_path / "shard-00000.arrow"
+    one = np.array([1, 1, 1])
+    shards.write_shard(
+        path, np.full(6, 9, np.uint16), np.array([3, 3]), Parts(one, one, 0 * one, 0 * one), one, np.array([1, 2])
+    )
+    with pytest.raises(UserError, match="has 2 rows that cannot be, the first is row 0"):
+        shards.read_checked(path, 2, manifest)
 
 
 def flip_in_place(path: Path, values: np.ndarray) -> None:
