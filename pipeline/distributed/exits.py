@@ -124,15 +124,8 @@ def describe_end(own: Progress, saves: bool) -> str:
     """What a process does after a stop signal, by its progress and whether it saves."""
     if not own.step:
         return "ending before the first step"
-    if own.phase in ("evaluation", "scoring"):
-        return f"leaving the evaluation of step {own.step}, then saving"
-    if own.phase == "save":
-        return f"saving step {own.step}, then ending"
-    if own.phase == "end":
-        return "training has ended; finishing what follows it"
-    if not saves:
-        return f"finishing step {own.step}, then ending"
-    return f"finishing step {own.step}, then saving"
+    doing = "leaving the evaluation of" if own.phase in ("evaluation", "scoring") else "finishing"
+    return f"{doing} step {own.step}, then {'saving' if saves else 'ending'}"
 
 
 def say_stopped(signal_number: int, step: int) -> None:

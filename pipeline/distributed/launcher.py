@@ -17,7 +17,10 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import psutil
+from psutil import Process
 
 from common.environment import whole_number
 from common.errors import UserError
@@ -27,75 +30,40 @@ LOCK_SECONDS = 600.0
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env")
 
 
-class Process(NamedTuple):
-    """A process: its number, that of its parent, its name, and its command line."""
-
-    pid: int
-    parent: int
-    name: str
-    words: Sequence[str]
-
-
-def read_process(pid: int) -> Process | None:
-    """What /proc says of a process; None if it has ended."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return None
-    name, _, rest = status.partition("(")[2].rpartition(")")
-    return Process(pid, int(rest.split()[1]), name, line.split("\0"))
-
-
 def launchers(ancestors: Sequence[Process]) -> list[Process]:
     """Those processes whose end must end a rank, by the `ancestors` of the rank, its parent first."""
-    if not ancestors:
-        return []
-    found = [ancestors[0]]
-    if not any("deepspeed.launcher.launch" in word for word in ancestors[0].words):
-        return found
-    above = list(ancestors[1:])
-    while above and above[0].name in _SHELLS:  # sshd starts the agent through a shell
-        del above[0]
-    if above and (is_deepspeed(above[0]) or above[0].name.startswith("sshd")):
-        found.append(above[0])
+    found = list(ancestors[:1])
+    if found and any("deepspeed.launcher.launch" in word for word in found[0].cmdline()):
+        # sshd starts the agent through a shell.
+        above = next((ancestor for ancestor in ancestors[1:] if ancestor.name() not in _SHELLS), None)
+        if above is not None and (is_deepspeed(above) or above.name().startswith("sshd")):
+            found.append(above)
     return found
 
 
 def is_deepspeed(candidate: Process) -> bool:
     """Whether it is the `deepspeed` command."""
-    return any(Path(word).name in ("deepspeed", "ds", "deepspeed.launcher.runner") for word in candidate.words[:3])
-
-
-def ancestors() -> list[Process]:
-    """The ancestors of this process, its parent first."""
-    found: list[Process] = []
-    pid = os.getppid()
-    while pid > 1 and (ancestor := read_process(pid)) is not None:
-        found.append(ancestor)
-        pid = ancestor.parent
-    return found
+    return any(Path(word).name in ("deepspeed", "ds", "deepspeed.launcher.runner") for word in candidate.cmdline()[:3])
 
 
 def watch() -> None:
     """Starts a thread that stops this process when its launcher ends. Called in a rank that a launcher started."""
-    descriptors: dict[int, Process] = {}
-    for found in launchers(ancestors()):
-        with contextlib.suppress(OSError):  # it has ended, or the kernel is older than 5.3
-            descriptors[os.pidfd_open(found.pid)] = found
-    if descriptors:
-        threading.Thread(target=_wait, args=(descriptors,), name="launcher", daemon=True).start()
+    launcher_names: dict[int, str] = {}  # by descriptor
+    with contextlib.suppress(OSError, psutil.Error):  # one has ended, or the kernel is older than 5.3
+        for found in launchers(psutil.Process().parents()):
+            launcher_names[os.pidfd_open(found.pid)] = f"{found.name()}, process {found.pid}"
+    if launcher_names:
+        threading.Thread(target=_wait, args=(launcher_names,), name="launcher", daemon=True).start()
 
 
-def _wait(descriptors: dict[int, Process]) -> None:
+def _wait(launcher_names: dict[int, str]) -> None:
     poll = select.poll()
-    for descriptor in descriptors:
+    for descriptor in launcher_names:
         poll.register(descriptor, select.POLLIN)
     (descriptor, _), *_ = poll.poll()
     keep_output_open()
     if os.environ.get("LOCAL_RANK") == "0":
-        ended = descriptors[descriptor]
-        write_now(1, f"the launcher ({ended.name}, process {ended.pid}) has ended, so this run stops\n")
+        write_now(1, f"the launcher ({launcher_names[descriptor]}) has ended, so this run stops\n")
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -112,8 +112,6 @@ def test_a_name_that_is_not_utf_8_is_written_escaped():
         (25, "data", "finishing step 25, then saving"),
         (25, "backward", "finishing step 25, then saving"),
         (25, "evaluation", "leaving the evaluation of step 25, then saving"),
-        (25, "save", "saving step 25, then ending"),
-        (25, "end", "training has ended; finishing what follows it"),
     ],
 )
 def test_the_answer_says_what_follows(step, phase, words):

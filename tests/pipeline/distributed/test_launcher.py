@@ -5,14 +5,22 @@ import time
 
 import pytest
 
-from pipeline.distributed.launcher import Process, launchers
+from pipeline.distributed.launcher import launchers
 from tests.pipeline.workers.forked import Forked
 
-AGENT = Process(50, 40, "python", ["/venv/bin/python", "-u", "-m", "deepspeed.launcher.launch", "--world_info=x"])
-DEEPSPEED = Process(40, 30, "deepspeed", ["/venv/bin/python", "/venv/bin/deepspeed", "--module", "pipeline.pretrain"])
-SHELL = Process(30, 20, "bash", ["-bash"])
-SSHD = Process(20, 1, "sshd", ["sshd: user@notty"])
-TORCHRUN = Process(60, 30, "torchrun", ["/venv/bin/python", "/venv/bin/torchrun", "-m", "pipeline.pretrain"])
+
+class Process:
+    """A process as psutil gives it."""
+
+    def __init__(self, name, words):
+        self.name, self.cmdline = lambda: name, lambda: words
+
+
+AGENT = Process("python", ["/venv/bin/python", "-u", "-m", "deepspeed.launcher.launch", "--world_info=x"])
+DEEPSPEED = Process("deepspeed", ["/venv/bin/python", "/venv/bin/deepspeed", "--module", "pipeline.pretrain"])
+SHELL = Process("bash", ["-bash"])
+SSHD = Process("sshd", ["sshd: user@notty"])
+TORCHRUN = Process("torchrun", ["/venv/bin/python", "/venv/bin/torchrun", "-m", "pipeline.pretrain"])
 
 
 @pytest.mark.parametrize(
