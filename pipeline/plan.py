@@ -26,8 +26,6 @@ from pipeline.engine.config import EngineConfig, Hardware
 from pipeline.engine.hardware import GPUS, Cluster, Gpu, find_gpu
 from pipeline.planning.plan import Plan, report
 from pipeline.planning.time import (
-    ASSUMED_RESTART_SECONDS,
-    Failures,
     Speed,
     assumed_speed,
     load_benchmark,
@@ -67,23 +65,6 @@ class PlanFlags:
         metavar="FILE",
     )
     price_per_gpu_hour: float | None = flag("price of a GPU for an hour; adds the cost", None, price, metavar="P")
-
-    mtbf_hours: float | None = flag(
-        "mean hours between failures of one node; gives a save interval",
-        None,
-        above_zero,
-        metavar="H",
-        group="failures",
-    )
-    save_seconds: float | None = flag(
-        "seconds that a save stops training (blocked_seconds of a run; default: 1 GB/s)", None, above_zero, metavar="S"
-    )
-    restart_seconds: float | None = flag(
-        f"seconds from the loss of a node to the next new step (default: {ASSUMED_RESTART_SECONDS:.0f})",
-        None,
-        above_zero,
-        metavar="S",
-    )
 
 
 def parse(words: Sequence[str]) -> PlanFlags:
@@ -129,20 +110,8 @@ def resolve(flags: PlanFlags) -> Plan:
         speed=_speed(flags, model, engine, gpu),
         steps=flags.steps or paper_steps(engine.train_batch_size),
         text_bytes=flags.text_gb * 1e9,
-        failures=_failures(flags),
         price_per_gpu_hour=flags.price_per_gpu_hour,
     )
-
-
-def _failures(flags: PlanFlags) -> Failures | None:
-    """What the flags say about failures."""
-    if flags.mtbf_hours is not None:
-        restart = flags.restart_seconds or ASSUMED_RESTART_SECONDS
-        return Failures(flags.mtbf_hours, flags.nodes, flags.save_seconds, restart)
-    for name, value in (("--save-seconds", flags.save_seconds), ("--restart-seconds", flags.restart_seconds)):
-        if value is not None:
-            raise UserError(f"{name} has no effect without --mtbf-hours; give both, or leave it out")
-    return None
 
 
 def _speed(flags: PlanFlags, model: AlbertConfig, engine: EngineConfig, gpu: Gpu) -> Speed:

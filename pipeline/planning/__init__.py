@@ -2,5 +2,5 @@
 
 plan      the plan of a run, the fastest alternative that fits, and both as text
 memory    bytes on a GPU, by kind
-time      seconds of a step: computation and collectives; what lost nodes cost
+time      seconds of a step: computation and collectives
 """

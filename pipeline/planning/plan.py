@@ -19,7 +19,6 @@ from pipeline.planning import memory as memory_plan
 from pipeline.planning.memory import Memory, MemorySettings
 from pipeline.planning.time import (
     NETWORK_EFFICIENCY,
-    Failures,
     Speed,
     StepTime,
     collective_seconds,
@@ -55,7 +54,6 @@ class Plan:
         speed: of a GPU.
         steps: optimizer steps of the run.
         text_bytes: size of the corpus.
-        failures: of nodes; None to plan for none.
         price_per_gpu_hour: in any currency; None if it is not known.
     """
 
@@ -68,7 +66,6 @@ class Plan:
     speed: Speed
     steps: int
     text_bytes: float
-    failures: Failures | None = None
     price_per_gpu_hour: float | None = None
 
     @property
@@ -259,7 +256,6 @@ def report(plan: Plan) -> str:
         f"disk: {_gb(shards)} of shards for {_gb(plan.text_bytes)} of text, assumed to have "
         f"{TEXT_BYTES_PER_TOKEN} bytes a token; {_gb(KEPT_CHECKPOINTS * plan.checkpoint_bytes)} for {KEPT_CHECKPOINTS} "
         "checkpoints",
-        *(plan.failures.describe(plan.step.total, plan.steps, plan.checkpoint_bytes) if plan.failures else []),
         *(f"warning: {warning}" for warning in warnings_of(plan)),
     ]
     best = fastest(plan)

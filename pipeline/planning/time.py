@@ -1,11 +1,5 @@
-"""Seconds of a step, in computation and in collectives over the ranks, and what lost nodes cost.
+"""Seconds of a step, in computation and in collectives over the ranks."""
 
-A longer interval between two saves costs more steps when a node is lost; a shorter one costs more saves. The best
-interval is Daly's ("A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22, 2006). Its
-first term is Young's (CACM 17, 1974): the root of 2 x seconds of a save x mean time between failures.
-"""
-
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +8,6 @@ from annotated_types import Interval
 
 from common.errors import UserError
 from common.files.json_files import read_as
-from common.text import format_duration
 from model import AlbertConfig
 from pipeline.engine.hardware import PAGE_FORMAT, Cluster, Gpu, Page, find_by_device_name, newest_page
 from pipeline.planning.memory import BYTES
@@ -23,10 +16,6 @@ BENCHMARK_FORMATS = ("train_step 1", PAGE_FORMAT)
 """Result files of benchmarks.train_step, and of `make gpu`."""
 NETWORK_EFFICIENCY = 0.8
 """Part of a link's nominal speed that collectives reach."""
-ASSUMED_BYTES_PER_SECOND = 1e9
-"""Speed at which all ranks together write, sync and hash a checkpoint, if `--save-seconds` is not given."""
-ASSUMED_RESTART_SECONDS = 180.0
-"""From the loss of a node to the next new step, if `--restart-seconds` is not given."""
 
 # (hidden size from which it holds, part of the peak that training reaches): wider matrices keep a GPU busier.
 _ASSUMED_EFFICIENCY = ((2048, 0.5), (1024, 0.4), (0, 0.3))
@@ -151,50 +140,3 @@ def passes(zero_stage: int, accumulation: int) -> int:
     gathers and scatters in every micro-step.
     """
     return {0: 2, 1: 3, 2: 2 * accumulation + 1, 3: 2 * accumulation}[zero_stage]
-
-
-def best_interval(save_seconds: float, failure_seconds: float) -> float:
-    """Seconds of training between two saves that cost the least time in all (Daly, equation 37).
-
-    Args:
-        save_seconds: of one save, above 0.
-        failure_seconds: mean time between failures, above 0.
-    """
-    if save_seconds >= 2 * failure_seconds:
-        return failure_seconds
-    ratio = save_seconds / (2 * failure_seconds)
-    return math.sqrt(2 * save_seconds * failure_seconds) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save_seconds
-
-
-@dataclass(frozen=True)
-class Failures:
-    """What is known about failures.
-
-    Attributes:
-        node_hours: mean time between failures of one node.
-        nodes: of the job.
-        save_seconds: of one save; None to compute it from the checkpoint's size.
-        restart_seconds: to notice the loss, meet again, load the checkpoint and warm up.
-    """
-
-    node_hours: float
-    nodes: int
-    save_seconds: float | None = None
-    restart_seconds: float = ASSUMED_RESTART_SECONDS
-
-    def describe(self, step_seconds: float, steps: int, checkpoint_bytes: float) -> list[str]:
-        """What lost nodes cost with the best interval between two saves, for people, one fact a line."""
-        job_seconds = 3600.0 * self.node_hours / self.nodes  # mean time between failures of any node
-        save = self.save_seconds or checkpoint_bytes / ASSUMED_BYTES_PER_SECOND
-        interval_steps = max(1, round(min(steps, best_interval(save, job_seconds) / step_seconds)))
-        interval = interval_steps * step_seconds
-        lost, restart = interval / 2, self.restart_seconds  # a failure costs half an interval on average
-        how = "assumed: 1 GB/s" if self.save_seconds is None else "given"
-        return [
-            f"a node fails every {self.node_hours:,.0f} hours: one of {self.nodes} every {job_seconds / 3600:,.1f} "
-            f"hours, {steps * step_seconds / job_seconds:,.2f} times in this run",
-            f"save every {interval_steps:,} steps, {format_duration(interval)} (Young/Daly): a save takes {save:,.1f} "
-            f"s ({how}), all saves {100 * save / (interval + save):.2f} % of the time",
-            f"a lost node costs {format_duration(lost)} of steps on average and {format_duration(restart)} of restart "
-            f"and warm-up, {100 * (lost + restart) / job_seconds:.2f} % of the time in all",
-        ]

@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -27,12 +26,6 @@ def start(cluster, corpus, config, output, *hosts, more=()):
     words[place : place + 2] = ["--hostfile", hostfile, "--master_addr", "10.64.0.1", "--launcher", "pdsh"]
     words += ["--host-timeout", "6", *more]
     return cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=KEEPALIVE)
-
-
-def finish(process):
-    said, _ = process.communicate(timeout=600)
-    assert process.returncode == 0, said
-    return said
 
 
 def assert_same(output, reference):
@@ -59,14 +52,8 @@ def wait_until_gone(ranks):
     assert not alive
 
 
-def test_two_hosts_train_as_one_process_does(cluster, corpus, config, alone, tmp_path):
-    output = tmp_path / "two"
-    said = finish(start(cluster, corpus, config, output, "10.64.0.1", "10.64.0.2"))
-    assert "x 2 ranks" in said
-    assert_same(output, alone)
-
-
 def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corpus, config, alone, tmp_path):
+    """Ten steps and more on two hosts, and the others on one, are those of one process."""
     output = tmp_path / "dies"
     victim = cluster.start("victim")
     process = start(cluster, corpus, config, output, "10.64.0.1", victim.address)
@@ -102,44 +89,12 @@ def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, 
     assert "error: lost rank 1 on host node2: its host did not answer for 6 s" in said
 
 
-ENDLESS = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000", "--save-interval", "100000")
-
-
-def start_endless(cluster, corpus, config, output, *more):
-    """A run on both hosts, once it has logged some steps; and the rank of each host."""
-    nodes = [cluster.hosts[name] for name in ("node1", "node2")]
-    process = start(cluster, corpus, config, output, *(node.address for node in nodes), more=(*ENDLESS, *more))
-    deadline = time.monotonic() + 300
-    metrics = output / "metrics.jsonl"
-    while not metrics.exists() or metrics.read_text().count("\n") < 5:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline, "the run never came so far"
-        time.sleep(0.05)
-    ranks = [
-        next(
-            found
-            for found in node.processes("pipeline.pretrain")
-            if any(word.startswith("--local_rank") for word in found.cmdline())
-        )
-        for node in nodes
-    ]
-    return process, ranks
-
-
-def test_a_stopped_rank_on_another_host_is_named(cluster, corpus, config, tmp_path):
-    process, ranks = start_endless(cluster, corpus, config, tmp_path / "stopped", "--hang-timeout", "10")
-    ranks[1].send_signal(signal.SIGSTOP)
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 69, said
-    assert "error: rank 1 on host node2 hangs: no progress for" in said
-    assert "no thread of it runs" in said
-    for rank in range(2):
-        (stacks,) = (tmp_path / "stopped" / "hangs").glob(f"*/rank-{rank:05d}.txt")
-        assert "pipeline/training/trainer.py" in stacks.read_text()
-
-
 def test_a_kill_of_the_launcher_ends_the_ranks_of_both_hosts(cluster, corpus, config, tmp_path):
-    process, ranks = start_endless(cluster, corpus, config, tmp_path / "killed")
+    output, nodes = tmp_path / "killed", [cluster.hosts[name] for name in ("node1", "node2")]
+    endless = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000")
+    process = start(cluster, corpus, config, output, *(node.address for node in nodes), more=endless)
+    await_step(process, output, 5)
+    ranks = [rank for node in nodes for rank in node.processes("pipeline.pretrain")]
     (launcher,) = (
         found
         for found in psutil.Process(process.pid).children(recursive=True)
@@ -147,5 +102,5 @@ def test_a_kill_of_the_launcher_ends_the_ranks_of_both_hosts(cluster, corpus, co
     )
     launcher.send_signal(signal.SIGTERM)
     wait_until_gone(ranks)
-    process.communicate(timeout=300)
-    assert not any(rank.is_running() for rank in ranks)
+    said, _ = process.communicate(timeout=300)
+    assert "has ended, so this run stops" in said
