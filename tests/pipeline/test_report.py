@@ -167,12 +167,6 @@ def test_directories_without_runs_are_refused(tmp_path, capsys):
     assert errors[1].endswith("is no directory; name --output directories of runs")
 
 
-def test_the_runs_must_be_named(tmp_path, capsys):
-    assert report.main(["--out", str(tmp_path / "report.html")]) == 2
-    assert "--runs" in capsys.readouterr().err
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
     slow = {"tokens": 1000, "tokens_per_second": 10.0, "peak_share": 0.01}
     fast = {"tokens": 2000, "tokens_per_second": 1000.0, "peak_share": 0.5}
@@ -192,11 +186,6 @@ def test_an_evaluation_between_two_records_has_its_place():
     assert [step for step, _ in run.points("eval", "mlm_loss")] == [5.0, 15.0, 20.0, 25.0]
 
 
-def test_settings_of_a_run_without_a_json_are_read(tmp_path):
-    log_run(tmp_path / "base", 0, 20, {**PRETRAIN, "deepspeed": None})
-    assert report.main(["--runs", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
-
-
 def drawn(*points, names=("a",), **more):
     return draw_charts(names, [Chart("t", "x", [Curve(0, points, marked=True, **more)])])
 
@@ -207,12 +196,6 @@ def test_a_chart_has_its_names_and_round_ticks():
     )
     assert {"a", "t", "x", "0", "1M", "2M", "6.0", "7.0"} <= set(texts)
     assert draw_charts(["a"], []) == ""
-
-
-def test_a_constant_has_ticks_of_its_size():
-    """A learning rate that does not change up to rounding."""
-    texts = re.findall(r"<text[^>]*>([^<]*)</text>", drawn((0, 0.001), (1, 0.001 + 1e-12)))
-    assert max(map(len, texts)) < 10
 
 
 def test_more_than_ten_runs_look_different():

@@ -65,7 +65,7 @@ def test_one_interrupt_is_noted_and_the_second_does_not_wait(between):
             signal.signal(number, handler)
 
 
-def stop_unread(answers):
+def stop_unread():
     """A rank that is stopped when nobody reads its output any more."""
 
     def main():
@@ -73,59 +73,43 @@ def stop_unread(answers):
         os.dup2(writer, 1)
         os.close(writer)
         os.close(reader)
-        if answers:
-            StopSignals()._print_answer(signal.SIGINT)
+        StopSignals()._print_answer(signal.SIGINT)
         say_stopped(signal.SIGINT, 7)
         return 75
 
     run_and_exit(main)
 
 
-@pytest.mark.parametrize("answers", [True, False])
-def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path, answers):
-    process = Forked(tmp_path / "process", stop_unread, answers)
+def test_a_stop_after_which_nobody_reads_keeps_its_status(tmp_path):
+    process = Forked(tmp_path / "process", stop_unread)
     assert (process.status(), process.stderr) == (75, "")
 
 
-@pytest.mark.parametrize("full", [True, False])
-def test_what_cannot_be_written_raises_nothing(full):
+def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothing():
     reader, writer = os.pipe()
-    os.close(reader)  # nobody reads
-    if full:
-        os.dup2(os.open("/dev/full", os.O_WRONLY), writer)
-    write_now(writer, "a line\n")
+    write_now(writer, "lost \udcff.txt\n")  # a name that is not UTF-8
+    assert os.read(reader, 100) == b"lost \\udcff.txt\n"
+    os.close(reader)
+    write_now(writer, "nobody reads\n")
+    os.dup2(os.open("/dev/full", os.O_WRONLY), writer)
+    write_now(writer, "no room\n")
     os.close(writer)
-
-
-def test_a_name_that_is_not_utf_8_is_written_escaped():
-    reader, writer = os.pipe()
-    write_now(writer, "lost \udcff.txt\n")
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        assert file.read() == b"lost \\udcff.txt\n"
 
 
 @pytest.mark.parametrize(
-    ("step", "phase", "words"),
+    ("step", "phase", "saves", "words"),
     [
-        (0, "start", "ending before the first step"),
-        (25, "data", "finishing step 25, then saving"),
-        (25, "backward", "finishing step 25, then saving"),
-        (25, "evaluation", "leaving the evaluation of step 25, then saving"),
+        (0, "start", True, "ending before the first step"),
+        (25, "backward", True, "finishing step 25, then saving"),
+        (25, "evaluation", True, "leaving the evaluation of step 25, then saving"),
+        (25, "forward", False, "finishing step 25, then ending"),
     ],
 )
-def test_the_answer_says_what_follows(step, phase, words):
+def test_the_answer_says_what_follows(step, phase, saves, words):
     own = Progress()
     own.step = step
     own.enter(phase)
-    assert describe_end(own, saves=True) == words
-
-
-def test_a_command_that_saves_nothing_does_not_say_so():
-    own = Progress()
-    own.step = 25
-    own.enter("forward", 1)
-    assert describe_end(own, saves=False) == "finishing step 25, then ending"
+    assert describe_end(own, saves) == words
 
 
 def be_busy(rank):

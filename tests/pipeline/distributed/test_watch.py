@@ -157,6 +157,20 @@ def test_without_a_limit_nothing_hangs():
     assert not Watch(SimpleNamespace(rank=0, hosts=["a"], channels={}), Path("run"), 30.0, 0.0)._is_needed
 
 
+def test_ranks_that_leave_their_watch_end_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(Channel, "watch_host", lambda channel, seconds: None)  # of TCP
+    watches = [
+        Watch(SimpleNamespace(rank=rank, hosts=HOSTS[:2], channels={1 - rank: end}), tmp_path, 30.0, 1000.0)
+        for rank, end in enumerate(connect())
+    ]
+    with watches[0], watches[1]:
+        assert progress.get_progress().hang_timeout == 1000.0
+        assert all(watching._thread.is_alive() and watching._guard.poll() is None for watching in watches)
+    for watching in watches:
+        assert not watching._thread.is_alive()
+        assert (watching._ending, watching._guard.poll()) == (None, 0)
+
+
 class Ended(BaseException):
     """The process would have ended with this status."""
 
