@@ -20,13 +20,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--task": "sst3"}, "there is no task 'sst3'; choose one of cola, stsb"),
         ({"--init": "nowhere"}, "--init nowhere is not a directory; name an exported model"),
-        ({"--data": "./nowhere"}, "--data ./nowhere does not exist; name a directory"),
-        ({"--max-length": "65"}, "--max-length 65 is more than the 64 positions of the model"),
-        ({"--batch-size": "0"}, "0 is not at least 1"),
         ({"--seeds": "1001"}, "--seeds: 1001 is not at least 1 and at most 1000"),
-        ({"--steps": "1"}, "2 warm-up steps do not fit into 1 steps; lower --warmup-steps"),
         (
             {"--data": "{root}/no-dev", "--patience": "2"},
             "--patience waits for a better evaluation, but",
@@ -72,7 +67,7 @@ def finetune_here(monkeypatch, capsys, command):
     return status, printed.out, printed.err
 
 
-@pytest.mark.parametrize("index", ["eleven", "007", "0"])
+@pytest.mark.parametrize("index", ["007", "0"])
 def test_a_test_file_is_checked_before_anything_is_written(data, tmp_path, monkeypatch, capsys, index):
     files, output, command = own_files(data, tmp_path)
     lines = (files / "test.tsv").read_text().splitlines()

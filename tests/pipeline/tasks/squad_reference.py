@@ -14,74 +14,51 @@ def words(text):
     return "".join(parts).split()
 
 
-def exact(prediction, answer):
-    return words(prediction) == words(answer)
-
-
 def overlap(prediction, answer, version):
     predicted, truth = words(prediction), words(answer)
-    if version == "2.0" and (not predicted or not truth):
-        return 1.0 if predicted == truth else 0.0
+    if version == 2 and (not predicted or not truth):
+        return float(predicted == truth)
     left, common = list(truth), 0
     for word in predicted:
         if word in left:
             left.remove(word)
             common += 1
-    if common == 0:
-        return 0.0
-    precision, recall = common / len(predicted), common / len(truth)
-    return 2 * precision * recall / (precision + recall)
+    return common and 2 * common / (len(predicted) + len(truth))
 
 
-def evaluate_1(predictions, gold):
-    """Exact match and F1 of the 1.1 script."""
-    totals = [0.0, 0.0]
-    for question, answers in gold.items():
-        totals[0] += max(exact(predictions[question], answer) for answer in answers)
-        totals[1] += max(overlap(predictions[question], answer, "1.1") for answer in answers)
-    return {"exact": 100 * totals[0] / len(gold), "f1": 100 * totals[1] / len(gold)}
+def evaluate(predictions, gold, odds=None):
+    """The metrics of the script of version 1.1, and with null odds of 2.0.
 
-
-def evaluate_2(predictions, gold, null_odds):
-    """The metrics of the 2.0 script. Every threshold is tried, which gives the same if no two odds are equal."""
-    accepted = {question: [a for a in answers if words(a)] for question, answers in gold.items()}
+    Every threshold is tried, which gives the same as the script if no two odds are equal.
+    """
+    version = 1 if odds is None else 2
     raw = {}
-    for question, answers in accepted.items():
-        prediction = predictions[question]
-        raw[question] = (
-            max(float(exact(prediction, answer)) for answer in answers or [""]),
-            max(overlap(prediction, answer, "2.0") for answer in answers or [""]),
-        )
+    for question, answers in gold.items():
+        accepted = [a for a in answers if version == 1 or words(a)] or [""]
+        exact = max(float(words(predictions[question]) == words(answer)) for answer in accepted)
+        raw[question] = exact, max(overlap(predictions[question], answer, version) for answer in accepted)
 
-    def thresholded(question, index, threshold):
-        if null_odds[question] > threshold:
-            return 0.0 if gold[question] else 1.0
-        return raw[question][index]
+    def score(question, index, threshold):
+        return raw[question][index] if not odds or odds[question] <= threshold else float(not gold[question])
 
-    found = {"total": len(gold)}
+    found = {"total": len(gold), "missing": 0}
     for index, name in enumerate(("exact", "f1")):
-        scores = {question: thresholded(question, index, 0.0) for question in gold}
+        scores = {question: score(question, index, 0.0) for question in gold}
         found[name] = 100 * sum(scores.values()) / len(gold)
+        if version == 1:
+            continue
         for part, wanted in (("HasAns", True), ("NoAns", False)):
-            chosen = [scores[question] for question in gold if bool(gold[question]) == wanted]
-            if chosen:
-                found[f"{part}_{name}"] = 100 * sum(chosen) / len(chosen)
-                found[f"{part}_total"] = len(chosen)
-
-        def searched(threshold, index=index):
-            """The score with every question below the threshold answered; an article alone counts as a word."""
-            total = 0.0
-            for question in gold:
-                if null_odds[question] > threshold or (not gold[question] and not predictions[question]):
-                    total += not gold[question]
-                elif gold[question]:
-                    total += raw[question][index]
-            return 100 * total / len(gold)
-
-        none = 100 * sum(not answers for answers in gold.values()) / len(gold)
-        best, at = none, 0.0
-        for threshold in sorted(null_odds.values()):
-            if searched(threshold) > best + 1e-9:
-                best, at = searched(threshold), threshold
-        found |= {f"best_{name}": best, f"best_{name}_thresh": at}
+            if chosen := [scores[question] for question in gold if bool(gold[question]) == wanted]:
+                found |= {f"{part}_{name}": 100 * sum(chosen) / len(chosen), f"{part}_total": len(chosen)}
+        best, at = sum(not answers for answers in gold.values()), 0.0
+        for threshold in sorted(odds.values()):
+            # An article alone, as the answer to an unanswerable question, counts as a word.
+            total = sum(
+                score(question, index, threshold) if gold[question] or not predictions[question]
+                else odds[question] > threshold
+                for question in gold
+            )  # fmt: skip
+            if total > best + 1e-9:
+                best, at = total, threshold
+        found |= {f"best_{name}": 100 * best / len(gold), f"best_{name}_thresh": at}
     return found

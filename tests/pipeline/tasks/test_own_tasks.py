@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import pytest
 
 from common.errors import UserError
@@ -74,8 +75,6 @@ def test_a_directory_and_its_splits(tmp_path):
 
 
 def test_a_data_set_of_the_library(tmp_path):
-    import datasets
-
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["pos", "neg"])})
     rows = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, 0, 1]}, features=features)
     datasets.DatasetDict(train=rows, validation=rows).save_to_disk(str(tmp_path / "saved"))
@@ -84,18 +83,7 @@ def test_a_data_set_of_the_library(tmp_path):
     assert [example.label for example in splits["dev"]] == [0, 1, 0, 1]
 
 
-def test_two_splits_with_one_meaning_are_refused(tmp_path):
-    import datasets
-
-    rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
-    datasets.DatasetDict(train=rows, validation=rows, dev=rows).save_to_disk(str(tmp_path / "saved"))
-    with pytest.raises(UserError, match="has validation and dev, and both are the split dev; keep"):
-        read("--task", "classification", "--data", tmp_path / "saved")
-
-
 def test_a_data_set_on_the_hub(monkeypatch):
-    import datasets
-
     rows = datasets.Dataset.from_dict({"text": TEXTS, "label": ["x", "y", "x", "y"]})
     asked = []
 
@@ -150,9 +138,6 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
         ("classification", GOOD | {"label": ["x", "", "y", "y"]}, None, "line 2: column 'label' is empty; fill it"),
         ("classification", GOOD | {"label": ["x", ["y"], "y", "x"]}, None,
          "line 2: column 'label' holds ['y'], which is no single label; correct it"),
-        ("classification", GOOD, GOOD | {"label": ["x", {"y": 1}, "y", "x"]},
-         "dev.jsonl, line 2: column 'label' holds {'y': 1}, which is no single label"),
-        ("tagging", TAGS | {"tags": [["O", ["B-X"]], ["O"]]}, None, "line 1: column 'tags' holds ['B-X'], which"),
         ("classification", GOOD, GOOD | {"label": ["x", "z", "y", "y"]},
          "dev.jsonl, line 2: the label 'z' is none of x, y; correct it"),
         ("classification", {"text": [f"t{n}" for n in range(1001)], "label": list(range(1001))}, None,

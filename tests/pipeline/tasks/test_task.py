@@ -2,10 +2,13 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
 from pipeline.tasks.files import reading
+from pipeline.tasks.files.glue import GlueFiles
+from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.registry import CLASSIFICATION, KINDS, PAPER_TASKS, TASKS, find_task
 from pipeline.tasks.task import Hyperparameters, Task
 
@@ -51,7 +54,23 @@ def test_the_tasks_of_the_paper_are_found_by_name_and_have_files():
     assert all(task.files is not None for task in PAPER_TASKS)
 
 
-def test_a_task_without_any_source_of_data_says_what_is_missing(tmp_path):
-    task = Task("made up", CLASSIFICATION, HYPERPARAMETERS, labels=("a", "b"))
-    with pytest.raises(UserError, match="holds no file of task made up; name the directory with its train split"):
-        reading.read(task, str(tmp_path))
+def test_a_task_made_at_run_time_needs_no_registry(tmp_path):
+    task = Task(
+        "topics",
+        CLASSIFICATION,
+        HYPERPARAMETERS,
+        labels=("culture", "politics", "sport"),
+        metrics=("matthews", "accuracy"),
+        files=GlueFiles("Topics", ("headline",), label="topic", index="number"),
+    )
+    (tmp_path / "train.tsv").write_text("headline\ttopic\na\tsport\nb\tculture\n")
+    (tmp_path / "test.tsv").write_text("number\theadline\n100\tc\n101\td\n")
+    splits = reading.read(task, str(tmp_path))
+    assert [example.label for example in splits["train"]] == [2, 0]
+    right = Logits(np.array([example.id for example in splits["test"]]), np.eye(3)[[2, 0]], np.array([2, 0]))
+    assert task.kind.metrics(task, right) == {"matthews": pytest.approx(1.0), "accuracy": 1.0}
+    (path,) = task.write_submission("test", right, tmp_path)
+    assert (path.name, path.read_text()) == ("Topics.tsv", "index\tprediction\n100\tsport\n101\tculture\n")
+    without_files = dataclasses.replace(task, files=None)
+    with pytest.raises(UserError, match="holds no file of task topics; name the directory with its train split"):
+        reading.read(without_files, str(tmp_path))

@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import pytest
 
 from common.errors import UserError
@@ -75,18 +76,13 @@ def test_a_lone_surrogate_is_one_character(vocabulary, tmp_path):
             r"train\.json: question q1 says that '1905' is at character 24 .*, where ' 190' is",
         ),
         ("squad1", json.dumps(squad({**QUESTION, "answers": []})), "question q1 has no answer; use --task squad2"),
+        ("squad2", json.dumps(squad(QUESTION, QUESTION)), "split train has two examples 'q1'; remove one"),
     ],
 )
 def test_mistakes_in_squad(task, text, message, tmp_path):
     (tmp_path / "train.json").write_text(text)
     with pytest.raises(UserError, match=message):
         reading.read(TASKS[task], str(tmp_path))
-
-
-def test_an_id_that_occurs_twice_is_refused(tmp_path):
-    (tmp_path / "train.json").write_text(json.dumps(squad(QUESTION, QUESTION)))
-    with pytest.raises(UserError, match="split train has two examples 'q1'; remove one"):
-        reading.read(TASKS["squad2"], str(tmp_path))
 
 
 RACE = {
@@ -142,85 +138,71 @@ def test_mistakes_in_race(record, message, tmp_path):
         reading.read(TASKS["race"], str(tmp_path))
 
 
-def test_data_sets_of_the_library(tmp_path, monkeypatch):
-    import datasets
+def save(directory, features=None, **splits):
+    """Saves a data set with these columns in each split, and returns its directory."""
+    features = None if features is None else datasets.Features(features)
+    made = {split: datasets.Dataset.from_dict(columns, features) for split, columns in splits.items()}
+    datasets.DatasetDict(made).save_to_disk(directory)
+    return str(directory)
 
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    names = ["entailment", "neutral", "contradiction"]
-    features = datasets.Features(
-        {"premise": datasets.Value("string"), "hypothesis": datasets.Value("string"),
-         "label": datasets.ClassLabel(names=names), "idx": datasets.Value("int32")}
-    )  # fmt: skip
-    rows = {"premise": ["p", "q"], "hypothesis": ["h", "i"], "label": [1, 0], "idx": [0, 1]}
-    unlabelled = {**rows, "label": [-1, -1], "idx": [40, 41]}
-    datasets.DatasetDict(
-        {
-            "train": datasets.Dataset.from_dict(rows, features),
-            "validation_matched": datasets.Dataset.from_dict(rows, features),
-            "test_matched": datasets.Dataset.from_dict(unlabelled, features),
-        }
-    ).save_to_disk(tmp_path / "saved")
-    splits = reading.read(TASKS["mnli"], str(tmp_path / "saved"))
-    assert [one.label for one in splits["train"]] == [2, 1]  # neutral and entailment in GLUE's own order
+
+def test_data_sets_of_glue(tmp_path):
+    names, text = ["entailment", "neutral", "contradiction"], datasets.Value("string")
+    features = {"premise": text, "hypothesis": text, "label": datasets.ClassLabel(names=names)}
+    texts = {"premise": ["p", "q", "r"], "hypothesis": ["h"] * 3}
+    train, test = texts | {"label": [1, 0, 2]}, texts | {"label": [-1] * 3, "idx": [40, 41, 42]}
+    place = save(tmp_path / "saved", None, train=train, validation_matched=train, test_matched=test)
+    splits = reading.read(TASKS["mnli"], place)
+    assert [one.label for one in splits["train"]] == [2, 1, 0]  # numbers are those of the data set "glue"
     assert set(splits) == {"train", "dev_matched", "test_matched"}
-    assert [(one.id, one.label) for one in splits["test_matched"]] == [("40", None), ("41", None)]
+    assert [(one.id, one.label) for one in splits["test_matched"]] == [("40", None), ("41", None), ("42", None)]
+    # Named classes are found by their names, in any order.
+    features["label"] = datasets.ClassLabel(names=names[::-1])
+    splits = reading.read(TASKS["mnli"], save(tmp_path / "named", features, train=train))
+    assert [one.label for one in splits["train"]] == [2, 0, 1]
+    scores = {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": [3.0, 0.5]}
+    hidden = scores | {"label": [-1.0, -1.0]}
+    splits = reading.read(TASKS["stsb"], save(tmp_path / "numbers", None, train=scores, test=hidden))
+    assert [[one.label for one in splits[split]] for split in ("train", "test")] == [[3.0, 0.5], [None, None]]
+    for number, (text, label, message) in enumerate(
+        ((None, 1, "row 0: column 'sentence' is empty"), ("x", -2, "the label '-2' is none of 0, 1"))
+    ):
+        place = save(tmp_path / str(number), None, train={"sentence": [text], "label": [label]})
+        with pytest.raises(UserError, match=message):
+            reading.read(TASKS["sst2"], place)
+    with pytest.raises(UserError, match="has no column 'sentence1'"):
+        reading.read(TASKS["rte"], place)
 
-    # Named classes are found by their names, in any order; numbers alone are those of the data set "glue".
-    rows = {"premise": ["p"] * 3, "hypothesis": ["h"] * 3, "label": [0, 1, 2]}
-    for label, wanted in ((datasets.ClassLabel(names=names[::-1]), [0, 2, 1]), (datasets.Value("int32"), [1, 2, 0])):
-        features = datasets.Features(
-            {**dict.fromkeys(TASKS["mnli"].files.hub_texts, datasets.Value("string")), "label": label}
-        )
-        train = datasets.Dataset.from_dict(rows, features)
-        datasets.DatasetDict({"train": train}).save_to_disk(tmp_path / str(wanted))
-        assert [one.label for one in reading.read(TASKS["mnli"], str(tmp_path / str(wanted)))["train"]] == wanted
 
-    (tmp_path / "parquet").mkdir()
-    answers = [{"text": ["1905"], "answer_start": [25]}, {"text": [], "answer_start": []}]
-    datasets.Dataset.from_dict(
-        {"id": ["a", "b"], "question": ["When?", "Who?"], "context": [PASSAGE] * 2, "answers": answers}
-    ).to_parquet(tmp_path / "parquet" / "train.parquet")
-    found = reading.read(TASKS["squad2"], str(tmp_path / "parquet"))["train"]
-    assert [one.answers for one in found] == [(("1905", 25),), ()]
-
-    # JSON Lines with answers in the form of the official file, and in a wrong form.
-    (tmp_path / "lines").mkdir()
-    line = {**QUESTION, "context": PASSAGE}
-    for answers, message in (
-        (QUESTION["answers"], ""),
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ({"text": ["1905"], "answer_start": [25]}, ""),
+        ([{"text": "1905", "answer_start": 25}], ""),  # in the form of the official file
         ([{"text": "1905"}], "row 0 lacks the key answers.0.answer_start"),
         ([{"text": 1905, "answer_start": 25}], "row 0 has answers.0.text = 1905"),
-    ):
-        write(tmp_path / "lines" / "train.jsonl", json.dumps({**line, "answers": answers}))
-        if message:
-            with pytest.raises(UserError, match=rf"^\S+, split train, {message}"):
-                reading.read(TASKS["squad2"], str(tmp_path / "lines"))
-        else:
-            (one,) = reading.read(TASKS["squad2"], str(tmp_path / "lines"))["train"]
-            assert one.answers == (("1905", 25),)
+    ],
+)
+def test_data_sets_of_squad(tmp_path, answers, message):
+    write(tmp_path / "train.jsonl", json.dumps({**QUESTION, "context": PASSAGE, "answers": answers}))
+    if message:
+        with pytest.raises(UserError, match=rf"^\S+, split train, {message}"):
+            reading.read(TASKS["squad2"], str(tmp_path))
+    else:
+        (one,) = reading.read(TASKS["squad2"], str(tmp_path))["train"]
+        assert one.answers == (("1905", 25),)
 
-    (tmp_path / "empty").mkdir()
+
+def test_a_data_set_that_cannot_be_opened(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match=r"holds no official file of rte, and `datasets` cannot open it"):
-        reading.read(TASKS["rte"], str(tmp_path / "empty"))
+        reading.read(TASKS["rte"], str(tmp_path))
     with pytest.raises(UserError, match=r"nowhere does not exist; name a directory, or a data set"):
         reading.read(TASKS["rte"], str(tmp_path / "nowhere"))
-    with pytest.raises(UserError, match="no column 'sentence1'"):
-        reading.read(TASKS["rte"], str(tmp_path / "parquet"))
-
-    (tmp_path / "wrong").mkdir()
-    for text, label, message in (
-        (None, 1, "row 0: column 'sentence' is empty"),
-        ("x", -2, "the label '-2' is none of 0, 1"),
-    ):
-        datasets.Dataset.from_dict({"sentence": [text], "label": [label]}).to_parquet(tmp_path / "wrong/train.parquet")
-        with pytest.raises(UserError, match=message):
-            reading.read(TASKS["sst2"], str(tmp_path / "wrong"))
 
 
 def test_names_on_the_hub(monkeypatch):
     """The subset is the task's, the only one, or RACE's with both levels; "glue" also has the diagnostic set."""
-    import datasets
-
     asked = []
     rows = datasets.Dataset.from_dict({"premise": ["p"], "hypothesis": ["h"], "label": [-1], "idx": [9]})
 

@@ -1,8 +1,6 @@
 """Tables of every format: the same rows, and one line for every mistake."""
 
 import json
-import subprocess
-import sys
 
 import datasets
 import pyarrow as pa
@@ -87,11 +85,6 @@ def test_a_broken_file_is_one_line(tmp_path, name, content, message):
     assert message in str(error.value).replace("\\\\", "\\")
 
 
-def test_a_missing_file_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"none\.csv does not exist"):
-        read_table(tmp_path / "none.csv")
-
-
 def test_a_data_set_with_named_classes():
     features = datasets.Features(
         {
@@ -107,28 +100,16 @@ def test_a_data_set_with_named_classes():
     assert [(row["label"], row["ner_tags"]) for row in table.rows] == [("pos", ["O", "B-X"]), (None, ["B-X"])]
     assert table.class_names == {"label": ("neg", "pos"), "ner_tags": ("O", "B-X")}
     assert table.place(1) == "name, split train, row 1"
-    assert set(tables.READERS) >= {".csv", ".tsv", ".jsonl", ".parquet"}
 
 
 def test_columns_are_compared_once(tmp_path):
     """100,000 columns, each compared with all before it, would take minutes."""
-    names = [f"c{number}" for number in range(100_000)]
-    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join(names) + "\n")
-    code = "import sys; from pathlib import Path; from pipeline.tasks.files.tables import read_table"
-    command = [
-        sys.executable,
-        "-c",
-        f"{code}; print(len(read_table(Path(sys.argv[1])).columns))",
-        tmp_path / "wide.csv",
-    ]
-    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout == "100000\n"
-    for ending in ("csv", "parquet"):
-        if ending == "csv":
-            (tmp_path / "a.csv").write_text("text,text\na,b\n")
-        else:
-            pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
-        with pytest.raises(UserError, match=rf"a\.{ending}.*: two columns are called 'text'; rename one"):
-            read_table(tmp_path / f"a.{ending}")
+    names = ",".join(f"c{number}" for number in range(100_000))
+    (tmp_path / "wide.csv").write_text(f"{names}\n{names}\n")
+    assert len(read_table(tmp_path / "wide.csv").columns) == 100_000
+    pq.write_table(pa.table([["a"], ["b"]], names=["text", "text"]), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet: two columns are called 'text'; rename one"):
+        read_table(tmp_path / "a.parquet")
 
 
 def test_one_stored_value_of_many_rows_has_a_bound(tmp_path, monkeypatch):
