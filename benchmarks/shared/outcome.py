@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline.checkpoint.files import CheckpointReader
+from pipeline.checkpoint.files import read_whole
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest
 from pipeline.engine.optimizers import KINDS
@@ -38,14 +38,8 @@ def outcome(run: Path) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     newest = find_latest(run / "checkpoints", content=True)
     assert newest is not None, f"{run} has no checkpoint"
     manifest = check(newest)
-    tensors = {}
-    with CheckpointReader(newest, manifest) as reader:
-        for name, stored in manifest.tensors.items():
-            for kind in KINDS:
-                elements = torch.Size(stored.shape).numel()
-                parts = sorted(reader.read(name, kind, 0, elements), key=lambda part: part[0])
-                tensors[f"{kind}/{name}"] = torch.cat([part for _, part in parts])
-    return records, tensors
+    tensors = {kind: read_whole(newest, manifest, kind) for kind in KINDS}
+    return records, {f"{kind}/{name}": tensor for kind in KINDS for name, tensor in tensors[kind].items()}
 
 
 def differences(found: Path, wanted: Path) -> list[str]:

@@ -5,7 +5,7 @@
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,15 +17,15 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files.atomic import fsync_file, set_default_mode
-from common.files.json_files import Count, Finite
+from common.files.json_files import Count, Finite, check_as
 from pipeline.checkpoint.manifest import (
     MANIFEST,
     STATE,
     CheckpointManifest,
     DamagedCheckpoint,
     File,
+    as_damage,
     check,
-    check_content,
     read_content,
 )
 from pipeline.checkpoint.retention import find_latest
@@ -127,8 +127,9 @@ def write_state(directory: Path, text: str) -> File:
 
 def read_state(tag: Path) -> dict[str, Any]:
     """The content of a checkpoint's state.json. Raises DamagedCheckpoint if it does not fit `StateRecord`."""
-    state = read_content(tag / STATE)
-    check_content(state, StateRecord, STATE, extra="ignore")
+    with as_damage():
+        state = read_content(tag / STATE)
+        check_as(state, StateRecord, STATE, "restore it", extra="ignore")
     return state
 
 
@@ -154,53 +155,54 @@ def read_into(checkpoint: VerifiedCheckpoint, tensors: "Sequence[TensorState]") 
     with CheckpointReader(checkpoint.tag, checkpoint.manifest) as reader:
         for part, values in tensors:
             for kind in KINDS:
-                for offset, elements in reader.read(part.name, kind, part.start, part.length):
-                    values[kind].narrow(0, offset, elements.numel()).copy_(elements)
+                values[kind].copy_(reader.read(part.name, kind, part.start, part.length))
 
 
-class CheckpointReader:
-    """Reads elements of tensors from the files of one checkpoint; a context manager.
-
-    It returns fp32 tensors on the CPU. It raises I/O errors as DamagedCheckpoint.
-    """
+class CheckpointReader(contextlib.ExitStack):
+    """Reads elements of tensors from the files of one checkpoint; a context manager."""
 
     def __init__(self, tag: Path, manifest: CheckpointManifest) -> None:
-        self._tag = tag
-        self._manifest = manifest
-        self._stack = contextlib.ExitStack()
+        super().__init__()
+        self._tag, self._manifest = tag, manifest
         self._open: dict[str, Any] = {}
 
-    def __enter__(self) -> "CheckpointReader":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stack.close()
-
-    def read(self, name: str, kind: str, start: int, length: int) -> Iterator[tuple[int, Tensor]]:
-        """Yields (offset, elements): parts that together are the elements [start, start + length) of a tensor.
+    def read(self, name: str, kind: str, start: int, length: int) -> Tensor:
+        """The elements [start, start + length) of the tensor `name`: fp32 (length,), on the CPU.
 
         Args:
-            name: of the tensor.
             kind: one of KINDS.
+        Raises:
+            DamagedCheckpoint: also for an I/O error.
         """
-        for file, first, count in self._manifest.tensors[name].pieces:
+        parts = [torch.empty(0)]
+        for file, first, count in sorted(self._manifest.tensors[name].pieces, key=lambda piece: piece[1]):
             begin, end = max(start, first), min(start + length, first + count)
             if begin >= end:
                 continue
             try:
                 if file not in self._open:
-                    self._open[file] = self._stack.enter_context(safe_open(self._tag / file, framework="pt"))
+                    self._open[file] = self.enter_context(safe_open(self._tag / file, framework="pt"))
                 piece = self._open[file].get_slice(piece_key(kind, name, first))
                 if piece.get_dtype() != "F32" or piece.get_shape() != [count]:
                     raise DamagedCheckpoint(f"{file}: {name} has another shape than {MANIFEST} says")
-                yield begin - start, piece[begin - first : end - first]
+                parts.append(piece[begin - first : end - first])
             except (OSError, SafetensorError) as error:
                 raise DamagedCheckpoint(f"{file}: {error}") from error
+        return torch.cat(parts)
 
 
 def piece_key(kind: str, name: str, start: int) -> str:
     """The name of a piece in its safetensors file."""
     return f"{kind}/{name}@{start}"
+
+
+def read_whole(tag: Path, manifest: CheckpointManifest, kind: str) -> dict[str, Tensor]:
+    """The whole fp32 tensors of one of KINDS by name. Raises DamagedCheckpoint."""
+    with CheckpointReader(tag, manifest) as reader:
+        return {
+            name: reader.read(name, kind, 0, math.prod(tensor.shape)).view(tensor.shape)
+            for name, tensor in manifest.tensors.items()
+        }
 
 
 def load_weights(directory: Path) -> dict[str, Tensor]:
@@ -215,14 +217,6 @@ def load_weights(directory: Path) -> dict[str, Tensor]:
     if tag is None:
         raise UserError(f"{directory} holds no complete checkpoint; train first, or name another directory")
     try:
-        manifest = check(tag)
-        weights = {}
-        with CheckpointReader(tag, manifest) as reader:
-            for name, tensor in manifest.tensors.items():
-                whole = torch.empty(math.prod(tensor.shape))
-                for offset, elements in reader.read(name, "weight", 0, whole.numel()):
-                    whole[offset : offset + elements.numel()] = elements
-                weights[name] = whole.view(tensor.shape)
+        return read_whole(tag, check(tag), KINDS[0])
     except DamagedCheckpoint as error:
         raise UserError(f"{tag} is damaged ({error}); name another checkpoint") from error
-    return weights

@@ -12,17 +12,19 @@ directory is a checkpoint only if it has a manifest that matches its own hash. T
 written begins with a dot.
 """
 
+import contextlib
 import json
 import math
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from common.errors import UserError
 from common.files.checksums import content_checksum, file_checksum
-from common.files.json_files import Count, Extra, check_as, parse_object, read_bytes
+from common.files.json_files import Count, check_as, parse_object, read_bytes
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -38,27 +40,23 @@ OWN_FILES = re.compile(f"{_FILE.pattern}|{re.escape(MANIFEST)}|{_OF_SAFETENSORS}
 BYTES_A_PARAMETER = 12
 """Bytes that a checkpoint holds of each parameter: the weight and both moments, in fp32."""
 
-_T = TypeVar("_T")
-
 
 class DamagedCheckpoint(Exception):
     """A checkpoint does not match its manifest; the message names the file and the fault."""
 
 
-def read_content(path: Path) -> dict[str, Any]:
-    """The object in a JSON file of a checkpoint. Raises DamagedCheckpoint. Losses may be NaN or infinite in it."""
+@contextlib.contextmanager
+def as_damage() -> Iterator[None]:
+    """Raises a UserError of the block, which is about a file of a checkpoint, as DamagedCheckpoint."""
     try:
-        return parse_object(read_bytes(path, "restore it"), path.name, "restore it", allow_nan=True)
-    except UserError as error:
-        raise DamagedCheckpoint(f"{path.name}: missing or unreadable ({error})") from error
-
-
-def check_content(content: Any, kind: type[_T], name: str, extra: Extra = "forbid") -> _T:
-    """`content` of the file `name` as a `kind`. Raises DamagedCheckpoint if it does not fit."""
-    try:
-        return check_as(content, kind, name, "restore it", extra)
+        yield
     except UserError as error:
         raise DamagedCheckpoint(str(error)) from error
+
+
+def read_content(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of a checkpoint. Raises UserError. Losses may be NaN or infinite in it."""
+    return parse_object(read_bytes(path, "restore it"), path.name, "restore it", allow_nan=True)
 
 
 @dataclass(frozen=True)
@@ -128,13 +126,15 @@ class CheckpointManifest:
             DamagedCheckpoint: it cannot be read, does not match its own hash, or describes tensors that cannot lie in
                 the files: the pieces do not make up the shape, or need more bytes than their file has.
         """
-        record = read_content(tag / MANIFEST)
+        with as_damage():
+            record = read_content(tag / MANIFEST)
         content = record.get("content")
         if not isinstance(content, dict) or record.get("xxh3_128") != content_checksum(content):
             raise DamagedCheckpoint(f"{MANIFEST}: checksum")
         if (form := content.pop("format", None)) != FORMAT:
             raise DamagedCheckpoint(f"{MANIFEST}: format {form!r:.40}, not {FORMAT}")
-        manifest = check_content(content, cls, MANIFEST)
+        with as_damage():
+            manifest = check_as(content, cls, MANIFEST, "restore it")
         manifest._check_pieces()
         return manifest
 
@@ -160,14 +160,13 @@ class CheckpointManifest:
             if count * BYTES_A_PARAMETER > self.files[name].bytes:
                 raise DamagedCheckpoint(f"{MANIFEST}: {name} is too small for its tensors")
 
-    def check_files(self, tag: Path, content: bool) -> None:
-        """Checks the size and, if `content`, the hash of every file. Raises DamagedCheckpoint."""
-        for name, file in self.files.items():
-            file.check(tag / name, content)
-
 
 def check(tag: Path, content: bool = True) -> CheckpointManifest:
-    """The manifest of a checkpoint whose files all match it, as `check_files` finds. Raises DamagedCheckpoint."""
+    """The manifest of a checkpoint, after checking the size and, if `content`, the hash of every file.
+
+    Raises DamagedCheckpoint.
+    """
     manifest = CheckpointManifest.read(tag)
-    manifest.check_files(tag, content)
+    for name, file in manifest.files.items():
+        file.check(tag / name, content)
     return manifest

@@ -37,7 +37,7 @@ def _load_checkpoint(words: Sequence[str]) -> None:
             for name, tensor in verified.manifest.tensors.items():
                 for _, start, length in tensor.pieces:
                     for kind in ("weight", "exp_avg"):
-                        list(reader.read(name, kind, start, length))
+                        reader.read(name, kind, start, length)
     except DamagedCheckpoint as error:
         raise UserError(str(error)) from None
     retention.name_in_latest(tag.parent)

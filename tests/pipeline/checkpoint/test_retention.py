@@ -15,7 +15,7 @@ from pipeline.checkpoint.retention import (
     tag_name,
     tags,
 )
-from tests.pipeline.checkpoint.test_checkpoints import flip, make, prepare, publish
+from tests.pipeline.checkpoint.test_files import flip, make, prepare, publish
 
 
 def test_pruning_keeps_the_last_and_the_best(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.checkpoint.files import CheckpointReader, read_state
+from pipeline.checkpoint.files import read_state, read_whole
 from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest, step_of, tag_name, tags
@@ -106,12 +106,7 @@ def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path,
 
 def gradients(tag: Path) -> dict[str, Tensor]:
     """The first moments in a checkpoint, which are sums of gradients."""
-    manifest, found = check(tag), {}
-    with CheckpointReader(tag, manifest) as reader:
-        for name, tensor in manifest.tensors.items():
-            pieces = sorted(reader.read(name, "exp_avg", 0, math.prod(tensor.shape)), key=lambda piece: piece[0])
-            found[name] = torch.cat([elements for _, elements in pieces])
-    return found
+    return read_whole(tag, check(tag), "exp_avg")
 
 
 @pytest.mark.parametrize("run", UNEVEN_SPLITS, ids=lambda run: run.name)
