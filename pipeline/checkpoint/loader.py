@@ -43,7 +43,7 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
         UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
     group = zero_layout.process_group(engine)
-    tell = (say or _print_to_stderr) if dist.get_rank(group) == 0 else _ignore
+    tell = (say or _print_to_stderr) if dist.get_rank(group) == 0 else lambda line: None
     names = _list_on_rank_0(group, directory)
     faults = []
     for name in names:
@@ -53,36 +53,16 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
             faults.append(f"{name} is damaged ({error})")
             continue
         _tell_lost(directory, name, faults, tell)
-        return _restore(engine, checkpoint)
+        groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
+        engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups)
+        client_state: dict[str, Any] = checkpoint.state["client_state"]
+        return client_state
     if names:
         raise UserError(
             f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "
             "restore one, or remove the directory to start from the beginning"
         )
     return None
-
-
-def load(engine: Engine, tag: Path) -> dict[str, Any]:
-    """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
-
-    Returns:
-        The caller's state as given to `Saver.start`.
-    Raises:
-        UserError: the checkpoint is damaged, or of another model.
-    """
-    try:
-        checkpoint = _load_tensors(engine, tag)
-    except DamagedCheckpoint as error:
-        raise UserError(f"{tag} is damaged ({error}); restore it") from None
-    return _restore(engine, checkpoint)
-
-
-def _restore(engine: Engine, checkpoint: VerifiedCheckpoint) -> dict[str, Any]:
-    """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
-    groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-    engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups)
-    client_state: dict[str, Any] = checkpoint.state["client_state"]
-    return client_state
 
 
 def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:
@@ -135,7 +115,3 @@ def _tell_lost(directory: Path, name: str, faults: Sequence[str], tell: Callable
 
 def _print_to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _ignore(line: str) -> None:
-    pass

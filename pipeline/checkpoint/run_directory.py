@@ -133,14 +133,6 @@ def read_settings(run: Path) -> dict[str, Any]:
     return run_records.read_settings(path)
 
 
-def read_command(run: Path) -> list[str]:
-    """The recorded command line of `run`, without --output; [] if an older version made it.
-
-    Raises UserError as `read_settings`.
-    """
-    return read_settings(run).get("command") or []
-
-
 def read_model(run: Path) -> AlbertConfig:
     """The architecture of the model of `run`. Raises UserError as `read_settings`."""
     return run_records.model_of(read_settings(run), run / run_records.SETTINGS)

@@ -128,16 +128,6 @@ Metrics = dict[str, dict[str, Finite]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedRecord:
-    """One of several seeds in their summary."""
-
-    seed: Count
-    directory: str
-    best_step: Count
-    metrics: Metrics
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResultsRecord:
     """results.json of a fine-tuning run (`metrics`), of several seeds (`seeds`, `median`), or of an ensemble."""
 
@@ -150,14 +140,6 @@ class ResultsRecord:
     median: Metrics | None = None
     ensemble: list[str] | None = None
     predicted_data: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SummaryRecord(ResultsRecord):
-    """results.json of several seeds."""
-
-    seeds: list[SeedRecord]
-    median: Metrics
 
 
 @dataclass(frozen=True, kw_only=True)

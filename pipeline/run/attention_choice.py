@@ -63,7 +63,8 @@ def choose_for_run(
     kernel = "auto"
     if control.rank == 0:
         batch = first_batch()
-        kernel = _choose(settings, case_of(settings, batch), batch.sequence_ids, [settings.output, *others])
+        case = case_for(settings.model, settings.engine.precision, batch, settings.deterministic)
+        kernel = _choose(settings, case, batch.sequence_ids, [settings.output, *others])
     return dataclasses.replace(
         settings, execution=dataclasses.replace(settings.execution, attention=control.broadcast(kernel))
     )
@@ -85,13 +86,8 @@ def recorded(runs: Sequence[Path]) -> Recorded | None:
     return None
 
 
-def case_of(settings: RunSettings, batch: Any) -> AttentionCase:
-    """What the choice depends on, for micro-batches such as `batch`."""
-    return case_for(settings.model, settings.engine.precision, batch, settings.deterministic)
-
-
 def case_for(config: AlbertConfig, precision: str, batch: Any, deterministic: bool = False) -> AttentionCase:
-    """As `case_of`, for a precision: "fp32", "fp16" or "bf16"."""
+    """What the choice depends on, for micro-batches such as `batch` in a precision: "fp32", "fp16" or "bf16"."""
     return AttentionCase(
         device=torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu"),
         dtype=DTYPES[precision],

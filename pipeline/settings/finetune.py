@@ -173,11 +173,14 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
 
         runs = [Path(output), *sorted(Path(output).glob("seed-*"))]
         begun = next((run for run in runs if (run / SETTINGS).exists()), None)
-        words = [*(run_directory.read_command(begun) if begun is not None else ()), *words]
+        command = run_directory.read_settings(begun).get("command") if begun is not None else None
+        words = [*(command or ()), *words]
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
+    if flags.steps is not None and flags.epochs is not None:
+        raise UserError("--steps and --epochs both say how long to train; drop one")
     if flags.is_own_task:
         flags.own_data()
-        return _check_length(flags)
+        return flags
     if flags.task_word not in TASKS:
         raise UserError(f"there is no task {flags.task_word!r}; choose one of {', '.join((*TASKS, *OWN_TASKS))}")
     for one in declare.flags_of(FinetuneFlags):
@@ -188,10 +191,4 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
             )
     if flags.data is None:
         raise UserError(f"--task {flags.task_word} needs --data, a directory with its files or a data set's name")
-    return _check_length(flags)
-
-
-def _check_length(flags: FinetuneFlags) -> FinetuneFlags:
-    if flags.steps is not None and flags.epochs is not None:
-        raise UserError("--steps and --epochs both say how long to train; drop one")
     return flags

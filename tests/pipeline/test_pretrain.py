@@ -6,6 +6,7 @@ Where the launcher has no part in what is shown, the ranks are forked.
 import json
 import os
 import shutil
+import signal
 import sys
 
 import pytest
@@ -14,8 +15,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from benchmarks.shared import job
 from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
+from pipeline.distributed.exits import EXIT_STOPPED
 from pipeline.distributed.rendezvous import reserve_port
-from tests.pipeline.conftest import REPOSITORY, data_prep, run
+from tests.pipeline.conftest import REPOSITORY, data_prep, newest, run
 from tests.pipeline.test_kept_files import other_modes
 from tests.pipeline.workers import killed_runs
 from tests.pipeline.workers.forked import ForkedRank
@@ -180,10 +182,18 @@ def test_a_mixture_of_corpora_is_counted_evaluated_apart_and_resumed_exactly(cor
     assert outcome(output)[0] == undisturbed
 
 
-def test_a_run_survives_kills_at_random_moments(corpus, tmp_path):
-    """With this seed there are a kill of a save, SIGTERM to one rank, and a kill of one rank."""
-    flags = killed_runs.flags(corpus.train, corpus.held_out, "bf16", 120, tmp_path)
-    untouched, killed = (Job(flags, tmp_path / name, 2) for name in ("untouched", "killed"))
-    untouched.finish()
-    assert killed_runs.survive(killed, 3, seed=5).total() == 3
-    assert differences(killed.output, untouched.output) == []
+def test_a_run_that_is_stopped_and_killed_in_a_save_goes_on_to_the_same_end(finished, corpus, config, tmp_path):
+    output = tmp_path / "killed"
+    job = Job(of_module(command(corpus, config, output))[1:], output, 2)
+    processes = job.start()
+    killed_runs.wait_until(lambda: newest(output), processes)
+    processes[1].send_signal(signal.SIGTERM)
+    assert [process.wait() for process in processes] == [EXIT_STOPPED] * 2
+    processes = job.start()
+    killed_runs.wait_until(lambda: any(job.checkpoints.glob(".step-*.tmp/*")), processes)
+    for process in processes:
+        process.kill()
+        process.wait()
+    assert not (output / "done").exists()
+    job.finish()
+    assert differences(output, finished[0]) == []

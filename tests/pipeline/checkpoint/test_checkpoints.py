@@ -27,7 +27,7 @@ from tests.pipeline.workers.cases.checkpoint import (
 
 pytestmark = pytest.mark.slow
 
-LAST = 40
+LAST = 16
 
 # An optimizer whose update depends on the number of steps it has made.
 ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": True}}),)
