@@ -185,11 +185,10 @@ def fill_weights(model: nn.Module, initial: InitialWeights, has_head: Callable[[
             tensor[: len(given)].copy_(given)  # (positions, E)
             kept.append(f"the positions {len(given)} to {len(tensor) - 1} of {name}")
         elif of_encoder and (given is not None or not name.startswith(_POOLER)):
-            if given is None:
-                raise UserError(f"--init lacks the tensor {name}; name a model of the same kind")
+            shape = "not at all" if given is None else f"in the shape {tuple(given.shape)}"
             raise UserError(
-                f"--init has the tensor {name} in the shape {tuple(given.shape)}, but the model needs "
-                f"{tuple(tensor.shape)}; name a model of the same kind"
+                f"--init has the tensor {name} {shape}, but the model needs it in the shape {tuple(tensor.shape)}; "
+                "name a model of the same kind"
             )
         else:
             kept.append(name)

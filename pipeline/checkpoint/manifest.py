@@ -73,19 +73,19 @@ class File:
 
     def check(self, path: Path, content: bool) -> None:
         """Raises DamagedCheckpoint unless `path` is a file, not a link, of this size and, if `content`, this hash."""
+        fault = ""
         try:
-            if path.is_symlink():
-                raise DamagedCheckpoint(f"{path.name}: a symbolic link")
-            there = path.stat()
-            if not stat.S_ISREG(there.st_mode):
-                raise DamagedCheckpoint(f"{path.name}: no regular file")
-            size = there.st_size
-            if size != self.bytes:
-                raise DamagedCheckpoint(f"{path.name}: {size} bytes instead of {self.bytes}")
-            if content and file_checksum(path) != self.xxh3_128:
-                raise DamagedCheckpoint(f"{path.name}: checksum")
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode):
+                fault = "no regular file"
+            elif status.st_size != self.bytes:
+                fault = f"{status.st_size} bytes instead of {self.bytes}"
+            elif content and file_checksum(path) != self.xxh3_128:
+                fault = "checksum"
         except OSError as error:
-            raise DamagedCheckpoint(f"{path.name}: {error.strerror}") from error
+            fault = str(error.strerror)
+        if fault:
+            raise DamagedCheckpoint(f"{path.name}: {fault}")
 
 
 @dataclass(frozen=True)

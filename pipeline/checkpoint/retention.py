@@ -9,9 +9,8 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from common.errors import UserError
 from common.files import locks, owned
@@ -35,35 +34,26 @@ def step_of(tag: Path) -> int:
     return int(tag.name.split("-")[1])
 
 
-def tags(directory: Path) -> list[Path]:
-    """The directories with a checkpoint's name, newest first. They may be damaged."""
+def tags(directory: Path, last: int | None = None) -> list[Path]:
+    """The directories with a checkpoint's name, newest first, of at most `last` steps. They may be damaged."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=step_of, reverse=True)
+    return sorted((tag for tag in found if last is None or step_of(tag) <= last), key=step_of, reverse=True)
 
 
-def find_latest(directory: Path, content: bool = False) -> Path | None:
+def find_latest(directory: Path, content: bool = False, last: int | None = None) -> Path | None:
     """The newest complete checkpoint in `directory`; None if there is none.
 
     Args:
         content: check the hashes of all files, not only their sizes.
+        last: look for one of at most so many steps.
     """
-    return _first_whole(tags(directory), content)
-
-
-def _first_whole(candidates: Sequence[Path], content: bool = True) -> Path | None:
-    """The first of these checkpoints that is complete, see `find_latest`; None if there is none."""
-    for tag in candidates:
+    for tag in tags(directory, last):
         with contextlib.suppress(DamagedCheckpoint):
             check(tag, content)
             return tag
     return None
-
-
-def _up_to(directory: Path, step: int) -> list[Path]:
-    """The checkpoints of at most `step` steps, newest first."""
-    return [tag for tag in tags(directory) if step_of(tag) <= step]
 
 
 def find_best(directory: Path) -> Path | None:
@@ -142,7 +132,7 @@ def go_back(directory: Path, step: int) -> int | None:
     Raises:
         OSError: I/O error, or a later checkpoint is not ours, see `remove`.
     """
-    tag = _first_whole(_up_to(directory, step))
+    tag = find_latest(directory, content=True, last=step)
     if tag is None:
         return None
     write_text(directory / LATEST, tag.name + "\n")
@@ -158,7 +148,7 @@ def prune(
     keep: int,
     newest: Path,
     undo_step: int | None = None,
-    published: Mapping[Path, os.stat_result | None] = MappingProxyType({}),
+    published: Mapping[Path, os.stat_result | None] | None = None,
 ) -> None:
     """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and one for a rollback.
 
@@ -173,15 +163,15 @@ def prune(
 
     def try_to_remove(tag: Path) -> None:
         with contextlib.suppress(OSError):
-            remove(tag, published.get(tag))
+            remove(tag, (published or {}).get(tag))
 
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
             try_to_remove(tag)
     kept = [find_best(directory)]
-    if undo_step is not None and (early := _up_to(directory, undo_step)):
-        kept.append(_first_whole(early) or early[0])
-    for tag in _up_to(directory, step_of(newest))[keep:]:
+    if undo_step is not None:
+        kept += [find_latest(directory, content=True, last=undo_step) or next(iter(tags(directory, undo_step)), None)]
+    for tag in tags(directory, step_of(newest))[keep:]:
         if tag not in kept:
             try_to_remove(tag)
 

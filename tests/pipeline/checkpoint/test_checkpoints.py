@@ -72,11 +72,11 @@ def test_a_resume_on_the_same_ranks_is_bitwise(saved: Saved) -> None:
             assert straight[2][5]["cur_scale"] > 2**8  # the loss scale had something to restore
 
 
-# Indices of SETUPS (saved on two ranks, loaded), by the number of ranks that load: every stage to every other in
+# Indices of SETUPS (saved on two ranks, loaded), by the number of ranks that load: every stage from and to another in
 # fp32, every stage to 16 bits and back, and a state on the CPU.
 ON = {
     1: [(0, 0), (3, 3), (0, 4), (1, 7), (2, 6), (3, 5), (4, 1), (5, 3), (7, 0), (8, 1), (0, 9), (10, 2), (3, 10)],
-    3: [(saved, loaded) for saved in range(4) for loaded in range(4) if saved != loaded] + [(3, 3), (11, 13), (13, 12)],
+    3: [(0, 1), (1, 2), (2, 3), (3, 0), (0, 3), (3, 3), (11, 13), (13, 12)],
 }
 
 
