@@ -35,8 +35,7 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
     other settings are those of the engine.
 
     Args:
-        say: called on rank 0 with a line about each skipped checkpoint and each setting that differs from the saved
-            one; by default the line is printed to stderr.
+        say: called on rank 0 with a line about each skipped checkpoint; by default it is printed to stderr.
     Returns:
         The caller's state as given to `Saver.start`; None if there is no checkpoint.
     Raises:
@@ -53,16 +52,36 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
             faults.append(f"{name} is damaged ({error})")
             continue
         _tell_lost(directory, name, faults, tell)
-        groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-        engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups)
-        client_state: dict[str, Any] = checkpoint.state["client_state"]
-        return client_state
+        return _restore(engine, checkpoint)
     if names:
         raise UserError(
             f"no checkpoint in {directory} is complete: {'; '.join(faults)}; "
             "restore one, or remove the directory to start from the beginning"
         )
     return None
+
+
+def load(engine: Engine, tag: Path) -> dict[str, Any]:
+    """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
+
+    Returns:
+        The caller's state as given to `Saver.start`.
+    Raises:
+        UserError: the checkpoint is damaged, or of another model.
+    """
+    try:
+        checkpoint = _load_tensors(engine, tag)
+    except DamagedCheckpoint as error:
+        raise UserError(f"{tag} is damaged ({error}); restore it") from None
+    return _restore(engine, checkpoint)
+
+
+def _restore(engine: Engine, checkpoint: VerifiedCheckpoint) -> dict[str, Any]:
+    """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
+    groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
+    engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups)
+    client_state: dict[str, Any] = checkpoint.state["client_state"]
+    return client_state
 
 
 def _load_tensors(engine: Engine, tag: Path) -> VerifiedCheckpoint:

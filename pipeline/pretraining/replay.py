@@ -79,7 +79,7 @@ def prepare(args: argparse.Namespace, world_size: int) -> Prepared:
 
 def _settings_of(args: argparse.Namespace, world_size: int) -> PretrainSettings:
     recorded = run_directory.read_settings(args.run)
-    words = run_directory.read_command(args.run)
+    words = [*(recorded.get("command") or ())]
     if "objective" not in recorded or not words:
         raise UserError(f"{args.run} is no pre-training run of this version, and only these are replayed")
     words += ["--precision", recorded.get("precision") or "auto", "--output", str(args.run)]
