@@ -11,12 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-PARAMETER_SHARING = ("all", "attention", "ffn", "none")
-SENTENCE_HEADS = ("sop", "nsp", None)
-ACTIVATIONS = ("gelu_new", "gelu")
 ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
 NEIGHBOURS = "neighbours"
-INITIAL_ATTENTION = ("random", NEIGHBOURS)
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "parameter_sharing": ("all", "attention", "ffn", "none"),
+    "hidden_act": ("gelu_new", "gelu"),
+    "initial_attention": ("random", NEIGHBOURS),
+    "sentence_head": ("sop", "nsp", None),
+    "embedding_projection": (True, False, None),
+}
 ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "sequences")
 GPU_KERNELS = ("cudnn", "flash")
 NOT_DETERMINISTIC = ("cudnn",)
@@ -112,11 +115,8 @@ class AlbertConfig:
                 _is_number(value) and 0.0 < value < math.inf
             ):
                 raise ValueError(f"{name} is {value!r:.40}; it must be above 0 and finite")
-        check_choice("parameter_sharing", self.parameter_sharing, PARAMETER_SHARING)
-        check_choice("hidden_act", self.hidden_act, ACTIVATIONS)
-        check_choice("initial_attention", self.initial_attention, INITIAL_ATTENTION)
-        check_choice("sentence_head", self.sentence_head, SENTENCE_HEADS)
-        check_choice("embedding_projection", self.embedding_projection, (True, False, None))
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads "

@@ -64,15 +64,6 @@ def gather_windows(hidden: Tensor, window_positions: Tensor | None) -> Tensor:
 class _SpanModel(ModelWithHead, ABC):
     """Encodes rows without a pooler and cuts them into windows. Subclasses predict the spans (`_find`)."""
 
-    def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
-        super().__init__(config, execution, add_pooling_layer=False)
-        self.make_head(config)
-        self.initialise_head()
-
-    @abstractmethod
-    def make_head(self, config: AlbertConfig) -> None:
-        """Creates the modules of the head."""
-
     def forward(
         self,
         input_ids: Tensor,
@@ -122,8 +113,10 @@ class _SpanModel(ModelWithHead, ABC):
 class AlbertForQuestionAnswering(_SpanModel):
     """Predicts start and end by two independent linear maps of every token (SQuAD 1.1)."""
 
-    def make_head(self, config: AlbertConfig) -> None:
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, execution, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.initialise_head()
 
     def _find(self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor | None) -> SpanOutput:
         logits = self.qa_outputs(windows).float().movedim(-1, 0)  # (2, N, L)
@@ -139,7 +132,8 @@ class AlbertForConditionedQuestionAnswering(_SpanModel):
     start position is 0, that of [CLS], holds no answer.
     """
 
-    def make_head(self, config: AlbertConfig) -> None:
+    def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
+        super().__init__(config, execution, add_pooling_layer=False)
         hidden_size = config.hidden_size
         self.start = nn.Linear(hidden_size, 1)
         # Two halves of one matrix over [token, start]: each half is applied once, instead of once for every pair.
@@ -150,6 +144,7 @@ class AlbertForConditionedQuestionAnswering(_SpanModel):
         self.verdict_dense = nn.Linear(2 * hidden_size, hidden_size)
         self.verdict_dropout = nn.Dropout(config.classifier_dropout_prob)
         self.verdict = nn.Linear(hidden_size, 1, bias=False)
+        self.initialise_head()
 
     def _find(self, windows: Tensor, allowed: Tensor | None, start_positions: Tensor | None) -> SpanOutput:
         start = _where_allowed(self.start(windows).squeeze(-1).float(), allowed)  # (N, L)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.data.rng import as_uniforms
 
 MAX_NGRAM = 512  # words; the paper has 3, SpanBERT 10
-_INDEX_BITS = 11  # of a random number, which its 53 bits leave free
+_INDEX_BITS = 11  # of a random number; longer rows need more
 
 
 @dataclass(frozen=True)
@@ -208,16 +208,12 @@ def _shuffled(counts: NDArray[np.int64], numbers: NDArray[np.uint64]) -> NDArray
     """(B, W) the numbers 0 to W - 1 in random order for each row; behind a row's count, they mean nothing."""
     width = int(counts.max(initial=0))
     index = np.arange(width)
-    if width <= 1 << _INDEX_BITS:
-        # Sorting numbers that end in their index takes a tenth of the time of a stable `argsort`.
-        low = np.uint64((1 << _INDEX_BITS) - 1)
-        keys = numbers[:, :width] & ~low | index.astype(np.uint64)
-        keys[index >= counts[:, None]] = ~np.uint64(0)
-        keys.sort(axis=1)
-        return (keys & low).astype(np.int64)
-    keys = numbers[:, :width] >> np.uint64(_INDEX_BITS)
+    # Sorting numbers that end in their index takes a tenth of the time of a stable `argsort`.
+    low = np.uint64((1 << max(_INDEX_BITS, (width - 1).bit_length())) - 1)
+    keys = numbers[:, :width] & ~low | index.astype(np.uint64)
     keys[index >= counts[:, None]] = ~np.uint64(0)
-    return np.argsort(keys, axis=1, kind="stable")
+    keys.sort(axis=1)
+    return (keys & low).astype(np.int64)
 
 
 def corrupt(

@@ -84,13 +84,11 @@ def check_gpus_are_usable() -> None:
             reason = one_line(error).partition(". ")[0].rstrip(".")
     driver = next(iter(lines_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")), "unknown")
     gpu = f"{quantity(len(gpus), 'GPU')} (driver {driver})" if gpus else "/dev/nvidia0"
-    remedy = 'install a driver and a build of torch that fit (README, "GPU drivers")'
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1"):
-        remedy = "unset CUDA_VISIBLE_DEVICES, which hides the GPUs"
     raise UserError(
         f"{'DS_ACCELERATOR is cuda' if chosen else f'this host has {gpu}'}, and torch {torch.__version__} (built for "
-        f"CUDA {torch.version.cuda or 'none'}) cannot use a GPU: {reason}; {remedy}, or set DS_ACCELERATOR=cpu to "
-        "train on the processor"
+        f"CUDA {torch.version.cuda or 'none'}) cannot use a GPU: {reason}; install a driver and a build of torch that "
+        'fit (README, "GPU drivers"), make CUDA_VISIBLE_DEVICES name GPUs, or set DS_ACCELERATOR=cpu to train on the '
+        "processor"
     )
 
 

@@ -90,22 +90,6 @@ def test_compiled_blocks_change_nothing(what: str) -> None:
         torch.testing.assert_close(compiled[name] / scale, value / scale, rtol=1e-5, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("sharing", ["all", "none"])
-def test_the_whole_forward_is_one_graph_that_serves_every_batch(sharing: str) -> None:
-    torch.compiler.reset()
-    graphs = []
-
-    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
-        graphs.append(graph)
-        return graph.forward
-
-    model = AlbertForPreTraining(tiny_config(parameter_sharing=sharing))
-    compiled = torch.compile(model, backend=count, fullgraph=True)
-    for batch in (BATCH, OTHER):
-        torch.testing.assert_close(compiled(**batch).mlm_loss_sum, model(**batch).mlm_loss_sum)
-    assert len(graphs) == 1
-
-
 def test_one_compiled_block_serves_every_layer_and_batch() -> None:
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()

@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 from model import AlbertForPreTraining, checkpoint, huggingface
 from tests.model.examples import random_ids, randomise, tiny_config
 
+WEIGHTS, CONFIG = huggingface.WEIGHTS_FILE, huggingface.CONFIG_FILE
+
 EXPRESSIBLE: dict[str, dict[str, Any]] = {
     "shared": {},
     "E = H": {"embedding_size": 24},
@@ -136,55 +138,45 @@ def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureF
     assert capsys.readouterr().out == ""
 
 
-def damage(directory: Path, change: str) -> None:
-    tensors = load_file(directory / "model.safetensors")
-    fields = json.loads((directory / "config.json").read_text())
-    if change == "missing":
-        del tensors["predictions.dense.weight"]
-    elif change == "left over":
-        tensors["classifier.weight"] = torch.zeros(3)
-    elif change == "shape":
-        tensors["predictions.dense.weight"] = torch.zeros(2, 2)
-    elif change == "untied":
-        tensors["predictions.decoder.weight"] = tensors["albert.embeddings.word_embeddings.weight"] + 1
-    elif change == "size":
-        fields["vocab_size"] = 51
-    elif change == "inner":
-        fields["inner_group_num"] = 2
-    elif change == "kind":
-        fields["model_type"] = "roberta"
-    save_file(tensors, directory / "model.safetensors")
-    (directory / "config.json").write_text(json.dumps(fields))
-    if change == "cut":
-        contents = (directory / "model.safetensors").read_bytes()
-        (directory / "model.safetensors").write_bytes(contents[: len(contents) // 2])
-    elif change == "no weights":
-        (directory / "model.safetensors").unlink()
-    elif change == "no config":
-        (directory / "config.json").unlink()
-    elif change == "no JSON":
-        (directory / "config.json").write_text("{")
+@pytest.mark.parametrize(
+    ("tensors", "fields", "message"),
+    [
+        ({"predictions.dense.weight": None}, {}, r"lacks 1 tensors \(mlm_head.dense.weight"),
+        ({"classifier.weight": torch.zeros(3)}, {}, r"has, beyond .*, 1 tensors \(classifier.weight"),
+        ({"predictions.dense.weight": torch.zeros(2, 2)}, {}, r"mlm_head.dense.weight has the shape \(2, 2\)"),
+        ({"predictions.decoder.weight": torch.zeros(50, 8)}, {}, "predictions.decoder.weight differs"),
+        ({}, {"vocab_size": 51}, r"\(50, 8\), but its configuration says \(51, 8\)"),
+        ({}, {"model_type": "roberta"}, "model_type 'roberta'; only 'albert' and 'bert'"),
+        ({}, {"inner_group_num": 2}, "inner_group_num is 2; only 1 is possible"),
+    ],
+)
+def test_what_does_not_fit_is_named_in_one_line(
+    tensors: dict[str, Any], fields: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    huggingface.save(make_model(), tmp_path)
+    changed = {name: one for name, one in (load_file(tmp_path / WEIGHTS) | tensors).items() if one is not None}
+    save_file(changed, tmp_path / WEIGHTS)
+    (tmp_path / CONFIG).write_text(json.dumps(json.loads((tmp_path / CONFIG).read_text()) | fields))
+    with pytest.raises(ValueError, match=message) as error:
+        huggingface.load(tmp_path)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("name", "size", "message"),
     [
-        ("missing", r"lacks 1 tensors \(mlm_head.dense.weight"),
-        ("left over", r"has, beyond .*, 1 tensors \(classifier.weight"),
-        ("shape", r"mlm_head.dense.weight has the shape \(2, 2\)"),
-        ("untied", "predictions.decoder.weight differs"),
-        ("size", r"\(50, 8\), but its configuration says \(51, 8\)"),
-        ("kind", "model_type 'roberta'; only 'albert' and 'bert'"),
-        ("cut", "model.safetensors cannot be read"),
-        ("no weights", "model.safetensors does not exist"),
-        ("no config", "config.json does not exist"),
-        ("no JSON", "config.json is no valid JSON"),
-        ("inner", "inner_group_num is 2; only 1 is possible"),
+        (WEIGHTS, 1000, "model.safetensors cannot be read"),
+        (WEIGHTS, None, "model.safetensors does not exist"),
+        (CONFIG, None, "config.json does not exist"),
+        (CONFIG, 1, "config.json is no valid JSON"),
     ],
 )
-def test_damage_is_named_in_one_line(change: str, message: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_in_one_line(name: str, size: int | None, message: str, tmp_path: Path) -> None:
     huggingface.save(make_model(), tmp_path)
-    damage(tmp_path, change)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    if size is not None:
+        (tmp_path / name).write_bytes(content[:size])
     with pytest.raises(ValueError, match=message) as error:
         huggingface.load(tmp_path)
     assert "\n" not in str(error.value)

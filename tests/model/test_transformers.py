@@ -59,46 +59,48 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+def check_equal(reference: Any, seed: int, lengths: list[int], sentence_label: str, names: bert.TensorNames) -> Any:
+    """Compares logits, losses, hidden states and gradients. Returns the model that was read from the reference."""
+    randomise(reference, seed)
+    with tempfile.TemporaryDirectory() as directory:
+        reference.save_pretrained(directory)
+        model = huggingface.load(Path(directory)).eval()
+    batch = padded_batch(seed, lengths)
+    labels = {"labels": batch.pop("labels"), sentence_label: batch.pop("sentence_order_label")}
+    expected = reference(**batch, **labels, output_hidden_states=True)
+    expected.loss.backward()
+    output = model(**batch, masked_labels=labels["labels"], sentence_labels=labels[sentence_label])
+    loss = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
+    loss.backward()
+
+    assert_near(output.mlm_logits, expected.prediction_logits, "masked-token logits")
+    assert_near(output.sentence_logits, expected[2], "sentence logits")
+    assert_near(loss, expected.loss, "loss")
+    states = model.albert(**batch).hidden_states
+    for layer, (state, expected_state) in enumerate(zip(states, expected.hidden_states, strict=True)):
+        assert_near(state, expected_state, f"hidden states of layer {layer}")
+    expected_gradients = gradients(reference)
+    for name, gradient in gradients(model).items():
+        assert_near(gradient, expected_gradients.pop(names.of(name)), f"gradient of {name}")
+    assert not expected_gradients
+    return model
+
+
 @few_examples
 @given(
     fields=configurations(),
     seed=st.integers(0, 10**6),
     lengths=st.lists(st.integers(4, 12), min_size=1, max_size=3),
 )
-def test_logits_hidden_states_losses_and_gradients(fields: dict[str, Any], seed: int, lengths: list[int]) -> None:
+def test_albert_is_albert(fields: dict[str, Any], seed: int, lengths: list[int]) -> None:
     reference = transformers.AlbertForPreTraining(transformers.AlbertConfig(**fields)).eval()
-    randomise(reference, seed)
-    with tempfile.TemporaryDirectory() as directory:
-        reference.save_pretrained(directory)
-        model = huggingface.load(Path(directory)).eval()
-
-    batch = padded_batch(seed, lengths)
-    expected = reference(**batch, output_hidden_states=True)
-    expected.loss.backward()
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-    output = model(**inputs, masked_labels=batch["labels"], sentence_labels=batch["sentence_order_label"])
-    loss = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
-    loss.backward()
-
-    assert_near(output.mlm_logits, expected.prediction_logits, "masked-token logits")
-    assert_near(output.sentence_logits, expected.sop_logits, "sentence logits")
-    assert_near(loss, expected.loss, "loss")
-    states = model.albert(**inputs).hidden_states
-    expected_states = expected.hidden_states
-    assert len(states) == len(expected_states) == fields["num_hidden_layers"] + 1
-    for layer, (state, expected_state) in enumerate(zip(states, expected_states)):
-        assert_near(state, expected_state, f"hidden states of layer {layer}")
-    expected_gradients = gradients(reference)
-    for name, gradient in gradients(model).items():
-        there = huggingface.NAMES.of(name)
-        assert_near(gradient, expected_gradients.pop(there), f"gradient of {name}")
-    assert not expected_gradients
+    check_equal(reference, seed, lengths, "sentence_order_label", huggingface.NAMES)
 
 
 @few_examples
 @given(seed=st.integers(0, 10**6), hidden_act=st.sampled_from(["gelu_new", "gelu"]), layers=st.integers(1, 3))
 def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> None:
-    """Also their gradients. BERT in `transformers` takes the exact GELU by default, the paper's code the tanh one."""
+    """BERT in `transformers` takes the exact GELU by default, the paper's code the tanh one."""
     small = {
         "vocab_size": 50,
         "hidden_size": 24,
@@ -109,29 +111,5 @@ def test_the_bert_presets_are_bert(seed: int, hidden_act: str, layers: int) -> N
         "max_position_embeddings": 12,
     }
     reference = transformers.BertForPreTraining(transformers.BertConfig(**small, attn_implementation="eager")).eval()
-    randomise(reference, seed)
-    with tempfile.TemporaryDirectory() as directory:
-        reference.save_pretrained(directory)
-        model = huggingface.load(Path(directory)).eval()
+    model = check_equal(reference, seed, [12, 7], "next_sentence_label", bert.NAMES)
     assert model.config == AlbertConfig.preset("bert-base", embedding_size=24, **small)
-
-    batch = padded_batch(seed, [12, 7])
-    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
-    expected = reference(
-        **inputs, labels=batch["labels"], next_sentence_label=batch["sentence_order_label"], output_hidden_states=True
-    )
-    expected.loss.backward()
-    output = model(**inputs, masked_labels=batch["labels"], sentence_labels=batch["sentence_order_label"])
-    loss = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
-    loss.backward()
-    assert_near(output.mlm_logits, expected.prediction_logits, "masked-token logits")
-    assert_near(output.sentence_logits, expected.seq_relationship_logits, "sentence logits")
-    assert_near(loss, expected.loss, "loss")
-    for layer, (state, expected_state) in enumerate(
-        zip(model.albert(**inputs).hidden_states, expected.hidden_states, strict=True)
-    ):
-        assert_near(state, expected_state, f"hidden states of layer {layer}")
-    expected_gradients = gradients(reference)
-    for name, gradient in gradients(model).items():
-        assert_near(gradient, expected_gradients.pop(bert.NAMES.of(name)), f"gradient of {name}")
-    assert not expected_gradients

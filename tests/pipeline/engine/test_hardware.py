@@ -33,26 +33,15 @@ def with_gpus(monkeypatch: pytest.MonkeyPatch, directory: Path, gpus: int, drive
     monkeypatch.setenv("PATH", f"{nvidia_smi(directory, gpus, driver)}:{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize(
-    ("build", "hidden", "remedy"),
-    [
-        ("13.0", None, 'install a driver and a build of torch that fit (README, "GPU drivers")'),
-        (None, "", "unset CUDA_VISIBLE_DEVICES, which hides the GPUs"),
-    ],
-)
-def test_the_error_names_driver_build_and_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, build: str | None, hidden: str | None, remedy: str
-) -> None:
+def test_the_error_names_driver_build_and_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with_gpus(monkeypatch, tmp_path, 2, "535.104.05")
-    monkeypatch.setattr(torch.version, "cuda", build)
-    if hidden is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     with pytest.raises(UserError) as caught:
         detect_hardware()
     assert str(caught.value) == (
-        f"this host has 2 GPUs (driver 535.104.05), and torch {torch.__version__} (built for CUDA {build or 'none'}) "
-        "cannot use a GPU: The NVIDIA driver on your system is too old (found version 12020); "
-        f"{remedy}, or set DS_ACCELERATOR=cpu to train on the processor"
+        f"this host has 2 GPUs (driver 535.104.05), and torch {torch.__version__} (built for CUDA 13.0) cannot use a "
+        "GPU: The NVIDIA driver on your system is too old (found version 12020); install a driver and a build of torch "
+        'that fit (README, "GPU drivers"), make CUDA_VISIBLE_DEVICES name GPUs, or set DS_ACCELERATOR=cpu to train on '
+        "the processor"
     )
 
 
@@ -70,41 +59,29 @@ def test_a_device_without_nvidia_smi_counts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_make_trains_on_the_processor_only_without_a_gpu(tmp_path: Path, devices: list[str], expected: str) -> None:
     for name in devices:
         (tmp_path / name).touch()
-    words = [
-        "make",
-        "--silent",
-        "--eval",
-        "told: ; @echo $(GPUS) $${DS_ACCELERATOR--} $(RANKS)",
-        "told",
-        f"DEV={tmp_path}",
-    ]
+    rule = "told: ; @echo $(GPUS) $${DS_ACCELERATOR--} $(RANKS)"
+    words = ["make", "--silent", "--eval", rule, "told", f"DEV={tmp_path}"]
     environment = {name: value for name, value in os.environ.items() if name not in ("DS_ACCELERATOR", "RANKS")}
     ended = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
     assert ended.stdout.split() == expected.split()
 
 
-def test_asking_for_a_gpu_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
-    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, and torch .* \(found version 12020\); install"):
-        check_gpus_are_usable()
-
-
-def test_without_a_gpu_with_a_usable_one_and_with_the_variable_nothing_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_torch_uses_what_is_asked_for_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("pipeline.engine.hardware.has_gpu_device", lambda: False)
     with_gpus(monkeypatch, tmp_path, 0, "")
     check_gpus_are_usable()
     with_gpus(monkeypatch, tmp_path, 1, "535.104.05")
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     check_gpus_are_usable()
-    monkeypatch.delenv("DS_ACCELERATOR")
+    monkeypatch.setenv("DS_ACCELERATOR", "cuda")
+    with pytest.raises(UserError, match=r"DS_ACCELERATOR is cuda, and torch .* \(found version 12020\); install"):
+        check_gpus_are_usable()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     check_gpus_are_usable()
 
 
-@pytest.mark.parametrize("major", [7, 8])
-def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, major: int) -> None:
+@pytest.mark.parametrize("is_native", [False, True])
+def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, is_native: bool) -> None:
     """torch's own `is_bf16_supported` answers yes on a V100, where bf16 is emulated."""
     accelerator = SimpleNamespace(
         device_name=lambda: "cuda", is_fp16_supported=lambda: True, is_bf16_supported=lambda: True
@@ -112,10 +89,9 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, major: in
     monkeypatch.setattr("pipeline.engine.hardware.check_gpus_are_usable", lambda: None)
     monkeypatch.setattr("deepspeed.accelerator.get_accelerator", lambda: accelerator)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "some GPU")
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
-    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda _: True)
-    assert torch.cuda.is_bf16_supported()
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or is_native
+    )
     found = detect_hardware()
-    assert (found.name, found.fp16, found.bf16) == ("some GPU", True, major >= 8)
+    assert (found.name, found.fp16, found.bf16) == ("some GPU", True, is_native)
