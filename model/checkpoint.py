@@ -105,12 +105,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         ValueError: the file is missing, damaged, or no regular file.
     """
+    if not path.is_file():
+        raise ValueError(f"{path} is no file; give a directory that holds a saved model")
     try:
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is no file; give a directory that holds a saved model")
         return safetensors.torch.load_file(path)
-    except FileNotFoundError as error:
-        raise ValueError(f"{path} does not exist; give a directory that holds a saved model") from error
     except (OSError, safetensors.SafetensorError) as error:
         raise ValueError(f"{path} cannot be read ({error}); write the model again") from error
 

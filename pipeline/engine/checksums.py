@@ -21,7 +21,7 @@ from pipeline.engine.optimizers import KINDS
 BLOCK = 1 << 16
 """Words that share a multiplier; their own multipliers repeat in each block."""
 CHUNK = 64
-"""Blocks that a GPU adds up at once: a temporary of 32 MiB. A processor takes one, which fits into its cache."""
+"""Blocks that a GPU adds up at once: two temporaries of 32 MiB. A processor takes one, which fits into its cache."""
 
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}  # by the bytes of an element
 _POSITIONS, _BLOCKS, _TENSORS, _FIELDS = range(4)  # streams of multipliers
@@ -60,22 +60,16 @@ def tensor_checksum(values: Tensor, start: int = 0, dtype: torch.dtype | None = 
     flat = values.detach().reshape(-1)  # (N,)
     factor = -(-flat.element_size() // 4) if dtype is None else 1
     device, total = flat.device, torch.zeros((), dtype=torch.int64, device=flat.device)
-    chunk = 1 if device.type == "cpu" else CHUNK
-    position, end = start * factor, (start + flat.numel()) * factor
-    while position < end:
-        block, inside = divmod(position, BLOCK)
-        if inside or end - position < BLOCK:
-            count = min(BLOCK - inside, end - position)
-        else:
-            count = BLOCK * min(chunk, (end - position) // BLOCK)
-        first = position // factor - start
-        part = flat[first : first + count // factor]
+    first, end = start * factor, (start + flat.numel()) * factor  # of its words in the whole tensor
+    blocks = 1 if device.type == "cpu" else CHUNK
+    within = _multipliers(_POSITIONS, 0, BLOCK, device)  # (BLOCK,)
+    for block in range(first // BLOCK, -(-end // BLOCK), blocks):
+        begin, behind = max(first, block * BLOCK), min(end, (block + blocks) * BLOCK)
+        part = flat[begin // factor - start : behind // factor - start]
         part = part if dtype is None else part.to(dtype)
-        words = part.view(_WORDS[part.element_size()]).view(-1, min(count, BLOCK))  # (blocks, words)
-        within = _multipliers(_POSITIONS, inside, inside + words.shape[1], device)
-        between = _multipliers(_BLOCKS, block, block + len(words), device)
-        total = total + ((words * within).sum(1) * between).sum()
-        position += count
+        between = _multipliers(_BLOCKS, block, -(-behind // BLOCK), device)  # (blocks,)
+        multipliers = (between[:, None] * within).view(-1)[begin - block * BLOCK : behind - block * BLOCK]  # (words,)
+        total = total + (part.view(_WORDS[part.element_size()]) * multipliers).sum()
     return total
 
 

@@ -14,6 +14,7 @@ Paths below are inside the `deepspeed` package, of the version in `pipeline.engi
 `attach` is called once, right after `deepspeed.initialize`.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -137,14 +138,10 @@ def owned_part(whole: TensorSlice, rank: int, world: int) -> TensorSlice:
 
 def check_cover(name: str, elements: int, parts: Sequence[tuple[int, int]]) -> None:
     """Raises RuntimeError unless `parts` (start, length) cover [0, elements) exactly once."""
-    end = 0
-    for start, length in sorted(part for part in parts if part[1]):
-        if start != end:
-            fault = "are in no rank's buffer" if start > end else "are in the buffers of two ranks"
-            raise RuntimeError(f"elements {min(start, end)} to {max(start, end)} of {name} {fault}")
-        end = start + length
-    if end != elements:
-        raise RuntimeError(f"{name} has {elements} elements, and the ranks' buffers hold {end} of them")
+    filled = sorted(part for part in parts if part[1])
+    ends = itertools.accumulate((length for _, length in filled), initial=0)
+    if [*(start for start, _ in filled), elements] != list(ends):
+        raise RuntimeError(f"the ranks' buffers do not hold each of the {elements} elements of {name} exactly once")
 
 
 def check_all_covered(engine: DeepSpeedEngine) -> None:

@@ -166,7 +166,7 @@ def test_what_does_not_fit_is_named_in_one_line(
     ("name", "size", "message"),
     [
         (WEIGHTS, 1000, "model.safetensors cannot be read"),
-        (WEIGHTS, None, "model.safetensors does not exist"),
+        (WEIGHTS, None, "model.safetensors is no file"),
         (CONFIG, None, "config.json does not exist"),
         (CONFIG, 1, "config.json is no valid JSON"),
     ],

@@ -1,6 +1,5 @@
 """Where each tensor's elements lie in DeepSpeed's buffers."""
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from pipeline.engine.lamb import TensorSlice
 from tests.pipeline.workers import processes, training
 from tests.pipeline.workers.cases.zero_layout import write_all_coded
 
-pytestmark = pytest.mark.slow
-
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.randoms())
 def test_cover_accepts_any_cut_in_any_order(lengths: list[int], random: Any) -> None:
@@ -28,18 +25,10 @@ def test_cover_accepts_any_cut_in_any_order(lengths: list[int], random: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("pieces", "message"),
-    [
-        ([(0, 4), (6, 4)], "elements 4 to 6 of w are in no rank's buffer"),
-        ([(0, 5), (4, 6)], "elements 4 to 5 of w are in the buffers of two ranks"),
-        ([(0, 10), (0, 10)], "elements 0 to 10 of w are in the buffers of two ranks"),
-        ([(0, 4), (4, 5)], "w has 10 elements, and the ranks' buffers hold 9 of them"),
-        ([(0, 4), (4, 7)], "w has 10 elements, and the ranks' buffers hold 11 of them"),
-        ([], "w has 10 elements, and the ranks' buffers hold 0 of them"),
-    ],
+    "pieces", [[(0, 4), (6, 4)], [(0, 5), (4, 6)], [(0, 10), (0, 10)], [(0, 4), (4, 5)], [(0, 4), (4, 7)], []]
 )
-def test_cover_refuses_gaps_and_overlaps(pieces: list[tuple[int, int]], message: str) -> None:
-    with pytest.raises(RuntimeError, match=re.escape(message)):
+def test_cover_refuses_gaps_and_overlaps(pieces: list[tuple[int, int]]) -> None:
+    with pytest.raises(RuntimeError, match="do not hold each of the 10 elements of w exactly once"):
         zero_layout.check_cover("w", 10, pieces)
 
 
@@ -69,6 +58,7 @@ CODED: list[tuple[int, str, dict[str, Any]]] = [
 ROUND_ROBIN = (2, "fp32", {"zero_optimization": {"round_robin_gradients": True}})
 
 
+@pytest.mark.slow
 def test_values_written_into_slices_are_in_the_model(tmp_path: Path) -> None:
     results = processes.run(3, write_all_coded, [*CODED, ROUND_ROBIN], scratch=tmp_path)
     for case, (found, wanted) in zip(CODED, results):
