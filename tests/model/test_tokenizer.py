@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 from tokenizers import Tokenizer
 
-from common.normalization import Normalization
+from common.normalization import ALBERT_NORMALIZATION, Normalization
 from data_prep.text.encoder import Encoder, OffsetEncoder
 from data_prep.text.normalization import normalize
 from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, train_sentencepiece
@@ -175,6 +175,16 @@ def test_the_fill_mask_pipeline_gives_what_the_model_predicts(directory: Path, t
     scores, tokens = logits[(ids[0] == 4).nonzero().item()].softmax(-1).topk(3)
     assert [answer["token"] for answer in answers] == tokens.tolist()
     assert [answer["score"] for answer in answers] == pytest.approx(scores.tolist(), rel=1e-4)
+
+
+def test_the_file_records_the_normalisation(directory: Path, vocabulary: Vocabulary, lines: list[str]) -> None:
+    kind = vocabulary.normalization
+    if lines is not ENGLISH_LINES:
+        pieces = "".join(vocabulary.pieces[5:])
+        assert ("é" in pieces, pieces == pieces.lower()) == (kind.keep_accents, not kind.keep_case)
+        assert vocabulary.language == "de,ru"
+    config = json.loads((directory / "tokenizer_config.json").read_text())
+    assert config.get("normalization", ALBERT_NORMALIZATION.description) == kind.description
 
 
 @pytest.mark.parametrize(
