@@ -4,6 +4,7 @@ Of {{convert}}, the quantity is shown as it was measured. The value that the tem
 out; the sentence is complete without it.
 """
 
+import itertools
 import re
 from datetime import date
 from typing import NamedTuple
@@ -24,8 +25,9 @@ _LARGE_UNIT = re.compile(
 )  # "e6carat": million carats
 _LARGE = {"e3": "thousand", "e6": "million", "e9": "billion", "e12": "trillion"}
 _LARGE |= {"k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
-_LARGE_IN_INDIA = {"l": "lakh", "c": "crore", "lc": "lakh crore", "k": "thousand", "m": "million", "b": "billion"}
 _SIGNS_OF_MONEY = {code: sign for sign, codes in _TABLE["money"].items() for code in names(codes)}
+_DIRECTIONS = tuple("NSEW")
+_COORDINATE = re.compile(r"[-−]?\d+(?:\.\d+)?|[NSEW]")
 _ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 _TODAY = {"year": "%Y", "monthname": "%B", "month": "%B", "day": "%d", "day2": "%d", "dayname": "%A"}
 _TODAY |= {"date": "%d %B %Y"}
@@ -162,15 +164,6 @@ def quantity(arguments: Arguments) -> str:
 
 
 @renders
-def fraction(arguments: Arguments) -> str:
-    """{{frac|2}} "1/2", {{frac|2|3}} "2/3", {{frac|1|2|3}} "1 2/3"."""
-    parts = [part for part in arguments.positional[:3] if part]
-    if len(parts) == 2:
-        parts = [f"({part})" if re.search(r"\s[-+−–±]\s", part) else part for part in parts]
-    return Arguments("", parts).show("{1} {2}/{3} // {1}/{2} // 1/{1}")
-
-
-@renders
 def value(arguments: Arguments) -> str:
     """{{val|6.241|e=18|u=C}} "6.241×10^18 C"; {{val|1.5|0.1|u=m}} "1.5±0.1 m"."""
     text, *others = [arguments.number(part) for part in arguments.positional if part]
@@ -187,21 +180,14 @@ def coordinates(arguments: Arguments) -> str:
     """{{coord|13|19|N|169|9|W}} "13°19′N 169°9′W" in the text; REMOVED if it is shown beside the title."""
     if arguments.get("display", "inline").strip() in ("title", "t"):
         return REMOVED
-    parts = []
-    for part in arguments.positional:
-        if not re.fullmatch(r"[-−]?\d+(?:\.\d+)?|[NSEW]", part):
-            break
-        parts.append(part)
+    parts = list(itertools.takewhile(_COORDINATE.fullmatch, arguments.positional))
+    if not any(part in _DIRECTIONS for part in parts):
+        return Arguments("", parts).show("{1}°, {2}°")
     text, marks = "", iter("°′″")
     for part in parts:
-        if part in "NSEW":
-            text += f"{part} "
-            marks = iter("°′″")
-        else:
-            text += f"{part}{next(marks, ' ')}"
-    if not any(direction in text for direction in "NSEW") and len(parts) >= 2:
-        text = f"{parts[0]}°, {parts[1]}°"
-    return text.strip() or REMOVED
+        text += f"{part} " if part in _DIRECTIONS else f"{part}{next(marks, ' ')}"
+        marks = iter("°′″") if part in _DIRECTIONS else marks
+    return text.strip()
 
 
 @renders
@@ -210,12 +196,6 @@ def currency(arguments: Arguments) -> str:
     code = (arguments.get(1) or arguments.get("type", "USD")).lower()
     sign, amount = _SIGNS_OF_MONEY.get(code), arguments.number(arguments.get("amount") or arguments[0])
     return f"{sign}{amount}" if sign else f"{amount} {code.upper()}"
-
-
-@renders
-def rupees(arguments: Arguments) -> str:
-    """{{INRConvert|5|c}}: "₹5 crore"."""
-    return f"₹{grouped(arguments[0])} {_LARGE_IN_INDIA.get(arguments.get(1), '')}".strip()
 
 
 @renders
@@ -233,13 +213,6 @@ def track_gauge(arguments: Arguments) -> str:
     spaced = re.sub(r"(?<=\d)(?=[a-z])", " ", arguments[0].removesuffix("al").removesuffix("lk"))
     spaced = re.sub(r"(?<=[a-z])(?=\d)", " ", spaced)
     return re.sub(r"\d{4,}", lambda match: arguments.number(match[0]), spaced)
-
-
-@renders
-def percentage(arguments: Arguments) -> str:
-    """{{percentage|1|3|1}} "33.3%": the share of the first number in the second, with so many decimals."""
-    part, whole = (float(arguments[index].replace(",", "")) for index in (0, 1))
-    return f"{100 * part / whole:.{min(int(arguments.get(2, '0')), 9)}f}%"
 
 
 @renders
@@ -289,19 +262,6 @@ def as_of(arguments: Arguments) -> str:
     return f"{lead if arguments.get('lc') else lead.capitalize()} {shown}{arguments.get('post')}"
 
 
-@renders
-def old_style(arguments: Arguments) -> str:
-    """{{OldStyleDate|February 2|1905|January 20}}: "February 2, 1905": the date in the new style only."""
-    return arguments.show("{1}, {2} // {1}" if arguments[0][-1:].isdecimal() else "{1} {2} // {1}")
-
-
-def _begin_and_end(arguments: Arguments) -> tuple[date, date]:
-    """Returns the two dates of {{age|1946|4|29|1990|1|2}}. The second defaults to the day the page was saved."""
-    numbers = [int(part) for part in (arguments[0], *arguments.positional[1:6]) if part]
-    begin, end = ((*numbers[at : at + 3], 1, 1)[:3] for at in (0, 3))
-    return date(*begin), date(*end) if len(numbers) > 3 else _day_saved(arguments)
-
-
 def _day_saved(arguments: Arguments) -> date:
     if arguments.written is None:
         raise ValueError("nothing says when the page was saved")
@@ -310,21 +270,12 @@ def _day_saved(arguments: Arguments) -> date:
 
 @renders
 def age(arguments: Arguments) -> str:
-    """{{age|1946|4|29|1990|1|2}} "43": whole years between two dates."""
-    begin, end = _begin_and_end(arguments)
+    """{{age|1946|4|29|1990|1|2}} "43": whole years between two dates, the second by default when the page was saved."""
+    numbers = [int(part) for part in (arguments[0], *arguments.positional[1:6]) if part]
+    begin, end = (
+        date(*(*numbers[at : at + 3], 1, 1)[:3]) if at < len(numbers) else _day_saved(arguments) for at in (0, 3)
+    )
     return str(end.year - begin.year - ((end.month, end.day) < (begin.month, begin.day)))
-
-
-@renders
-def age_in_full(arguments: Arguments) -> str:
-    """{{age in years, months and days|1775|4|19|1783|9|3}}: "8 years, 4 months and 15 days"."""
-    begin, end = _begin_and_end(arguments)
-    months = (end.year - begin.year) * 12 + end.month - begin.month - (end.day < begin.day)
-    year, month = divmod(begin.year * 12 + begin.month - 1 + months, 12)
-    days = (end - date(year, month + 1, 1)).days - begin.day + 1
-    counts = ((months // 12, "year"), (months % 12, "month"), (max(days, 0), "day"))
-    parts = [f"{count} {unit}{'s' * (count != 1)}" for count, unit in counts if count]
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 @renders

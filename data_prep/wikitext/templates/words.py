@@ -65,17 +65,6 @@ def verse_of_the_bible(arguments: Arguments) -> str:
 
 
 @renders
-def cited_author(arguments: Arguments) -> str:
-    """{{harvtxt|Smith|Jones|2001|p=5}}: "Smith and Jones (2001, p. 5)", as part of the sentence."""
-    *authors, year = filter(None, arguments.positional[:5])
-    if len(authors) > 3:
-        authors = [f"{authors[0]} et al."]
-    listed = " and ".join(filter(None, [", ".join(authors[:-1]), authors[-1]]))
-    place = next((f", {key}. {arguments.get(key)}" for key in ("p", "pp") if arguments.get(key)), "")
-    return f"{listed} ({year}{place})"
-
-
-@renders
 def nihongo(arguments: Arguments) -> str:
     """{{nihongo|words|kanji|romaji|extra}} "words (kanji, romaji, extra)"; nihongo3 begins with the romaji."""
     words, kanji, romaji, extra = (arguments.get(index) or arguments.get(key) for index, key in enumerate(_NIHONGO))
@@ -84,12 +73,6 @@ def nihongo(arguments: Arguments) -> str:
     order = (romaji, kanji, words, extra) if arguments.template == "nihongo3" else (words, kanji, romaji, extra)
     shown, *others = filter(None, order)
     return " ".join(filter(None, [f"{shown} ({', '.join(others)})" if others else shown, arguments.get(4)]))
-
-
-@renders
-def web_address(arguments: Arguments) -> str:
-    """{{URL|https://example.org/|words}}: the words, or the address without its scheme."""
-    return arguments.get(1) or re.sub(r"^(?:https?:)?//|/$", "", arguments[0])
 
 
 @renders
@@ -112,13 +95,6 @@ def ship(arguments: Arguments) -> str:
     if identifier and shown & _IDENTIFIER:
         words.append(f"({identifier})" if shown & _NAME else identifier)
     return " ".join(words) or REMOVED
-
-
-@renders
-def ship_class(arguments: Arguments) -> str:
-    """{{sclass|Iowa|battleship}} "Iowa-class battleship"; a third argument 0 "Iowa-class", 4 "Iowa class", 5 "Iowa"."""
-    short = {"0": "{1}-class", "4": "{1} class", "5": "{1}"}
-    return arguments.show(short.get(arguments.get(2), "{1}-class {2} // {1}-class"))
 
 
 @renders
@@ -163,12 +139,6 @@ def pronunciation(arguments: Arguments) -> str:
 
 
 @renders
-def respelling(arguments: Arguments) -> str:
-    """{{respell|al|BEE|doh}}: "al-BEE-doh"."""
-    return f"{PRONUNCIATION}{arguments.join('-')}{PRONUNCIATION_END}"
-
-
-@renders
 def chinese(arguments: Arguments) -> str:
     """{{zh|c=北京|p=Běijīng}}: "Chinese: 北京; pinyin: Běijīng". On pages in other languages: the words alone."""
     if not arguments.site.is_english:
@@ -180,12 +150,3 @@ def chinese(arguments: Arguments) -> str:
         if arguments.get(key)
     )
     return ("; " if is_labelled else ", ").join(shown) or REMOVED
-
-
-@renders
-def korean(arguments: Arguments) -> str:
-    """{{korean|hangul=서울|rr=Seoul}}: "Korean: 서울, Seoul". On pages in other languages: the words alone."""
-    if not arguments.site.is_english:
-        return arguments.show("{1,hangul,hanja}")
-    words = [arguments.get(key) for key in ("hangul", "hanja", "rr", "mr")] + arguments.positional
-    return f"Korean: {', '.join(filter(None, words))}" if any(words) else REMOVED
