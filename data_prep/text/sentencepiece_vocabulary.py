@@ -48,21 +48,6 @@ _STAND_IN = "\ue000"
 """A character of no vocabulary in the place of `MASK`, so that the words around it are encoded as they stand."""
 
 
-def ends_in_digit_comma(piece: str) -> bool:
-    """Tells whether the digit-comma rule splits `piece`."""
-    return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
-
-
-def bake_digit_comma_rule(proto: model_proto.ModelProto) -> bool:
-    """Lowers the scores of the pieces that end in a digit and a comma. Returns whether any score changed."""
-    changed = False
-    for piece in proto.pieces:
-        if ends_in_digit_comma(piece.piece) and piece.score != NEVER_SCORE:
-            piece.score = NEVER_SCORE
-            changed = True
-    return changed
-
-
 def _are_letters(piece: str) -> bool:
     """Whether a piece is letters of any script, with their marks, and without the word-start mark."""
     return all(unicodedata.category(character)[0] in "LM" for character in piece)
@@ -88,7 +73,10 @@ class SentencePieceVocabulary(Vocabulary):
 
     def __init__(self, serialized: bytes) -> None:
         proto = model_proto.ModelProto.FromString(serialized)
-        if bake_digit_comma_rule(proto):
+        ruled = [one for one in proto.pieces if one.piece[-1:] == "," and one.piece[-2:-1].isdigit()]
+        if any(piece.score != NEVER_SCORE for piece in ruled):
+            for piece in ruled:
+                piece.score = NEVER_SCORE
             serialized = proto.SerializeToString(deterministic=True)
         self.serialized = serialized
         self.sha256 = hashlib.sha256(serialized).hexdigest()
@@ -119,11 +107,7 @@ class SentencePieceVocabulary(Vocabulary):
     @classmethod
     def of_tokenizer(cls, contents: Mapping[str, Any]) -> "SentencePieceVocabulary":
         """Restores the model from a tokenizer.json. Raises ValueError: it was not made from such a model."""
-        try:
-            serialized = restore_model(contents)
-        except ValueError as error:
-            raise ValueError(f"is not a SentencePiece or WordPiece vocabulary: {error}") from None
-        return cls.of_file(serialized)
+        return cls.of_file(restore_model(contents))
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Vocabulary.encode`."""
@@ -191,70 +175,45 @@ def restore_model(contents: Mapping[str, Any]) -> bytes:
     Args:
         contents: of tokenizer.json.
     Raises:
-        ValueError: it holds no unigram vocabulary, or one that does not start with ALBERT's special pieces.
+        ValueError: it holds no unigram vocabulary.
     """
-    vocabulary = contents.get("model")
-    kind = vocabulary.get("type") if isinstance(vocabulary, Mapping) else None
-    if not isinstance(vocabulary, Mapping) or kind != "Unigram":
-        raise ValueError(f"it holds a vocabulary of the type {kind!r:.40}, not 'Unigram' or 'WordPiece'")
-    pieces = vocabulary.get("vocab")
+    model = contents.get("model")
+    pieces = model.get("vocab") if isinstance(model, Mapping) and model.get("type") == "Unigram" else None
     if not isinstance(pieces, list) or not all(map(_is_piece, pieces)):
-        raise ValueError("its vocabulary is not a list of pieces with scores")
-    first = tuple(piece for piece, _ in pieces[: len(SPECIAL_PIECES)])
-    if first != SPECIAL_PIECES:
-        raise ValueError(f"its pieces start with {' '.join(first)!r:.80} instead of {' '.join(SPECIAL_PIECES)}")
+        raise ValueError("is not a SentencePiece or WordPiece vocabulary: it holds no list of pieces with scores")
+    steps = list(_steps(contents.get("normalizer")))
     proto = model_proto.ModelProto()
     kinds = model_proto.ModelProto.SentencePiece
     for number, (piece, score) in enumerate(pieces):
-        if number == UNK_ID:
-            of_piece = kinds.UNKNOWN
-        elif number < len(SPECIAL_PIECES):
-            of_piece = kinds.CONTROL
+        if number < len(SPECIAL_PIECES):
+            kind = kinds.UNKNOWN if number == UNK_ID else kinds.CONTROL
         else:  # the scores of trained pieces are logarithms of probabilities, which are below 0
-            of_piece = kinds.NORMAL if score < 0 else kinds.USER_DEFINED
-        proto.pieces.add(piece=piece, score=score, type=of_piece)
+            kind = kinds.NORMAL if score < 0 else kinds.USER_DEFINED
+        proto.pieces.add(piece=piece, score=score, type=kind)
     trained = proto.trainer_spec
     trained.vocab_size = len(pieces)
     trained.unk_id, trained.pad_id, trained.bos_id, trained.eos_id = UNK_ID, PAD_ID, _NO_ID, _NO_ID
     trained.pad_piece, trained.unk_piece = SPECIAL_PIECES[PAD_ID], SPECIAL_PIECES[UNK_ID]
-    proto.normalizer_spec.precompiled_charsmap = _charsmap(contents.get("normalizer"))
-    if (normalization := _normalization(contents.get("normalizer"))) != ALBERT_NORMALIZATION:
+    maps = (str(step.get("precompiled_charsmap")) for step in steps if step.get("type") == "Precompiled")
+    proto.normalizer_spec.precompiled_charsmap = base64.b64decode(next(maps, ""))
+    types = {str(step.get("type")) for step in steps}
+    normalization = Normalization(keep_case="Lowercase" not in types, keep_accents="NFKD" not in types)
+    if types & {"NFKD", "NFKC"} and normalization != ALBERT_NORMALIZATION:  # others are not ours
         proto.normalizer_spec.name = normalization.name
     return proto.SerializeToString(deterministic=True)
 
 
-def _normalization(normalizer: Any) -> Normalization:
-    """What the normaliser of tokenizer.json keeps. One that decomposes nothing and composes nothing is not ours."""
-    kinds = set(_kinds(normalizer))
-    if not kinds & {"NFKD", "NFKC"}:
-        return ALBERT_NORMALIZATION
-    return Normalization(keep_case="Lowercase" not in kinds, keep_accents="NFKD" not in kinds)
-
-
-def _kinds(normalizer: Any) -> Iterator[str]:
-    """Yields the types of a normaliser's steps."""
+def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
+    """Yields a normaliser of tokenizer.json and the steps inside of it."""
     if isinstance(normalizer, Mapping):
-        yield str(normalizer.get("type"))
+        yield normalizer
         parts = normalizer.get("normalizers")
         for part in parts if isinstance(parts, list) else []:
-            yield from _kinds(part)
+            yield from _steps(part)
 
 
 def _is_piece(entry: Any) -> bool:
     return isinstance(entry, list) and [type(part) for part in entry] in ([str, float], [str, int])
-
-
-def _charsmap(normalizer: Any) -> bytes:
-    """SentencePiece's own normalisation in a normaliser of tokenizer.json; empty without one."""
-    if not isinstance(normalizer, Mapping):
-        return b""
-    if normalizer.get("type") == "Precompiled":
-        try:
-            return base64.b64decode(normalizer["precompiled_charsmap"], validate=True)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError("its normalisation is no precompiled map of characters") from error
-    parts = normalizer.get("normalizers")
-    return next(filter(None, map(_charsmap, parts if isinstance(parts, list) else [])), b"")
 
 
 def train_sentencepiece(
@@ -307,12 +266,10 @@ def train_sentencepiece(
     return SentencePieceVocabulary(proto.SerializeToString(deterministic=True))
 
 
-def _explained(message: str, size: int) -> Exception:
+def _explained(message: str, size: int) -> UserError:
     """Explains SentencePiece's error message in terms of this command's flags."""
     if match := re.search(r"Vocabulary size too high .*?<= (\d+)", message):
-        return UserError(
-            f"--size {size} is more than this text has pieces for; use --size {match[1]} or less, or more text"
-        )
+        return UserError(f"--size {size} is too large for this text; use --size {match[1]} or less, or more text")
     if match := re.search(r"smaller than required_chars\. (\d+) vs (\d+)", message):
         return UserError(f"--size {size} is less than the characters of this text need; use --size {match[2]} or more")
     return UserError(f"SentencePiece cannot train on this text ({message}); give it more text or a smaller --size")

@@ -242,7 +242,5 @@ def train_wordpiece(sentences: Iterator[str], size: int, rules: WordPieceRules) 
     tokenizer.train_from_iterator((" ".join([word] * count) for word, count in words.items()), trainer)
     ids = tokenizer.get_vocab()
     if len(ids) < size:
-        raise UserError(
-            f"--size {size} is more than this text has pieces for; use --size {len(ids)} or less, or more text"
-        )
+        raise UserError(f"--size {size} is too large for this text; use --size {len(ids)} or less, or more text")
     return WordPieceVocabulary(sorted(ids, key=ids.__getitem__), rules)
