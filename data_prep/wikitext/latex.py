@@ -18,7 +18,7 @@ _SHOWN, _FUNCTIONS, _HIDDEN, _SIZES, _INFIX = (
 )
 _ARROWS = {"xrightarrow": "→", "xleftarrow": "←", "xleftrightarrow": "↔", "xRightarrow": "⇒", "xmapsto": "↦"}
 
-_TOKEN = re.compile(r"\\([A-Za-z]+)\*?(\s?)|\\(.)|([{}\[\]^_&~])|([^\\{}\[\]^_&~]+)|(\\)", re.DOTALL)
+_TOKEN = re.compile(r"\\([A-Za-z]+)\*?(\s?)|\\(.)|(.)", re.DOTALL)
 _ARRANGEMENT = re.compile(r"\\begin\s*\{[^{}]*\}(?:\{[^{}]*\})?|\\end\s*\{[^{}]*\}")
 _MAX_DEPTH = 40
 """Groups inside groups that are read as such. The braces of deeper ones are dropped."""
@@ -39,66 +39,60 @@ class _Reader:
     """Reads a formula from left to right."""
 
     def __init__(self, latex: str, is_arrangement: bool) -> None:
-        self._tokens = list(_TOKEN.finditer(latex))
+        self._tokens = list(_TOKEN.finditer(latex))  # command and blank, or escaped character, or character
         self._at = 0
         self._depth = 0
         self._row_end = "; " if is_arrangement else " "
-        self._column_end = " " if is_arrangement else "&"
+        self._shown = {"}": "", "~": " ", "&": " " if is_arrangement else "&", "\\": " "}
 
     def sequence(self, end: str | None) -> str:
-        """Returns the text up to the token `end` ("}" or "]"; None: the end of the formula), which is skipped."""
+        """Returns the text up to the character `end` ("}" or "]"; None: the end of the formula), which is skipped."""
         self._depth += 1
         before_infix: tuple[str, str] | None = None  # the command, and what stands before it
         parts: list[str] = []
-        while self._at < len(self._tokens):
-            token = self._tokens[self._at]
-            if end is not None and token[4] == end:
+        while self._at < len(self._tokens) and not (end is not None and self._takes(end)):
+            name = self._tokens[self._at][1]
+            if name in _INFIX and before_infix is None:
                 self._at += 1
-                break
-            if token[1] in _INFIX and before_infix is None:
-                self._at += 1
-                before_infix, parts = (token[1], "".join(parts)), []
+                before_infix, parts = (name, "".join(parts)), []
             else:
                 parts.append(self._item())
         self._depth -= 1
         text = "".join(parts)
         return text if before_infix is None else _infix(*before_infix, text)
 
+    def _next(self) -> str:
+        """Returns the next character; "" at the end and before a command or an escaped character."""
+        return (self._tokens[self._at][4] or "") if self._at < len(self._tokens) else ""
+
+    def _takes(self, character: str) -> bool:
+        """Skips the next character if it is this one."""
+        is_next = self._next() == character
+        self._at += is_next
+        return is_next
+
+    def _pass_blanks(self) -> None:
+        while self._next().isspace():
+            self._at += 1
+
     def _item(self) -> str:
         """Returns the text of the next token, with its arguments."""
-        token = self._tokens[self._at]
+        name, blank, escaped, character = self._tokens[self._at].groups()
         self._at += 1
-        name, blank, character, special, plain, _ = token.groups()
-        if plain is not None:
-            return str(plain)
-        if special is not None:
-            return self._special(special)
         if name is not None:
             return self._command(name, blank)
-        if character == "\\":
-            return self._row_end
-        return character if character is not None and character in "%$#&_|{}" else " "
-
-    def _special(self, special: str) -> str:
-        if special == "{":
+        if escaped is not None:
+            return self._row_end if escaped == "\\" else escaped if escaped in "%$#&_|{}" else " "
+        if character == "{":
             return self.sequence("}") if self._depth < _MAX_DEPTH else ""
-        if special in "^_":
-            return _script(special, self.argument())
-        return {"}": "", "~": " ", "&": self._column_end}.get(special, special)
+        if character in "^_":
+            return _script(character, self.argument())
+        return str(self._shown.get(character, character))
 
     def argument(self) -> str:
         """Returns the text of the next argument: a group, a command with its arguments, or one character."""
         self._pass_blanks()
-        if self._at == len(self._tokens):
-            return ""
-        token = self._tokens[self._at]
-        if token[4] == "}":
-            return ""
-        if token[5] is not None:
-            text = token[5].lstrip()
-            self._replace_token(text[1:])
-            return str(text[0])
-        if token[4] in ("^", "_"):
+        if self._at == len(self._tokens) or self._next() in ("}", "^", "_"):
             return ""
         if self._depth >= _MAX_DEPTH:
             self._at += 1
@@ -106,31 +100,28 @@ class _Reader:
         self._depth += 1
         text = self._item()
         self._depth -= 1
-        return str(text)
+        return text
 
     def _option(self) -> str:
         """Returns the text of an argument in brackets, or "" if there is none."""
         self._pass_blanks()
-        if self._at < len(self._tokens) and self._tokens[self._at][4] == "[" and self._depth < _MAX_DEPTH:
-            self._at += 1
-            return self.sequence("]")
-        return ""
-
-    def _pass_blanks(self) -> None:
-        while self._at < len(self._tokens) and self._tokens[self._at][0].isspace():
-            self._at += 1
+        return self.sequence("]") if self._depth < _MAX_DEPTH and self._takes("[") else ""
 
     def _command(self, name: str, blank: str) -> str:
         """Returns what the command `name` shows. blank: the blank behind it."""
         if name in _SHOWN:
             return self.argument()
         if name in _FUNCTIONS:
-            return self._word(self.argument())
+            text = self.argument()
+            runs_on = self._at < len(self._tokens) and (self._tokens[self._at][1] or self._next().isalnum())
+            return f"{text} " if runs_on else text
         if name in _HIDDEN:
             self.argument()
             return ""
-        if name in _SIZES:
-            return self._delimiter()
+        if name in _SIZES:  # before a delimiter; a point stands for none
+            self._pass_blanks()
+            self._takes(".")
+            return ""
         if name in _ARROWS:
             self._option()
             above = self.argument().strip()
@@ -145,44 +136,16 @@ class _Reader:
             return f"{shown} "
         return f"{shown}{blank}" if shown else ""
 
-    def _word(self, text: str) -> str:
-        """Returns the name of a function, with a blank if a letter or a digit follows."""
-        following = self._tokens[self._at] if self._at < len(self._tokens) else None
-        runs_on = following is not None and (following[1] is not None or (following[5] or "")[:1].isalnum())
-        return f"{text} " if runs_on else text
-
-    def _delimiter(self) -> str:
-        """Returns the delimiter behind `\\left` and the like. A point stands for none."""
-        self._pass_blanks()
-        token = self._tokens[self._at] if self._at < len(self._tokens) else None
-        if token is not None and (token[5] or "").startswith("."):
-            self._replace_token(token[5][1:])
-        return ""
-
-    def _replace_token(self, rest: str) -> None:
-        """Puts plain text in the place of the next token."""
-        if rest:
-            match = _TOKEN.match(rest)
-            assert match is not None, rest
-            self._tokens[self._at] = match
-        else:
-            self._at += 1
-
     def root(self) -> str:
         """`\\sqrt[n]{x}`."""
-        index, radicand = self._option().strip(), self.argument()
+        index, radicand = self._option().strip(), _grouped(self.argument())
         sign = {"": "√", "2": "√", "3": "∛", "4": "∜"}.get(index)
-        return f"{_grouped(radicand)}^(1/{index})" if sign is None else f"{sign}{_grouped(radicand)}"
+        return f"{radicand}^(1/{index})" if sign is None else f"{sign}{radicand}"
 
-    def above(self) -> str:
-        """`\\overset{above}{base}`."""
+    def stacked(self, kind: str) -> str:
+        """`\\overset{above}{base}` (kind "^") and `\\underset{below}{base}` ("_")."""
         script = self.argument()
-        return self.argument() + _script("^", script)
-
-    def below(self) -> str:
-        """`\\underset{below}{base}`."""
-        script = self.argument()
-        return self.argument().rstrip() + _script("_", script)
+        return self.argument().rstrip() + _script(kind, script)
 
 
 _WITH_ARGUMENTS: dict[str, Callable[[_Reader], str]] = {
@@ -194,8 +157,8 @@ _WITH_ARGUMENTS: dict[str, Callable[[_Reader], str]] = {
         ("binom", "tbinom", "dbinom"), lambda reader: _infix("choose", reader.argument(), reader.argument())
     ),
     "sqrt": _Reader.root,
-    **dict.fromkeys(("overset", "stackrel"), _Reader.above),
-    "underset": _Reader.below,
+    **dict.fromkeys(("overset", "stackrel"), lambda reader: reader.stacked("^")),
+    "underset": lambda reader: reader.stacked("_"),
     **dict.fromkeys(
         ("textcolor", "colorbox", "href", "raisebox", "cancelto"),
         lambda reader: (reader.argument(), reader.argument())[1],
