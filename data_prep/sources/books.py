@@ -189,8 +189,8 @@ def drop_gutenberg(text: str) -> str:
 def drop_contents(text: str) -> str:
     """Removes a table of contents, with the line "Contents" above it.
 
-    The table ends where its first entry occurs again as a heading, if only entries are between. Else it ends with the
-    last entry. "Contents" above anything else, such as a link between two chapters, is an ordinary heading.
+    The table ends with the last line that has the form of an entry, or where its first entry occurs again as a heading.
+    "Contents" above anything else, such as a link between two chapters, is an ordinary heading.
     """
     for match in _CONTENTS.finditer(text, 0, min(len(text), 20_000)):
         end = _contents_end(text, match.end())

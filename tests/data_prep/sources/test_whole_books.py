@@ -1,20 +1,16 @@
 """Whole books keep their prose, whatever their headings, tables of contents and navigation lines are.
 
-The books are generated. With ALBERT_BOOKS=DIR, the text files below DIR are tested, too.
+The books are generated.
 """
 
 import itertools
-import os
 import random
-import re
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from data_prep.sources import find_files
-from data_prep.sources.books import book_to_prose, decode, drop_contents, drop_gutenberg
+from data_prep.sources.books import book_to_prose
 
 CHAPTERS = 14
 LONG = 2  # a chapter of 40 paragraphs in the books of seed 5
@@ -138,23 +134,3 @@ def test_a_frame_without_its_end_takes_no_prose_away(opening: str) -> None:
     lines = "\n".join(paragraphs)
     text = opening.format(prose=lines.replace("\n", "\n\n"), lines=lines) + "THE END\n"
     assert book_to_prose(text).count("as it always had.") == len(paragraphs)
-
-
-def characters(text: str) -> int:
-    """The number of characters that are not white space."""
-    return len("".join(text.split()))
-
-
-BOOKS = os.environ.get("ALBERT_BOOKS", "")
-FILES = find_files(Path(BOOKS), re.compile(r"\.txt$").search, "book") if BOOKS else []
-
-
-@pytest.mark.skipif(not FILES, reason="ALBERT_BOOKS does not name a directory of books")
-@pytest.mark.parametrize(("path", "name"), FILES, ids=[name for _, name in FILES])
-def test_a_real_book_loses_its_headings_only(path: Path, name: str) -> None:
-    text = decode(path.read_bytes())
-    assert text is not None
-    prose = book_to_prose(text)
-    body = drop_contents(drop_gutenberg(text))
-    assert characters(text) - characters(body) <= 0.01 * characters(text) or "PROJECT GUTENBERG" in text.upper()
-    assert characters(body) - characters(prose) <= 0.006 * characters(text)

@@ -89,7 +89,7 @@ TEXTS = st.text(DIFFICULT | st.characters(codec="utf-8"), max_size=40)
 
 
 @given(TEXTS, st.builds(Normalization, st.booleans(), st.booleans()))
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @example("a\u0327\u0301b \u1112\u1161\u11abx か\u3099\u3099 İI", Normalization(False, True))
 def test_a_word_is_normalised_by_any_rule_as_a_text_is(text, kind):
     for word in text.split():
@@ -105,7 +105,7 @@ def test_a_word_is_normalised_by_any_rule_as_a_text_is(text, kind):
 
 
 @given(TEXTS)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 def test_tokens_are_those_of_pre_training_and_stand_where_they_say(vocabulary, text):
     ids, starts, ends = OffsetEncoder(vocabulary).encode(text)
     assert ids.tolist() == Encoder(vocabulary).encode([text])[0].tolist()
@@ -117,7 +117,7 @@ def test_tokens_are_those_of_pre_training_and_stand_where_they_say(vocabulary, t
 
 
 @given(TEXTS)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 def test_the_stretch_of_some_tokens_spells_these_tokens(vocabulary, text):
     """The text from one token's start to another's end encodes to these tokens, if no character makes several."""
     encoder = OffsetEncoder(vocabulary)
@@ -136,16 +136,3 @@ def test_the_stretch_of_some_tokens_spells_these_tokens(vocabulary, text):
                 shared_end = last + 1 < len(ids) and ends[last] > starts[last + 1]
                 if not (shared_start or shared_end):
                     assert wanted.replace("ς", "σ") == spelled.replace("ς", "σ")
-
-
-def test_known_texts(vocabulary):
-    encoder = OffsetEncoder(vocabulary)
-
-    def stretches(text):
-        _, starts, ends = encoder.encode(text)
-        return [text[start:end] for start, end in zip(starts, ends) if end > start]
-
-    assert "".join(stretches("the  Café\u0301 was")) == "theCafé\u0301was"
-    assert stretches("") == []
-    assert stretches(" \n ") == []
-    assert "".join(stretches("``so''")) == "``so''"
