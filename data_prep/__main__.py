@@ -62,32 +62,21 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
         UserError: a mistake of the user.
         SystemExit: after --help.
     """
-    launch_commands = (__doc__ or "").partition("\n\n")[2]
-    parser = Parser(
-        prog="python -m data_prep",
-        description="Prepares data: turns raw text into shards. Every job also runs under MPI.",
-        epilog=launch_commands,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
-    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if wanted is not None and wanted not in JOBS:
-        near = difflib.get_close_matches(wanted, JOBS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(JOBS)}"
-        raise UserError(f"unknown job {wanted}; {hint}")
-    if wanted is not None and wanted != arguments[0]:
-        raise UserError(f"{arguments[0]} stands before the job; put it behind {wanted}")
-    for name, job in JOBS.items():
-        job_parser = jobs.add_parser(name, help=job.summary, formatter_class=argparse.RawDescriptionHelpFormatter)
-        if name == wanted:
-            module = importlib.import_module(job.module)
-            job_parser.description = module.__doc__
-            module.add_arguments(job_parser)
-            return module, job_parser.parse_all(arguments[1:])
-    if unknown := set(arguments) - {"-h", "--help", "--version"}:
-        raise UserError(f"unknown argument {min(unknown)} before the job; choose one of {', '.join(JOBS)}")
-    parser.parse_all(arguments)
-    raise AssertionError("without a job, the parser exits after --help or raises UserError")
+    name = arguments[0] if arguments else "-"
+    as_written = argparse.RawDescriptionHelpFormatter
+    if name in JOBS:
+        module = importlib.import_module(JOBS[name].module)
+        parser = Parser(prog=f"python -m data_prep {name}", description=module.__doc__, formatter_class=as_written)
+        module.add_arguments(parser)
+        return module, parser.parse_all(arguments[1:])
+    if name.startswith("-"):
+        jobs = "\n".join(f"    {name:<8} {job.summary}" for name, job in JOBS.items())
+        parser = Parser(prog="python -m data_prep", description=__doc__, epilog=jobs, formatter_class=as_written)
+        parser.add_argument("job", metavar="JOB", help="one of these:")
+        parser.parse_all(arguments)
+    near = difflib.get_close_matches(name, JOBS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(JOBS)}"
+    raise UserError(f"unknown job {name}; {hint}")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -49,7 +49,8 @@ class Comparison:
         units: the work units of all documents.
         firsts: number of the first document of each unit, and at the end the number of documents.
         method: how they are compared.
-        precedence: number of the first document of each kind. Documents of an earlier kind are kept first.
+        precedence: number of the first document of each kind, and at the end the number of documents. Documents of an
+            earlier kind are kept first.
         start, stop: numbers [start, stop) of the documents that become shards.
         digest: hash of the contents of all documents.
     """
@@ -94,23 +95,17 @@ def compare(
     twice = {path.resolve() for path in directories} & {path.resolve() for path in against}
     if twice:
         raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
-    units: list[WorkUnit] = []
-    firsts, precedence = [0], []
-    start = stop = 0
+    kinds = [*itertools.product((against, directories), (HELD_OUT, TRAIN))]
+    own = kinds.index((directories, split), 2)
+    corpora = [corpus if place == own else _open(*kind) for place, kind in enumerate(kinds)]
     digest = hashlib.sha256()
-    for paths in (against, directories):
-        for kind in (HELD_OUT, TRAIN):
-            is_own = paths is directories and kind == split
-            compared = corpus if is_own else _open(paths, kind)
-            digest.update(f"{kind} {compared.digest}\n".encode())
-            units += compared.units
-            before = firsts[-1]
-            precedence.append(before)
-            for unit in compared.units:
-                firsts.append(firsts[-1] + unit.documents)
-            if is_own:
-                start, stop = before, firsts[-1]
-    return Comparison(units, firsts, method, precedence, start, stop, digest.hexdigest())
+    for (_, kind), compared in zip(kinds, corpora):
+        digest.update(f"{kind} {compared.digest}\n".encode())
+    units = [unit for compared in corpora for unit in compared.units]
+    firsts = [0, *itertools.accumulate(unit.documents for unit in units)]
+    counts = [sum(unit.documents for unit in compared.units) for compared in corpora]
+    precedence = [0, *itertools.accumulate(counts)]
+    return Comparison(units, firsts, method, precedence, precedence[own], precedence[own + 1], digest.hexdigest())
 
 
 def _open(directories: Sequence[Path], split: str) -> Corpus:
@@ -125,14 +120,12 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
 
     `scratch` holds intermediate results until `discard_work`. An interrupted run continues from them.
     """
-    prints_ledger, pairs_ledger = (
-        Ledger(scratch / name, UnitRecord, is_scratch=True) for name in ("fingerprints", "pairs")
-    )
-    prints_directory, pairs_directory = prints_ledger.output, pairs_ledger.output
+    prints = Ledger(scratch / "fingerprints", UnitRecord, is_scratch=True)
+    pairs = Ledger(scratch / "pairs", UnitRecord, is_scratch=True)
 
     def begin() -> None:
         owned.take_workplace(scratch, "data_prep shards --dedup")
-        for ledger in (prints_ledger, pairs_ledger):
+        for ledger in (prints, pairs):
             ledger.begin({"method": comparison.method, "digest": comparison.digest})
 
     ranks.on_root(begin)
@@ -140,32 +133,31 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     sizes = [unit.text_bytes for unit in comparison.units]
 
     def write_fingerprints(index: int, unit: WorkUnit) -> UnitRecord:
-        prints = fingerprinter.of(read_texts(unit))
-        arrays: dict[str, NDArray] = {"keys": prints.keys.T, "values": prints.values, "sizes": prints.sizes}
-        return UnitRecord(
-            files=[write_array(prints_directory / f"{index:06d}.{name}.npy", array) for name, array in arrays.items()]
-        )
+        taken = fingerprinter.of(read_texts(unit))
+        arrays: dict[str, NDArray] = taken._asdict() | {"keys": taken.keys.T}
+        path = prints.output / f"{index:06d}"
+        return UnitRecord(files=[write_array(Path(f"{path}.{name}.npy"), array) for name, array in arrays.items()])
 
-    ranks.run(comparison.units, write_fingerprints, prints_ledger, sizes=sizes, description="fingerprints")
+    ranks.run(comparison.units, write_fingerprints, prints, sizes=sizes, description="fingerprints")
     parts = -(-comparison.firsts[-1] // MAX_PART_DOCUMENTS)
     tasks = [(band, part) for band in range(bands(comparison.method)) for part in range(parts)]
 
     def write_pairs(index: int, task: tuple[int, int]) -> UnitRecord:
-        pairs = equal_pairs(prints_directory, comparison.firsts, *task, parts)
-        return UnitRecord(files=[write_array(pairs_directory / f"{index:06d}.npy", pairs)])
+        found = equal_pairs(prints.output, comparison.firsts, *task, parts)
+        return UnitRecord(files=[write_array(pairs.output / f"{index:06d}.npy", found)])
 
     key_bytes = 8 * comparison.firsts[-1] // parts  # that each task reads
-    ranks.run(tasks, write_pairs, pairs_ledger, sizes=[key_bytes] * len(tasks), description="pairs")
+    ranks.run(tasks, write_pairs, pairs, sizes=[key_bytes] * len(tasks), description="pairs")
 
     def group() -> Duplicates:
         parents = np.arange(comparison.firsts[-1], dtype=np.int64)
         for index in range(len(tasks)):
-            join(parents, np.load(pairs_directory / f"{index:06d}.npy"))
+            join(parents, np.load(pairs.output / f"{index:06d}.npy"))
         alike = np.flatnonzero(parents != np.arange(len(parents)))
         alike = np.union1d(alike, parents[alike])  # (D,) all documents of groups
         groups = np.unique(roots(parents, alike), return_inverse=True)[1]  # (D,)
         kinds = np.searchsorted(comparison.precedence, alike, side="right")  # (D,)
-        (sizes,) = _gather(prints_directory, comparison.firsts, alike, "sizes")
+        (sizes,) = _gather(prints.output, comparison.firsts, alike, "sizes")
         kept = choose_kept(alike, groups, kinds, sizes)[groups]  # (D,)
         removed = (alike != kept) & (alike >= comparison.start) & (alike < comparison.stop)
         return Duplicates(alike[removed], kept[removed])

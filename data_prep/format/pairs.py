@@ -87,22 +87,6 @@ class Pairs:
         return len(self.starts)
 
 
-class DocumentRng:
-    """Random number generators of documents: numpy's counter-based Philox with the key (seed, document)."""
-
-    def __init__(self, seed: int) -> None:
-        self._bits = np.random.Philox(key=[seed, 0])
-        self._generator = np.random.Generator(self._bits)
-        self._state = self._bits.state
-
-    def of(self, document: int) -> np.random.Generator:
-        """Returns a generator at the start of the document's random numbers. It is valid until the next call."""
-        # Equal to Generator(Philox(key=[seed, document])), in a third of the time, which matters for short documents.
-        self._state["state"]["key"][1] = document
-        self._bits.state = self._state
-        return self._generator
-
-
 MAX_BACK = 16
 """Tokens by which a cut moves back to the beginning of a word, at most. Text without blanks has longer words."""
 
@@ -271,7 +255,6 @@ def make_pairs(
             begins need not be marked.
     """
     capacity = max_seq_length - 3
-    rng = DocumentRng(seed)
     sentence_ends = np.cumsum(sentence_lengths)
     last_sentences = np.cumsum(sentences_per_document)
     ends = sentence_ends.tolist()
@@ -294,7 +277,7 @@ def make_pairs(
             tokens_left_out += stop - start
         else:
             ordinal = first_document + offset
-            generator = rng.of(ordinal)
+            generator = np.random.Generator(np.random.Philox(key=[seed, ordinal]))
             for begin, end in sections(boundaries, start, stop):
                 if generator.random() < 0.5:
                     spans, numbers = span_stops(

@@ -6,7 +6,7 @@ mpirun -n 8 python -m data_prep shards ...
 
 import argparse
 import itertools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -273,34 +273,22 @@ def encode_documents(
         All tokens, uint16; the number of tokens of each sentence, int64; the number of sentences of each document,
         int64; and the size of the documents in bytes of UTF-8.
     """
-    tokens: list[NDArray[np.uint16]] = []
-    lengths: list[NDArray[np.int64]] = []
     sentences_per_document: list[int] = []
-    waiting: list[str] = []
     text_bytes = 0
 
-    def encode_waiting() -> None:
-        ids, sizes = encoder.encode(waiting)
-        tokens.append(ids)
-        lengths.append(sizes)
-        waiting.clear()
+    def sentences() -> Iterator[str]:
+        nonlocal text_bytes
+        for text, language in texts:
+            text_bytes += len(text) if text.isascii() else len(text.encode())
+            sentences_per_document.append(0)
+            for sentence in iterate_sentences(text, language):
+                sentences_per_document[-1] += 1
+                yield sentence
 
-    for text, language in texts:
-        count = 0
-        for sentence in iterate_sentences(text, language):
-            waiting.append(sentence)
-            count += 1
-            if len(waiting) >= MAX_SENTENCES_IN_MEMORY:
-                encode_waiting()
-        sentences_per_document.append(count)
-        text_bytes += len(text) if text.isascii() else len(text.encode())
-    encode_waiting()
-    return (
-        np.concatenate(tokens),
-        np.concatenate(lengths),
-        np.array(sentences_per_document, np.int64),
-        text_bytes,
-    )
+    waiting = sentences()
+    groups = iter(lambda: list(itertools.islice(waiting, MAX_SENTENCES_IN_MEMORY)), [])
+    tokens, lengths = zip(encoder.encode([]), *map(encoder.encode, groups))
+    return np.concatenate(tokens), np.concatenate(lengths), np.array(sentences_per_document, np.int64), text_bytes
 
 
 def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts:

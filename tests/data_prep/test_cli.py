@@ -53,8 +53,7 @@ def finish(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
         (["show", "DIR", "-n", "three"], "argument -n: invalid int value: 'three'"),
         (["shrads"], "unknown job shrads; did you mean shards?"),
         (["frobnicate"], "unknown job frobnicate; choose one of sample, extract"),
-        (["--seed", "shards"], "--seed stands before the job; put it behind shards"),
-        (["--verbose"], "unknown argument --verbose before the job"),
+        (["--verbose", "shards"], "unknown argument --verbose; "),
         ([], "the following arguments are required: JOB"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.format.pairs import DocumentRng, Pairs, divide, make_pairs, sections, span_stops
+from data_prep.format.pairs import Pairs, divide, make_pairs, sections, span_stops
 
 documents_strategy = st.lists(st.lists(st.integers(0, 200), max_size=40), max_size=8)
 
@@ -169,11 +169,16 @@ def test_a_sentence_without_tokens_is_no_sentence() -> None:
     assert [part.tolist() for part in parts] == [[0], [4], [4], [0]]
 
 
-def test_draws_are_numpys_philox_keyed_by_seed_and_document() -> None:
-    draws = DocumentRng(seed=7)
-    for document in (3, 0, 3, 2**40):
-        expected = np.random.Generator(np.random.Philox(key=[7, document])).random(5)
-        np.testing.assert_array_equal(draws.of(document).random(5), expected)
+def test_seed_and_document_give_the_same_pairs_for_ever() -> None:
+    """Shards of earlier versions are continued, and rows are compared across versions."""
+    documents = [[7, 3, 9, 2, 5, 30, 1, 8] * 10] * 2
+    parts = pairs_of(documents, 5, short_probability=0.3, seed=7).parts
+    lengths = [61, 61, 61, 61, 61, 61, 61, 42, 19, 43, 18, 36, 25, 40, 40, 61, 61, 43, 18, 61, 61, 61, 25, 36, 61, 61]
+    assert parts.total().tolist() == [*lengths, 61]
+    of_a = [7, 21, 27, 9, 30, 9, 9, 16, 2, 9, 2, 1, 7, 30, 21, 16, 19, 1, 11, 9, 30, 51, 2, 16, 7, 16, 12]
+    assert parts.a.tolist() == of_a
+    assert pairs_of(documents, 6, short_probability=0.3, seed=7).parts.a.tolist() != of_a
+    assert pairs_of(documents, 5, short_probability=0.3, seed=8).parts.a.tolist() != of_a
 
 
 def test_a_documents_cuts_do_not_depend_on_its_company_if_words_go_on() -> None:
