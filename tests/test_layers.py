@@ -93,36 +93,31 @@ def upward_imports(imports: Imports, layers: Layers) -> list[str]:
     level = {package: number for number, packages in enumerate(layers) for package in packages}
 
     def level_of(module: str) -> int | None:
-        package = package_of(module)
-        return level.get(package, level.get(module.partition(".")[0]))
+        return level.get(package_of(module), level.get(module.partition(".")[0]))
 
-    found = []
-    for module, imported in imports.items():
-        for other in sorted(imported):
-            importer, target = level_of(module), level_of(other)
-            if importer is not None and target is not None and target < importer:
-                found.append(f"{module} imports {other}")
-    return found
+    levels = [(one, other, level_of(one), level_of(other)) for one, other in _pairs(imports)]
+    return [
+        f"{one} imports {other}" for one, other, here, there in levels if None not in (here, there) and here > there
+    ]
 
 
 def foreign_imports(imports: Imports) -> list[str]:
     """Imports by data_prep, model or common of another package than common and themselves."""
     return [
         f"{module} imports {other}"
-        for module, imported in imports.items()
-        for other in sorted(imported)
+        for module, other in _pairs(imports)
         if not module.startswith("pipeline") and other.partition(".")[0] not in (module.partition(".")[0], "common")
     ]
 
 
 def imports_of_entry_points(imports: Imports) -> list[str]:
     """Imports of an entry point of pipeline/ by any module."""
-    return [
-        f"{module} imports {other}"
-        for module, imported in imports.items()
-        for other in sorted(imported)
-        if package_of(other) == ENTRY_POINTS
-    ]
+    return [f"{module} imports {other}" for module, other in _pairs(imports) if package_of(other) == ENTRY_POINTS]
+
+
+def _pairs(imports: Imports) -> Iterator[tuple[str, str]]:
+    for module, imported in imports.items():
+        yield from ((module, other) for other in sorted(imported))
 
 
 def circle(imports: Imports) -> list[str]:
@@ -130,8 +125,7 @@ def circle(imports: Imports) -> list[str]:
     graph: dict[str, set[str]] = {}
     for module, imported in imports.items():
         package = package_of(module)
-        graph.setdefault(package, set()).update(package_of(other) for other in imported)
-        graph[package].discard(package)
+        graph.setdefault(package, set()).update({package_of(other) for other in imported} - {package})
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -139,72 +133,46 @@ def circle(imports: Imports) -> list[str]:
     return []
 
 
-@pytest.fixture(scope="module")
-def imports() -> Imports:
-    return imports_of(REPOSITORY)
+def findings(imports: Imports) -> list[list[str]]:
+    """What is wrong: upwards in pipeline/ and in data_prep/, between packages, of entry points, and in a circle."""
+    return [
+        upward_imports(imports, PIPELINE),
+        upward_imports(imports, DATA_PREP),
+        foreign_imports(imports),
+        imports_of_entry_points(imports),
+        sorted(set(circle(imports))),
+    ]
 
 
-def test_every_package_has_its_layer(imports: Imports) -> None:
+def test_imports_point_downwards() -> None:
+    imports = imports_of(REPOSITORY)
+    assert findings(imports) == [[], [], [], [], []]
     known = {package for layers in (PIPELINE, DATA_PREP) for packages in layers for package in packages}
-    tops = set(TOP_LEVEL)
-    assert {package_of(module) for module in imports} - known - tops == set()
+    assert {package_of(module) for module in imports} - known - set(TOP_LEVEL) == set()
 
 
-def test_pipeline_imports_downwards(imports: Imports) -> None:
-    assert upward_imports(imports, PIPELINE) == []
-
-
-def test_data_prep_imports_downwards(imports: Imports) -> None:
-    assert upward_imports(imports, DATA_PREP) == []
-
-
-def test_data_prep_model_and_common_know_nothing_of_each_other_and_of_pipeline(imports: Imports) -> None:
-    assert foreign_imports(imports) == []
-
-
-def test_nobody_imports_an_entry_point(imports: Imports) -> None:
-    assert imports_of_entry_points(imports) == []
-
-
-def test_no_packages_import_each_other(imports: Imports) -> None:
-    assert circle(imports) == []
-
-
-def test_the_checker_finds_what_is_wrong() -> None:
+@pytest.mark.parametrize(
+    ("module", "imported", "rules", "around"),
+    [
+        ("pipeline.training.state", "pipeline.engine.build", (), []),
+        ("pipeline.data.collate", "pipeline.training.state", (0,), ["pipeline.data", "pipeline.training"]),
+        ("pipeline.paper.costs", "pipeline.plan", (0, 3), []),
+        ("pipeline.export", "pipeline.pretrain", (3,), []),  # of one layer, but still an entry point
+        ("data_prep.sources.books", "data_prep.jobs.extract", (1,), ["data_prep.jobs", "data_prep.sources"]),
+        ("model.layers.heads", "data_prep.text.vocabulary", (2,), []),
+        ("common.errors", "model.layers.heads", (0, 2), []),
+    ],
+)
+def test_the_checker_finds_what_is_wrong(module: str, imported: str, rules: tuple[int, ...], around: list[str]) -> None:
     good = {
         "pipeline.pretrain": {"pipeline.training.trainer", "pipeline.checkpoint.files"},
         "pipeline.training.trainer": {"pipeline.data.collate"},
         "pipeline.data.collate": {"model.layers.heads", "data_prep.text.vocabulary"},
-        "pipeline.tasks.features.text": {"pipeline.tasks.registry"},
         "data_prep.jobs.extract": {"data_prep.sources.books"},
         "data_prep.sources.books": {"common.errors"},
     }
-
-    def findings(module: str, imported: str) -> list[list[str]]:
-        imports = {**good, module: {*good.get(module, set()), imported}}
-        return [
-            upward_imports(imports, PIPELINE),
-            upward_imports(imports, DATA_PREP),
-            foreign_imports(imports),
-            imports_of_entry_points(imports),
-            sorted(set(circle(imports))),
-        ]
-
-    assert findings("pipeline.training.state", "pipeline.engine.build") == [[], [], [], [], []]
-    told = ["pipeline.data.collate imports pipeline.training.state"]
-    around = ["pipeline.data", "pipeline.training"]
-    assert findings("pipeline.data.collate", "pipeline.training.state") == [told, [], [], [], around]
-    told = ["pipeline.paper.costs imports pipeline.plan"]
-    assert findings("pipeline.paper.costs", "pipeline.plan") == [told, [], [], told, []]
-    told = ["pipeline.export imports pipeline.pretrain"]  # of one layer, but still an entry point
-    assert findings("pipeline.export", "pipeline.pretrain") == [[], [], [], told, []]
-    told = ["data_prep.sources.books imports data_prep.jobs.extract"]
-    around = ["data_prep.jobs", "data_prep.sources"]
-    assert findings("data_prep.sources.books", "data_prep.jobs.extract") == [[], told, [], [], around]
-    told = ["model.layers.heads imports data_prep.text.vocabulary"]
-    assert findings("model.layers.heads", "data_prep.text.vocabulary") == [[], [], told, [], []]
-    told = ["common.errors imports model.layers.heads"]
-    assert findings("common.errors", "model.layers.heads") == [told, [], told, [], []]
+    told = [[f"{module} imports {imported}"] if number in rules else [] for number in range(4)]
+    assert findings({**good, module: {*good.get(module, set()), imported}}) == [*told, around]
 
 
 def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.pipeline.analysis import made_runs
 
 def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     for name, right in (("good/sst2", 180), ("random/sst2", 120), ("same/sst2", 124)):
-        run = made_runs.finetuning(tmp_path / name, "sst2", "x", {})
+        run = made_runs.finetuning(tmp_path / name, "sst2", "x", {}, random_weights=name.startswith("random"))
         made_runs.logits(run, "dev", right, 200 - right, seed=right)
     for name, right in (("good/squad2", 30), ("random/squad2", 10)):
         made_runs.answers(made_runs.finetuning(tmp_path / name, "squad2", "x", {}), "dev", right, 40 - right, -1.0)
@@ -30,6 +30,7 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     assert (squad["value"], squad["random"], squad["majority"]) == (75.0, 25.0, 0.0)
     same = comparison.compare(finished_runs.find_runs([tmp_path / "same"]), random)
     assert same[0]["gain_interval"][0] >= 0.0  # four of two hundred are won, none lost
+    assert [row["weights"] for row in comparison.compare(random, [])] == ["pre-trained", "random"]
     arguments = ["compare", "--runs", str(tmp_path / "good"), "--random", str(tmp_path / "random")]
     assert evaluate.main([*arguments, "--out", str(tmp_path / "out")]) == 0
     squad, sst2 = (line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:4])
@@ -52,13 +53,6 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
 )
 def test_the_verdict_follows_from_the_interval_of_the_gain(weights, gain, verdict):
     assert comparison.verdict_of(weights, gain) == verdict
-
-
-def test_a_run_from_random_weights_is_not_called_pretrained(tmp_path):
-    run = made_runs.finetuning(tmp_path / "random" / "sst2", "sst2", "x", {}, random_weights=True)
-    made_runs.logits(run, "dev", 120, 80)
-    (found,) = comparison.compare(finished_runs.find_runs([tmp_path]), [])
-    assert (found["weights"], found["verdict"]) == ("random", "random weights themselves")
 
 
 def test_noise_is_no_gain():
@@ -122,16 +116,13 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "kept")]) == 2
     assert "kept/rte holds a run that is no ensemble" in capsys.readouterr().err
     assert not (tmp_path / "kept" / "squad2").exists()
+    assert evaluate.main(["ensemble", "--runs", str(tmp_path / "mean"), "--out", str(tmp_path / "bad")]) == 2
+    assert "--runs holds no run to average" in capsys.readouterr().err
     # Runs of different data cannot be averaged.
     other = made_runs.finetuning(tmp_path / "other", "rte", "x", {})
     made_runs.logits(other, "dev", 9, 1)
     assert evaluate.main(["ensemble", "--runs", runs[0], str(other), "--out", str(tmp_path / "bad")]) == 2
     assert "average runs of the same data" in capsys.readouterr().err
-
-
-def test_an_ensemble_of_nothing_is_refused(tmp_path, capsys):
-    assert evaluate.main(["ensemble", "--runs", str(tmp_path), "--out", str(tmp_path / "mean")]) == 2
-    assert capsys.readouterr().err.startswith("error: --runs holds no run to average; ")
 
 
 def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
@@ -145,10 +136,10 @@ def test_predictions_without_labels_are_not_compared(tmp_path, capsys):
     assert "labelled" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["compare", "ensemble"])
 @pytest.mark.parametrize("task", ["rte", "squad1"])
-def test_a_file_without_predictions_is_one_line(tmp_path, capsys, task, command):
+def test_a_file_without_predictions_is_one_line(tmp_path, capsys, task):
     run = made_runs.finetuning(tmp_path / "runs" / task, task, "x", {})
     (made_runs.logits if task == "rte" else made_runs.answers)(run, "dev", 0, 0)
-    assert evaluate.main([command, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
-    assert "holds no predictions; fine-tune again" in capsys.readouterr().err
+    for command in ("compare", "ensemble"):
+        assert evaluate.main([command, "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
+        assert "holds no predictions; fine-tune again" in capsys.readouterr().err

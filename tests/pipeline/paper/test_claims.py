@@ -164,9 +164,6 @@ def test_mistakes_are_one_line(tmp_path, capsys, words, message):
     assert message in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_a_page_without_claims_is_a_mistake(tmp_path, capsys):
     assert evaluate.main(["claims", "--runs", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
     assert "claims.json does not exist; name the directory DIR/small" in capsys.readouterr().err
 

@@ -171,10 +171,7 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
     assert all(f"## Table {name}:" in text for name in TABLES)
     caption = "Figure 2a: the effect of additional data on MLM accuracy"
     assert f"## {caption}\n\nwith additional data: not run\n\n![{caption}](paper-figure2a.png)\n" in text
-    assert (
-        "## Figure 2b: the effect of dropout on MLM accuracy\n\nwith dropout: not run\nwithout dropout: not run\n"
-        in text
-    )
+    assert "dropout on MLM accuracy\n\nwith dropout: not run\nwithout dropout: not run\n" in text
     values = json.loads((out / "tables.json").read_text())
     assert [value.get("table", value.get("figure")) for value in values] == [*TABLES, "figure2a", "figure2b"]
     fifth = next(value for value in values if value.get("table") == "5")
@@ -194,28 +191,24 @@ def test_the_command_writes_tables_json_and_plots(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("command", "arguments", "message"),
     [
-        (["tables", "--runs", "{tmp}/absent", "--out", "{tmp}/out"], "no directory"),
-        (["tables", "--runs", "{tmp}", "--out", "{tmp}/out", "--tables", "1"], "table '1' is not known"),
-        (["tables", "--runs", "{tmp}/bad", "--out", "{tmp}/out"], "results.json"),
-        (["tables", "--runs", "{tmp}", "--out", "{tmp}/out", "--additional-data", "{tmp}"], "no manifest.json"),
-        (["compare", "--runs", "{tmp}/plain"], "holds no logits"),
-        (["compare", "--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
-        (["tables", "--runs", "{tmp}/plain", "--out", "{tmp}/plain/results.json"], "results.json is a file; choose"),
-        (["tables", "--runs", "{tmp}/plain", "--out", "{tmp}/out", "--table", "2"], "--table"),
-        (["summary", "--run", "{tmp}/plain"], "is a fine-tuning run; its metrics are in"),
-        (["ensemble", "--runs", "{tmp}/plain", "--out", "{tmp}/out"], "holds no logits"),
+        ("tables", ["--runs", "{tmp}/absent", "--out", "{tmp}/out"], "absent is no directory"),
+        ("tables", ["--runs", "{tmp}", "--out", "{tmp}/out", "--tables", "1"], "table '1' is not known"),
+        ("tables", ["--runs", "{tmp}/bad", "--out", "{tmp}/out"], "results.json"),
+        ("tables", ["--runs", "{tmp}/plain", "--out", "{tmp}/out", "--additional-data", "{tmp}"], "no manifest.json"),
+        ("compare", ["--runs", "{tmp}/plain"], "holds no logits"),
+        ("compare", ["--runs", "{tmp}/plain", "--random", "{tmp}/absent"], "error: {tmp}/absent is no directory; name"),
+        ("summary", ["--run", "{tmp}/plain"], "is a fine-tuning run; its metrics are in"),
+        ("ensemble", ["--runs", "{tmp}/plain", "--out", "{tmp}/out"], "holds no logits"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, capsys, arguments, message):
+def test_mistakes_are_one_line(tmp_path, capsys, command, arguments, message):
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "results.json").write_text("{")
     plain = made_runs.finetuning(tmp_path / "plain", "rte", "nowhere", {})
     (plain / "settings.json").write_text('{"task": "rte"}')
-    if message == "no manifest.json" or "'1'" in message:
-        (tmp_path / "bad" / "results.json").unlink()
-    assert evaluate.main([argument.format(tmp=tmp_path) for argument in arguments]) == 2
+    assert evaluate.main([command, *(argument.format(tmp=tmp_path) for argument in arguments)]) == 2
     error = capsys.readouterr().err
     assert message.format(tmp=tmp_path) in error
     assert error.count("\n") == 1

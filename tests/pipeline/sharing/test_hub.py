@@ -74,28 +74,17 @@ def refusal(run, out, capsys, *words):
     return said
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        ("tiny", "has no owner; give OWNER/NAME"),
-        ("me/tiny/more", "give OWNER/NAME"),
-        ("me/ti ny", "give OWNER/NAME"),
-        ("", "give OWNER/NAME"),
-    ],
-)
-def test_a_name_that_is_none_is_refused_before_anything_is_written(run, hub, tmp_path, capsys, name, told):
-    assert told in refusal(run, tmp_path / "out", capsys, "--push", name)
-    assert not (tmp_path / "out").exists()
-    assert hub.calls == []
-
-
-def test_no_token_and_public_without_push(run, hub, tmp_path, capsys, monkeypatch):
-    assert "give --push OWNER/NAME" in refusal(run, tmp_path / "out", capsys, "--public")
+def test_mistakes_are_refused_before_anything_is_written(run, hub, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    assert "tiny has no owner; give OWNER/NAME" in refusal(run, out, capsys, "--push", "tiny")
+    for name in ("me/tiny/more", "me/ti ny", ""):
+        assert "give OWNER/NAME" in refusal(run, out, capsys, "--push", name)
+    assert "give --push OWNER/NAME" in refusal(run, out, capsys, "--public")
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
-    told = refusal(run, tmp_path / "out", capsys, "--push", "me/tiny")
-    assert "set HF_TOKEN, or run `hf auth login`" in told
-    assert not (tmp_path / "out").exists()
+    assert "set HF_TOKEN, or run `hf auth login`" in refusal(run, out, capsys, "--push", "me/tiny")
+    assert not out.exists()
+    assert hub.calls == []
 
 
 def refused(status):
