@@ -143,6 +143,4 @@ def _print_header(
     details = training.describe(samples)
     if not settings.eval_data:
         details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")
-    if settings.stage is None and (note := host_data.does_not_fit((*settings.data, *settings.eval_data))):
-        details.append(note)
     lifecycle.print_header(opened, subject, training.rows, "rows", details)

@@ -6,10 +6,8 @@ host also finds damage in a copy of its own.
 """
 
 import contextlib
-import re
 import shutil
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.environment import available_bytes, whole_number
+from common.environment import whole_number
 from common.errors import UserError
 from common.files import atomic, owned
 from common.files.checksums import file_checksum
@@ -27,9 +25,6 @@ from data_prep.format.shards import BLOCK_ROWS, block_checksums
 from data_prep.jobs.verify import problem_of
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.ranks import ranks_on_host
-
-_LEFT_SECONDS = 3600.0
-"""A partial copy that has not grown for so long was left by a copy that was killed."""
 
 
 class Share(NamedTuple):
@@ -90,43 +85,17 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
 
     for work in (prepare_copies, prepare_share, finish_copies):
         control.all_or_raise(work)
-    return _with_checksums(sets, places, mine, control, share)
-
-
-def _with_checksums(
-    sets: Sequence[tuple[Path, ShardManifest]],
-    places: Sequence[Path],
-    mine: dict[tuple[Path, str], NDArray[np.uint32]],
-    control: ControlGroup,
-    share: Share,
-) -> list[HostSet]:
-    """Puts together the checksums of all files, of which this rank has `mine`. Collective.
-
-    All hosts have the same, because their files agree with one manifest. So the sum over the ranks, divided by the
-    number of hosts, is exact: it is below 2**53.
-    """
-    files = [(place, file) for (_, manifest), place in zip(sets, places) for file in manifest.shards()]
-    blocks = [-(-file.rows // BLOCK_ROWS) for _, file in files]
-    flat = [mine.get((place, file.name), np.zeros(count)) for (place, file), count in zip(files, blocks)]
-    *total, hosts = control.sum([*np.concatenate(flat).tolist(), float(share.rank == 0)])
-    parts = np.split((np.array(total) / hosts).astype(np.uint32), np.cumsum(blocks)[:-1])
+    # All hosts have the same checksums, because their files agree with one manifest. So the sum over the ranks, divided
+    # by the number of hosts, is exact: it is below 2**53.
     found = [HostSet(place, {}) for place in places]
-    by_place = {place: host_set.checksums for place, host_set in zip(places, found)}
-    for (place, file), checksums in zip(files, parts):
-        by_place[place][file.name] = checksums
+    files = [(host_set, file) for host_set, (_, manifest) in zip(found, sets) for file in manifest.shards()]
+    lengths = [-(-file.rows // BLOCK_ROWS) for _, file in files]
+    flat = [mine.get((one.place, file.name), np.zeros(length)) for (one, file), length in zip(files, lengths)]
+    *total, hosts = control.sum([*np.concatenate(flat).tolist(), float(share.rank == 0)])
+    parts = np.split((np.array(total) / hosts).astype(np.uint32), np.cumsum(lengths)[:-1])
+    for (host_set, file), checksums in zip(files, parts):
+        host_set.checksums[file.name] = checksums
     return found
-
-
-def does_not_fit(directories: Sequence[Path]) -> str:
-    """A note if the shards are larger than this host's free memory; else ""."""
-    size = sum(file.bytes for directory in directories for file in read_manifest(directory).files)
-    free = available_bytes()
-    if free is None or size < free:
-        return ""
-    return (
-        f"note: the shards have {size / 1e9:.1f} GB, and this host has {free / 1e9:.1f} GB of free memory: rows are "
-        "read from storage, in random order; on network storage use --stage DIR with a local disk"
-    )
 
 
 def _name(directory: Path) -> str:
@@ -138,10 +107,11 @@ def _prepare_stage(stage: Path, places: Sequence[Path], sets: Sequence[tuple[Pat
     """Makes the directories of the copies. Raises UserError if they cannot hold the sets."""
     try:
         owned.take_workplace(stage, "pretrain --stage")
-        for place, (_, manifest) in zip(places, sets):
+        for place in places:
             with contextlib.suppress(FileExistsError):
                 place.mkdir()
-            _remove_leftovers(place, manifest)
+            with open_directory(place):  # neither a link nor another user's
+                pass
         missing = sum(
             file.bytes
             for place, (_, manifest) in zip(places, sets)
@@ -158,20 +128,6 @@ def _prepare_stage(stage: Path, places: Sequence[Path], sets: Sequence[tuple[Pat
         )
     if missing and say:
         print(f"copying {missing / 1e9:.2f} GB of shards to {stage} on each host", flush=True)
-
-
-def _remove_leftovers(place: Path, manifest: ShardManifest) -> None:
-    """Removes what killed copies of the set have left. Another run may be copying: what has grown lately stays.
-
-    Raises:
-        OSError: `place` is a link, or another user's.
-    """
-    names = re.compile("|".join(re.escape(name) for name in [MANIFEST, *(file.name for file in manifest.files)]))
-    with open_directory(place) as opened:
-        for path in opened.iterdir():
-            is_temporary = atomic.TEMPORARY.fullmatch(path.name) and owned.is_own(path, names)
-            if is_temporary and time.time() - path.stat().st_mtime > _LEFT_SECONDS:
-                path.unlink(missing_ok=True)
 
 
 def _check_or_copy(file: ShardFile, manifest: ShardManifest, directory: Path, place: Path) -> None:

@@ -51,11 +51,13 @@ class Console(Callback):
             run.say(self._training_line(record))
         if record["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
-            run.say(
+            line = (
                 f"{run.settings.engine.precision}: gradients overflowed in {record['overflow_steps']} of "
-                f"{run.state.step:,} steps, whose updates were skipped; the loss scale is {record['loss_scale']:g}. In "
-                "fp16 some overflows find the scale; if they continue, lower the learning rate or use --precision bf16"
+                f"{run.state.step:,} steps. Their updates were skipped; if it continues, lower the learning rate"
             )
+            if run.settings.engine.precision == "fp16":
+                line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
+            run.say(line)
 
     def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         """Prints the line of the evaluation before the first step."""

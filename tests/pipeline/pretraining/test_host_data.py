@@ -155,16 +155,6 @@ def test_sets_of_one_name_share_a_stage_behind_a_link(corpus: Any, tmp_path: Pat
         host_data.prepare(sets, link, control, host_data.Share(0, 1))  # type: ignore[arg-type]
 
 
-def test_what_a_killed_copy_left_is_removed_and_all_else_stays(corpus: Any, tmp_path: Path) -> None:
-    names = ["shard-00000.arrow", ".shard-00000.arrow.0a.tmp", ".thesis.txt.0a.tmp", ".shard-00000.arrow.0b.tmp"]
-    for name in names:
-        (tmp_path / name).touch()
-    for name in names[:-1]:  # the last one is a copy in progress
-        os.utime(tmp_path / name, (0, 0))
-    host_data._remove_leftovers(tmp_path, read_manifest(corpus.train))
-    assert {path.name for path in tmp_path.iterdir()} == {*names} - {names[1]}
-
-
 def test_nothing_is_staged_through_a_link_or_in_a_directory_of_another_user(corpus: Any, tmp_path: Path) -> None:
     """The name of a copy can be guessed, so in a shared /tmp somebody may have made it before."""
     stage, victim = tmp_path / "stage", tmp_path / "victim"
@@ -195,9 +185,3 @@ def test_nothing_is_staged_through_a_link_or_in_a_directory_of_another_user(corp
         os.chown(place, 12345, -1)
         victim = place
         assert refused() == f"cannot write to {place}: it is another user's; choose another --stage"
-
-
-def test_shards_that_do_not_fit_in_memory_are_noted(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert host_data.does_not_fit([corpus.train]) == ""
-    monkeypatch.setattr(host_data, "available_bytes", lambda: 10_000)
-    assert "use --stage DIR with a local disk" in host_data.does_not_fit([corpus.train])
