@@ -1,7 +1,6 @@
 """The training loop: its results do not depend on how it runs, and its log agrees with the rows."""
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
