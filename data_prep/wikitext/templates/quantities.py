@@ -216,6 +216,13 @@ def track_gauge(arguments: Arguments) -> str:
 
 
 @renders
+def percentage(arguments: Arguments) -> str:
+    """{{percentage|1|3|1}} "33.3%": the share of the first number in the second, with so many decimals."""
+    part, whole = (float(arguments[index].replace(",", "")) for index in (0, 1))
+    return f"{100 * part / whole:.{min(int(arguments.get(2, '0')), 9)}f}%"
+
+
+@renders
 def ordinal(arguments: Arguments) -> str:
     """{{ordinal|1}} "1st", {{ordinal|1203}} "1,203rd"."""
     last_two = int(arguments[0]) % 100

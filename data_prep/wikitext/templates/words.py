@@ -98,6 +98,13 @@ def ship(arguments: Arguments) -> str:
 
 
 @renders
+def ship_class(arguments: Arguments) -> str:
+    """{{sclass|Iowa|battleship}} "Iowa-class battleship"; a third argument 0 "Iowa-class", 4 "Iowa class", 5 "Iowa"."""
+    short = {"0": "{1}-class", "4": "{1} class", "5": "{1}"}
+    return arguments.show(short.get(arguments.get(2), "{1}-class {2} // {1}-class"))
+
+
+@renders
 def language(arguments: Arguments) -> str:
     """{{lang-ru|Москва|Moskva|Moscow}} and {{langx|ru|...}}: "Russian: Москва, Moskva, lit. 'Moscow'".
 

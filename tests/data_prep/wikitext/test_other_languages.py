@@ -147,7 +147,7 @@ def test_exports_of_two_languages_are_refused(tmp_path: Path) -> None:
         ("pl", "{{nieznany|łac|Cracovia}}", "Cracovia"),
         ("ja", "2,194{{Km2}}", "2,194km²"),
         ("en", "{{unknown unit|115|km|mi}}", "115 km"),
-        ("en", "{{No.|5}} or {{bibleverse||Genesis|1:1}}", "No. 5 or Genesis 1:1"),
+        ("en", "{{No.|5}} or {{percentage|1|4}} or {{bibleverse||Genesis|1:1}}", "No. 5 or 25% or Genesis 1:1"),
     ],
 )
 def test_templates(language: str, markup: str, words: str) -> None:

@@ -112,7 +112,7 @@ INLINE = [
     ("1775{{ndash}}1783{{snd}}a war{{mdash}}''Eagle''{{'s}}", "1775–1783 – a war—Eagle's"),
     ("{{USS|Hornet|CV-12|6}}, {{HMS|Ajax|22}}, {{SMS|Emden||2}}", "USS Hornet, HMS Ajax (22), Emden"),
     ("{{ship||Titanic}}, {{ship|French ship|Redoutable|1791|3}}", "Titanic, Redoutable (1791)"),
-    ("{{sclass|Iowa|battleship}}, {{sclass|Iowa|battleship|4}}", "Iowa-class battleship, Iowa-class battleship"),
+    ("{{sclass|Iowa|battleship}}, {{sclass|Iowa|battleship|4}}", "Iowa-class battleship, Iowa class"),
     ("{{key press|Ctrl|C}} {{keypress|F1}}", "Ctrl+C F1"),
     ('{{"|so}} {{bracket|he}} {{Qref|2|255}} {{sortname|Ada|Lovelace}}', '"so" [he] Quran 2:255 Ada Lovelace'),
     (
@@ -225,7 +225,7 @@ def test_a_page() -> None:
         ("- It is the first and\n- the second of them", ["- It is the first and - the second of them"]),
         ("!Kung people live here.\n! scope=row | 1", ["!Kung people live here."]),
         ("It is one. It cost ${{Inflation|US|5|1929}} then. It is two.", ["It is one. It is two."]),
-        ("It is one. It is {{percentage|1|4}} of it. It is two.", ["It is one. It is two."]),
+        ("It is one. It is {{inflation|US|1|4}} of it. It is two.", ["It is one. It is two."]),
         ("<noinclude>It is shown.</noinclude><includeonly>It is not.</includeonly>", ["It is shown."]),
         ("<onlyinclude>This is shown as well.</onlyinclude>", ["This is shown as well."]),
     ],
