@@ -256,10 +256,9 @@ def write_manifest(directory: Path, manifest: DocumentsManifest) -> None:
 def read_manifest(directory: Path) -> DocumentsManifest:
     """Reads `documents.json`. UserError: it is missing, damaged, or of another format version."""
     path = directory / MANIFEST
-    if not directory.is_dir():
-        raise UserError(f"{directory} is not a directory; give one that `python -m data_prep extract` wrote")
     if not path.is_file():
-        raise UserError(f"{directory} has no {MANIFEST}; run `python -m data_prep extract` to its end first")
+        problem = f"has no {MANIFEST}" if directory.is_dir() else "is not a directory"
+        raise UserError(f"{directory} {problem}; give one that `python -m data_prep extract` wrote to its end")
     return checksums.read_manifest(
         path, DocumentsManifest, FORMAT_VERSION, LISTED, "extract it again", needs_checksum=False
     )

@@ -63,28 +63,21 @@ class ExtractRecord(UnitRecord):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep extract`."""
-    parser.add_argument("--source", required=True, choices=sorted(OWN_FLAGS), help="kind of the raw collection")
-    parser.add_argument("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: names)")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
-    parser.add_argument(
-        "--held-out", type=below_one, default=0.0, metavar="FRACTION", help="fraction of documents kept out of training"
-    )
-    parser.add_argument(
-        "--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default %(default)s)"
-    )
-    parser.add_argument(
-        "--language", metavar="CODE", help="such as de (default: what the header of a MediaWiki export says, else en)"
-    )
-    fields = parser.add_argument_group("jsonl and hub")
-    fields.add_argument("--text-field", metavar="NAME", help="field that contains the text (default text)")
-    fields.add_argument("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
-    fields.add_argument("--title-field", metavar="NAME", help="field that contains a title")
-    fields.add_argument(
-        "--records-per-document", type=positive, metavar="N", help="consecutive records in one document (default 1)"
-    )
-    hub = parser.add_argument_group("hub")
-    hub.add_argument("--subset", metavar="NAME", help="configuration of the dataset, such as 20231101.en")
-    hub.add_argument("--hub-split", metavar="NAME", help="split of the dataset (default train)")
+    flag = parser.add_argument
+    flag("--source", required=True, choices=sorted(OWN_FLAGS), help="kind of the raw collection")
+    flag("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: names)")
+    flag("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
+    flag("--held-out", type=below_one, default=0.0, metavar="FRACTION", help="of documents kept out of training")
+    flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
+    flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
+    flag = parser.add_argument_group("jsonl and hub").add_argument
+    flag("--text-field", metavar="NAME", help="field that contains the text (default text)")
+    flag("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
+    flag("--title-field", metavar="NAME", help="field that contains a title")
+    flag("--records-per-document", type=positive, metavar="N", help="consecutive records in a document (default 1)")
+    flag = parser.add_argument_group("hub").add_argument
+    flag("--subset", metavar="NAME", help="configuration of the dataset, such as 20231101.en")
+    flag("--hub-split", metavar="NAME", help="split of the dataset (default train)")
 
 
 def run(args: argparse.Namespace) -> None:

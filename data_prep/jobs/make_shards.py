@@ -65,40 +65,27 @@ class JobPlan(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep shards`."""
-    parser.add_argument(
-        "--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote"
-    )
-    parser.add_argument(
+    flag = parser.add_argument
+    flag("--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote")
+    flag(
         "--vocab",
         type=Path,
         required=True,
         metavar="FILE",
-        help="of `vocab`, or vocab.txt, tokenizer.json or directory of a model",
+        help="of `vocab`, or the vocabulary or directory of a model",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory to write the shards to")
-    parser.add_argument(
-        "--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)"
-    )
-    parser.add_argument("--split", choices=SPLITS, default=TRAIN, help="split of the documents (default: %(default)s)")
-    parser.add_argument(
+    flag("--out", type=Path, required=True, metavar="DIR", help="directory to write the shards to")
+    flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
+    flag("--split", choices=SPLITS, default=TRAIN, help="split of the documents (default: %(default)s)")
+    flag(
         "--max-seq-length", type=seq_length, default=512, metavar="N", help="positions in a row (default: %(default)s)"
     )
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
-    parser.add_argument(
-        "--short-seq-prob", type=probability, default=0.1, metavar="P", help="share of shorter pairs (%(default)s)"
-    )
-    parser.add_argument(
-        "--min-tokens", type=positive, default=16, metavar="N", help="least in a document (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows"
-    )
-    parser.add_argument(
-        "--dedup", choices=("exact", "near", "none"), default="none", help="leave out duplicates (default: none)"
-    )
-    parser.add_argument(
-        "--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too"
-    )
+    flag("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
+    flag("--short-seq-prob", type=probability, default=0.1, metavar="P", help="share of shorter pairs (default: 0.1)")
+    flag("--min-tokens", type=positive, default=16, metavar="N", help="least in a document (default: %(default)s)")
+    flag("--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows")
+    flag("--dedup", choices=("exact", "near", "none"), default="none", help="leave out duplicates (default: none)")
+    flag("--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too")
 
 
 def run(args: argparse.Namespace) -> None:

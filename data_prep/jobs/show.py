@@ -40,14 +40,9 @@ def rows_wanted(args: argparse.Namespace, count: int) -> list[int]:
         raise UserError(f"-n is {args.n}; give the number of rows to show, 1 or more")
     if args.row is not None and not 0 <= args.row < count:
         raise UserError(f"--row is {args.row}; {args.directory} has rows 0 to {count - 1}")
-    return chosen_rows(count, args.n, args.row)
-
-
-def chosen_rows(count: int, wanted: int, first: int | None) -> list[int]:
-    """Returns the indices of `wanted` rows of `count`: from `first` on, or evenly spread if that is None."""
-    if first is not None:
-        return list(range(first, min(count, first + wanted)))
-    wanted = min(count, wanted)
+    if args.row is not None:
+        return list(range(args.row, min(count, args.row + args.n)))
+    wanted = min(count, args.n)
     return [count * i // wanted for i in range(wanted)]
 
 

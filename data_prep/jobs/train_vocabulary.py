@@ -56,37 +56,24 @@ THREAD_BYTES = 80 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep vocab`."""
-    parser.add_argument(
-        "--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote"
-    )
-    parser.add_argument(
-        "--type", choices=tuple(_SUFFIXES), default="sentencepiece", help="kind of vocabulary (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help=".model file to write; .json for wordpiece"
-    )
-    parser.add_argument(
-        "--size", type=positive, default=30_000, metavar="N", help="number of pieces (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)"
-    )
-    parser.add_argument("--keep-case", action="store_true", help="keep capitals; ALBERT's text is in lower case")
-    parser.add_argument("--keep-accents", action="store_true", help="keep accents; ALBERT's text has none")
-    parser.add_argument(
-        "--seed", type=natural, default=0, metavar="N", help="seed of the sample (default: %(default)s)"
-    )
+    flag = parser.add_argument
+    flag("--documents", type=Path, nargs="+", required=True, metavar="DIR", help="directories that `extract` wrote")
+    flag("--type", choices=tuple(_SUFFIXES), default="sentencepiece", help="of vocabulary (default: %(default)s)")
+    flag("--out", type=Path, required=True, metavar="FILE", help=".model file to write; .json for wordpiece")
+    flag("--size", type=positive, default=30_000, metavar="N", help="number of pieces (default: %(default)s)")
+    flag("--sentences", type=positive, default=MAX_SENTENCES, metavar="N", help="most to train on (%(default)s)")
+    flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
+    flag("--keep-case", action="store_true", help="keep capitals; ALBERT's text is in lower case")
+    flag("--keep-accents", action="store_true", help="keep accents; ALBERT's text has none")
+    flag("--seed", type=natural, default=0, metavar="N", help="seed of the sample (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Trains the vocabulary `args.out`, or recognises a complete one."""
     with launch() as ranks:
-        corpus, options = ranks.on_root(lambda: _plan(args))
+        normalization = Normalization(args.keep_case, args.keep_accents, of_bert=args.type == "wordpiece")
+        corpus, options = ranks.on_root(lambda: _plan(args, normalization))
         scratch = args.out.with_name(f".{args.out.name}.sample")
-        normalization = _normalization(args)
 
         def work() -> None:
             ranks.on_root(lambda: owned.take_workplace(scratch, "data_prep vocab"))
@@ -111,11 +98,7 @@ def run(args: argparse.Namespace) -> None:
         )
 
 
-def _normalization(args: argparse.Namespace) -> Normalization:
-    return Normalization(args.keep_case, args.keep_accents, of_bert=args.type == "wordpiece")
-
-
-def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
+def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpus, dict[str, Any]]:
     """Checks the arguments and returns corpus and options."""
     min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
     if not min_size <= args.size <= MAX_PIECES:
@@ -128,7 +111,7 @@ def _plan(args: argparse.Namespace) -> tuple[Corpus, dict[str, Any]]:
         "size": args.size,
         "sentences": args.sentences,
         "seed": args.seed,
-        "normalization": _normalization(args).description,
+        "normalization": normalization.description,
         "documents_digest": corpus.digest,
     }
     if args.type == "wordpiece":

@@ -55,13 +55,8 @@ def run(args: argparse.Namespace) -> None:
 
 def read_manifest(directory: Path) -> AnyManifest:
     """Reads the manifest of a shard set or of documents. UserError: there is neither, or it is damaged."""
-    has_shards, has_documents = ((directory / name).is_file() for name in (shard_manifest.MANIFEST, documents.MANIFEST))
-    if has_documents and not has_shards:
+    if (directory / documents.MANIFEST).is_file():
         return documents.read_manifest(directory)
-    if directory.is_dir() and not has_shards:
-        unfinished = (directory / ".units").exists()
-        remedy = "run the same command again to finish it" if unfinished else "name what `shards` or `extract` wrote"
-        raise UserError(f"{directory} has neither {shard_manifest.MANIFEST} nor {documents.MANIFEST}; {remedy}")
     return shard_manifest.read_manifest(directory)
 
 

@@ -1,5 +1,6 @@
 """`show` prints rows as they are stored."""
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from common.errors import UserError
 from data_prep.__main__ import main
 from data_prep.format.pairs import Parts
 from data_prep.format.shards import ShardRow
-from data_prep.jobs.show import chosen_rows, describe_row
+from data_prep.jobs.show import describe_row, rows_wanted
 from data_prep.text.normalization import normalize
 from data_prep.text.vocabulary import Vocabulary
 from tests.data_prep import corpora
@@ -38,7 +39,8 @@ def test_a_row_by_hand(vocabulary: Vocabulary) -> None:
     [(10, 2, None, [0, 5]), (2, 5, None, [0, 1]), (10, 3, 8, [8, 9]), (10, 2, 0, [0, 1])],
 )
 def test_which_rows(count: int, wanted: int, first: int | None, rows: list[int]) -> None:
-    assert chosen_rows(count, wanted, first) == rows
+    args = argparse.Namespace(n=wanted, row=first, directory=Path())
+    assert rows_wanted(args, count) == rows
 
 
 def test_the_command(shard_directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +64,7 @@ def test_a_reader_that_stops_early_is_no_error(shard_directory: Path) -> None:
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_several_ranks_show_it_once_on_a_terminal_without_unicode(shard_directory: Path) -> None:
     result = corpora.run(["-m", "data_prep", "show", shard_directory, "-n", "1"], ranks=2, PYTHONIOENCODING="ascii")
     assert result.returncode == 0, result.stderr
