@@ -11,7 +11,7 @@ from (seed, step, rank), and the data from the samples consumed.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +28,18 @@ from pipeline.engine.lamb import TensorSlice
 from pipeline.engine.state import Engine, EngineState
 
 
-def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | None = None) -> dict[str, Any] | None:
+def load_latest(engine: Engine, directory: Path) -> dict[str, Any] | None:
     """Sets the engine to the newest complete checkpoint. Collective; before the first step, or between two steps.
 
     It restores weights, m, v, counts of steps and samples, the fp16 loss scale, and each tensor's learning rate. The
-    other settings are those of the engine.
+    other settings are those of the engine. Rank 0 prints a line on stderr about each skipped checkpoint.
 
-    Args:
-        say: called on rank 0 with a line about each skipped checkpoint; by default it is printed to stderr.
     Returns:
         The caller's state as given to `Saver.start`; None if there is no checkpoint.
     Raises:
         UserError: the checkpoint is of another model, or all checkpoints are damaged.
     """
     group = zero_layout.process_group(engine)
-    tell = (say or _print_to_stderr) if dist.get_rank(group) == 0 else lambda line: None
     names = _list_on_rank_0(group, directory)
     faults = []
     for name in names:
@@ -51,7 +48,8 @@ def load_latest(engine: Engine, directory: Path, say: Callable[[str], None] | No
         except DamagedCheckpoint as error:
             faults.append(f"{name} is damaged ({error})")
             continue
-        _tell_lost(directory, name, faults, tell)
+        for fault in faults if dist.get_rank(group) == 0 else ():
+            print(f"checkpoint {fault}; continuing from {name}", file=sys.stderr, flush=True)
         return _restore(engine, checkpoint)
     if names:
         raise UserError(
@@ -121,16 +119,3 @@ def _check_model(checkpoint: VerifiedCheckpoint, slices: Sequence[TensorSlice]) 
                 f"{checkpoint.tag} is of another model: {name} is {there.get(name, 'absent')} there and "
                 f"{here.get(name, 'absent')} here; give the same --model, or another --output"
             )
-
-
-def _tell_lost(directory: Path, name: str, faults: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Says which checkpoints that are newer than `name` are damaged or gone."""
-    for fault in faults:
-        tell(f"checkpoint {fault}; continuing from {name}")
-    latest = retention.name_in_latest(directory)
-    if not faults and latest > name:
-        tell(f"checkpoint {latest} is gone; continuing from {name}")
-
-
-def _print_to_stderr(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

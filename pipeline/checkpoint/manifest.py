@@ -1,6 +1,6 @@
 """The form of a checkpoint on disk.
 
-    checkpoints/latest                        the name of the newest checkpoint, for people, and to notice if it is lost
+    checkpoints/latest                        the name of the newest checkpoint, for people
     checkpoints/step-00001000/manifest.json   sizes and hashes of the other files, and where each tensor is
     checkpoints/step-00001000/state.json      step, samples, loss scale, settings, versions, the caller's own state
     checkpoints/step-00001000/rank-00000.safetensors ...

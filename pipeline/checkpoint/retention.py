@@ -15,7 +15,6 @@ from pathlib import Path
 from common.errors import UserError
 from common.files import locks, owned
 from common.files.atomic import TEMPORARY, fsync_directory, fsync_file, write_text
-from common.files.json_files import read_text
 from common.files.places import open_directory
 from pipeline.checkpoint.manifest import LATEST, MANIFEST, OWN_FILES, CheckpointManifest, DamagedCheckpoint, check
 
@@ -112,14 +111,6 @@ def publish(temporary: Path, tag: Path, manifest: CheckpointManifest) -> os.stat
         with contextlib.suppress(OSError):  # otherwise `clean_up_interrupted` deletes it
             discard(replaced)
     return identity if os.path.samestat(identity, tag.lstat()) else None
-
-
-def name_in_latest(directory: Path) -> str:
-    """The name in the file `latest`; "" if it cannot be read."""
-    try:
-        return read_text(directory / LATEST, "").strip()
-    except UserError:
-        return ""
 
 
 def go_back(directory: Path, step: int) -> int | None:

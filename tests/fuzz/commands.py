@@ -14,7 +14,7 @@ import torch.distributed as dist
 from common.command_line import in_one_line
 from common.errors import UserError
 from pipeline import reproduce
-from pipeline.checkpoint import files, retention
+from pipeline.checkpoint import files
 from pipeline.checkpoint.manifest import DamagedCheckpoint
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.query import read_hostfile
@@ -40,7 +40,6 @@ def _load_checkpoint(words: Sequence[str]) -> None:
                         reader.read(name, kind, start, length)
     except DamagedCheckpoint as error:
         raise UserError(str(error)) from None
-    retention.name_in_latest(tag.parent)
 
 
 def _reproduce(words: Sequence[str]) -> int | None:

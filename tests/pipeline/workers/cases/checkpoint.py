@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import signal
@@ -101,7 +102,7 @@ class Loaded:
     counters: tuple[Any, ...]
     at_end: dict[str, dict[str, Tensor]]
     model_follows: bool
-    lines: list[str]
+    said: str
 
 
 def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
@@ -109,14 +110,14 @@ def load_each(pairs: list[tuple[Path, Setup]]) -> list[Loaded]:
     found = []
     for directory, setup in pairs:
         engine = setup.engine(seed=1)
-        lines: list[str] = []
-        assert loader.load_latest(engine, directory, lines.append) is not None
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            assert loader.load_latest(engine, directory) is not None
         at_load, counts = everything(engine), counters(engine)
         dtype = next(engine.module.parameters()).dtype
         model = training.model_weights(engine)
         follows = all(torch.equal(model[name], master.to(dtype).float()) for name, master in at_load["weight"].items())
         training.train(engine, SAVED_AT, END)
-        found.append(Loaded(at_load, counts, everything(engine), follows, lines))
+        found.append(Loaded(at_load, counts, everything(engine), follows, said.getvalue()))
         training.close(engine)
     return found
 
@@ -248,12 +249,12 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     found["three"] = listing()
 
     def loaded(into: Any) -> tuple[Any, int, list[str]]:
-        lines: list[str] = []
-        try:
-            state = loader.load_latest(into, directory, lines.append)
-        except UserError as error:
-            return str(error), into.global_steps, lines
-        return state, into.global_steps, lines
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            try:
+                state: Any = loader.load_latest(into, directory)
+            except UserError as error:
+                state = str(error)
+        return state, into.global_steps, said.getvalue().splitlines()
 
     def damage(path: Path) -> None:
         torch.distributed.barrier()
