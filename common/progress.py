@@ -1,7 +1,6 @@
 """Shows the progress of a long step: a bar on a terminal, a line every 30 seconds elsewhere."""
 
 import sys
-import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -39,16 +38,14 @@ class Progress:
         quiet_seconds: float = 0.0,
     ) -> None:
         self.description, self.total, self.unit = description, total, unit
-        self._enabled, self._plain_lines, self._quiet_seconds = enabled, plain_lines, quiet_seconds
+        self._enabled, self._plain_lines, self._quiet_seconds = enabled, enabled and plain_lines, quiet_seconds
         self._done = self._before = 0
-        self._stop = threading.Event()
-        self._timer: threading.Thread | None = None
         self._values: dict[str, object] = {}
         self._bar: tqdm | None = None
-        self._started = time.monotonic()
+        self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> "Progress":
-        self._started = time.monotonic()
+        self._started = self._printed = time.monotonic()
         if self._enabled and sys.stderr.isatty():
             from tqdm import tqdm  # a sixth of the start of `shards`, and only a terminal needs it
 
@@ -62,10 +59,6 @@ class Progress:
                 delay=self._quiet_seconds,
                 file=sys.stderr,
             )
-        elif self._enabled and self._plain_lines:
-            # A thread prints the lines, because one update can take longer than the interval.
-            self._timer = threading.Thread(target=self._print_lines, name="progress", daemon=True)
-            self._timer.start()
         return self
 
     def resume(self, n: int, **values: object) -> None:
@@ -86,6 +79,8 @@ class Progress:
             if values:
                 self._bar.set_postfix(self._values, refresh=False)
             self._bar.update(n)
+        elif time.monotonic() - self._printed >= LINE_INTERVAL:
+            self._print_line()
 
     def say(self, line: str) -> None:
         """Prints `line` on stdout, above the bar if there is one."""
@@ -101,18 +96,13 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif self._timer is not None:
-            self._stop.set()
-            self._timer.join()
-            if kind is None and time.monotonic() - self._started >= self._quiet_seconds:
-                self._print_line()
-
-    def _print_lines(self) -> None:
-        while not self._stop.wait(LINE_INTERVAL):
+        elif kind is None and time.monotonic() - self._started >= self._quiet_seconds:
             self._print_line()
 
     def _print_line(self) -> None:
-        print(self.line(time.monotonic() - self._started), file=sys.stderr, flush=True)
+        self._printed = time.monotonic()
+        if self._plain_lines:
+            print(self.line(self._printed - self._started), file=sys.stderr, flush=True)
 
     def line(self, elapsed: float) -> str:
         """Returns the plain line after `elapsed` seconds: count, percentage, rate, times, values."""

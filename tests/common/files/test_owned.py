@@ -89,6 +89,7 @@ def test_a_link_in_our_directory_is_not_followed(tmp_path: Path) -> None:
 def test_a_workplace_gives_up_only_our_files(tmp_path: Path) -> None:
     own = re.compile(r"\d+\.npy")
     place = tmp_path / "work"
+    place.mkdir()
     owned.take_workplace(place, "tool")
     (place / "inner").mkdir()
     for name in ("1.npy", "inner/2.npy", "inner/.3.npy.00ff.tmp", "inner/notes.txt"):

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ from pipeline.checkpoint.manifest import (
     check,
     read_content,
 )
-from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name, tags
+from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
 from tests.fuzz import inputs
 
 
@@ -174,7 +175,7 @@ def test_killed_at_any_moment_there_is_always_a_whole_checkpoint(tmp_path: Path)
         for name in names:
             check(directory / name)
     assert survived > 5
-    assert [tag.name for tag in tags(directory)] == ["step-00000002"]
+    assert sorted(os.listdir(directory)) == ["latest", "step-00000002"]
 
 
 def test_an_error_of_the_pointer_does_not_unmake_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,14 +204,33 @@ def test_a_file_that_is_a_link_is_damaged(tmp_path: Path) -> None:
         check(tag)
 
 
-def test_a_tensor_in_a_group_that_the_state_lacks(corpus: SimpleNamespace, tmp_path: Path) -> None:
+@pytest.fixture
+def tag(corpus: SimpleNamespace, tmp_path: Path) -> Path:
+    """A checkpoint of a run."""
     inputs.make_run(tmp_path / "run", corpus.vocabulary)
     (tag,) = (tmp_path / "run" / "checkpoints").glob("step-*")
     assert files.verify_share(tag, 0, 1).state["step"] == 1
+    return tag
+
+
+def rewrite_manifest(tag: Path, change: Callable[[Any], None]) -> None:
+    """Changes the content of a manifest, and its hash with it."""
     record = json.loads((tag / MANIFEST).read_text())
-    name = sorted(record["content"]["tensors"])[3]
-    record["content"]["tensors"][name]["group"] = 1
+    change(record["content"])
     record["xxh3_128"] = content_checksum(record["content"])
     (tag / MANIFEST).write_text(json.dumps(record))
+
+
+def test_a_tensor_in_a_group_that_the_state_lacks(tag: Path) -> None:
+    name = sorted(CheckpointManifest.read(tag).tensors)[3]
+    rewrite_manifest(tag, lambda content: content["tensors"][name].update(group=1))
     with pytest.raises(DamagedCheckpoint, match=rf"state\.json: it has 1 parameter groups, and {name} is in another"):
+        files.verify_share(tag, 0, 1)
+
+
+def test_a_state_whose_value_is_out_of_bounds(tag: Path) -> None:
+    state = tag / "state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), "samples": -1}))
+    rewrite_manifest(tag, lambda content: content["files"].update({"state.json": asdict(File.of(state))}))
+    with pytest.raises(DamagedCheckpoint, match=r"state\.json has samples = -1"):
         files.verify_share(tag, 0, 1)

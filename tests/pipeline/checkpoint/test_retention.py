@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
+from common.files import locks
 from pipeline.checkpoint.retention import (
     check_ours,
     clean_up_interrupted,
@@ -125,3 +127,11 @@ def test_a_checkpoint_of_another_user_is_not_deleted(tmp_path: Path) -> None:
     assert (tag / "manifest.json").exists()
     os.chown(tmp_path, 12345, -1)  # one who resumes another user's run deletes what that user saved there
     remove(tag)
+
+
+def test_nothing_is_saved_in_a_run_that_was_moved(tmp_path: Path) -> None:
+    with locks.holding(tmp_path / "run" / locks.LOCK, tmp_path / "run"):
+        (tmp_path / "run").rename(tmp_path / "moved")
+        with pytest.raises(UserError, match="was moved or replaced while this command worked in it"):
+            make_temporary(tmp_path / "run" / "checkpoints" / tag_name(1))
+    assert not (tmp_path / "run").exists()
