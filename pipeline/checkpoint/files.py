@@ -71,7 +71,19 @@ class ScalerRecord:
 
 @dataclass(frozen=True)
 class StateRecord:
-    """What state.json must hold: see `pipeline.engine.state.EngineState`."""
+    """What state.json must hold; it has more for people.
+
+    Attributes:
+        step: optimizer steps made, including skipped ones.
+        samples: rows trained on.
+        skipped_steps: steps whose update was skipped because gradients were not finite.
+        optimizer: name of the optimizer's class.
+        optimizer_steps: updates that the optimizer has made.
+        groups: settings of each parameter group, without its parameters.
+        loss_scaler: state of fp16's dynamic loss scale; None without one.
+        zero_stage, world_size: of the engine that wrote the state. A load does not need them.
+        client_state: what the caller of the save gave.
+    """
 
     step: Count
     samples: Count

@@ -25,7 +25,7 @@ from pipeline.distributed.control import all_or_raise, gather_all
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import TensorSlice
-from pipeline.engine.state import Engine, EngineState
+from pipeline.engine.state import Engine
 
 
 def load_latest(engine: Engine, directory: Path) -> dict[str, Any] | None:
@@ -77,7 +77,7 @@ def load(engine: Engine, tag: Path) -> dict[str, Any]:
 def _restore(engine: Engine, checkpoint: VerifiedCheckpoint) -> dict[str, Any]:
     """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
     groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}
-    engine_state.restore(engine, EngineState.from_json(checkpoint.state), groups)
+    engine_state.restore(engine, checkpoint.state, groups)
     client_state: dict[str, Any] = checkpoint.state["client_state"]
     return client_state
 

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -177,7 +176,7 @@ class Saver:
         rank = dist.get_rank(zero_layout.process_group(engine))
         tag = self._directory / retention.tag_name(step)
         temporary = retention.temporary_of(tag)
-        state = asdict(engine_state.engine_state(engine)) | {"versions": _versions(), "client_state": client_state}
+        state = engine_state.engine_state(engine) | {"versions": _versions(), "client_state": client_state}
         state_json = json.dumps(state, indent=1) + "\n"
         slices = zero_layout.slices(engine)
         try:

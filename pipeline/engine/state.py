@@ -1,7 +1,6 @@
 """Reads and sets all that a checkpoint holds of an engine: tensors, counters, loss scale, optimizer settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -31,37 +30,6 @@ class TensorState(NamedTuple):
     values: dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class EngineState:
-    """An engine's state without its tensors: JSON values, with the field names of a checkpoint's state.json.
-
-    Attributes:
-        step: optimizer steps made, including skipped ones.
-        samples: rows trained on.
-        skipped_steps: steps whose update was skipped because gradients were not finite.
-        optimizer: name of the optimizer's class.
-        optimizer_steps: updates that the optimizer has made.
-        groups: settings of each parameter group, without its parameters.
-        loss_scaler: state of fp16's dynamic loss scale; None without one.
-        zero_stage, world_size: of the engine that wrote the state. A load does not need them.
-    """
-
-    step: int
-    samples: int
-    skipped_steps: int
-    optimizer: str
-    optimizer_steps: int
-    groups: list[dict[str, Any]]
-    loss_scaler: dict[str, float] | None
-    zero_stage: int
-    world_size: int
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "EngineState":
-        """The state in the content of a state.json, which may have other keys as well."""
-        return cls(**{field.name: content[field.name] for field in fields(cls)})
-
-
 def tensor_states(engine: DeepSpeedEngine, slices: Sequence[TensorSlice]) -> list[TensorState]:
     """The values of each of `slices`. m and v are zeros before the optimizer's first step."""
     optimizer = engine.basic_optimizer
@@ -85,44 +53,44 @@ def _prepare(optimizer: torch.optim.Optimizer, flat: Tensor) -> None:
         optimizer.state[flat].update({"step": step, **{kind: torch.zeros_like(flat.detach()) for kind in KINDS[1:]}})
 
 
-def engine_state(engine: DeepSpeedEngine) -> EngineState:
-    """The engine's state without its tensors."""
+def engine_state(engine: DeepSpeedEngine) -> dict[str, Any]:
+    """The engine's state without its tensors, as `pipeline.checkpoint.files.StateRecord` describes it."""
     optimizer = engine.basic_optimizer
     scaler = _dynamic_loss_scaler(engine)
-    return EngineState(
-        step=engine.global_steps,
-        samples=engine.global_samples,
-        skipped_steps=engine.skipped_steps,
-        optimizer=type(optimizer).__name__,
-        optimizer_steps=_optimizer_steps(optimizer),
-        groups=[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups],
-        loss_scaler=None if scaler is None else {name: getattr(scaler, name) for name in _SCALER_STATE},
-        zero_stage=zero_layout.stage(engine),
-        world_size=dist.get_world_size(zero_layout.process_group(engine)),
-    )
+    return {
+        "step": engine.global_steps,
+        "samples": engine.global_samples,
+        "skipped_steps": engine.skipped_steps,
+        "optimizer": type(optimizer).__name__,
+        "optimizer_steps": _optimizer_steps(optimizer),
+        "groups": [{name: group[name] for name in group if name != "params"} for group in optimizer.param_groups],
+        "loss_scaler": None if scaler is None else {name: getattr(scaler, name) for name in _SCALER_STATE},
+        "zero_stage": zero_layout.stage(engine),
+        "world_size": dist.get_world_size(zero_layout.process_group(engine)),
+    }
 
 
-def restore(engine: DeepSpeedEngine, saved: EngineState, saved_groups: Mapping[str, int]) -> None:
+def restore(engine: DeepSpeedEngine, saved: Mapping[str, Any], saved_groups: Mapping[str, int]) -> None:
     """Sets counters, loss scale and learning rates to those of `saved`, after its tensors were loaded. Collective.
 
     The other settings of the optimizer remain those of the engine.
 
     Args:
-        saved_groups: by name of the tensor, the index of its parameter group in `saved.groups`.
+        saved_groups: by name of the tensor, the index of its parameter group in the saved "groups".
     """
     zero_layout.refresh_model_weights(engine)
     optimizer = engine.basic_optimizer
-    engine.global_steps = saved.step
-    engine.global_samples = saved.samples
-    engine.skipped_steps = saved.skipped_steps
-    engine.micro_steps = saved.step * engine.gradient_accumulation_steps()
-    _set_optimizer_steps(optimizer, saved.optimizer_steps)
+    engine.global_steps = saved["step"]
+    engine.global_samples = saved["samples"]
+    engine.skipped_steps = saved["skipped_steps"]
+    engine.micro_steps = saved["step"] * engine.gradient_accumulation_steps()
+    _set_optimizer_steps(optimizer, saved["optimizer_steps"])
     scaler = _dynamic_loss_scaler(engine)
-    if scaler is not None and saved.loss_scaler is not None:
+    if scaler is not None and saved["loss_scaler"] is not None:
         for name in _SCALER_STATE:
-            setattr(scaler, name, saved.loss_scaler[name])
+            setattr(scaler, name, saved["loss_scaler"][name])
     for slice_ in zero_layout.slices(engine):
-        optimizer.param_groups[slice_.group]["lr"] = saved.groups[saved_groups[slice_.name]]["lr"]
+        optimizer.param_groups[slice_.group]["lr"] = saved["groups"][saved_groups[slice_.name]]["lr"]
 
 
 def _optimizer_steps(optimizer: torch.optim.Optimizer) -> int:

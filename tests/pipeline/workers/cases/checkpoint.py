@@ -65,8 +65,8 @@ def counters(engine: Any) -> tuple[Any, ...]:
         engine.global_samples,
         engine.micro_steps,
         engine.skipped_steps,
-        engine_state.engine_state(engine).optimizer_steps,
-        engine_state.engine_state(engine).loss_scaler,
+        engine_state.engine_state(engine)["optimizer_steps"],
+        engine_state.engine_state(engine)["loss_scaler"],
         [group["lr"] for group in engine.basic_optimizer.param_groups],
     )
 
