@@ -107,21 +107,24 @@ def save(
             model. Nothing is written then.
     """
     directory = Path(directory)
-    state, is_bert = model.state_dict(), bert.can_express(model.config)
-    if is_bert:
-        fields = bert.to_config(model.config) | dict(fields or {})
+    config, state = model.config, model.state_dict()
+    if bert.can_express(config):
+        fields = bert.to_config(config) | dict(fields or {})
         fields["architectures"] = [name.replace("Albert", "Bert") for name in fields["architectures"]]
         tensors = {bert.NAMES.of(own): tensor for own, tensor in state.items()}
     else:
-        fields = to_config(model.config) | dict(fields or {})
-        tensors = to_tensors(model.config, state)
+        fields = to_config(config) | dict(fields or {})
+        tensors = {NAMES.of(own): tensor for own, tensor in state.items()}
+        if not config.has_embedding_projection:
+            identity = torch.eye(config.hidden_size).to(state[_WORD_EMBEDDINGS])  # (H, H)
+            tensors |= {f"{_PROJECTION}.weight": identity, f"{_PROJECTION}.bias": torch.zeros_like(identity[0])}
     files: dict[str, bytes | dict[str, Any]] = {}
     if tokenizer_model is not None:
-        tokenizer = tokenizer_files(tokenizer_model, model.config.max_position_embeddings)
-        if tokenizer.pieces != model.config.vocab_size:
+        tokenizer = tokenizer_files(tokenizer_model, config.max_position_embeddings)
+        if tokenizer.pieces != config.vocab_size:
             raise ValueError(
                 f"{tokenizer_model} has {tokenizer.pieces} pieces, but the model's vocab_size is "
-                f"{model.config.vocab_size}; give the vocabulary that the model was trained with"
+                f"{config.vocab_size}; give the vocabulary that the model was trained with"
             )
         files, fields["pad_token_id"] = tokenizer.files, tokenizer.pad_token_id
     directory.mkdir(parents=True, exist_ok=True)
@@ -227,21 +230,6 @@ def from_config(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Alb
     if config.embedding_size == config.hidden_size and not _is_identity(tensors):
         config = AlbertConfig.from_dict(known | {"embedding_projection": True})
     return config
-
-
-def to_tensors(config: AlbertConfig, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the tensors of a state dict under their names in `transformers`.
-
-    Raises:
-        ValueError: `transformers` cannot express the parameter sharing.
-    """
-    to_config(config)
-    tensors = {NAMES.of(own): tensor for own, tensor in state.items()}
-    if not config.has_embedding_projection:
-        like = state[_WORD_EMBEDDINGS]
-        tensors[f"{_PROJECTION}.weight"] = torch.eye(config.hidden_size, dtype=like.dtype, device=like.device)  # (H, H)
-        tensors[f"{_PROJECTION}.bias"] = torch.zeros(config.hidden_size, dtype=like.dtype, device=like.device)  # (H,)
-    return tensors
 
 
 def _read_weights(directory: Path) -> dict[str, Tensor]:

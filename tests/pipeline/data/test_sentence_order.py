@@ -51,19 +51,19 @@ def numbered(texts):
 
 
 @pytest.fixture(scope="module")
-def articles(sample_corpus, tmp_path_factory):
-    """The sample's Wikipedia articles."""
-    documents = tmp_path_factory.mktemp("articles") / "documents"
-    main(["extract", "--source", "wikipedia", "--input", str(sample_corpus / "wikipedia"), "--out", str(documents)])
+def chapters(sample_corpus, tmp_path_factory):
+    """The chapters of the sample's books."""
+    documents = tmp_path_factory.mktemp("chapters") / "documents"
+    main(["extract", "--source", "books", "--input", str(sample_corpus / "books"), "--out", str(documents)])
     return numbered([text for unit in open_corpus([documents], "train").units for text in read_texts(unit)])
 
 
-def rows_of(articles, max_seq_length):
-    """The articles' pairs, one a row."""
-    tokens = np.array([token for article in articles for sentence in article for token in sentence], np.uint16)
+def rows_of(chapters, max_seq_length):
+    """The chapters' pairs, one a row."""
+    tokens = np.array([token for chapter in chapters for sentence in chapter for token in sentence], np.uint16)
     pairs = make_pairs(
-        np.array([len(sentence) for article in articles for sentence in article]),
-        np.array([len(article) for article in articles]),
+        np.array([len(sentence) for chapter in chapters for sentence in chapter]),
+        np.array([len(chapter) for chapter in chapters]),
         0,
         max_seq_length=max_seq_length,
         short_probability=0.1,
@@ -111,8 +111,8 @@ def naive_bayes(features, labels):
 
 
 @pytest.mark.parametrize("kind", [Collator, Moving])
-def test_the_words_at_the_ends_of_real_segments_tell_nothing_of_their_order(articles, kind):
-    shards = rows_of(articles, 128)
+def test_the_words_at_the_ends_of_real_segments_tell_nothing_of_their_order(chapters, kind):
+    shards = rows_of(chapters, 128)
     continues_word = np.zeros(MAX_WORDS + collate.FIRST_ORDINARY_ID + 1, bool)
     features, labels = ends_and_lengths(
         kind(shards, BatchShape.of(shards, masking=PAPER), continues_word, "sop", 0, PAPER)
