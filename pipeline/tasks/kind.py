@@ -37,25 +37,20 @@ class Predictions(Protocol):
     @property
     def labelled(self) -> bool:
         """Whether there are examples, and all their labels are known."""
-        ...
 
     def save(self, path: Path) -> None:
         """Writes the file."""
-        ...
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Reads a file that `save` wrote. Raises UserError for any other file."""
-        ...
 
     def aligned(self, like: Self) -> Self:
         """The same predictions in the order of `like`. Raises ValueError if the examples differ."""
-        ...
 
     @classmethod
     def average(cls, members: Sequence[Self]) -> Self:
         """The mean of the predictions of several models. Raises ValueError if the examples differ."""
-        ...
 
 
 class Features(Protocol):
@@ -79,15 +74,12 @@ class Features(Protocol):
             samples: their numbers.
             training: whether the labels for a loss are needed.
         """
-        ...
 
     def decode(self, samples: Sequence[int], batch: Any, output: Any) -> list[SampleOutput]:
         """The model's `output` for a batch, taken apart into its samples."""
-        ...
 
     def predictions(self, outputs: Mapping[int, SampleOutput]) -> Any:
         """The `Predictions` of the split from the outputs of all its samples."""
-        ...
 
 
 class Kind(ABC):

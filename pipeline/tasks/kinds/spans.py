@@ -1,5 +1,6 @@
 """Questions about passages, read window by window: SQuAD 1.1 and 2.0."""
 
+import functools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 
 from data_prep.text.encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
+from pipeline.data.packed_rows import sequence_length
 from pipeline.tasks.files.rows import ExampleRow
 from pipeline.tasks.kind import Features, Kind, Statistic
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span, squad, squad_scores
-from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, pack
+from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, Tokens, pack
 from pipeline.tasks.task import SpanLimits, Task
 
 if TYPE_CHECKING:
@@ -46,48 +48,35 @@ class WindowSpans(NamedTuple):
 
 
 class _QuestionWindow(NamedTuple):
-    """One window of a question's passage. All positions are tokens of the passage."""
+    """One window of a question's passage. Positions are those of the window, from its [CLS] on."""
 
     question: int  # its number
-    start: int
-    length: int
-    first: int  # of the answer; -1 if the window does not hold it
-    last: int  # of the answer
-    startable: NDArray[np.bool_]  # (length,) tokens whose best window this is
+    segments: SegmentPair  # tokens of the question, and those of the passage that are in the window
+    shift: int  # from the number of a token of the passage to its position
+    answer: tuple[int, int]  # first and last position, 0 if the window does not hold the answer
+    startable: NDArray[np.bool_]  # (tokens up to the end of the passage,) whether this is the token's best window
 
 
-class Window(NamedTuple):
-    """Tokens [start, start + length) of a passage."""
-
-    start: int
-    length: int
-
-
-def windows_of(tokens: int, capacity: int, stride: int) -> list[Window]:
-    """Windows of up to `capacity` tokens, which start `stride` tokens apart and cover the whole passage.
+def windows_of(tokens: int, capacity: int, stride: int) -> list[tuple[int, int]]:
+    """Windows of up to `capacity` tokens, [start, end) each, which start `stride` apart and cover the whole passage.
 
     A `stride` above `capacity` is lowered to it, so that there are no gaps. An empty passage has one empty window.
     """
-    windows = []
-    start = 0
-    while True:
-        length = min(tokens - start, capacity)
-        windows.append(Window(start, length))
-        if start + length == tokens:
-            return windows
-        start += min(length, stride)
+    step = min(stride, capacity)
+    starts = range(0, max(tokens - capacity, 0) + step, step)
+    return [(start, min(start + capacity, tokens)) for start in starts]
 
 
-def best_window_of_tokens(windows: Sequence[Window], tokens: int) -> NDArray[np.int64]:
+def best_window_of_tokens(windows: Sequence[tuple[int, int]], tokens: int) -> NDArray[np.int64]:
     """The window in which each token has the most context, (tokens,).
 
     The context of a token is counted on the side that has less of it, and a hundredth of the window's length is added.
     Of equal windows the earlier one is best. An answer is searched for only in the best window of its first token.
     """
     best, scores = np.zeros(tokens, dtype=np.int64), np.full(tokens, -np.inf)
-    for number, (start, length) in enumerate(windows):
-        window, inside = slice(start, start + length), np.arange(length)
-        found = np.minimum(inside, length - 1 - inside) + 0.01 * length  # (length,)
+    for number, (start, end) in enumerate(windows):
+        window, inside = slice(start, end), np.arange(end - start)
+        found = np.minimum(inside, inside[::-1]) + 0.01 * (end - start)  # (end - start,)
         best[window][found > scores[window]] = number
         scores[window] = np.maximum(scores[window], found)
     return best
@@ -108,70 +97,45 @@ class SpanFeatures:
     ) -> None:
         """Makes windows that have, with question and special tokens, at most `max_length` tokens."""
         self.examples = len(examples)
-        self._questions = examples
-        self._limits = limits
-        self._query_length = min(limits.max_query_length, max_length // 2)
-        self._queries = EncodedTexts(vocabulary, [question.text for question in examples])
-        encoder = OffsetEncoder(vocabulary)
-        passages: dict[str, TokensWithOffsets] = {}
-        for question in examples:
-            if question.passage.text not in passages:
-                passages[question.passage.text] = encoder.encode(question.passage.text)
-        self._passages = [passages[question.passage.text] for question in examples]
+        self._questions, self._limits = examples, limits
+        queries = EncodedTexts(vocabulary, [question.text for question in examples])
+        encode = functools.cache(OffsetEncoder(vocabulary).encode)
+        self._passages = [encode(question.passage.text) for question in examples]
         self._windows: list[_QuestionWindow] = []
         for number in range(len(examples)):
-            self._add_windows(number, max_length)
-        queries = np.minimum(self._queries.lengths, self._query_length)
-        lengths = [queries[window.question] + window.length + 3 for window in self._windows]
-        self.lengths = np.array(lengths, dtype=np.int64)
+            self._add_windows(number, queries[number][: min(limits.max_query_length, max_length // 2)], max_length)
+        self.lengths = np.array([sequence_length(*window.segments) for window in self._windows], dtype=np.int64)
 
-    def _add_windows(self, number: int, max_length: int) -> None:
+    def _add_windows(self, number: int, query: Tokens, max_length: int) -> None:
         question, tokens = self._questions[number], self._passages[number]
-        answer = None
-        if question.answers:
-            answer = tokens_of_answer(tokens, *question.answers[0])
-        capacity = max_length - 3 - len(self._query(number))
-        windows = windows_of(len(tokens.ids), capacity, self._limits.doc_stride)
+        answer = tokens_of_answer(tokens, *question.answers[0]) if question.answers else None
+        windows = windows_of(len(tokens.ids), max_length - 3 - len(query), self._limits.doc_stride)
         best = best_window_of_tokens(windows, len(tokens.ids))
-        for index, (start, length) in enumerate(windows):
-            first = last = -1
-            if answer is not None and start <= answer[0] and answer[1] < start + length:
-                first, last = answer
-            startable = best[start : start + length] == index
-            self._windows.append(_QuestionWindow(number, start, length, first, last, startable))
-
-    def _query(self, number: int) -> NDArray[np.uint16]:
-        return self._queries[number][: self._query_length]
+        before = len(query) + 2  # [CLS] question [SEP]
+        for index, (start, end) in enumerate(windows):
+            shift = before - start
+            holds = answer is not None and start <= answer[0] and answer[1] < end
+            place = (answer[0] + shift, answer[1] + shift) if answer is not None and holds else (0, 0)
+            startable = np.concatenate([np.zeros(before, dtype=np.bool_), best[start:end] == index])
+            self._windows.append(_QuestionWindow(number, (query, tokens.ids[start:end]), shift, place, startable))
 
     def segments(self, sample: int) -> SegmentPair:
         """The tokens of the question and of the window."""
-        number, start, length = self._windows[sample][:3]
-        return self._query(number), self._passages[number].ids[start : start + length]
+        return self._windows[sample].segments
 
     def batch(self, samples: Sequence[int], training: bool) -> SpanBatch:
         """See `Features.batch`."""
-        rows, placement = pack([self.segments(sample) for sample in samples])
-        longest = int(placement.length.max(initial=1))
-        offsets = np.arange(longest)  # (L,)
+        windows = [self._windows[sample] for sample in samples]
+        rows, placement = pack([window.segments for window in windows])
+        offsets, lengths = np.arange(placement.length.max(initial=1)), placement.length[:, None]  # (L,), (N, 1)
         begins = placement.row * rows.input_ids.shape[1] + placement.start  # (N,)
-        inside = offsets < placement.length[:, None]  # (N, L)
-        window_positions = np.where(inside, begins[:, None] + offsets, -1)
-        first_of_passage = self._passage_starts(samples)  # (N,)
-        in_passage = (offsets >= first_of_passage[:, None]) & (offsets < placement.length[:, None] - 1)
+        window_positions = np.where(offsets < lengths, begins[:, None] + offsets, -1)  # (N, L)
+        ends_of_query = np.array([2 + len(window.segments[0]) for window in windows], dtype=np.int64)[:, None]  # (N, 1)
+        in_passage = (offsets >= ends_of_query) & (offsets < lengths - 1)  # (N, L)
         allowed = (in_passage | (offsets == 0)).astype(np.int64)
-        if not training:
-            return SpanBatch(*rows, window_positions, allowed, None, None)
-        labels = np.zeros((len(samples), 2), dtype=np.int64)
-        for index, sample in enumerate(samples):
-            window, shift = self._windows[sample], first_of_passage[index]
-            if window.first >= 0:
-                labels[index] = window.first - window.start + shift, window.last - window.start + shift
-        return SpanBatch(*rows, window_positions, allowed, labels[:, 0].copy(), labels[:, 1].copy())
-
-    def _passage_starts(self, samples: Sequence[int]) -> NDArray[np.int64]:
-        """The position of the first passage token in each window, after [CLS] question [SEP], (N,)."""
-        questions = [self._windows[sample].question for sample in samples]
-        return np.array([len(self._query(number)) + 2 for number in questions], dtype=np.int64)
+        answers = np.array([window.answer for window in windows], dtype=np.int64).reshape(-1, 2)  # (N, 2)
+        labels = (answers[:, 0].copy(), answers[:, 1].copy()) if training else (None, None)
+        return SpanBatch(*rows, window_positions, allowed, *labels)
 
     def decode(self, samples: Sequence[int], batch: SpanBatch, output: "SpanOutput") -> list[WindowSpans]:
         """The best spans of each window. A span may begin only at a token whose best window this is."""
@@ -179,19 +143,20 @@ class SpanFeatures:
 
         from pipeline.tasks.kinds.best_spans import best_spans
 
+        windows = [self._windows[sample] for sample in samples]
         startable = np.zeros(batch.allowed.shape, dtype=bool)  # (N, L)
-        first_of_passage = self._passage_starts(samples)
-        for index, sample in enumerate(samples):
-            window, start = self._windows[sample], first_of_passage[index]
-            startable[index, start : start + window.length] = window.startable
+        for index, window in enumerate(windows):
+            startable[index, : len(window.startable)] = window.startable
         mask = torch.from_numpy(startable).to(output.start_logits.device)
         found = best_spans(output, mask, self._limits.nbest, self._limits.max_answer_length)
         nulls = [None] * len(samples) if output.null_logits is None else output.null_logits.tolist()
-        # From positions of the window to tokens of the passage. A score of -inf is no span.
-        shifts = [self._windows[sample].start for sample in samples] - first_of_passage  # (N,)
         return [
-            WindowSpans([(start + by, end + by, score) for start, end, score in spans if score > -np.inf], null)
-            for spans, by, null in zip(found, shifts.tolist(), nulls, strict=True)
+            WindowSpans(
+                # In tokens of the passage. A score of -inf is no span.
+                [(start - window.shift, end - window.shift, score) for start, end, score in spans if score > -np.inf],
+                null,
+            )
+            for spans, window, null in zip(found, windows, nulls, strict=True)
         ]
 
     def predictions(self, outputs: Mapping[int, WindowSpans]) -> AnswersById:

@@ -15,7 +15,6 @@ from pipeline.tasks.kinds.answers import Passage, Question
 from pipeline.tasks.kinds.best_spans import best_spans
 from pipeline.tasks.kinds.spans import (
     SpanFeatures,
-    Window,
     WindowSpans,
     best_window_of_tokens,
     tokens_of_answer,
@@ -29,30 +28,28 @@ from tests.pipeline.conftest import sentences
 def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
     windows = windows_of(tokens, capacity, stride)
     covered = [0] * tokens
-    for start, length in windows:
-        assert length <= capacity
-        for position in range(start, start + length):
+    for start, end in windows:
+        assert end - start <= capacity
+        for position in range(start, end):
             covered[position] += 1
     assert all(covered)
-    assert windows[0].start == 0
-    assert windows[-1].start + windows[-1].length == tokens
+    assert (windows[0][0], windows[-1][1]) == (0, tokens)
     for before, after in itertools.pairwise(windows):
-        assert after.start - before.start == min(stride, capacity)
+        assert after[0] - before[0] == min(stride, capacity)
+        assert before[1] < tokens
     best = best_window_of_tokens(windows, tokens)
     for position in range(tokens):
         # As in BERT's _check_is_max_context: the first window with the highest score.
         scores = [
-            min(position - start, start + length - 1 - position) + 0.01 * length
-            if start <= position < start + length
-            else -1.0
-            for start, length in windows
+            min(position - start, end - 1 - position) + 0.01 * (end - start) if start <= position < end else -1.0
+            for start, end in windows
         ]
         assert best[position] == scores.index(max(scores))
 
 
 def test_windows_of_a_long_and_an_empty_passage():
-    assert windows_of(300, 200, 128) == [Window(0, 200), Window(128, 172)]
-    assert windows_of(0, 200, 128) == [Window(0, 0)]
+    assert windows_of(300, 200, 128) == [(0, 200), (128, 300)]
+    assert windows_of(0, 200, 128) == [(0, 0)]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
@@ -160,7 +157,7 @@ def test_an_answer_has_the_characters_of_the_passage(vocabulary, parts, data):
         assert given_answers.best() == answers[0][0]
         assert given_answers.nbest[0].start == answers[0][1]
     whole = windows_of(len(OffsetEncoder(vocabulary).encode(text).ids), 1000, 1000)
-    if len(samples) == 1 and answers and whole[0].length:
+    if len(samples) == 1 and answers and whole[0][1]:
         assert given_answers.best() == answers[0][0]
     assert given_answers.null_score is None
     assert given_answers.gold == tuple(answer for answer, _ in answers)
