@@ -71,8 +71,7 @@ def read(data: OwnData) -> tuple[Task, Splits]:
     if "train" not in tables:
         raise UserError(f"--data {data.data} has no training examples; it has {', '.join(tables)}; name --train-file")
     kind, columns = OWN_TASKS[data.task], data.columns
-    for split, table in tables.items():
-        check_columns(table, columns, split != "test")
+    check_columns(tables["train"], columns, labelled=True)
     labels = kind.find_labels(tables["train"], columns)
     splits: Splits = {
         split: read_examples(table, kind, columns, labels, "optional" if split == "test" else "required")

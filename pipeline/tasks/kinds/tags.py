@@ -75,17 +75,16 @@ class TagFeatures:
         self.examples = len(examples)
         self._ids = np.array([example.id for example in examples])
         self._token_counts = np.array([len(example.tokens) for example in examples], dtype=np.int64)
-        self._classes = len(task.labels)
-        self._outside = task.labels.index(OUTSIDE) if OUTSIDE in task.labels else 0
+        outside = task.labels.index(OUTSIDE) if OUTSIDE in task.labels else 0
+        self._without_piece = np.eye(len(task.labels), dtype=np.float32)[outside]  # (C,) logits
         self._pieces = EncodedTexts(vocabulary, [token for example in examples for token in example.tokens])
         self._capacity = max_length - 2
         self._lengths = np.minimum(self._pieces.lengths, self._capacity)  # (tokens,)
         labels = [example.labels or [IGNORED_LABEL] * len(example.tokens) for example in examples]
         self._labels = np.concatenate([np.array(of_text, dtype=np.int64) for of_text in labels])  # (tokens,)
         self._windows = self._make_windows()
-        self.lengths = np.array(
-            [2 + self._lengths[start:end].sum() for start, end in self._windows], dtype=np.int64
-        )  # (samples,)
+        lengths = [2 + self._lengths[start:end].sum() for start, end in self._windows]
+        self.lengths = np.array(lengths, dtype=np.int64)  # (samples,)
 
     def _make_windows(self) -> list[tuple[int, int]]:
         """Tokens [start, end) of all texts' tokens for each window. They belong to one text."""
@@ -101,10 +100,9 @@ class TagFeatures:
             windows.append((start, end))
         return windows
 
-    def segments(self, sample: int) -> Tokens:
+    def _segment(self, sample: int) -> Tokens:
         """The pieces of a window's tokens."""
-        start, end = self._windows[sample]
-        return np.concatenate([self._pieces[token][: self._capacity] for token in range(start, end)])
+        return np.concatenate([self._pieces[token][: self._capacity] for token in range(*self._windows[sample])])
 
     def _seen(self, sample: int) -> NDArray[np.int64]:
         """The tokens of a window that have a piece. Of the others normalisation leaves nothing."""
@@ -113,30 +111,26 @@ class TagFeatures:
 
     def batch(self, samples: Sequence[int], training: bool) -> TagBatch:
         """See `Features.batch`."""
-        rows, placement = pack([(self.segments(sample), None) for sample in samples])
-        grid = cls_grid(placement, len(rows.input_ids))
-        positions, tokens = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for number, sample in enumerate(samples):
-            seen = self._seen(sample)
-            lengths = self._lengths[seen]
-            first = placement.row[number] * rows.input_ids.shape[1] + placement.start[number] + 1  # behind [CLS]
-            positions.append(first + np.cumsum(lengths) - lengths)
-            tokens.append(seen)
-        return TagBatch(*rows, grid, np.concatenate(positions), self._labels[np.concatenate(tokens)])
+        rows, placement = pack([(self._segment(sample), None) for sample in samples])
+        begins = placement.row * rows.input_ids.shape[1] + placement.start + 1  # (N,) behind [CLS]
+        nothing = np.zeros(0, dtype=np.int64)  # of a batch without samples
+        seen = [nothing, *(self._seen(sample) for sample in samples)]
+        # Where the first piece of each token is: behind all pieces of the tokens before it.
+        before = [np.cumsum(self._lengths[tokens]) - self._lengths[tokens] for tokens in seen]
+        positions = np.concatenate([nothing, *(begin + of for begin, of in zip(begins, before[1:], strict=True))])
+        return TagBatch(*rows, cls_grid(placement, len(rows.input_ids)), positions, self._labels[np.concatenate(seen)])
 
     def decode(
         self, samples: Sequence[int], batch: TagBatch, output: "ClassificationOutput"
     ) -> list[NDArray[np.float32]]:
         """The logits (tokens, C) of each window. A token without a piece gets the tag `OUTSIDE`."""
-        logits = to_host(output.logits)  # (T, C)
+        seen = [self._seen(sample) for sample in samples]
+        ends = np.cumsum([len(tokens) for tokens in seen])[:-1]
         found = []
-        end = 0
-        for sample in samples:
-            (first, last), seen = self._windows[sample], self._seen(sample)
-            start, end = end, end + len(seen)
-            of_window = np.zeros((last - first, self._classes), dtype=np.float32)
-            of_window[:, self._outside] = 1.0
-            of_window[seen - first] = logits[start:end]
+        for sample, tokens, logits in zip(samples, seen, np.split(to_host(output.logits), ends)):  # (seen, C)
+            start, end = self._windows[sample]
+            of_window = np.tile(self._without_piece, (end - start, 1))  # (tokens, C)
+            of_window[tokens - start] = logits
             found.append(of_window)
         return found
 
@@ -172,15 +166,10 @@ def entity_counts(task: Task, predictions: Logits) -> NDArray[np.int64]:
     """(N, 3): of each text the number of entities that are right, predicted and true."""
     assert predictions.labels is not None
     assert predictions.lengths is not None
-    counts = np.zeros((len(predictions.ids), 3), dtype=np.int64)
-    names, predicted = np.array(task.labels, dtype=object), predictions.predictions()  # (C,), (T,)
-    end = 0
-    for number, length in enumerate(predictions.lengths.tolist()):
-        start, end = end, end + length
-        ours = entities(names[predicted[start:end]].tolist())
-        true = entities(names[predictions.labels[start:end]].tolist())
-        counts[number] = len(ours & true), len(ours), len(true)
-    return counts
+    names, ends = np.array(task.labels, dtype=object), np.cumsum(predictions.lengths)[:-1]  # (C,), (N - 1,)
+    texts = zip(*(np.split(names[tags], ends) for tags in (predictions.predictions(), predictions.labels)))
+    pairs = [(entities(ours.tolist()), entities(true.tolist())) for ours, true in texts]
+    return np.array([(len(ours & true), len(ours), len(true)) for ours, true in pairs], dtype=np.int64)
 
 
 def entity_score(metric: str, right: int, predicted: int, true: int) -> float:
