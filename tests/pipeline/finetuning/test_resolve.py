@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from common.errors import UserError
 from model import AlbertConfig
 from pipeline.checkpoint import run_directory
 from pipeline.engine.hardware import Hardware
-from pipeline.finetuning import resolve
+from pipeline.finetuning import command, resolve
 from pipeline.finetuning.resolve import InitialModel
 from pipeline.settings import finetune
 from pipeline.tasks.registry import PAPER_TASKS, find_task
@@ -161,3 +162,18 @@ def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
     initial = InitialModel(MODEL, "init", vocabulary=None, weights=None, pretraining=None)
     (again,) = resolve.resolve(flags, find_task("squad2"), 1000, 1, CPU, initial, "data")
     assert again.to_dict() == settings.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "keeps"),
+    [
+        ("rte", ("entailment", "not_entailment"), True),
+        ("rte", None, True),
+        ("rte", ("not_entailment", "entailment"), False),
+        ("mnli", ("entailment", "not_entailment"), False),
+        (None, None, False),
+    ],
+)
+def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
+    assert command._has_head_of(SimpleNamespace(task=task, labels=labels), find_task("rte")) == keeps
+    assert command._has_head_of(SimpleNamespace(task="squad2", labels=None), find_task("squad2"))

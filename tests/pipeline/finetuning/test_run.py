@@ -22,7 +22,7 @@ from tests.pipeline.finetuning.finetune_runs import be_no_rank, records, results
 
 pytestmark = pytest.mark.slow
 
-SST2 = ("--steps", "40", "--eval-interval", "10", "--batch-size", "16", "--classifier-dropout", "0.1")
+SST2 = ("--steps", "24", "--eval-interval", "6", "--batch-size", "16", "--classifier-dropout", "0.1")
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ def test_a_run_leaves_what_it_promises(finished, data):
     output, printed = finished
     assert "warning" not in printed.stderr.lower()
     found = results(output)
-    assert (found["task"], found["seed"], found["steps"]) == ("sst2", 0, 40)
+    assert (found["task"], found["seed"], found["steps"]) == ("sst2", 0, 24)
     assert found["examples"] == {"train": 96, "dev": 37, "test": 11}
     assert found["hyperparameters"]["train_batch_size"] == 16
-    assert (output / "done").read_text() == "40\n"
+    assert (output / "done").read_text() == "24\n"
     dev = Logits.load(output / "logits" / "dev.npz")
     examples = reading.read(TASKS["sst2"], str(data.glue))
     assert dict(zip(dev.ids.tolist(), dev.labels.tolist())) == {one.id: one.label for one in examples["dev"]}
@@ -48,7 +48,7 @@ def test_a_run_leaves_what_it_promises(finished, data):
     lines = (output / "submission" / "SST-2.tsv").read_text().splitlines()
     assert [line.split("\t")[0] for line in lines] == ["index", *map(str, range(11))]
     evaluations = [record for record in records(output) if record["split"] == "eval"]
-    assert [record["step"] for record in evaluations] == [10, 20, 30, 40]
+    assert [record["step"] for record in evaluations] == [6, 12, 18, 24]
     # The newest of the best evaluations is the result.
     best = max(evaluations, key=lambda record: (record["accuracy"], record["step"]))
     assert (found["best_step"], found["metrics"]["dev"]["accuracy"]) == (best["step"], best["accuracy"])
@@ -84,7 +84,7 @@ def test_a_lost_rank_ends_the_others_and_the_run_goes_on_bit_for_bit(finished, d
     output = tmp_path / "killed"
     command = words(data, "sst2", output, *SST2)
     first, second = start_ranks(tmp_path, 2, command)
-    await_step(first, output, 10)
+    await_step(first, output, 6)
     second.kill()
     assert (first.status(), second.status()) == (69, -signal.SIGKILL), first.stderr
     assert f"error: lost rank 1 on host {os.uname().nodename}: its process ended without notice" in first.stderr
@@ -100,8 +100,8 @@ def test_a_finished_run_has_nothing_left_to_do_and_another_one_is_refused(finish
     assert finetune.main(words(data, "sst2", output, *SST2)) == 0
     assert "nothing to do" in capsys.readouterr().out
     for more, message in (
-        (("--steps", "41"), "hyperparameters.steps: 40 -> 41"),
-        (("--steps", "40", "--seeds", "2"), "holds a run of one seed"),
+        (("--steps", "25"), "hyperparameters.steps: 24 -> 25"),
+        (("--steps", "24", "--seeds", "2"), "holds a run of one seed"),
     ):
         with pytest.raises(SystemExit) as left:
             finetune.main(words(data, "sst2", output, *SST2, *more))

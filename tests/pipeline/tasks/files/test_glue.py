@@ -5,6 +5,7 @@ import pytest
 from common.errors import UserError
 from pipeline.tasks.files import reading
 from pipeline.tasks.registry import TASKS
+from tests.pipeline.tasks import task_files
 
 
 def write(path, *lines):
@@ -124,3 +125,13 @@ def test_a_test_file_with_labels_keeps_its_index(tmp_path):
     write(tmp_path / "test.tsv", "sentence1\tsentence2\tlabel\tindex", "x\ty\tentailment\t7")
     (example,) = reading.read(TASKS["rte"], str(tmp_path))["test"]
     assert (example.id, example.label) == ("7", 0)
+
+
+def test_every_task_reads_its_files(tmp_path):
+    task_files.write_all(tmp_path)
+    for task in TASKS.values():
+        place = {"squad1": "squad", "squad2": "squad", "race": "race"}.get(task.name, "glue")
+        splits = reading.read(task, str(tmp_path / place))
+        labels = {example.label for example in splits["train"]} if task.labels else set()
+        assert {"train", *task.dev_splits} < set(splits)
+        assert task.kind.predicts_numbers or labels == set(range(len(task.labels)))
