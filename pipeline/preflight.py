@@ -5,7 +5,7 @@
 
 Without a hostfile it checks this machine: packages, data, directory of the run, GPUs, port. With one, run it on the
 host and in the directory in which `deepspeed` will run. Each host is compared with this one: code, Python, packages,
-data, directory of the run, clock. Its GPUs are compared with the hostfile. Rank 0's host opens the port of the
+data, directory of the run. Its GPUs are compared with the hostfile. Rank 0's host opens the port of the
 rendezvous, and the other hosts connect to it.
 
 Exit status: 0 ready; 1 problems found; 2 a mistake in the command line.

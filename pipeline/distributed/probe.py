@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
             shards; beacon: a file that the asking host has just made in the run's directory, or null; interfaces: names
             of network interfaces; connect: [address, port] to try, or null; gpus: whether to try the GPUs.
     Returns:
-        time; facts, which must be the same on all hosts: by kind, by name; problems, one line each; gpus: how many
+        facts, which must be the same on all hosts: by kind, by name; problems, one line each; gpus: how many
         compute; cores; address of this host.
     """
     gpus, lines = _try_gpus() if question["gpus"] else (0, [])
@@ -55,7 +54,6 @@ def examine(question: dict[str, Any]) -> dict[str, Any]:
     if question["connect"] is not None and (fault := _connect(*question["connect"])):
         lines.append(f"cannot reach rank 0's host ({fault}); open the port, or give another --master_addr")
     return {
-        "time": time.time(),
         "facts": facts,
         "problems": lines,
         "gpus": gpus,

@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,8 +21,6 @@ from pipeline.distributed import probe
 
 MAX_BYTES = 16 << 20
 MAX_SLOTS = 1024
-MAX_CLOCK_SECONDS = 5.0
-"""Up to this difference, a person can order the logs of two hosts by time."""
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10, 120
 _NO_FOLDER, _NO_PYTHON, _NO_SSH = 97, 98, 255  # exit statuses; the last one is ssh's own
 
@@ -43,7 +40,6 @@ class HostQuery:
             f"{_NO_PYTHON}; exec env {shlex.join([*(f'{k}={v}' for k, v in environment.items()), *words])}"
         )
         command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}", "--", host, remote]
-        self._sent = time.time()
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
@@ -59,10 +55,6 @@ class HostQuery:
             _, errors = self._process.communicate()
             return {"problems": [_why_silent(self._process.returncode, errors)]}
         found: dict[str, Any] = json.loads(line)
-        early, late = self._sent - found["time"], found["time"] - time.time()
-        if max(early, late) > MAX_CLOCK_SECONDS:
-            fault = f"{early:.0f} s slow" if early > late else f"{late:.0f} s fast"
-            found["problems"].append(f"its clock is {fault}; set it by NTP (chronyc tracking)")
         return found
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ what the store says, a random number among it, under the secret in the file that
 never travels. Without the file the key protects from nobody who can read the store.
 """
 
-import errno
+import contextlib
 import hashlib
 import hmac
 import os
@@ -247,9 +247,11 @@ class Rendezvous:
         from torch.distributed import DistNetworkError, DistStoreError, TCPStore
 
         address, port = os.environ["MASTER_ADDR"], whole_number("MASTER_PORT", low=1, high=65535)
-        serves = self.rank == 0 and not launcher.agent_serves_store()
+        serves, listener = self.rank == 0 and not launcher.agent_serves_store(), None
+        if serves and address in LOOPBACK:  # torch itself would listen on all addresses
+            with contextlib.suppress(OSError):  # a store of this process, which torch finds, or another program's
+                listener = socket.create_server((LOOPBACK[0], port), backlog=self.world_size).detach()
         try:
-            listener = self._listen(port) if serves and address in LOOPBACK else None
             return TCPStore(
                 address,
                 port,
@@ -259,7 +261,7 @@ class Rendezvous:
                 multi_tenant=True,  # the process groups' store is the same one
                 master_listen_fd=listener,
             )
-        except (OSError, DistNetworkError, DistStoreError) as error:
+        except (DistNetworkError, DistStoreError) as error:
             if not serves:
                 self._end_lost(
                     f"found no rank 0 at {address}:{port} within {self._seconds:.0f} s; see why rank 0 did not start, "
@@ -272,19 +274,6 @@ class Rendezvous:
             )
             # The agent chooses another port when it starts the ranks again.
             sys.exit(EXIT_LOST if launcher.max_restarts() else EXIT_MISTAKE)
-
-    def _listen(self, port: int) -> int | None:
-        """A descriptor that listens on the loopback address; torch itself would listen on all addresses.
-
-        None if the port is taken: this process may serve a store on it already, which torch then finds. Otherwise torch
-        raises DistNetworkError.
-        """
-        try:
-            return socket.create_server(("127.0.0.1", port), backlog=self.world_size).detach()
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            return None
 
 
 def _first_problem(answers: Sequence[Answer]) -> str:
@@ -309,11 +298,10 @@ def _first_problem(answers: Sequence[Answer]) -> str:
 def _absence(missing: Sequence[int], world_size: int, seconds: float, answers: Sequence[Answer]) -> str:
     """One line that names the missing ranks and the hosts of the others."""
     ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-    hosts = sorted({answer.host for answer in answers})
+    hosts = ", ".join(sorted({answer.host for answer in answers}))
     return (
-        f"{len(missing)} of {world_size} ranks did not come within {seconds:.0f} s "
-        f"(rank{'s' if len(missing) > 1 else ''} {ranks}; the others came from host{'s' if len(hosts) > 1 else ''} "
-        f"{', '.join(hosts)}); `python -m pipeline.preflight` shows what is wrong on which host"
+        f"{len(missing)} of {world_size} ranks did not come within {seconds:.0f} s: {ranks}; the others came from "
+        f"{hosts}; `python -m pipeline.preflight` shows what is wrong on which host"
     )
 
 

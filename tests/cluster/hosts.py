@@ -57,22 +57,20 @@ class Cluster(Switch):
         # Where ranks share a machine they may outnumber its cores; here each has a host to go to.
         self.environment.pop("PRTE_MCA_rmaps_default_mapping_policy", None)
 
-    def start(self, name: str, mounts: Mapping[Path, Path] | None = None, **environment: str) -> Host:
+    def start(self, name: str, mounts: Mapping[Path, Path] | None = None) -> Host:
         """Starts a host and waits until its sshd answers.
 
         Args:
             name: its host name.
             mounts: places on this host alone, and what stands there instead.
-            environment: of everything that comes in by ssh.
         """
         number = len(self.hosts) + 1
         address = f"10.64.0.{number}"
-        variables = {"HOME": str(self.home)} | environment
         config = self.directory / f"{name}.sshd_config"
         config.write_text(
             f"ListenAddress {address}\nHostKey {self.directory / 'host_key'}\nPidFile none\nUsePAM no\nStrictModes no\n"
             f"AuthorizedKeysFile {self.directory / 'user_key.pub'}\nPasswordAuthentication no\n"
-            f"SetEnv {' '.join(f'{key}={value}' for key, value in variables.items())}\n"
+            f"SetEnv HOME={self.home}\n"
         )
         script = [
             "set -e",

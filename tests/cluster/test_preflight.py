@@ -35,7 +35,7 @@ def test_hosts_that_can_train(cluster, corpus, tmp_path):
 
 @pytest.fixture
 def sick(cluster, corpus, tmp_path):
-    """A host with other code and packages, damaged data, a folder of its own, a fast clock."""
+    """A host with other code and packages, damaged data, a folder of its own."""
     trainer = tmp_path / "trainer.py"
     trainer.write_text((REPOSITORY / "pipeline" / "training" / "trainer.py").read_text() + "\n# changed\n")
     there = metadata.distribution("tqdm").locate_file(f"tqdm-{metadata.version('tqdm')}.dist-info/METADATA")
@@ -46,9 +46,6 @@ def sick(cluster, corpus, tmp_path):
     (damaged / "shard-00000.arrow").write_bytes(b"cut short")
     own = tmp_path / "own"
     own.mkdir()
-    skewed = tmp_path / "skewed"
-    skewed.mkdir()
-    (skewed / "sitecustomize.py").write_text("import time\nnow = time.time\ntime.time = lambda: now() + 100\n")
     runs = tmp_path / "runs"
     runs.mkdir()
     mounts = {
@@ -57,7 +54,7 @@ def sick(cluster, corpus, tmp_path):
         corpus.train: damaged,
         runs: own,
     }
-    host = cluster.start("sick", mounts, PYTHONPATH=str(skewed))
+    host = cluster.start("sick", mounts)
     yield host
     host.inside.end()
 
@@ -72,15 +69,14 @@ def test_every_problem_is_a_line_that_names_the_host(cluster, sick, corpus, tmp_
         f"sick: other packages: tqdm 1.2.3 ({metadata.version('tqdm')} here); pip install",
         f"sick: {corpus.train}: 1 files missing or cut short, as shard-00000.arrow; copy",
         "sick: --output is another folder there, or none; it must be one folder",
-        "sick: its clock is 100 s fast; set it",
         "sick: has ",
         "10.64.0.250: cannot be reached by ssh without a password (",
-        "4 hosts, 1003 slots: 8 problems (",
+        "4 hosts, 1003 slots: 7 problems (",
     ]
     assert len(lines) == len(expected), "\n".join(lines)
     for line, beginning in zip(lines, expected):
         assert line.startswith(beginning), "\n".join(lines)
-    assert "1,000 slots in the hostfile" in lines[6]
+    assert "1,000 slots in the hostfile" in lines[5]
     assert not any((tmp_path / "runs").iterdir())
 
 

@@ -188,7 +188,7 @@ def test_ranks_that_do_not_agree_end_with_one_line(
 def test_a_rank_that_never_comes_is_named(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(agree(meet(0, seconds=0.1))) == EXIT_LOST
     said = capsys.readouterr().err
-    assert said.startswith(f"error: 1 of 2 ranks did not come within 0 s (rank 1; the others came from host {HOST})")
+    assert said.startswith(f"error: 1 of 2 ranks did not come within 0 s: 1; the others came from {HOST}; ")
 
 
 def test_a_rank_0_that_never_comes_is_missed(meet: Meet, capsys: pytest.CaptureFixture[str]) -> None:
