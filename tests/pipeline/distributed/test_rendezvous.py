@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -120,9 +121,9 @@ def meet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Meet:
     """Makes a rank of two, with a secret or none; call it for rank 0 first."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(reserve_port()))
-    monkeypatch.setenv("WORLD_SIZE", "2")
 
-    def meet_as(rank: int, secret: str = SECRET, seconds: float = 60.0) -> Rendezvous:
+    def meet_as(rank: int, secret: str = SECRET, seconds: float = 60.0, ranks: int = 2) -> Rendezvous:
+        monkeypatch.setenv("WORLD_SIZE", str(ranks))
         monkeypatch.setenv("RANK", str(rank))
         (tmp_path / "secret").write_text(secret)
         (tmp_path / "secret").chmod(0o600)
@@ -242,16 +243,18 @@ def test_a_stranger_is_no_rank_and_ends_nothing(meet: Meet, agree: Agree, said: 
 def test_only_a_rank_with_the_secret_that_is_waited_for_is_believed(
     meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = meet(0), meet(1)
-    serving = agree(first)
-    for key, rank in ((b"a guess", 1), (first._key, 0), (first._key, 2)):
+    first, second, third = (meet(rank, ranks=3) for rank in range(3))
+    serving, waiting = agree(first), agree(third)
+    while 2 not in first.channels:
+        time.sleep(0.01)
+    for key, rank in ((b"a guess", 1), (first._key, 0), (first._key, 2), (first._key, 3)):
         connection = socket.create_connection(("127.0.0.1", first._port))
         channel = Channel(connection, key, is_server=False)
         channel.wait_for("greeting", 100)
         channel.send("hello", answer={"rank": rank, "host": "a"})
         assert end_of(connection)
         connection.close()
-    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+    assert agree(second).result(timeout=100) == serving.result(timeout=100) == waiting.result(timeout=100) == "7"
 
 
 def test_a_rank_with_another_secret_is_lost(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -306,8 +309,9 @@ def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, monkeypatch: p
     assert rendezvous.read_secret() == b"0123456789abcdef"
 
 
-def test_the_store_of_one_host_listens_on_the_loopback_address_only(meet: Meet) -> None:
-    meet(0)
+def test_on_one_host_rank_0_listens_on_the_loopback_address_only(meet: Meet) -> None:
+    first = meet(0)
+    assert first._server.getsockname()[0] == "127.0.0.1"
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", int(os.environ["MASTER_PORT"])), timeout=60)
 
@@ -319,3 +323,17 @@ def test_ranks_meet_where_the_process_serves_a_store_of_torch_already(meet: Meet
     )
     meet(0)
     assert earlier.check(["job/1"])
+
+
+@pytest.mark.parametrize(("restarts", "status"), [("0", EXIT_MISTAKE), ("3", EXIT_LOST)])
+def test_a_port_of_another_program_is_named(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], restarts: str, status: int
+) -> None:
+    """torchrun's agent chooses another port when it starts the ranks again, so there it is no mistake."""
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setenv("MASTER_PORT", str(other.getsockname()[1]))
+        with pytest.raises(SystemExit) as ended:
+            meet(0)
+    assert ended.value.code == status
+    assert "; another job may run on this host: give another --master_port\n" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Ranks that are lost, fail or hang: watches in this process, then real processes without a model."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -44,7 +45,7 @@ def make_watch(rank, *others, hang_timeout=60.0):
 def said(end):
     """What has come by now."""
     messages = []
-    with selectors.DefaultSelector() as selector:
+    with selectors.DefaultSelector() as selector, contextlib.suppress(EOFError):
         selector.register(end.connection, selectors.EVENT_READ)
         while selector.select(0):
             messages.append(end.receive())
@@ -171,6 +172,51 @@ def test_ranks_that_leave_their_watch_end_nothing(monkeypatch, tmp_path):
         assert (watching._ending, watching._guard.poll()) == (None, 0)
 
 
+def test_a_rank_that_raises_ends_with_the_status_of_its_notice(monkeypatch, capfd):
+    monkeypatch.setattr(Channel, "watch_host", lambda channel, seconds: None)  # of TCP
+    raising, (second,) = make_watch(0, 1)
+    with pytest.raises(SystemExit) as ended, raising:
+        raise ValueError("row 7 is odd")
+    assert ended.value.code == 1
+    assert capfd.readouterr().err.endswith("ValueError: row 7 is odd\n")
+    (leaves,) = said(second)
+    assert leaves["notice"][:2] == [1, "rank 0 on host a failed: ValueError: row 7 is odd"]
+
+
+def test_time_in_which_the_thread_does_not_run_does_not_count(monkeypatch):
+    judging, _ = make_watch(0, 1)
+    clock, looked = iter(range(0, 10**6, 1000)), []
+    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+
+    def look(seconds):
+        looked.append(seconds)
+        judging._left = ExitNotice(0)
+
+    monkeypatch.setattr(judging, "_look", look)
+    with selectors.DefaultSelector() as selector:
+        judging._watch(selector)
+    assert looked == [3.0]
+
+
+def test_a_rank_is_idle_since_its_last_note():
+    judging, _ = make_watch(0, 1)
+    judging._report(0.0)
+    assert [judging._report(seconds).idle for seconds in (5.0, 6.0)] == [5.0, 11.0]
+    progress.get_progress().beat()
+    assert judging._report(7.0).idle == 0.0
+
+
+def test_a_mistake_ends_torchrun_s_agent_as_well(monkeypatch):
+    ended = []
+    monkeypatch.setattr(watch.launcher, "end_agent", lambda: ended.append("agent"))
+    monkeypatch.setattr(os, "_exit", ended.append)
+    for status in (2, 69):
+        judging, _ = make_watch(0, 1)
+        judging._end_job(ExitNotice(status, "no data"))
+        judging._end_rank()
+    assert ended == ["agent", 2, 69]
+
+
 class Ended(BaseException):
     """The process would have ended with this status."""
 
@@ -182,8 +228,8 @@ def test_the_end_of_a_rank_says_why_and_writes_its_stacks(monkeypatch, tmp_path,
     monkeypatch.setattr(os, "_exit", end)
     judging, _ = make_watch(0, 1)
     judging._end_job(ExitNotice(69, "rank 1 hangs", 0.0, str(tmp_path / "hangs" / "now")))
-    with pytest.raises(Ended, match="69"):
-        judging._end_rank()
+    with pytest.raises(Ended, match="69"), selectors.DefaultSelector() as selector:
+        judging._watch(selector)
     assert capfd.readouterr().err == "error: rank 1 hangs\n"
     stacks = (tmp_path / "hangs" / "now" / "rank-00000.txt").read_text()
     assert stacks.startswith("rank 0 on host a ")
