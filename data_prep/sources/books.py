@@ -192,25 +192,18 @@ def drop_contents(text: str) -> str:
     The table ends with the last line that has the form of an entry, or where its first entry occurs again as a heading.
     "Contents" above anything else, such as a link between two chapters, is an ordinary heading.
     """
-    for match in _CONTENTS.finditer(text, 0, min(len(text), 20_000)):
-        end = _contents_end(text, match.end())
-        if end is not None:
-            return f"{text[: match.start()]}\n\n{text[end:]}"
+    for title in _CONTENTS.finditer(text, 0, min(len(text), 20_000)):
+        first, end = "", title.end()
+        for match in re.finditer(r"[^\n]*\S[^\n]*", text[title.end() : title.end() + _MAX_CONTENTS_CHARACTERS]):
+            line = match[0].strip()
+            entry = line if _NUMBERED.fullmatch(line) else _PAGE.sub("", line)  # "Chapter 2" ends in no page number
+            entry = entry.rstrip(".").lower()
+            if not _is_entry(line) or entry == first:
+                break
+            first, end = first or entry, title.end() + match.end()
+        if first:
+            return f"{text[: title.start()]}\n\n{text[end:]}"
     return text
-
-
-def _contents_end(text: str, start: int) -> int | None:
-    """Returns the position behind the table of contents that begins at `start`; None if none does."""
-    first, end = "", None
-    for match in re.finditer(r"[^\n]*\S[^\n]*", text[start : start + _MAX_CONTENTS_CHARACTERS]):
-        line = match[0].strip()
-        entry = line if _NUMBERED.fullmatch(line) else _PAGE.sub("", line)  # "Chapter 2" ends in no page number
-        entry = entry.rstrip(".").lower()
-        if not _is_entry(line) or (end is not None and entry == first):
-            break
-        first = first or entry
-        end = start + match.end()
-    return end
 
 
 def _is_entry(line: str) -> bool:
@@ -249,26 +242,19 @@ def split_paragraphs(text: str) -> Iterator[list[str]]:
     is_wrapped = filled[len(filled) // 2] < _LONG_LINE
     current: list[str] = []
     before = ""  # the previous line of text; "" after a heading
-    for line in lines:
-        if not line:
-            if current:
-                yield current
-            current = []
-            continue
-        if not has_gaps and is_wrapped and _can_be_heading(line, before, width) and is_heading([line], not before):
-            if current:
-                yield current
-            yield [line]
-            current = []
-            before = ""
-            continue
-        before = line
-        current.append(line)
-        if not is_wrapped or (not has_gaps and len(line) < _SHORT_SHARE * width and _ENDS_WELL.search(line)):
+    for line in [*lines, ""]:
+        is_apart = line and not has_gaps and is_wrapped and _can_be_heading(line, before, width)
+        is_apart = is_apart and is_heading([line], not before)
+        if current and (not line or is_apart):
             yield current
             current = []
-    if current:
-        yield current
+        if line:
+            current.append(line)
+            before = "" if is_apart else line
+        ends = is_apart or (not has_gaps and len(line) < _SHORT_SHARE * width and _ENDS_WELL.search(line))
+        if current and (ends or not is_wrapped):
+            yield current
+            current = []
 
 
 def _can_be_heading(line: str, before: str, width: int) -> bool:

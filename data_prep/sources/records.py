@@ -6,6 +6,7 @@ a compressed file loses the rest of the file. Damage in a Parquet file loses the
 """
 
 import bz2
+import contextlib
 import gzip
 import io
 import itertools
@@ -62,9 +63,8 @@ class Fields:
         """Raises UserError unless the columns of a file or dataset have all names."""
         for column in self.columns:
             if (times := columns.count(column)) != 1:
-                found = f"{times} columns called {column!r}" if times else f"no column {column!r}"
-                shown = ", ".join(columns[:MAX_NAMES_SHOWN]) + (", ..." if len(columns) > MAX_NAMES_SHOWN else "")
-                raise UserError(f"{place} has {found}; choose --text-field among {shown}")
+                shown = ", ".join(columns[:MAX_NAMES_SHOWN])
+                raise UserError(f"{place} has {times} columns called {column!r}; choose --text-field among {shown}")
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,9 @@ class Hub(Source):
         self.subset, self.split, self.fields = subset, split, fields
         for name in names:
             dataset = self._open(name)
-            fields.check_columns(name, dataset.column_names or list(next(_rows(name, dataset), {})))
+            with _explaining(name):
+                columns = dataset.column_names or list(next(iter(dataset), {}))
+            fields.check_columns(name, columns)
             info = dataset.info.splits.get(split) if dataset.info.splits else None
             local = [file.stat().st_size for file in Path(name).rglob("*") if file.is_file()]  # none of the hub's
             total, shards = (info.num_bytes if info else 0) or sum(local), dataset.num_shards
@@ -171,14 +173,8 @@ class Hub(Source):
         from datasets.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-        try:
+        with _explaining(name):
             return load_dataset(name, self.subset, split=self.split, streaming=True)
-        # The library passes on the errors of its readers and of the network. The user needs the reason and the name.
-        except Exception as error:
-            raise UserError(
-                f"cannot open the dataset {name!r} (subset {self.subset}, split {self.split}): {one_line(error)}; "
-                "check --input, --subset, --hub-split and the network"
-            ) from error
 
     def read(self, unit: tuple[str, int]) -> Iterator[Document | Skipped]:
         """Yields the documents of one shard."""
@@ -189,20 +185,26 @@ class Hub(Source):
         dataset = self._open(name)
         # The ids of a local dataset do not depend on the way its path is written.
         short = Path(name).resolve().name if Path(name).exists() else name
-        for row, record in enumerate(_rows(name, dataset.shard(num_shards=dataset.num_shards, index=shard))):
+        rows = enumerate(dataset.shard(num_shards=dataset.num_shards, index=shard))
+        while True:
+            with _explaining(name):
+                row, record = next(rows, (0, None))
+            if record is None:
+                return
             item = to_document(record, self.fields, f"{short}:{shard}:{row}")
             self.consumed += len(item.text.encode()) if isinstance(item, Document) else 0
             yield item
 
 
-def _rows(name: str, dataset: Any) -> Iterator[Any]:
-    """Yields the rows of a streamed dataset. UserError: the library cannot read them."""
+@contextlib.contextmanager
+def _explaining(name: str) -> Iterator[None]:
+    """Raises UserError for any error: the library passes on those of its readers and of the network."""
     try:
-        yield from dataset
-    except Exception as error:  # as in `_open`
+        yield
+    except Exception as error:
         raise UserError(
             f"cannot read the dataset {name!r}: {one_line(error)}; "
-            "check its files and the network, and give the same command to go on"
+            "check --input, --subset, --hub-split, its files and the network, and give the same command to go on"
         ) from error
 
 

@@ -101,7 +101,7 @@ def is_bzip2(path: Path) -> bool:
 def check_export(path: Path) -> bytes:
     """Returns the header of an export: what is before its first page.
 
-    UserError: the file does not begin as a MediaWiki export, declares a document type, or is not complete.
+    UserError: the file does not begin as a MediaWiki export, or is not complete.
     """
     bzip2 = Bzip2File(path) if path.suffix == ".bz2" or is_bzip2(path) else None
     head = b""
@@ -116,9 +116,6 @@ def check_export(path: Path) -> bytes:
     if b"<mediawiki" not in head:
         reason = "damaged at its start; download it again" if bzip2 and not head else "no MediaWiki export"
         raise UserError(f"{path} is {reason}; check --source and --input")
-    # MediaWiki writes no document type. One could make a parser read other files or expand without end.
-    if b"<!DOCTYPE" in head or b"<!ENTITY" in head:
-        raise UserError(f"{path} declares a document type, which no MediaWiki export does; download it again")
     tail = b"".join(content or b"" for _, content in chunks(path, max(0, path.stat().st_size - (2 << 20)), bzip2))
     if not tail.rstrip().endswith(b"</mediawiki>"):
         raise UserError(f"{path} is cut off or damaged: it does not end with </mediawiki>; download it again")

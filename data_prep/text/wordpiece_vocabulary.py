@@ -56,11 +56,9 @@ class WordPieceRules:
     max_input_chars_per_word: int = 100
 
     def __post_init__(self) -> None:
-        for name in ("lowercase", "strip_accents", "handle_chinese_chars"):
-            if not isinstance(value := getattr(self, name), bool) and (name != "strip_accents" or value is not None):
-                raise ValueError(f"has {value!r:.40} for {name}, which is true or false")
-        if not isinstance(self.max_input_chars_per_word, int) or self.max_input_chars_per_word < 1:
-            raise ValueError(f"has {self.max_input_chars_per_word!r:.40} for max_input_chars_per_word")
+        types = (bool, bool | None, bool, int)
+        if wrong := [name for (name, value), kind in zip(vars(self).items(), types) if not isinstance(value, kind)]:
+            raise ValueError(f"has {getattr(self, wrong[0])!r:.40} for {wrong[0]}")
 
     @property
     def normalization(self) -> Normalization:
@@ -145,14 +143,11 @@ class WordPieceVocabulary(Vocabulary):
         if others := [str(token) for token in added if token not in SPECIAL_PIECES]:
             raise ValueError(f"has the added tokens {' '.join(others):.80}; only {' '.join(SPECIAL_PIECES)} are read")
         given = {name: normalizer[name] for name in vars(WordPieceRules()) if name in normalizer}
-        lowercase = given.get("lowercase", WordPieceRules.lowercase)
-        said = _read_config(directory).get("do_lower_case")
-        if isinstance(said, bool) and said != lowercase:
-            raise ValueError(
-                f"has {lowercase} for lowercase, and {_CONFIG_FILE} beside it has {said} for do_lower_case"
-            )
         longest = model.get("max_input_chars_per_word", WordPieceRules.max_input_chars_per_word)
-        return cls(sorted(ids, key=ids.__getitem__), WordPieceRules(**given, max_input_chars_per_word=longest))
+        rules = WordPieceRules(**given, max_input_chars_per_word=longest)
+        if _read_config(directory).get("do_lower_case") is (not rules.lowercase):
+            raise ValueError(f"and {_CONFIG_FILE} beside it differ: lowercase is {rules.lowercase} in the first only")
+        return cls(sorted(ids, key=ids.__getitem__), rules)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Vocabulary.encode`."""

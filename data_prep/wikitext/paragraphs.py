@@ -16,9 +16,6 @@ _BIBLIOGRAPHY = re.compile(
     r"\b(?:ISBN|ISSN|OCLC|LCCN)\b|\bdoi:|^[A-Z][\w'’-]+, [A-Z][\w.]*(?:[ ,&]+[A-Z][\w.'’-]*)*[.,]? "
     r"(?:\((?:1[89]|20)\d\d\w?\)|.*\b(?:1[89]|20)\d\d\.$)"
 )
-_CHESS_MOVE = re.compile(
-    r"(?:\d+\.(?:\.\.|…)?)?(?:[KQRBN♔♕♖♗♘]?[a-h]?[1-8]?x?[a-h][1-8](?:=[QRBN])?|[O0]-[O0](?:-[O0])?)[+#!?.]*|\d+\."
-)
 _WITHOUT_BLANKS = frozenset(["ja", "zh"])  # between words, and so between lines
 _EMPTY_PARENTHESES = re.compile(r" *（[\s、，,；;：:・]*）")
 _MIN_SENTENCE_WORDS = 4  # in a list item
@@ -156,19 +153,9 @@ def is_prose(block: Block, after: Block) -> bool:
         if block.kind == INDENTED and after.kind != ITEM:
             return True
         return _INNER_END.search(block.text) is not None and not _CITATION.search(block.text)
-    if _is_chess(block.text):
-        return False
     if block.kind == ITEM:
         return block.words >= _MIN_SENTENCE_WORDS and not _BIBLIOGRAPHY.search(block.text)
     return block.words >= _MIN_PARAGRAPH_WORDS or (block.words > 0 and not block.is_open)
-
-
-def _is_chess(text: str) -> bool:
-    """Tells whether a block is the score of a chess game: most of its words are moves."""
-    if not text[0].isdecimal():
-        return False
-    words = text.split()
-    return 2 * sum(_CHESS_MOVE.fullmatch(word) is not None for word in words) > len(words)
 
 
 # Punctuation around removed things: empty parentheses, doubled commas, blanks before a full stop.

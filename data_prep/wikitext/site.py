@@ -117,11 +117,6 @@ def read_table(name: str) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
 
 
-def known_languages() -> list[str]:
-    """Returns the codes of the languages whose words are known, in order."""
-    return sorted(read_table("languages.toml"))
-
-
 @functools.cache
 def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
     """Returns the site of a language. A language without a table has the English words and the header's names.
@@ -184,7 +179,7 @@ def language_of(header: str) -> str:
     if match := _HEADER_LANGUAGE.search(header):
         return match[1].lower().partition("-")[0]
     match = _HEADER_DATABASE.search(header)
-    return match[1] if match and match[1] in known_languages() else ENGLISH
+    return match[1] if match and match[1] in read_table("languages.toml") else ENGLISH
 
 
 ENGLISH_SITE = site_of(ENGLISH)

@@ -178,7 +178,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a\.parquet is not a Parquet file \([^\\]*\); check --input$"):
         Records([tmp_path], Fields(), 1)
     pq.write_table(pa.table({"words": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet has no column 'text'; choose --text-field among words"):
+    with pytest.raises(UserError, match=r"a\.parquet has 0 columns called 'text'; choose --text-field among words"):
         Records([tmp_path], Fields(), 1)
 
 
@@ -266,15 +266,15 @@ def test_a_file_that_cannot_be_read_is_one_line(dataset: Path) -> None:
     source = Hub([str(dataset)], None, "train", Fields(id="page"))
     path = dataset / "data" / "train-1.parquet"
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(UserError, match=r"cannot read the dataset '.*dataset': .*; check its files and the network"):
+    with pytest.raises(UserError, match=r"cannot read the dataset '.*dataset': .*; check --input"):
         ids_of(source)
 
 
 def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"cannot open the dataset '.*none'.*check --input"):
+    with pytest.raises(UserError, match=r"cannot read the dataset '.*none'.*check --input"):
         Hub([str(tmp_path / "none")], None, "train", Fields())
-    with pytest.raises(UserError, match="split tests"):
+    with pytest.raises(UserError, match="Bad split: tests"):
         Hub([str(dataset)], None, "tests", Fields())
-    with pytest.raises(UserError, match="has no column 'body'; choose --text-field among page, text"):
+    with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
         Hub([str(dataset)], None, "train", Fields(text="body"))

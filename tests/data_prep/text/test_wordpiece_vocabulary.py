@@ -166,7 +166,7 @@ def test_a_tokenizer_config_that_contradicts_the_file_is_refused(said: bool | No
     (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": said}))
     if said is False:
-        with pytest.raises(UserError, match=r"has True for lowercase, and tokenizer_config\.json beside it has False"):
+        with pytest.raises(UserError, match="lowercase is True in the first only"):
             Vocabulary.load(tmp_path)
     else:
         assert Vocabulary.load(tmp_path).normalization == WordPieceRules().normalization

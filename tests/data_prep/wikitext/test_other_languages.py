@@ -9,7 +9,7 @@ from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.wikitext import to_prose
-from data_prep.wikitext.site import known_languages, read_site, site_of
+from data_prep.wikitext.site import read_site, read_table, site_of
 from data_prep.wikitext.tags import choose_variants
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
@@ -73,8 +73,8 @@ def test_the_header_names_the_language(head: str, language: str) -> None:
 
 
 def test_the_largest_wikis_have_tables() -> None:
-    assert {"en", *IDS} < set(known_languages())
-    for language in known_languages():
+    assert {"en", *IDS} < set(read_table("languages.toml"))
+    for language in read_table("languages.toml"):
         site = site_of(language)
         assert len(site.sections) > len(site_of("en").sections) or language == "en"
         assert site.disambiguation.search("{{disambig}}")
