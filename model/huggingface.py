@@ -10,7 +10,6 @@ This project's `AlbertForPreTraining` becomes `transformers.AlbertForPreTraining
 """
 
 import dataclasses
-import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -241,9 +240,11 @@ def _read_weights(directory: Path) -> dict[str, Tensor]:
         raise ValueError(message)
     try:
         tensors = torch.load(pickled, map_location="cpu", weights_only=True)
-    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+    except Exception as error:  # damaged bytes raise any of Python's errors
         raise ValueError(message) from error
-    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+    if not isinstance(tensors, dict) or not all(
+        isinstance(one, Tensor) and not one.is_meta for one in tensors.values()
+    ):
         raise ValueError(message)
     return tensors
 

@@ -139,7 +139,7 @@ def find_classes(table: Table, columns: Columns, values_of: Callable[[ExampleRow
             f"{table.source}: column {columns.label!r} holds {len(names):,} different labels, and a task needs 2 to "
             f"{MAX_LABELS:,}; check --label-column"
         )
-    are_numbers = all(name.removeprefix("-").isdecimal() for name in names)
+    are_numbers = all(name.removeprefix("-").isdecimal() and len(name) < 20 for name in names)
     return given or tuple(sorted(names, key=lambda name: (int(name) if are_numbers else 0, name)))
 
 

@@ -41,6 +41,7 @@ TEXTS = ["a b", "c", "d e f", "g"]
         ([1.0, 0.0, 1.0, 0.0], ("0", "1")),
         ([True, False, True, True], ("false", "true")),
         (["1", "x", "10", "9"], ("1", "10", "9", "x")),
+        (["1", "9" * 5000, "9" * 5000, "1"], ("1", "9" * 5000)),  # more digits than Python converts
     ],
 )
 def test_labels_are_found_in_training(tmp_path, labels, expected):
