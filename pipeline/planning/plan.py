@@ -116,14 +116,6 @@ class Plan:
         return memory_plan.memory(self.model, self.engine.micro_batch_size, self.shape, self.memory_settings)
 
     @property
-    def graphs(self) -> float | None:
-        """Bytes that `--cuda-graphs` keeps beside `memory`; None where it is refused."""
-        if self.engine.zero_stage == 3 or self.checkpointing != "none":
-            return None
-        rows, settings = self.engine.micro_batch_size, self.memory_settings
-        return memory_plan.graph_bytes(self.model, self.parameters, rows, self.shape, settings)
-
-    @property
     def usable_memory(self) -> float:
         """Bytes of one GPU that a run can use."""
         return USABLE * self.cluster.gpu.memory_bytes
@@ -148,11 +140,6 @@ class Plan:
             self.parameters, engine.precision, engine.zero_stage, engine.accumulation_steps, self.cluster
         )
         return StepTime(flops / (1e12 * self.speed.tflops), collectives)
-
-    @property
-    def empty_seconds(self) -> float:
-        """Seconds of a step that the empty rows take."""
-        return self.step.computing * self.engine.empty_share
 
     @property
     def tokens_per_second(self) -> float:
@@ -242,14 +229,12 @@ def report(plan: Plan) -> str:
         "memory of a GPU",
         *memory,
         f"  {'together':<14}{_gb(plan.memory.total):>12} of {_gb(plan.usable_memory)} usable",
-        *([] if plan.graphs is None else [f"  {'--cuda-graphs':<14}{_gb(plan.graphs):>12} more"]),
         f"  largest micro-batch that fits: {plan.largest_micro_batch}{_division(plan, plan.largest_micro_batch)}",
         f"memory of a host: {_gb(copies)} for the copy of a checkpoint while it is written in the background",
         "",
         f"speed of a GPU: {plan.speed.tflops:.0f} TFLOP/s ({plan.speed.source})",
         f"network of a node: {cluster.gpu.network_gbit:g} Gbit/s, {100 * NETWORK_EFFICIENCY:.0f} % of it reached",
         f"a step: {plan.step.total:.2f} s, of which {1000 * plan.step.collectives:,.1f} ms in collectives",
-        *([f"of the step {1000 * plan.empty_seconds:,.1f} ms go to empty rows"] if engine.empty_rows else []),
         f"{plan.tokens_per_second:,.0f} tokens/s, MFU {100 * plan.mfu:.0f} %",
         f"{plan.steps:,} steps: {plan.days:.1f} days, {plan.gpu_hours:,.0f} GPU-hours",
         *([f"cost: {price * plan.gpu_hours:,.0f} at {price:g} for a GPU-hour"] if price is not None else []),

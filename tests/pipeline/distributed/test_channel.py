@@ -60,6 +60,14 @@ def test_after_half_a_line_nothing_more_is_sent(pair, monkeypatch):
         receive_all(server)
 
 
+def test_the_kernel_watches_the_other_host(pair):
+    server, _ = connect(pair)
+    server.watch_host(30.0)
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT)
+    assert [pair[0].getsockopt(socket.IPPROTO_TCP, option) for option in options] == [10, 5, 30_000]
+    assert pair[0].getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
 def receive_all(server):
     """Receives what comes in several parts."""
     while True:
