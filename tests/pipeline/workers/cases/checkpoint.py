@@ -179,17 +179,11 @@ def in_background(directory: Path) -> dict[str, Any]:
         busy: list[Any] = [None, None]
         torch.distributed.all_gather_object(busy, saver.is_busy)
         found["busy"], found["too early"] = busy, find_latest(directory)
-        try:
-            saver.start({})
-        except RuntimeError as error:
-            found["second save"] = str(error)
         may_write.set()
         saved = saver.finish()
     found["saved"], found["there at sync"] = saved.step if saved else None, list(there_at_sync)
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else save_file):
         found["full"] = failed_step()
-    with mock.patch("pipeline.checkpoint.retention.publish", no_space):
-        found["not published"] = failed_step()
     found["state"] = loader.load_latest(engine, directory)
     found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
     if rank == 0:  # a person archives the checkpoint and puts a copy in its place, which is another directory
@@ -224,8 +218,6 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
 
     with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else checkpoint_files.save_file):
         found["rank 1 full"] = failed(engine, directory), listing()
-    with mock.patch("pipeline.checkpoint.retention.publish", no_space):
-        found["rank 0 full"] = failed(engine, directory), listing()
     if rank == 1:
         with mock.patch("pathlib.Path.is_dir", return_value=False):
             found["not shared"] = failed(engine, directory), listing()

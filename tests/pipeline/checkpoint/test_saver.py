@@ -1,0 +1,109 @@
+"""The stages of a save, by one rank with a made-up engine. test_checkpoints.py saves real engines on several ranks."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pipeline.checkpoint import files, saver
+from pipeline.checkpoint.files import load_weights, read_state, read_whole
+from pipeline.checkpoint.manifest import check
+from pipeline.checkpoint.retention import find_latest
+from pipeline.checkpoint.saver import SaveFailed, Saver
+from pipeline.engine.lamb import TensorSlice
+from pipeline.engine.state import EngineState, TensorState
+
+WEIGHTS = torch.arange(6.0)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An engine of one tensor "w" of 2 x 3 elements; `synced` has the newest checkpoint at each sync of records."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    flat = WEIGHTS.clone()
+    values = {"weight": flat, "exp_avg": -flat, "exp_avg_sq": 2 * flat}
+    slices = [TensorSlice("w", (2, 3), 0, 0, 6, flat, 0)]
+    state = EngineState(2, 16, 0, "Lamb", 2, [{"lr": 0.1}], None, 1, 1)
+    monkeypatch.setattr(saver.zero_layout, "process_group", lambda engine: dist.group.WORLD)
+    monkeypatch.setattr(saver.zero_layout, "slices", lambda engine: slices)
+    monkeypatch.setattr(saver.zero_layout, "owned_slices", lambda engine: slices)
+    monkeypatch.setattr(saver.engine_state, "engine_state", lambda engine: state)
+    monkeypatch.setattr(saver.engine_state, "tensor_states", lambda engine, _: [TensorState(slices[0], values)])
+    yield SimpleNamespace(global_steps=2, values=values, synced=[])
+    dist.destroy_process_group()
+
+
+def make_saver(engine: Any, directory: Path, **options: Any) -> Saver:
+    return Saver(engine, directory, 1, sync_records=lambda: engine.synced.append(find_latest(directory)), **options)
+
+
+def no_space(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("in_background", [True, False])
+def test_a_checkpoint_holds_what_the_engine_had_when_the_save_began(
+    engine: Any, tmp_path: Path, in_background: bool
+) -> None:
+    made = make_saver(engine, tmp_path / "checkpoints", in_background=in_background)
+    for step, score in ((2, float("nan")), (3, 0.5), (4, None)):
+        engine.global_steps = step
+        engine.values["weight"].copy_(WEIGHTS + step)
+        made.start({"number": step}, score)
+        assert made.is_saving
+        if in_background:
+            engine.values["weight"].fill_(9.0)  # the next step of training
+        with pytest.raises(RuntimeError, match=f"the save of step {step} is still in progress"):
+            made.start({})
+        saved = made.finish()
+        assert saved is not None
+        assert saved.step == step
+        assert saved.blocked_seconds > 0
+        assert saved.seconds > 0
+        assert not made.is_saving
+        assert not made.is_busy
+        tag = tmp_path / "checkpoints" / f"step-0000000{step}"
+        assert check(tag).score == (0.5 if step == 3 else None)
+        assert torch.equal(load_weights(tag)["w"], (WEIGHTS + step).view(2, 3))
+        assert torch.equal(read_whole(tag, check(tag), "exp_avg_sq")["w"], 2 * WEIGHTS.view(2, 3))
+        state = read_state(tag)
+        assert (state["client_state"], state["groups"]) == ({"number": step}, [{"lr": 0.1}])
+    # The newest one and the best one remain. Records are synced before each is published.
+    names = [path.name for path in sorted((tmp_path / "checkpoints").iterdir())]
+    assert names == ["latest", "step-00000003", "step-00000004"]
+    assert [None if tag is None else tag.name for tag in engine.synced] == [None, "step-00000002", "step-00000003"]
+    assert made.finish() is None
+
+
+@pytest.mark.parametrize("place", ["save_file", "write_state", "make_temporary"])
+def test_a_save_that_fails_leaves_nothing_and_the_next_one_succeeds(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    made = make_saver(engine, tmp_path / "checkpoints")
+
+    def save() -> None:
+        made.start({})
+        made.finish()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saver.retention if place == "make_temporary" else files, place, no_space)
+        with pytest.raises(SaveFailed, match=r"rank 0: .*No space left") as failed:
+            save()
+    assert failed.value.step == 2
+    assert not made.is_saving
+    assert not list(tmp_path.glob("checkpoints/*"))
+    save()
+    assert find_latest(tmp_path / "checkpoints", content=True) is not None
+
+
+def test_a_save_is_given_up_after_the_thread_has_ended(engine: Any, tmp_path: Path) -> None:
+    made = make_saver(engine, tmp_path / "checkpoints")
+    made.start({})
+    made.abandon()
+    assert not made.is_saving
+    assert find_latest(tmp_path / "checkpoints") is None
