@@ -86,7 +86,7 @@ class Kind(ABC):
     """A kind of task.
 
     An example has two attributes that others read: `id`, of a test example the file's own index and of any other the
-    number of its row, from 0; and `labelled`, whether its label is known. torch and `model` are imported inside the
+    number of its row, from 0; and `label`, None if it is not known. torch and `model` are imported inside the
     methods: a command line answers without them.
 
     Attributes:

@@ -8,10 +8,9 @@ metrics of tags, and `pipeline.tasks.kinds.answers` those of SQuAD.
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 # scipy is imported inside the functions: it takes half a second, and every rank imports this module.
 
@@ -113,58 +112,21 @@ def _is_constant(values: NDArray) -> bool:
     return bool(np.ptp(values) <= 1e-12 * np.abs(values).max(initial=0.0))
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric of labels.
-
-    Attributes:
-        function: of predictions (N,) and labels (N,).
-        interval: the 95 % interval by the value and N; None for a bootstrap over the examples.
-        is_share: whether people read it in percent.
-    """
-
-    function: Callable[[NDArray, NDArray], float]
-    interval: Callable[[float, int], Interval] | None = None
-    is_share: bool = True
-
-
-METRICS = {
-    "accuracy": Metric(accuracy, lambda value, examples: wilson_interval(value * examples, examples)),
-    "f1": Metric(f1),
-    "f1_macro": Metric(f1_macro),
-    "matthews": Metric(matthews, is_share=False),
-    "pearson": Metric(pearson, is_share=False),
-    "spearman": Metric(spearman, is_share=False),
-    "rmse": Metric(rmse, is_share=False),
+METRICS: dict[str, Callable[[NDArray, NDArray], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "f1_macro": f1_macro,
+    "matthews": matthews,
+    "pearson": pearson,
+    "spearman": spearman,
+    "rmse": rmse,
 }
-"""By name."""
-
-
-def find_metric(name: str) -> Metric:
-    """The metric called `name`. Raises ValueError for an unknown name."""
-    if name not in METRICS:
-        raise ValueError(f"there is no metric {name!r}; choose from {', '.join(METRICS)}")
-    return METRICS[name]
+"""By name: functions of predictions (N,) and labels (N,)."""
 
 
 def is_share(name: str) -> bool:
-    """Whether people read a metric in percent. Metrics that are not in `METRICS` are shares."""
-    return name not in METRICS or METRICS[name].is_share
-
-
-def check_values(predictions: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
-    """Predictions and labels as arrays (N,), numbers as float64.
-
-    Raises ValueError for no examples, more or fewer predictions than labels, or numbers that are NaN or infinite.
-    """
-    predicted, true = np.asarray(predictions), np.asarray(labels)
-    if predicted.shape != true.shape or predicted.ndim != 1 or predicted.size == 0:
-        raise ValueError(f"predictions {predicted.shape} and labels {true.shape} are not lists of one length above 0")
-    if "f" in (predicted.dtype.kind, true.dtype.kind):
-        predicted, true = predicted.astype(np.float64), true.astype(np.float64)
-        if not (np.isfinite(predicted).all() and np.isfinite(true).all()):
-            raise ValueError("predictions or labels hold NaN or infinity; the training has diverged")
-    return predicted, true
+    """Whether people read a metric in percent."""
+    return name not in ("matthews", "pearson", "spearman", "rmse")
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

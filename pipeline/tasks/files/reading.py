@@ -26,7 +26,7 @@ def read(task: Task, data: str) -> Splits:
     else:
         splits = _read_dataset(task, data)
     for split, examples in splits.items():
-        if split in ("train", *task.dev_splits) and not all(example.labelled for example in examples):
+        if split in ("train", *task.dev_splits) and any(example.label is None for example in examples):
             raise UserError(f"--data {data}: split {split} has examples without a label; get the official files")
         seen: set[str] = set()
         for example in examples:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from common.errors import UserError
-from pipeline.tasks.files.tables import Table, text_of
+from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kind import Kind
 from pipeline.tasks.task import Columns, Examples
 
@@ -43,12 +43,16 @@ class ExampleRow:
         may_be_empty = may_be_empty or self._table.is_official
         if value is None or (isinstance(value, str) and not value.strip() and not may_be_empty):
             raise self.mistake(f"column {column!r} is empty; fill it, or remove the row")
-        return text_of(value, f"column {column!r}", lambda: self._table.place(self._index))
+        return self._check_text(value, f"column {column!r}")
 
     def texts(self, column: str, item: str) -> tuple[str, ...]:
         """The list of texts in a column; `item` says what each of them is."""
-        values = self.check_list(column, self._row.get(column))
-        return tuple(text_of(value, item, lambda: self._table.place(self._index)) for value in values)
+        return tuple(self._check_text(value, item) for value in self.check_list(column, self._row.get(column)))
+
+    def _check_text(self, value: Any, name: str) -> str:
+        if not isinstance(value, str):
+            raise self.mistake(f"{name} is {value!r}, not a text; correct it, or check --data and --task")
+        return value
 
     def check_list(self, column: str, value: Any) -> Sequence[Any]:
         """Returns the value of a column, which must be a list."""

@@ -219,22 +219,6 @@ def index_of(text: str, place: str) -> str:
     return text
 
 
-def text_of(value: Any, name: str, place: str | Callable[[], str]) -> str:
-    """The text of a field.
-
-    Args:
-        value: of the field.
-        name: of the field, for the error message.
-        place: file and line, for the error message; a function is called only if there is an error.
-
-    Raises UserError if the value is not a text.
-    """
-    if not isinstance(value, str):
-        where = place if isinstance(place, str) else place()
-        raise UserError(f"{where}: {name} is {value!r}, not a text; correct it, or check --data and --task")
-    return value
-
-
 def load_json(text: str, path: Path, first_line: int = 1) -> Any:
     """The JSON in `text`, which begins in line `first_line` of `path`. Raises UserError for broken JSON.
 

@@ -42,6 +42,11 @@ class Question:
     answers: tuple[tuple[str, int], ...] = ()
     labelled: bool = True
 
+    @property
+    def label(self) -> tuple[tuple[str, int], ...] | None:
+        """See `Kind`."""
+        return self.answers if self.labelled else None
+
 
 @dataclass(frozen=True)
 class Span:

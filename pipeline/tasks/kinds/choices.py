@@ -42,11 +42,6 @@ class ChoiceExample:
     label: int | None = None
     level: str = ""
 
-    @property
-    def labelled(self) -> bool:
-        """See `Kind`."""
-        return self.label is not None
-
 
 class ChoiceFeatures(TextFeatures):
     """The features of questions; a sample is one question with its K options."""

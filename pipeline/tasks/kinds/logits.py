@@ -16,7 +16,7 @@ from common.errors import UserError, one_line
 from common.files import atomic
 from common.files.json_files import read_bytes
 from pipeline.tasks.kind import Kind, Statistic
-from pipeline.tasks.metrics import METRICS, Interval, check_values, find_metric, softmax
+from pipeline.tasks.metrics import METRICS, Interval, softmax, wilson_interval
 from pipeline.tasks.task import Task
 
 MAX_BYTES = 4 << 30
@@ -186,20 +186,27 @@ class LogitsKind(Kind):
         """See `Kind.statistic`."""
         if predictions.labels is None:
             raise ValueError("the labels are not known")
-        function = find_metric(metric).function
-        predicted, true = check_values(predictions.predictions(), predictions.labels)  # (rows,) each
-        return lambda examples: function(*(values[predictions.rows_of(examples)] for values in (predicted, true)))
+        predicted, true = predictions.predictions(), predictions.labels  # (rows,) each
+        if self.predicts_numbers:
+            predicted, true = predicted.astype(np.float64), true.astype(np.float64)
+            if not (np.isfinite(predicted).all() and np.isfinite(true).all()):
+                raise ValueError("predictions or labels hold NaN or infinity; the training has diverged")
+
+        def compute(examples: NDArray[np.int64]) -> float:
+            rows = predictions.rows_of(examples)
+            return METRICS[metric](predicted[rows], true[rows])
+
+        return compute
 
     def interval(self, task: Task, metric: str, predictions: Logits, seed: int = 0) -> Interval:
         """Accuracy: Wilson's interval. Any other metric, one of `own_metrics` as well: a bootstrap over the examples.
 
         Examples of several rows always get a bootstrap over whole examples: their rows depend on each other.
         """
-        formula = METRICS[metric].interval if metric in METRICS and predictions.lengths is None else None
-        if formula is None:
+        if metric != "accuracy" or predictions.lengths is not None:
             return super().interval(task, metric, predictions, seed)
         count = len(predictions)
-        return formula(self.statistic(task, metric, predictions)(np.arange(count)), count)
+        return wilson_interval(self.statistic(task, metric, predictions)(np.arange(count)) * count, count)
 
     def spell(self, task: Task, predictions: Logits) -> list[str]:
         """Each prediction as a leaderboard takes it."""

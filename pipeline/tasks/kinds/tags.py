@@ -44,11 +44,6 @@ class TagExample:
     tokens: tuple[str, ...]
     labels: tuple[int, ...] | None = None
 
-    @property
-    def labelled(self) -> bool:
-        """See `Kind`."""
-        return self.labels is not None
-
 
 class TagBatch(NamedTuple):
     """The arguments of `AlbertForTokenClassification.forward`."""

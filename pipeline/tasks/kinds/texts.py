@@ -43,11 +43,6 @@ class TextExample:
     second: str | None = None
     label: int | float | None = None
 
-    @property
-    def labelled(self) -> bool:
-        """See `Kind`."""
-        return self.label is not None
-
 
 class TextBatch(NamedTuple):
     """The arguments of the `forward` of `AlbertForSequenceClassification` and `AlbertForMultipleChoice`."""
