@@ -12,8 +12,6 @@ from model import AlbertConfig
 from pipeline.engine.hardware import PAGE_FORMAT, Cluster, Gpu, Page, find_by_device_name, newest_page
 from pipeline.planning.memory import BYTES
 
-BENCHMARK_FORMATS = ("train_step 1", PAGE_FORMAT)
-"""Result files of benchmarks.train_step, and of `make gpu`."""
 NETWORK_EFFICIENCY = 0.8
 """Part of a link's nominal speed that collectives reach."""
 
@@ -81,12 +79,8 @@ class Benchmark(Page):
 def load_benchmark(path: Path) -> Benchmark:
     """The result file of `make gpu`. Raises UserError for anything else."""
     found = read_as(path, Benchmark, "name a file of benchmarks/results", extra="ignore")
-    if found.format not in BENCHMARK_FORMATS:
-        raise UserError(
-            f"--benchmark {path} is no result of benchmarks.train_step or `make gpu`; name a file of benchmarks/results"
-        )
-    if found.device != "cuda":
-        raise UserError(f"--benchmark {path} was measured on {found.hardware.name}, which is no GPU; leave it out")
+    if (found.format, found.device) != (PAGE_FORMAT, "cuda"):
+        raise UserError(f"--benchmark {path} is no result of `make gpu` on a GPU; name a file of benchmarks/results")
     return found
 
 

@@ -208,7 +208,7 @@ def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
     rows = [row | {"tflops": 500.0}, row | {"tflops": 600.0, "micro_batch": 64}]
     rows += [row | {"tflops": 900.0, "text": "natural length"}, row | {"tflops": 950.0, "model": "albert-base"}]
     rows += [row | {"system": "transformers"}]
-    result = {"format": "train_step 1", "device": "cuda", "date": "2026-01-01", "measurements": rows}
+    result = {"format": "gpu 1", "device": "cuda", "date": "2026-01-01", "measurements": rows}
     result |= {"hardware": {"name": "NVIDIA H100 80GB HBM3"}}
     path = tmp_path / "result.json"
     path.write_text(json.dumps(result))
@@ -220,7 +220,7 @@ def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no measurement of albert-xxlarge in bf16"):
         request("--benchmark", str(path), "--precision", "bf16")
     path.write_text(json.dumps(result | {"device": "cpu"}))
-    with pytest.raises(UserError, match="is no GPU"):
+    with pytest.raises(UserError, match="is no result of `make gpu` on a GPU"):
         request("--benchmark", str(path))
     path.write_text("{}")
     with pytest.raises(UserError, match="format"):
