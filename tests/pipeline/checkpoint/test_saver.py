@@ -1,6 +1,7 @@
 """The stages of a save, by one rank with a made-up engine. test_checkpoints.py saves real engines on several ranks."""
 
 import errno
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from pipeline.checkpoint.manifest import check
 from pipeline.checkpoint.retention import find_latest
 from pipeline.checkpoint.saver import SaveFailed, Saver
 from pipeline.engine.lamb import TensorSlice
-from pipeline.engine.state import EngineState, TensorState
+from pipeline.engine.state import TensorState
 
 WEIGHTS = torch.arange(6.0)
 
@@ -28,7 +29,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     flat = WEIGHTS.clone()
     values = {"weight": flat, "exp_avg": -flat, "exp_avg_sq": 2 * flat}
     slices = [TensorSlice("w", (2, 3), 0, 0, 6, flat, 0)]
-    state = EngineState(2, 16, 0, "Lamb", 2, [{"lr": 0.1}], None, 1, 1)
+    counts = dict.fromkeys(("step", "samples", "skipped_steps", "optimizer_steps", "zero_stage", "world_size"), 1)
+    state = {**counts, "optimizer": "Lamb", "groups": [{"lr": 0.1}], "loss_scaler": None}
     monkeypatch.setattr(saver.zero_layout, "process_group", lambda engine: dist.group.WORLD)
     monkeypatch.setattr(saver.zero_layout, "slices", lambda engine: slices)
     monkeypatch.setattr(saver.zero_layout, "owned_slices", lambda engine: slices)
@@ -101,9 +103,26 @@ def test_a_save_that_fails_leaves_nothing_and_the_next_one_succeeds(
     assert find_latest(tmp_path / "checkpoints", content=True) is not None
 
 
-def test_a_save_is_given_up_after_the_thread_has_ended(engine: Any, tmp_path: Path) -> None:
+def test_a_thread_writes_a_copy_and_a_caller_that_waits_writes_at_once(
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write, write = threading.Event(), files.write_rank_file
+    threads = []
+
+    def write_slowly(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        assert may_write.wait(60.0)
+        return write(*arguments)
+
+    monkeypatch.setattr(files, "write_rank_file", write_slowly)
     made = make_saver(engine, tmp_path / "checkpoints")
     made.start({})
+    assert made.is_busy
+    threading.Timer(0.1, may_write.set).start()
     made.abandon()
+    assert may_write.is_set(), "it is given up once the thread has ended"
     assert not made.is_saving
     assert find_latest(tmp_path / "checkpoints") is None
+    made.start({}, without_copy=True)
+    assert made.finish() is not None
+    assert threads == ["save", "MainThread"]
