@@ -43,12 +43,6 @@ class MaskingSettings:
             raise ValueError(f"mask_probability is {self.mask_probability:g}; give a number above 0 and up to 1")
         if not 1 <= self.max_ngram <= MAX_NGRAM:
             raise ValueError(f"max_ngram is {self.max_ngram}; give a number of words from 1 to {MAX_NGRAM}")
-        for name in ("replace_with_mask", "replace_with_random"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name):g}; give a number from 0 to 1")
-        together = self.replace_with_mask + self.replace_with_random
-        if together > 1 + 1e-9:
-            raise ValueError(f"replace_with_mask + replace_with_random is {together:g}; give a sum of at most 1")
 
     def max_predictions(self, sequence_length: int) -> int:
         """The largest number of predictions in a row of `sequence_length` tokens: 77 of 512 in the paper."""

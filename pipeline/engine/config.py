@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, StrictBool, ValidationError
 
@@ -115,6 +115,9 @@ def load(path: Path) -> dict[str, Any]:
     return config
 
 
+_Size = Annotated[int, Field(ge=1, le=MAX_BATCH)]
+
+
 class _Optimizer(Strict):
     """`optimizers.parameters_of` has the models of `params`."""
 
@@ -158,9 +161,9 @@ def _top_level() -> type[BaseModel]:
         enabled: StrictBool = False
 
     class TopLevel(Strict):
-        train_batch_size: Any = None  # `batch_sizes` checks the three sizes
-        train_micro_batch_size_per_gpu: Any = None
-        gradient_accumulation_steps: Any = None
+        train_batch_size: _Size | None = None
+        train_micro_batch_size_per_gpu: _Size | None = None
+        gradient_accumulation_steps: _Size | None = None
         optimizer: _Optimizer = _Optimizer()
         scheduler: _Scheduler = _Scheduler(type="WarmupLR")
         fp16: Fp16 = Fp16()
@@ -303,10 +306,6 @@ def batch_sizes(config: dict[str, Any], world_size: int) -> tuple[int, int, int]
         UserError: the JSON gives neither batch nor micro-batch, or its sizes fit no number of ranks.
     """
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    for name in names:
-        value = config.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_BATCH):
-            raise UserError(f"{name} is {value!r:.40}; it must be a whole number of at least 1 and at most {MAX_BATCH}")
     batch, micro, accumulation = (config.get(name) for name in names)
     if batch is None:
         if micro is None:

@@ -75,9 +75,6 @@ def test_chosen_positions_are_whole_words_within_the_budget(words, budget, seed)
         ({"mask_probability": float("nan")}, "mask_probability is nan;"),
         ({"max_ngram": 0}, "max_ngram is 0;"),
         ({"max_ngram": 10**9}, "max_ngram is 1000000000;"),
-        ({"replace_with_mask": -0.1}, "replace_with_mask is -0.1;"),
-        ({"replace_with_random": 2.0}, "replace_with_random is 2;"),
-        ({"replace_with_mask": 0.8, "replace_with_random": 0.3}, "replace_with_mask + replace_with_random is 1.1;"),
     ],
 )
 def test_a_value_out_of_range_is_named(fields, message):
