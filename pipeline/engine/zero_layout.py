@@ -146,14 +146,9 @@ def check_cover(name: str, elements: int, parts: Sequence[tuple[int, int]]) -> N
 
 def check_all_covered(engine: DeepSpeedEngine) -> None:
     """Checks that exactly one rank updates each element of each tensor. Collective. Raises RuntimeError."""
-    mine = [(owned.name, owned.start, owned.length) for owned in owned_slices(engine)]
-    group = process_group(engine)
-    gathered = gather_all(group, mine)
-    for index, here in enumerate(slices(engine)):
-        entries = [entries[index] for entries in gathered]
-        if any(name != here.name for name, _, _ in entries):
-            raise RuntimeError(f"the ranks disagree about the order of the tensors at {here.name}")
-        check_cover(here.name, math.prod(here.shape), [(start, length) for _, start, length in entries])
+    gathered = gather_all(process_group(engine), [(owned.start, owned.length) for owned in owned_slices(engine)])
+    for here, *parts in zip(slices(engine), *gathered, strict=True):
+        check_cover(here.name, math.prod(here.shape), parts)
 
 
 def attach(engine: DeepSpeedEngine) -> None:
