@@ -63,8 +63,7 @@ def gain_of(task: Task, first: Any, second: Any, seed: int = 0) -> Interval:
 def difference_of(task: Task, first: Any, second: Any) -> tuple[Statistic, int]:
     """A function from the numbers (M,) of examples to the difference of the two metrics, and the number of examples.
 
-    Raises:
-        ValueError: see `gain_of`.
+    Raises ValueError as `gain_of`.
     """
     kind, metric = task.kind, task.metrics[0]
     ours, theirs = (kind.statistic(task, metric, one) for one in (first, second.aligned(first)))
@@ -130,8 +129,6 @@ def write_comparison(runs: Sequence[Path], random: Sequence[Path], out: Path | N
 
     Raises UserError if no run has predictions of labelled examples, and as `compare`.
     """
-    if out is not None:
-        owned.check_addable(out, ["comparison.md", "comparison.json"])
     found = compare(find_runs(runs), find_runs(random))
     if not found:
         raise UserError("none of the runs has predictions of labelled examples; fine-tune with a dev split")

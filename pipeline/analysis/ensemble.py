@@ -9,7 +9,7 @@ from typing import Any
 from common.errors import UserError
 from common.files import atomic, owned
 from pipeline.analysis.finished_runs import TaskRun, find_runs, member_directories, read_predictions
-from pipeline.checkpoint.run_records import RESULTS, read_results
+from pipeline.checkpoint.run_records import RESULTS
 from pipeline.tasks.own_tasks import record_of
 from pipeline.tasks.task import Task
 
@@ -28,7 +28,7 @@ def write_ensembles(places: Sequence[Path], out: Path) -> str:
         The metrics of the averages, for people.
     Raises:
         UserError: there is no run, a run has no logits, its task is unknown, runs of one task do not fit together, or
-            `out/TASK` holds a run that is not an ensemble.
+            `out/TASK` is not an ensemble.
     """
     by_task: dict[str, list[TaskRun]] = defaultdict(list)
     for run in find_runs(places):
@@ -36,11 +36,8 @@ def write_ensembles(places: Sequence[Path], out: Path) -> str:
             by_task[run.task.name].append(run)
     if not by_task:
         raise UserError("--runs holds no run to average; name --output directories of pipeline.finetune")
-    for name in by_task:
-        if (out / name / RESULTS).exists() and "ensemble" not in read_results(out / name / RESULTS):
-            raise UserError(f"{out / name} holds a run that is no ensemble; choose another --out")
-        owned.check_replaceable(out / name, TOOL)
     for name, (first, *others) in by_task.items():
+        owned.check_replaceable(out / name, TOOL)
         if other := next((run for run in others if run.task != first.task), None):
             raise UserError(
                 f"{first.directory} and {other.directory} are different tasks called {name}; name them with "

@@ -1,6 +1,7 @@
 """Finds and reads fine-tuning runs that have ended, and traces them back to their pre-training."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def _read(directory: Path) -> TaskRun:
     task = task_of(results, directory / RESULTS)
     seeds, members = results.get("seeds"), tuple(results.get("ensemble") or ())
     places = [referenced_directory(member, directory / RESULTS) for member in members]
-    existing = [place / RESULTS for place in places if _exists(place / RESULTS)]
+    existing = [place / RESULTS for place in places if os.path.exists(place / RESULTS)]
     origins = [find_origin(read_results(path)) for path in existing] if members else [find_origin(results)]
     return TaskRun(
         directory=directory,
@@ -107,20 +108,12 @@ def find_origin(results: Mapping[str, Any], depth: int = 0) -> Pretrained | None
     if depth > MAX_ORIGINS:
         raise UserError(f"the runs from {init} on start from each other; restore their {RESULTS}")
     for directory in (Path(init), Path(init).parent):
-        if _exists(directory / RESULTS):
+        if os.path.exists(directory / RESULTS):
             return find_origin(read_results(directory / RESULTS), depth + 1)
-        if _exists(directory / SETTINGS):
+        if os.path.exists(directory / SETTINGS):
             settings = read_settings(directory / SETTINGS)
             return Pretrained(directory, settings) if "objective" in settings else None
     return None
-
-
-def _exists(path: Path) -> bool:
-    """Whether there is such a file. A name that no file system allows counts as missing."""
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def run_directories(directories: Sequence[Path]) -> Iterator[Path]:

@@ -4,7 +4,7 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,47 +28,34 @@ Runs = Mapping[int, Mapping[str, Any]]
 """Held-out metrics and "tokens" of a side's runs, by seed."""
 
 
-@dataclass(frozen=True)
-class Compared:
-    """A measured difference.
-
-    Attributes:
-        difference: what is compared.
-        seeds: the seeds that both sides have.
-        points: mean difference in percentage points.
-        half: half of its 95 % interval; NaN for one seed.
-    """
-
-    difference: Difference
-    seeds: tuple[int, ...]
-    points: float
-    half: float
-
-    @property
-    def verdict(self) -> str:
-        """What the interval shows."""
-        if math.isnan(self.half):
-            return "one seed"
-        if abs(self.points) <= self.half:
-            return "no difference shown"
-        return "higher" if self.points > 0 else "lower"
-
-
 def percentages(runs: Runs, metric: str, seeds: Sequence[int]) -> list[float]:
     """The metric, in percent, of these seeds; empty if the side has none."""
     values = [runs[seed].get(metric) for seed in seeds]
     return [] if None in values else [100 * value for value in values if value is not None]
 
 
-def compare(difference: Difference, measured: Mapping[str, Runs]) -> Compared | None:
-    """A difference over the seeds that both sides have; None if there are none."""
+def compare(difference: Difference, measured: Mapping[str, Runs]) -> dict[str, Any] | None:
+    """A difference over the seeds that both sides have; None if there are none.
+
+    Returns:
+        The `difference`, the `seeds`, the mean in percentage `points`, `half` of its 95 % interval (None for one seed),
+        and the `verdict` that the interval allows.
+    """
     first = measured[difference.first]
     second = None if difference.second is None else measured[difference.second]
     seeds = [seed for seed in sorted(first) if second is None or seed in second]
     ours = percentages(first, difference.metric, seeds)
     theirs = [100 * CHANCE] * len(ours) if second is None else percentages(second, difference.metric, seeds)
-    gains = [here - there for here, there in zip(ours, theirs)]
-    return Compared(difference, tuple(seeds), *seeds_interval(gains)) if gains else None
+    if not (gains := [here - there for here, there in zip(ours, theirs)]):
+        return None
+    points, half = seeds_interval(gains)
+    verdict = "higher" if points > 0 else "lower"
+    if abs(points) <= half:
+        verdict = "no difference shown"
+    found = {"difference": asdict(difference), "seeds": seeds, "points": points}
+    if math.isnan(half):
+        return found | {"half": None, "verdict": "one seed"}
+    return found | {"half": half, "verdict": verdict}
 
 
 def _interval_text(values: Sequence[float]) -> str:
@@ -95,9 +82,9 @@ def section(claim: Claim, measured: Mapping[str, Runs]) -> str:
         if compared is None:
             differences.append([name, METRICS[difference.metric], 0, "not run", ""])
             continue
-        half = "" if math.isnan(compared.half) else f" ± {compared.half:.1f}"
-        points = f"{compared.points:+.1f}{half}"
-        differences.append([name, METRICS[difference.metric], len(compared.seeds), points, compared.verdict])
+        half = "" if compared["half"] is None else f" ± {compared['half']:.1f}"
+        points = f"{compared['points']:+.1f}{half}"
+        differences.append([name, METRICS[difference.metric], len(compared["seeds"]), points, compared["verdict"]])
     titles = ["side", "seeds", "million tokens", *METRICS.values()]
     return "\n\n".join(
         [
@@ -122,14 +109,14 @@ def as_json(settings: Mapping[str, Any], claims: Sequence[Claim], measured: Mapp
         }
         for key in sides_of(claims)
     ]
-    values = []
-    for claim in claims:
-        compared = [one for difference in claim.differences if (one := compare(difference, measured)) is not None]
-        differences = [
-            {**asdict(one), "half": None if math.isnan(one.half) else one.half, "verdict": one.verdict}
-            for one in compared
-        ]
-        values.append({"name": claim.name, "caption": claim.caption, "differences": differences})
+    values = [
+        {
+            "name": claim.name,
+            "caption": claim.caption,
+            "differences": list(filter(None, (compare(difference, measured) for difference in claim.differences))),
+        }
+        for claim in claims
+    ]
     return {"format": "claims 1", "settings": settings, "sides": sides, "claims": values}
 
 
@@ -153,7 +140,6 @@ def write(root: Path, out: Path) -> list[Path]:
     sections = ["# The paper's claims in small", textwrap.fill(_READING, 120), textwrap.fill(setup, 120)]
     sections += [section(claim, measured) for claim in claims]
     names = ["claims.md", "claims.json"]
-    owned.check_addable(out, names)
     with owned.adding_files(out, "pipeline.evaluate claims") as place:
         atomic.write_text(place / names[0], "\n\n".join(sections) + "\n")
         atomic.write_text(place / names[1], json.dumps(as_json(settings, claims, measured), indent=1) + "\n")

@@ -114,7 +114,7 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     # A run that is no ensemble is not replaced by one.
     made_runs.finetuning(tmp_path / "kept" / "rte", "rte", "x", {})
     assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "kept")]) == 2
-    assert "kept/rte holds a run that is no ensemble" in capsys.readouterr().err
+    assert "kept/rte is not empty and has no .albert-pretraining.json" in capsys.readouterr().err
     assert not (tmp_path / "kept" / "squad2").exists()
     assert evaluate.main(["ensemble", "--runs", str(tmp_path / "mean"), "--out", str(tmp_path / "bad")]) == 2
     assert "--runs holds no run to average" in capsys.readouterr().err
