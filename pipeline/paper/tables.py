@@ -76,7 +76,7 @@ def measure(table: Table, evidence: Evidence) -> list[MeasuredRow]:
 
 
 def _measure_row(table: Table, row: TableRow, evidence: Evidence) -> MeasuredRow:
-    pretrained = [] if row.ensemble else evidence.pretrained_as(row)
+    pretrained = evidence.pretrained_as(row)
     by_task: dict[str | None, TaskRun] = {}
     for run in _runs_of(table, row, evidence):
         by_task.setdefault(run.task.name, run)

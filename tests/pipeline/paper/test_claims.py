@@ -61,6 +61,7 @@ def test_pretrain_accepts_every_command(tmp_path):
         side = SIDES[args.output.parts[-2]]
         assert args.output / "done" == command.done
         assert (args.objective, args.max_ngram) == (side.objective, side.max_ngram)
+        assert args.warmup_steps == round(args.steps / 10)
         AlbertConfig.preset(PRESET, **parse_fields(args.model_args))
         config = engine_config.load(args.deepspeed_config)
         assert engine_config.batch_sizes(config, 1)[0] == side.rows
@@ -72,6 +73,9 @@ def test_all_sides_of_a_claim_get_the_same_compute():
         flops = [SMALL.steps(SIDES[key]) * SIDES[key].rows * SMALL.row_flops(SIDES[key]) for key in claim.sides]
         assert max(flops) / min(flops) < 1.01
     assert SMALL.steps(SIDES["unshared-64"]) > 2 * SMALL.steps(SIDES["base"])
+    assert SMALL.steps(SIDES["base"]) == round(SMALL.tokens / 128 / 8)
+    more = SIDES["sop"].rows * SMALL.steps(SIDES["sop"]) * SMALL.row_flops(SIDES["sop"])
+    assert more / (SMALL.tokens / 128 * SMALL.row_flops(SIDES["base"])) == pytest.approx(1.7, rel=0.01)
 
 
 def test_the_narrow_unshared_side_has_the_parameters_of_the_shared_one():

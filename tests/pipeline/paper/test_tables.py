@@ -108,6 +108,10 @@ def test_a_table_has_the_metrics_of_its_runs(tmp_path):
     assert set(rows["BERT large"].cells) == {"parameters", "sst2", "speed"}
     assert rows["ALBERT xlarge"].cells == {}
     text = tables.markdown(TABLES["2"], list(rows.values()))
+    settings = json.loads((large / "settings.json").read_text()) | {"world_size": 4}
+    (large / "settings.json").write_text(json.dumps(settings))
+    rows = {row.row.name: row for row in tables.measure(TABLES["2"], evidence_of(tmp_path))}
+    assert "speed" not in rows["ALBERT base"].cells  # on other ranks than BERT large
     line = next(line for line in text.splitlines() if "60.0/50.0" in line)
     assert line.split(" | ")[3:9] == ["60.0/50.0", "52.0/48.0", "45.0", "80.0", "25.0", "51.0"]
     assert "90.4/83.2" in text
