@@ -82,20 +82,12 @@ def lengths_of(
     other_batch = earlier.settings["train_batch_size"] != train_batch_size  # which is refused, with its own message
     if (given or default) == total or other_batch:
         return lengths
-    if given is None:
+    has_hours = max_hours is not None or earlier.settings.get("max_hours") is not None
+    if given is None or has_hours or given <= made:
+        reason = "has --max-hours" if has_hours else f"has made {made:,} steps"
         raise UserError(
-            f"{earlier.output} holds a run of {total:,} steps, and without --steps it would have {default:,}; give "
-            f"--steps {total} to resume it, or another number to change its length"
-        )
-    if max_hours is not None or earlier.settings.get("max_hours") is not None:
-        raise UserError(
-            f"{earlier.output} holds a run of {total:,} steps with --max-hours, whose length cannot change; give "
-            f"--steps {total} to resume it, or start another run with --init {earlier.output}"
-        )
-    if given <= made:
-        raise UserError(
-            f"--steps {given} is not more than the {made:,} steps that {earlier.output} has made; give a larger "
-            f"number, or --steps {total} for the length that the run has"
+            f"{earlier.output} holds a run of {total:,} steps and {reason}, so it cannot have {given or default:,}; "
+            f"give --steps {total} to resume it, or start another run with --init {earlier.output}"
         )
     return [length for length in lengths if length.from_step < made] + [Length(made, given)]
 
@@ -128,30 +120,23 @@ def find_initial_model(init: Path | None, earlier: EarlierStart | None) -> Initi
         UserError: `init` holds no model, or not the one that the run was started from.
     """
     recorded = None if earlier is None else earlier.settings.get("init")
-    if earlier is not None and recorded is None and init is not None:
+    if earlier is not None and (init is None) != (recorded is None):
+        before = "without --init" if recorded is None else f"with --init {recorded}"
         raise UserError(
-            f"{earlier.output} was started without --init; leave it out to resume the run, or choose another --output"
+            f"{earlier.output} was started {before}; give the same to resume the run, or choose another --output"
         )
     if init is None:
-        if recorded is not None:
-            raise UserError(f"{earlier.output} was started with --init {recorded}; give it again to resume the run")  # type: ignore[union-attr]
         return None
-    if earlier is not None and recorded is not None and earlier.has_checkpoint and Path(recorded) == init.resolve():
-        settings = {"model": earlier.settings["init_model"]}
-        config = model_of(settings, earlier.output / SETTINGS)
+    if earlier is not None and earlier.has_checkpoint and Path(str(recorded)) == init.resolve():
+        config = model_of({"model": earlier.settings["init_model"]}, earlier.output / SETTINGS)
         return InitialModel(init, earlier.settings["init_weights"], config, None)
     refuse_training(init)
     weights = read_initial_weights(init)
     digest = weights.digest()
     if earlier is not None and digest != earlier.settings["init_weights"]:
-        if Path(str(recorded)) == init.resolve():
-            raise UserError(
-                f"the weights in --init {init} have changed since {earlier.output} was started from them; "
-                "restore them, or choose another --output"
-            )
         raise UserError(
-            f"{earlier.output} was started with --init {recorded}, and {init} holds other weights; give the former to "
-            "resume the run, or choose another --output"
+            f"{earlier.output} was started with --init {recorded}, and {init} holds other weights; give the former as "
+            "they were, or choose another --output"
         )
     return InitialModel(init, digest, weights.config, weights)
 

@@ -106,25 +106,12 @@ def first_step_undone(first_sign: int) -> int:
 
 def check(run: Path, rollbacks: Sequence[Rollback], step: int, made: int) -> None:
     """Raises UserError unless a checkpoint of `step` steps, which `made` rollbacks precede, agrees with the record."""
-    if made > len(rollbacks):
+    undone = any(step > first_step_undone(rollback.first_step) for rollback in rollbacks[made:])
+    if made > len(rollbacks) or undone:
         raise UserError(
             f"the checkpoint of step {step:,} was made after {quantity(made, 'rollback')}, and {run / ROLLBACKS} has "
-            f"{len(rollbacks)}; restore it"
+            f"others; restore {ROLLBACKS}, or move the checkpoint away"
         )
-    for number, rollback in enumerate(rollbacks[made:], made + 1):
-        if step > first_step_undone(rollback.first_step):
-            raise UserError(
-                f"the checkpoint of step {step:,} holds steps that rollback {number} of {run / ROLLBACKS} has undone; "
-                "move the checkpoint away"
-            )
-
-
-def of_spike(spike: Spike, earlier: Sequence[Rollback]) -> Rollback:
-    """The rollback that skips the batches of `spike`, which a run with the rollbacks `earlier` has met."""
-    ranges = skipped_batches(earlier)
-    first = batch_of_step(first_step_undone(spike.first_step), ranges)
-    end = batch_of_step(spike.last_step - 1, ranges) + 1
-    return Rollback(passed_over=(first, end), **spike._asdict())
 
 
 def roll_back(run: Path, earlier: Sequence[Rollback], spike: Spike, control: ControlGroup) -> Rollback:
@@ -133,12 +120,11 @@ def roll_back(run: Path, earlier: Sequence[Rollback], spike: Spike, control: Con
     Raises:
         TrainingFailed: no complete checkpoint is old enough, or a file cannot be written; on all ranks.
     """
-    made = of_spike(spike, earlier)
+    made = _rollback_of(spike, earlier)
 
     def record() -> None:
-        step = first_step_undone(spike.first_step)
-        if (found := retention.go_back(run / "checkpoints", step)) is None:
-            raise UserError(f"no complete checkpoint is left of step {step:,} or before")
+        if (found := retention.go_back(run / "checkpoints", first_step_undone(spike.first_step))) is None:
+            raise UserError("no complete checkpoint is old enough")
         drop_after(run, found)
         content = {"rollbacks": [asdict(one) for one in [*earlier, made]]}
         atomic.write_text(run / ROLLBACKS, json.dumps(content, indent=1) + "\n")
@@ -149,3 +135,10 @@ def roll_back(run: Path, earlier: Sequence[Rollback], spike: Spike, control: Con
         lambda problem: TrainingFailed(f"{spike}; the run cannot go back: {problem}"),
     )
     return made
+
+
+def _rollback_of(spike: Spike, earlier: Sequence[Rollback]) -> Rollback:
+    ranges = skipped_batches(earlier)
+    first = batch_of_step(first_step_undone(spike.first_step), ranges)
+    end = batch_of_step(spike.last_step - 1, ranges) + 1
+    return Rollback(passed_over=(first, end), **spike._asdict())

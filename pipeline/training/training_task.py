@@ -73,16 +73,10 @@ class TrainingTask(Protocol):
         ...
 
     def loss(self, output: Any, label_counts: Any, micro_batches_per_step: int) -> Tensor:
-        """What one micro-batch adds to the mean loss of the global batch, a scalar ().
+        """What the `output` of one micro-batch adds to the mean loss over the labels of the global batch, a scalar ().
 
-        The mean is over all labels of the global batch. It does not depend on how the global batch is divided into
-        ranks and micro-steps. DeepSpeed averages the gradients over all micro-batches of a step; the factor
-        `micro_batches_per_step` turns that average into a sum.
-
-        Args:
-            output: of the model.
-            label_counts: of the global batch.
-            micro_batches_per_step: ranks x micro-steps.
+        It does not depend on how the global batch is divided. DeepSpeed averages the gradients over all micro-batches
+        of a step; the factor `micro_batches_per_step` (ranks x micro-steps) turns that average into a sum.
         """
         ...
 

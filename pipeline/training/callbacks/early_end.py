@@ -21,8 +21,8 @@ SLOWEST_SAVE = 100e6
 """Assumed speed of a save in bytes a second, until one has been measured."""
 
 
-class TimeLimit:
-    """Progress of a run, from 0 to 1: of the steps or of the hours, if these are further.
+class Deadline(Callback):
+    """Moves the schedule and sets the last step of a run with a time limit, by the clock of rank 0.
 
     The hours of training are the limit minus a reserve. The reserve is 1.25 times the longest step, evaluation, save
     and export so far. Step, evaluation and save count twice: once for the end of the run, once for what may still
@@ -31,20 +31,14 @@ class TimeLimit:
     start and each rollback makes a new deadline, which measures anew.
 
     Args:
-        steps: of the whole run.
         hours: the limit.
-        saved_bytes: of one checkpoint.
     """
 
-    def __init__(self, steps: int, hours: float, saved_bytes: float) -> None:
-        self._total = steps
-        self._limit = 3600.0 * hours
+    def __init__(self, run: TrainingRun, task: TrainingTask, hours: float) -> None:
+        self._run, self._task, self._limit = run, task, 3600.0 * hours
+        saved_bytes = BYTES_A_PARAMETER * engine_step.parameter_count(run.engine)
         self._longest = {"save": saved_bytes / SLOWEST_SAVE, "evaluation": 0.0, "step": 0.0}
         self._progress = 0.0
-
-    def learn(self, what: str, seconds: float) -> None:
-        """Records the duration of one "save", "evaluation" or "step"."""
-        self._longest[what] = max(self._longest[what], seconds)
 
     @property
     def reserve(self) -> float:
@@ -52,27 +46,18 @@ class TimeLimit:
         return MARGIN * (2 * sum(self._longest.values()) + self._longest["save"] + self._longest["step"])
 
     def progress(self, step: int, seconds: float) -> float:
-        """The progress, 0 to 1, after `step` steps and `seconds` of the run. It never decreases.
+        """The progress after `step` steps and `seconds` of the run: of the steps or of the hours, if these are further.
 
-        At 1 the next step is the last.
+        From 0 to 1; it never decreases. At 1 the next step is the last.
         """
         left = self._limit - self.reserve
         by_time = seconds / left if left > 0 else 1.0
-        self._progress = min(1.0, max(self._progress, step / self._total, by_time))
+        self._progress = min(1.0, max(self._progress, step / self._run.settings.steps, by_time))
         return self._progress
-
-
-class Deadline(Callback):
-    """Moves the schedule and sets the last step of a run with a time limit, by the clock of rank 0."""
-
-    def __init__(self, run: TrainingRun, task: TrainingTask, hours: float) -> None:
-        self._run, self._task = run, task
-        saved_bytes = BYTES_A_PARAMETER * engine_step.parameter_count(run.engine)
-        self.limit = TimeLimit(run.settings.steps, hours, saved_bytes)
 
     def on_vote(self, step: int) -> list[float]:
         """The progress before the next step; the ranks' clocks differ, so only rank 0 tells it."""
-        progress = self.limit.progress(step, self._run.clock.seconds())
+        progress = self.progress(step, self._run.clock.seconds())
         return [progress if self._run.is_rank_0 else 0.0]
 
     def on_agreement(self, sums: list[float]) -> None:
@@ -82,7 +67,7 @@ class Deadline(Callback):
 
     def on_step(self, seconds: float) -> None:
         """Learns how long a step takes."""
-        self.limit.learn("step", seconds)
+        self._learn("step", seconds)
 
     def on_trial(self, evaluation: Evaluation | None, fraction: float) -> None:
         """Tries the evaluation once more, to learn what a whole one takes. The first one also compiles and allocates.
@@ -91,15 +76,18 @@ class Deadline(Callback):
         """
         began = time.perf_counter()
         self._task.try_evaluation(self._run.engine)
-        self.limit.learn("evaluation", (time.perf_counter() - began) / fraction)
+        self._learn("evaluation", (time.perf_counter() - began) / fraction)
 
     def on_evaluation(self, evaluation: Evaluation, seconds: float) -> None:
         """Learns how long an evaluation takes."""
-        self.limit.learn("evaluation", seconds)
+        self._learn("evaluation", seconds)
 
     def on_checkpoint(self, checkpoint: Saved) -> None:
         """Learns how long a save takes."""
-        self.limit.learn("save", checkpoint.seconds)
+        self._learn("save", checkpoint.seconds)
+
+    def _learn(self, what: str, seconds: float) -> None:
+        self._longest[what] = max(self._longest[what], seconds)
 
 
 class BestScore(Callback):

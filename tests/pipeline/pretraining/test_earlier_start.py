@@ -55,14 +55,10 @@ def test_lengths_follow_each_other(begun, given, expected):
 @pytest.mark.parametrize(
     ("begun", "given", "message"),
     [
-        (earlier(20, (0, 40)), 20, "--steps 20 is not more than the 20 steps that run has made; give a larger number"),
-        (earlier(40, (0, 40)), 30, "--steps 30 is not more than the 40 steps that run has made"),
-        (
-            earlier(40, (0, 40)),
-            None,
-            "holds a run of 40 steps, and without --steps it would have 64,000,000; give",
-        ),
-        (earlier(40, (0, 40), max_hours=1.0), 80, "with --max-hours, whose length cannot change; give --steps 40"),
+        (earlier(20, (0, 40)), 20, "a run of 40 steps and has made 20 steps, so it cannot have 20; give --steps 40"),
+        (earlier(40, (0, 40)), 30, "and has made 40 steps, so it cannot have 30"),
+        (earlier(40, (0, 40)), None, "so it cannot have 64,000,000; give --steps 40"),
+        (earlier(40, (0, 40), max_hours=1.0), 80, "has --max-hours, so it cannot have 80; give --steps 40"),
     ],
 )
 def test_what_cannot_be_is_refused(begun, given, message):
@@ -148,10 +144,10 @@ def test_what_the_commands_say(lengthened):
     assert "resuming from step 6" in ended["resumed"].stdout
     assert "weights from" not in ended["resumed"].stdout
     for name, message in (
-        ("before the old end", "--steps 5 is not more than the 6 steps"),
-        ("too short", "--steps 9 is not more than the 10 steps"),
+        ("before the old end", "has made 6 steps, so it cannot have 5"),
+        ("too short", "has made 10 steps, so it cannot have 9"),
         ("without --steps", "give --steps 10 to resume it"),
-        ("without --init", f"was started with --init {init}; give it again"),
+        ("without --init", f"was started with --init {init}; give the same"),
     ):
         assert message in ended[name].stderr
         assert ended[name].stderr.count("\n") == 1

@@ -101,7 +101,7 @@ def test_steps_train_on_the_batches_that_are_not_passed_over() -> None:
 def test_a_second_spike_passes_over_what_its_steps_have_read() -> None:
     earlier = recorded((10, 20))
     spike = Spike(first_step=13, last_step=15, loss=5.9, usual_loss=2.0, grad_norm=None, usual_grad_norm=None)
-    made = rollback.of_spike(spike, earlier)
+    made = rollback._rollback_of(spike, earlier)
     first = 13 - 1 - rollback.MARGIN
     assert made.passed_over == (first, 25), "steps 5 to 15 have read batches 4 to 9 and 20 to 24"
     ranges = rollback.skipped_batches([*earlier, made])
@@ -123,7 +123,7 @@ def test_a_checkpoint_must_agree_with_the_record(tmp_path: Any) -> None:
     made = [*recorded((10, 20)), replace(recorded((60, 70))[0], first_step=60)]
     for step, before in ((51, 1), (51, 2), (90, 2)):
         rollback.check(tmp_path, made, step, before)
-    with pytest.raises(UserError, match=r"step 52 holds steps that rollback 2 of .* has undone"):
+    with pytest.raises(UserError, match=r"step 52 was made after 1 rollback, and .* has others; restore"):
         rollback.check(tmp_path, made, 52, 1)
     with pytest.raises(UserError, match="was made after 3 rollbacks"):
         rollback.check(tmp_path, made, 90, 3)

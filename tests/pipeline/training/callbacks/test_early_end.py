@@ -11,21 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.checkpoint.saver import Saved
 from pipeline.run import lifecycle
 from pipeline.training import schedule
-from pipeline.training.callbacks.early_end import BestScore, Deadline, TimeLimit
+from pipeline.training.callbacks.early_end import BestScore, Deadline
 from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.training_task import Evaluation
 
 
+def make_deadline(
+    hours: float = 1.0, steps: int = 1000, saved_bytes: int = 0, rank: int = 0, seconds: float = 900.0
+) -> tuple[Deadline, TrainingRun, Any]:
+    """The callback of a run with a task that a test fills."""
+    settings: Any = SimpleNamespace(steps=steps)
+    parameter = SimpleNamespace(numel=lambda: saved_bytes / BYTES_A_PARAMETER)
+    engine: Any = SimpleNamespace(module=SimpleNamespace(parameters=lambda: [parameter]))
+    control: Any = SimpleNamespace(rank=rank)
+    run = TrainingRun(settings, control, engine, TrainState(), clock=Clock(seconds))
+    task: Any = SimpleNamespace()
+    return Deadline(run, task, hours), run, task
+
+
 def test_what_the_end_takes_is_set_aside() -> None:
-    limit = TimeLimit(steps=1000, hours=1.0, saved_bytes=1e9)  # a save of 10 s until one is measured
+    limit, _, _ = make_deadline(saved_bytes=10**9)  # a save of 10 s until one is measured
     assert limit.progress(0, 1787.5) == pytest.approx(1787.5 / 3562.5)  # 3600 - 1.25 * 3 * 10
-    limit.learn("save", 40.0)
-    limit.learn("evaluation", 100.0)
-    limit.learn("step", 12.0)
-    limit.learn("step", 3.0)
+    limit.on_checkpoint(Saved(10, 40.0, 1.0))
+    limit.on_evaluation(Evaluation({}, 0.0, "loss"), 100.0)
+    limit.on_step(12.0)
+    limit.on_step(3.0)
     assert limit.reserve == 445.0  # 1.25 * (3 * 40 + 2 * 100 + 3 * 12)
     assert limit.progress(1, 2366.25) == pytest.approx(0.75)  # of 3155
     assert limit.progress(2, 1577.5) == pytest.approx(0.75)  # never less than before
@@ -34,7 +48,7 @@ def test_what_the_end_takes_is_set_aside() -> None:
 
 
 def test_a_limit_that_is_too_short_for_anything_makes_one_step() -> None:
-    assert TimeLimit(steps=1000, hours=0.001, saved_bytes=1e12).progress(0, 0.0) == 1.0
+    assert make_deadline(hours=0.001, saved_bytes=10**12)[0].progress(0, 0.0) == 1.0
 
 
 def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[float]]:
@@ -44,7 +58,7 @@ def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[fl
         When its last step ends, when its last save ends, and its learning rates.
     """
     chance = random.Random(seed)
-    limit = TimeLimit(steps, hours, saved_bytes=2e9)
+    limit, _, _ = make_deadline(hours, steps, saved_bytes=2 * 10**9)
     now, read_at, step, rates, trained = 0.0, 0.0, 0, [], 0.0
     while step < steps:
         progress = limit.progress(step, read_at)
@@ -53,14 +67,14 @@ def ended_at(hours: float, steps: int, seed: int) -> tuple[float, float, list[fl
         for what, lasts, due in (("step", 2.0, True), ("evaluation", 30.0, step % 50 == 0 or progress >= 1)):
             if due:
                 took = lasts * chance.uniform(0.8, 1.0)
-                limit.learn(what, took)
+                limit._learn(what, took)
                 # The clock is read within a step, if neither an evaluation nor a save follows the step.
                 read_at = now if what == "step" else now + took
                 now += took
         trained = now
         if progress >= 1.0 or step % 100 == 0:
             took = 20.0 * chance.uniform(0.8, 1.0)
-            limit.learn("save", took)
+            limit._learn("save", took)
             now += took
             read_at = now
         if progress >= 1.0:
@@ -100,21 +114,12 @@ def test_a_rollback_gives_no_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: Any = SimpleNamespace(output=Path("run"), max_hours=1.0, patience=None)
     control, engine, state = SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600)
     run = TrainingRun(settings, control, engine, state, clock=clock)  # type: ignore[arg-type]
-    before = TimeLimit(1000, 1.0, saved_bytes=1e9).progress(600, clock.seconds())
+    before = make_deadline(saved_bytes=10**9)[0].progress(600, clock.seconds())
     lifecycle._go_back(run, None)  # type: ignore[arg-type]
     assert (run.state.step, run.state.rollbacks, run.clock.seconds()) == (500, 1, 3100.0)
-    after = TimeLimit(1000, 1.0, saved_bytes=1e9).progress(run.state.step, run.clock.seconds())
+    after = make_deadline(saved_bytes=10**9)[0].progress(run.state.step, run.clock.seconds())
     assert (before, after) == (pytest.approx(3000 / 3562.5), pytest.approx(3100 / 3562.5))
     assert schedule.step_of_progress(after, 500, 1000) == 870  # as if there had been 870 steps
-
-
-def make_deadline(rank: int = 0) -> tuple[Deadline, TrainingRun, Any]:
-    """The callback of a run of 1,000 steps and one hour."""
-    settings: Any = SimpleNamespace(steps=1000)
-    engine: Any = SimpleNamespace(module=SimpleNamespace(parameters=list))
-    run = TrainingRun(settings, SimpleNamespace(rank=rank), engine, TrainState(), clock=Clock(900.0))  # type: ignore[arg-type]
-    task: Any = SimpleNamespace()
-    return Deadline(run, task, 1.0), run, task
 
 
 def test_only_rank_0_votes_and_at_the_limit_the_step_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +146,7 @@ def test_what_only_a_start_does_is_not_expected_of_each_evaluation(monkeypatch: 
 
     task.try_evaluation = evaluate
     deadline.on_trial(None, 0.01)
-    assert deadline.limit.reserve == pytest.approx(1.25 * 2 * 200.0)
-    deadline.on_step(3.0)
-    deadline.on_evaluation(Evaluation({}, 0.0, "loss"), 300.0)
-    deadline.on_checkpoint(Saved(10, 40.0, 1.0))
-    assert deadline.limit.reserve == pytest.approx(1.25 * (2 * 343.0 + 40.0 + 3.0))
+    assert deadline.reserve == pytest.approx(1.25 * 2 * 200.0)
 
 
 def ends_at(patience: int | None, scores: list[float]) -> tuple[list[int], TrainState]:
