@@ -28,10 +28,6 @@ and the second would begin inside a sentence.
 
 A span with fewer than two whole sentences has no order to learn. All of it is `a`, a segment without a partner, which
 only masked language modelling uses.
-
-The reference code loses or leaks data in three places, where this module differs from it. It cuts overlong pairs at
-both ends of the longer segment and drops what it cuts. It samples the short target once for each document. And for a
-chunk of one sentence it takes B from another document, always with label 1, which is next-sentence prediction.
 """
 
 import itertools

@@ -25,6 +25,7 @@ from data_prep.corpus.documents import (
     HELD_OUT,
     LANGUAGE,
     MANIFEST,
+    SPLITS,
     TRAIN,
     Document,
     DocumentCounts,
@@ -93,14 +94,16 @@ def run(args: argparse.Namespace) -> None:
         options |= {flag: getattr(args, flag) for flag in flags}
         if source.language != ENGLISH:
             options[LANGUAGE] = source.language
+        counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
+        plan = DocumentsManifest(args.source, source.inputs, options, counts, raw_bytes=0, skipped={})
         ledger = Ledger(args.out, ExtractRecord)
         run_job(
             ranks,
             output=args.out,
             lock=args.out / LOCK,
             scratch=[ledger.directory],
-            is_complete=lambda: is_complete(args.out, {"source": args.source, "inputs": source.inputs, **options}),
-            work=lambda: _extract(ranks, args, source, options, ledger),
+            is_complete=lambda: is_complete(args.out, plan),
+            work=lambda: _extract(ranks, args.out, source, plan, ledger),
         )
 
 
@@ -121,21 +124,26 @@ def open_source(args: argparse.Namespace) -> Source:
     return source
 
 
+def _identity(manifest: DocumentsManifest) -> dict[str, Any]:
+    """Everything that determines the documents. Inputs are known by names, sizes and fingerprints."""
+    return {"source": manifest.source, "inputs": manifest.inputs, **manifest.options}
+
+
 def _extract(
-    ranks: Ranks, args: argparse.Namespace, source: Source, options: dict[str, Any], ledger: Ledger[ExtractRecord]
+    ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest, ledger: Ledger[ExtractRecord]
 ) -> None:
-    """Extracts into `args.out`, whose lock rank 0 holds."""
-    ranks.on_root(lambda: ledger.begin({"source": args.source, "inputs": source.inputs, **options}))
+    """Extracts into `out`, whose lock rank 0 holds. `manifest` has no counts and no files yet."""
+    ranks.on_root(lambda: ledger.begin(_identity(manifest)))
     records = ranks.run(
         source.units,
-        lambda index, unit: extract_unit(source, unit, index, args.out, args.held_out),
+        lambda index, unit: extract_unit(source, unit, index, out, manifest.options["held_out"]),
         ledger,
         sizes=source.sizes,
         description="extract",
     )
 
     def finish() -> None:
-        manifest = summarize(args.source, source.inputs, options, records)
+        add_up(manifest, records)
         total = DocumentCounts()
         for counts in manifest.counts.values():
             total.merge(counts)
@@ -143,9 +151,9 @@ def _extract(
         skipped = f"skipped {', '.join(reasons) or 'nothing'}"
         if not total.documents:
             ledger.discard(records)
-            raise UserError(f"{', '.join(args.input)}: no document found ({skipped}); check --source and --input")
-        owned.write_unless_other(args.out / CARD, documents_card(manifest).encode())
-        write_manifest(args.out, manifest)
+            raise UserError(f"--input holds no document ({skipped}); check --source and --input")
+        owned.write_unless_other(out / CARD, documents_card(manifest).encode())
+        write_manifest(out, manifest)
         held_out = manifest.counts.get(HELD_OUT, DocumentCounts()).documents
         print(
             f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
@@ -155,10 +163,8 @@ def _extract(
     ranks.on_root(finish)
 
 
-def is_complete(out: Path, wanted: dict[str, Any]) -> bool:
-    """Tells whether `out` contains exactly the documents of the options `wanted`.
-
-    Inputs are compared by names, sizes and fingerprints.
+def is_complete(out: Path, plan: DocumentsManifest) -> bool:
+    """Tells whether `out` contains exactly the documents of `plan`.
 
     Raises:
         UserError: it contains other documents; the message says what differs.
@@ -166,8 +172,7 @@ def is_complete(out: Path, wanted: dict[str, Any]) -> bool:
     if not (out / MANIFEST).is_file():
         return False
     manifest = read_manifest(out)
-    recorded = {"source": manifest.source, "inputs": manifest.inputs, **manifest.options}
-    if differences := describe_differences(recorded, wanted):
+    if differences := describe_differences(_identity(manifest), _identity(plan)):
         raise UserError(f"{out} holds other documents ({differences}); give another --out or delete that directory")
     for file in manifest.files:
         path = out / file.name
@@ -178,7 +183,7 @@ def is_complete(out: Path, wanted: dict[str, Any]) -> bool:
 
 def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> ExtractRecord:
     """Writes the documents of one work unit, each to the file of its split. Returns the unit's record."""
-    counts = _counts_of_splits(held_out)
+    counts = {split: DocumentCounts() for split in (SPLITS if held_out else [TRAIN])}
     skipped: dict[str, SkippedCount] = {}
     consumed = source.consumed
     with contextlib.ExitStack() as stack:
@@ -198,28 +203,15 @@ def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: flo
     )
 
 
-def _counts_of_splits(held_out: float) -> dict[str, DocumentCounts]:
-    return {TRAIN: DocumentCounts()} | ({HELD_OUT: DocumentCounts()} if held_out else {})
-
-
-def summarize(
-    source: str, inputs: list[dict[str, Any]], options: dict[str, Any], records: list[ExtractRecord]
-) -> DocumentsManifest:
-    """Returns the manifest of all units together, in their order."""
-    counts = _counts_of_splits(options["held_out"])
+def add_up(manifest: DocumentsManifest, records: list[ExtractRecord]) -> None:
+    """Adds counts and files of all units, which are in order, to the manifest."""
     skipped: dict[str, SkippedCount] = {}
     for record in records:
-        for split, count in record.counts.items():
-            counts.setdefault(split, DocumentCounts()).merge(count)
+        manifest.raw_bytes += record.raw_bytes
+        manifest.files += record.files
+        for split, counts in record.counts.items():
+            manifest.counts[split].merge(counts)
         for reason, entry in record.skipped.items():
             skipped.setdefault(reason, SkippedCount()).merge(entry)
-    files = [file for record in records for file in record.files]
-    return DocumentsManifest(
-        source=source,
-        inputs=inputs,
-        options=options,
-        counts=counts,
-        raw_bytes=sum(record.raw_bytes for record in records),
-        skipped=dict(sorted(skipped.items())),
-        files=sorted(files, key=lambda file: not file.name.startswith(TRAIN)),  # stable: units stay in order
-    )
+    manifest.skipped = dict(sorted(skipped.items()))
+    manifest.files.sort(key=lambda file: not file.name.startswith(TRAIN))  # stable: units stay in order

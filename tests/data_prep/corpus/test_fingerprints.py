@@ -1,7 +1,6 @@
 """Fingerprints: equal for equal texts, partly equal for texts with a common part."""
 
 import itertools
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from data_prep.corpus import fingerprints
 from data_prep.corpus.fingerprints import BANDS, ROWS, Fingerprinter, same, skeleton
-from data_prep.sources.books import Books
 from tests.data_prep import corpora
 from tests.data_prep.corpus.editions import edit
 
@@ -99,15 +97,3 @@ def test_an_edition_of_a_play_is_found_and_no_other_play(sample_corpus: Path) ->
         duplicates = second == first + 12
         assert are_same(taken, first, second) == duplicates
         assert (taken.keys[first] == taken.keys[second]).any() or not duplicates
-
-
-@pytest.mark.skipif("ALBERT_BOOKS" not in os.environ, reason="ALBERT_BOOKS names no directory of novels")
-def test_editions_of_real_novels_are_found_and_nothing_else() -> None:
-    source = Books([Path(os.environ["ALBERT_BOOKS"])], 16 << 20)
-    texts = [item.text for unit in source.units for item in source.read(unit) if hasattr(item, "text")]
-    texts = [text for text in texts if len(text) > 50_000]
-    taken = Fingerprinter("near").of([*texts, *(edit(text, number, 0.05) for number, text in enumerate(texts))])
-    count = len(texts)
-    assert count > 5
-    for first, second in itertools.combinations(range(2 * count), 2):
-        assert are_same(taken, first, second) == (second == first + count)

@@ -228,12 +228,6 @@ def test_cuts_are_uniform_over_the_inner_boundaries() -> None:
     assert ((counts - expected) ** 2 / expected).sum() < 8 + 5 * 16**0.5
 
 
-def test_a_sentence_that_fills_the_pair_has_no_partner() -> None:
-    pairs = pairs_of([[1_000]], max_seq_length=13, short_probability=0.0)  # capacity 10, no boundary at all
-    assert pairs.parts.a.tolist() == [10] * 100
-    assert not any(part.any() for part in (pairs.parts.lead, pairs.parts.b, pairs.parts.trail))
-
-
 @pytest.mark.parametrize("sentences_in_document", [30, 150_000])
 @pytest.mark.parametrize("short_probability", [0.1, 1.0])
 def test_lengths_do_not_tell_the_order(sentences_in_document: int, short_probability: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import main
-from data_prep.corpus.documents import PartFile, part_name, read_manifest
+from data_prep.corpus.documents import DocumentsManifest, PartFile, part_name, read_manifest
 from data_prep.jobs import extract
 from tests.data_prep import corpora
 
@@ -97,7 +97,7 @@ def interrupt(*arguments: object) -> None:
         (["--source", "books", "--input", "nothing"], "nothing does not exist"),
         (["--source", "wikipedia", "--input", "a.txt"], r"a\.txt is no MediaWiki export"),
         (["--source", "jsonl", "--input", "a.txt"], r"a\.txt, line 1: not JSON"),
-        (["--source", "books", "--input", "noise.txt"], r"noise\.txt: no document found \(skipped 1 not a text file\)"),
+        (["--source", "books", "--input", "noise.txt"], r"--input holds no document \(skipped 1 not a text file\)"),
         (["--source", "books", "--input", "a.txt", "--held-out", "1"], "--held-out: 1 is not at least 0 and below 1"),
         (["--source", "books", "--input", "a.txt", "--unit-megabytes", "0"], "--unit-megabytes: 0 is not at least 1"),
         (["--source", "books", "--input", "a.txt", "--id-field", "x"], "--id-field means nothing to --source books"),
@@ -124,7 +124,9 @@ def test_files_are_listed_in_the_order_of_their_units() -> None:
         files = [PartFile(part_name(split, index), 1, "", 1) for split in ("train", "held_out")]
         return extract.ExtractRecord(counts={}, skipped={}, raw_bytes=1, files=files)
 
-    manifest = extract.summarize("jsonl", [], {"held_out": 0.1}, [record(99_999), record(100_000)])
+    manifest = DocumentsManifest("jsonl", [], {}, counts={}, raw_bytes=0, skipped={})
+    extract.add_up(manifest, [record(99_999), record(100_000)])
+    assert manifest.raw_bytes == 2
     expected = ["train-99999", "train-100000", "held_out-99999", "held_out-100000"]
     assert [file.name.removesuffix(".parquet") for file in manifest.files] == expected
 
