@@ -180,6 +180,27 @@ def buffer_bytes(
     config: AlbertConfig, parameters: int, rows: int, shape: BatchShape, settings: MemorySettings
 ) -> float:
     """Bytes of temporary memory: see `Memory.buffers`."""
+    in_pass, copied, update = _temporary_bytes(config, parameters, rows, shape, settings)
+    buckets = bucket_bytes(settings)
+    if settings.zero_stage == 3:  # stage 3 never frees the bucket
+        return max(in_pass, copied, update) + buckets
+    return max(max(in_pass, copied) + buckets, update)
+
+
+def graph_bytes(config: AlbertConfig, parameters: int, rows: int, shape: BatchShape, settings: MemorySettings) -> float:
+    """Bytes that `--cuda-graphs` keeps beside what the plan counts.
+
+    One copy of the gradients, and the temporary memory of a pass, which the reduction and the update cannot use.
+    """
+    in_pass, copied, update = _temporary_bytes(config, parameters, rows, shape, settings)
+    together = in_pass + max(copied + bucket_bytes(settings), update)
+    return parameters * BYTES[settings.precision] + together - buffer_bytes(config, parameters, rows, shape, settings)
+
+
+def _temporary_bytes(
+    config: AlbertConfig, parameters: int, rows: int, shape: BatchShape, settings: MemorySettings
+) -> tuple[float, float, float]:
+    """Bytes of temporary memory in the passes, in the reduction without its buckets, and in the update."""
     width = BYTES[settings.precision]
     positions = rows * shape.sequence_length
     again = block_bytes(config, positions, width) - block_bytes(config, positions, width, settings.checkpointing)
@@ -190,10 +211,7 @@ def buffer_bytes(
     copied = min(settings.bucket, parameters) * width if settings.zero_stage or settings.world_size > 1 else 0
     updated = parameters / (settings.world_size if settings.zero_stage else 1)
     update = 0 if settings.precision == "fp32" else 4 * updated  # gradients in fp32
-    buckets = bucket_bytes(settings)
-    if settings.zero_stage == 3:  # stage 3 never frees the bucket
-        return max(again + logits, copied, update) + buckets
-    return max(max(again + logits, copied) + buckets, update)
+    return again + logits, copied, update
 
 
 def attention_bytes(config: AlbertConfig, rows: int, shape: BatchShape, precision: str) -> int:

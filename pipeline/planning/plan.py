@@ -116,6 +116,14 @@ class Plan:
         return memory_plan.memory(self.model, self.engine.micro_batch_size, self.shape, self.memory_settings)
 
     @property
+    def graphs(self) -> float | None:
+        """Bytes that `--cuda-graphs` keeps beside `memory`; None where it is refused."""
+        if self.engine.zero_stage == 3 or self.checkpointing != "none":
+            return None
+        rows, settings = self.engine.micro_batch_size, self.memory_settings
+        return memory_plan.graph_bytes(self.model, self.parameters, rows, self.shape, settings)
+
+    @property
     def usable_memory(self) -> float:
         """Bytes of one GPU that a run can use."""
         return USABLE * self.cluster.gpu.memory_bytes
@@ -229,6 +237,7 @@ def report(plan: Plan) -> str:
         "memory of a GPU",
         *memory,
         f"  {'together':<14}{_gb(plan.memory.total):>12} of {_gb(plan.usable_memory)} usable",
+        *([] if plan.graphs is None else [f"  {'--cuda-graphs':<14}{_gb(plan.graphs):>12} more"]),
         f"  largest micro-batch that fits: {plan.largest_micro_batch}{_division(plan, plan.largest_micro_batch)}",
         f"memory of a host: {_gb(copies)} for the copy of a checkpoint while it is written in the background",
         "",
