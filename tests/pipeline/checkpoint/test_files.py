@@ -5,7 +5,7 @@ import json
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,6 +202,28 @@ def test_a_file_that_is_a_link_is_damaged(tmp_path: Path) -> None:
     (tag / "rank-00000.safetensors").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DamagedCheckpoint, match="no regular file"):
         check(tag)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "fault"),
+    [
+        (("format",), 2, "format 2, not 1"),
+        (("tensors", "w", "pieces", 0, 0), "rank-00009.safetensors", "w lies in a file that is not listed"),
+        (("tensors", "w", "pieces", 1, 1), 8, "the pieces of w overlap or leave gaps"),
+        (("tensors", "w", "shape", 0), 3, "the pieces of w do not make up its shape"),
+        (("files", "rank-00000.safetensors", "bytes"), 83, "rank-00000.safetensors is too small for its tensors"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_damaged(tmp_path: Path, place: Sequence[Any], value: Any, fault: str) -> None:
+    def change(content: Any) -> None:
+        for key in place[:-1]:
+            content = content[key]
+        content[place[-1]] = value
+
+    tag = make(tmp_path, 1)
+    rewrite_manifest(tag, change)
+    with pytest.raises(DamagedCheckpoint, match=f"manifest.json: {fault}"):
+        CheckpointManifest.read(tag)
 
 
 @pytest.fixture

@@ -73,6 +73,7 @@ def test_a_checkpoint_holds_what_the_engine_had_when_the_save_began(
         assert check(tag).score == (0.5 if step == 3 else None)
         assert torch.equal(load_weights(tag)["w"], (WEIGHTS + step).view(2, 3))
         assert torch.equal(read_whole(tag, check(tag), "exp_avg_sq")["w"], 2 * WEIGHTS.view(2, 3))
+        assert {path.stat().st_mode for path in tag.iterdir()} == {(tmp_path / "checkpoints" / "latest").stat().st_mode}
         state = read_state(tag)
         assert (state["client_state"], state["groups"]) == ({"number": step}, [{"lr": 0.1}])
     # The newest one and the best one remain. Records are synced before each is published.
