@@ -15,8 +15,8 @@ from collections.abc import Iterable
 
 CONTINUE_SECONDS = 2.0
 """From the end of the others until the rank is continued."""
-KILL_SECONDS = 20.0
-"""From then until it is killed: a rank that is continued writes its stacks first."""
+KILL_SECONDS = 12.0
+"""From then until it is killed: a rank that is continued writes its stacks first, for at most 10 s."""
 
 
 def start_guard(connections: Iterable[int]) -> "subprocess.Popen[bytes]":

@@ -15,26 +15,23 @@ from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.plan import BUCKET, Case, measure_all
 
 KINDS = ("weights", "gradients", "optimizer", "activations")
-BASE = [Case("albert-base", stage, "bf16", rows=1, layers=3) for stage in range(4)]
 TINY = [Case("albert-tiny", stage, "bf16") for stage in range(4)]
+BASE = {"preset": "albert-base", "rows": 1, "layers": 3}
 CASES = {
     1: [
         *TINY,
-        *BASE,
-        *(Case("albert-tiny", stage, "fp32") for stage in range(4)),
+        *(Case("albert-tiny", stage, "fp32") for stage in (0, 3)),
         Case("albert-tiny", 1, "bf16", checkpointing="layer"),
-        Case("albert-base", 1, "bf16", rows=1),
-        *(Case("albert-base", 1, "bf16", rows=1, layers=3, checkpointing=kind) for kind in ("layer", "ffn")),
-        Case("albert-base", 1, "fp32", rows=1, layers=3, dropout=0.1),
+        Case(**BASE, stage=0, precision="bf16"),
+        Case(**BASE, stage=1, precision="bf16", checkpointing="ffn"),
+        Case(**BASE, stage=1, precision="fp32", dropout=0.1),
     ],
     2: [
         *TINY,
-        BASE[0],
-        BASE[2],
-        *(Case("albert-base", stage, "bf16", rows=1, layers=3, accumulation=1) for stage in (1, 2)),
+        Case(**BASE, stage=2, precision="bf16"),
+        Case(**BASE, stage=1, precision="bf16", accumulation=1),
         *(Case("albert-tiny", stage, "bf16", accumulates="fp32") for stage in (1, 2, 3)),
     ],
-    4: [*TINY, BASE[1], BASE[3]],
 }
 
 
