@@ -8,7 +8,7 @@ from tests.cluster.hosts import Cluster, what_is_missing
 from tests.pipeline.conftest import corpus, made_once, run  # noqa: F401
 from tests.pipeline.test_pretrain import command, config, of_module  # noqa: F401
 
-STEPS = 30
+STEPS = 40
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from tests.cluster.conftest import STEPS
 from tests.pipeline.conftest import await_step, run
 from tests.pipeline.test_pretrain import command, of_module
 
+ENDLESS = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000")
 KEEPALIVE = "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"
 
 
@@ -53,7 +54,7 @@ def wait_until_gone(ranks):
 
 
 def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corpus, config, alone, tmp_path):
-    """Ten steps and more on two hosts, and the others on one, are those of one process."""
+    """Five steps and more on two hosts, and the others on one, are those of one process."""
     output = tmp_path / "dies"
     victim = cluster.start("victim")
     process = start(cluster, corpus, config, output, "10.64.0.1", victim.address)
@@ -74,7 +75,7 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
 def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, config, tmp_path):
     output = tmp_path / "unplugged"
     nodes = [cluster.hosts[name] for name in ("node1", "node2")]
-    process = start(cluster, corpus, config, output, *(node.address for node in nodes))
+    process = start(cluster, corpus, config, output, *(node.address for node in nodes), more=ENDLESS)
     await_step(process, output, 5)
     ranks = [node.processes("pipeline.pretrain") for node in nodes]
     assert all(ranks)
@@ -91,8 +92,7 @@ def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, 
 
 def test_a_kill_of_the_launcher_ends_the_ranks_of_both_hosts(cluster, corpus, config, tmp_path):
     output, nodes = tmp_path / "killed", [cluster.hosts[name] for name in ("node1", "node2")]
-    endless = ("--steps", "100000", "--warmup-steps", "10", "--eval-interval", "100000")
-    process = start(cluster, corpus, config, output, *(node.address for node in nodes), more=endless)
+    process = start(cluster, corpus, config, output, *(node.address for node in nodes), more=ENDLESS)
     await_step(process, output, 5)
     ranks = [rank for node in nodes for rank in node.processes("pipeline.pretrain")]
     (launcher,) = (
