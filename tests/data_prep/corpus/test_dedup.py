@@ -199,6 +199,19 @@ def contents(directory: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
 
 
+@pytest.mark.parametrize(("split", "span"), [(HELD_OUT, (5, 6)), (TRAIN, (6, 9))])
+def test_documents_are_compared_in_the_order_in_which_they_are_kept(
+    tmp_path: Path, split: str, span: tuple[int, int]
+) -> None:
+    documents = [Document(str(n), "", f"It is {n}.") for n in range(4)]
+    against = write(tmp_path / "against", documents[:3], documents[:2])
+    own = write(tmp_path / "own", documents[:3], documents[3:])
+    compared = dedup.compare([own], split, work_units.open_corpus([own], split), [against], "exact")
+    assert compared.precedence == [0, 2, 5, 6, 9]
+    assert (compared.start, compared.stop) == span
+    assert compared.firsts[-1] == sum(unit.documents for unit in compared.units) == 9
+
+
 @pytest.mark.slow
 def test_parts_and_interruptions_do_not_show(
     directories: tuple[Path, Path], vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -241,6 +241,11 @@ def test_a_row_whose_parts_are_not_its_tokens_is_named(tmp_path: Path, shard_dir
     )
     with pytest.raises(UserError, match="has 2 rows that cannot be, the first is row 0"):
         shards.read_checked(path, 2, manifest)
+    shards.write_shard(
+        path, np.full(6, 9, np.uint16), np.array([6, 0]), Parts(one, one, 0 * one, 0 * one), one, np.array([3, 0])
+    )
+    with pytest.raises(UserError, match="has 1 rows that cannot be, the first is row 1"):
+        shards.read_checked(path, 2, manifest)
 
 
 def flip_in_place(path: Path, values: np.ndarray) -> None:

@@ -133,8 +133,10 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
     capsys.readouterr()
     make(documents_directory, vocabulary_file, out)
     assert "nothing to do" in capsys.readouterr().out
-    with pytest.raises(UserError, match="seed is 0 there, 1 was asked for"):
-        make(documents_directory, vocabulary_file, out, "--seed", "1")
+    for words in ("--seed 1", "--min-tokens 1", "--short-seq-prob 1", "--max-seq-length 16", "--dedup exact"):
+        name, value = words[2:].replace("-", "_").split()
+        with pytest.raises(UserError, match=rf"{name} is \S+ there, '?{value}\S* was asked for"):
+            make(documents_directory, vocabulary_file, out, *words.split())
     with monkeypatch.context() as patch:
         patch.setattr(manifests, "write_manifest", lambda *_: sys.exit(1))
         with pytest.raises(SystemExit):

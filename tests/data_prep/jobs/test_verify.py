@@ -49,6 +49,11 @@ def other_vocabulary(copy: Path) -> None:
     manifests.write_manifest(copy, manifest)
 
 
+def shorter_rows(copy: Path) -> None:
+    """The manifest says less than the rows hold, and its checksum is right."""
+    manifests.write_manifest(copy, replace(manifests.read_manifest(copy), max_seq_length=32))
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -56,6 +61,7 @@ def other_vocabulary(copy: Path) -> None:
         (lambda copy: flip(copy / "spiece.model", 1000), r"the content of spiece\.model has changed"),
         (lambda copy: (copy / "shard-00002.arrow").unlink(), r"shard-00002\.arrow is missing"),
         (lambda copy: (copy / "shard-00099.arrow").touch(), r"shard-00099\.arrow does not belong to it"),
+        (shorter_rows, r"shard-00000\.arrow has \d+ rows that cannot be"),
         (other_vocabulary, r"spiece\.model is not the vocabulary that the shards were made with"),
     ],
 )
