@@ -67,19 +67,6 @@ def finetune_here(monkeypatch, capsys, command):
     return status, printed.out, printed.err
 
 
-@pytest.mark.parametrize("index", ["007", "0"])
-def test_a_test_file_is_checked_before_anything_is_written(data, tmp_path, monkeypatch, capsys, index):
-    files, output, command = own_files(data, tmp_path)
-    lines = (files / "test.tsv").read_text().splitlines()
-    assert lines[0].split("\t")[0] == "index"
-    lines[4] = "\t".join([index, *lines[4].split("\t")[1:]])
-    (files / "test.tsv").write_text("\n".join(lines) + "\n")
-    status, _, error = finetune_here(monkeypatch, capsys, command)
-    assert (status, error.count("\n")) == (2, 1)
-    assert f"line 5: the index {index!r} is no whole number" in error or "two examples '0'" in error
-    assert not output.exists()
-
-
 @pytest.fixture(scope="module")
 def short(data, tmp_path_factory):
     """A short run on files of its own. A test must copy it before changing it."""

@@ -47,11 +47,6 @@ def test_windows_cover_the_passage_without_gaps(tokens, capacity, stride):
         assert best[position] == scores.index(max(scores))
 
 
-def test_windows_of_a_long_and_an_empty_passage():
-    assert windows_of(300, 200, 128) == [(0, 200), (128, 300)]
-    assert windows_of(0, 200, 128) == [(0, 0)]
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
 @settings(deadline=None)
 def test_the_best_plain_spans_equal_an_exhaustive_search(seed, length, longest):
