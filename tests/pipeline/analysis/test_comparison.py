@@ -89,6 +89,7 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     for number, null_score in enumerate((-3.0, 1.0)):
         (seeds / f"seed-{number}").mkdir()
         made_runs.answers(seeds / f"seed-{number}", "dev", 3, 1, null_score)
+    made_runs.answers(seeds / "seed-0", "test", 1, 0, -1.0)  # of which the other seed has nothing
     runs = [str(tmp_path / name) for name in ("rte-0", "rte-1", "squad")]
     assert evaluate.main(["ensemble", "--runs", *runs, "--out", str(tmp_path / "mean")]) == 0
     assert "rte: 2 members" in capsys.readouterr().out
@@ -99,6 +100,7 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     assert (tmp_path / "mean" / "rte" / "submission" / "RTE.tsv").read_text().startswith("index\tprediction\n0\t")
     squad = json.loads((tmp_path / "mean" / "squad2" / "results.json").read_text())
     assert squad["members"] == 2
+    assert [path.name for path in (tmp_path / "mean" / "squad2" / "logits").iterdir()] == ["dev.json"]
     assert squad["metrics"]["dev"]["exact"] == 75.0
     odds = json.loads((tmp_path / "mean" / "squad2" / "submission" / "squad2_dev_null_odds.json").read_text())
     assert set(odds.values()) == {-1.0}

@@ -131,6 +131,7 @@ def test_the_run_with_the_most_seeds_counts_and_ensembles_have_their_own_row(tmp
     # A run of its own, though its directory is inside that of the run that it starts from.
     through = made_runs.finetuning(mnli / "mrpc", "mrpc", mnli, {"dev": {"accuracy": 0.75, "f1": 0.8}})
     assert [run.directory for run in finished_runs.find_runs([tmp_path])] == [many, mnli, through, once]
+    assert [run.directory for run in finished_runs.find_runs([many / "seed-0"])] == [many / "seed-0"]  # named itself
     made_runs.finetuning(tmp_path / "mean", "rte", None, {"dev": {"accuracy": 0.7}}, ensemble=[str(many), str(once)])
     found = {row.row.name: row for row in tables.measure(TABLES["9"], evidence_of(tmp_path, "large"))}
     single = found["ALBERT (1M), single"]
