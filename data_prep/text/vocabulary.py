@@ -102,8 +102,7 @@ class Vocabulary(ABC):
                 vocabulary = WordPieceVocabulary.of_pieces(content, path.parent)
             elif path.suffix == ".json":
                 contents = parse_object(content, path, remedy)
-                is_wordpiece = isinstance(contents.get("model"), dict) and contents["model"].get("type") == "WordPiece"
-                if is_wordpiece:
+                if isinstance(model := contents.get("model"), dict) and model.get("type") == "WordPiece":
                     vocabulary = WordPieceVocabulary.of_tokenizer(contents, path.parent)
                 else:
                     vocabulary = SentencePieceVocabulary.of_tokenizer(contents)

@@ -108,15 +108,15 @@ def join_sentences(separate: Iterator[Block]) -> Iterator[Block]:
 
     "It is" / ": E = mc^2," / "where m is the mass." become one block. A quotation after a colon stays separate.
     """
-    current: Block | None = None
+    current = Block(TEXT, "")
     for block in separate:
-        if current is not None and _goes_on(current, block):
+        if _goes_on(current, block):
             current = Block(current.kind, f"{current.text} {block.text}")
             continue
-        if current is not None:
+        if current.text:
             yield current
         current = block
-    if current is not None:
+    if current.text:
         yield current
 
 

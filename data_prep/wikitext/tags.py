@@ -118,9 +118,7 @@ def choose_variants(text: str, preferred: Sequence[str]) -> str:
     if "-{" not in text:
         return text
     for _ in range(_MAX_VARIANTS):  # from the innermost outwards
-        text, count = _INNERMOST_VARIANTS.subn(lambda match: _chosen(match[1], preferred), text)
-        if not count:
-            break
+        text = _INNERMOST_VARIANTS.sub(lambda match: _chosen(match[1], preferred), text)
     return text
 
 
@@ -130,11 +128,10 @@ def _chosen(content: str, preferred: Sequence[str]) -> str:
         words = content
     elif _HIDING_FLAGS & set(flags.replace(" ", "").split(";")):
         return ""
-    options = [
-        _VARIANT.fullmatch(part) for part in re.split(r";(?=\s*(?:[^;:]*=>)?\s*[a-z]{2,3}(?:-[a-z]+)?\s*:|\s*$)", words)
-    ]
-    words_of_variant = {option[1]: option[2].strip() for option in reversed(options) if option}
-    if not words_of_variant:
-        return words
-    first = next(option[1] for option in options if option)
-    return words_of_variant[next((variant for variant in preferred if variant in words_of_variant), first)]
+    parts = re.split(r";(?=\s*(?:[^;:]*=>)?\s*[a-z]{2,3}(?:-[a-z]+)?\s*:|\s*$)", words)
+    options = list(filter(None, map(_VARIANT.fullmatch, parts)))
+    words_of_variant = {option[1]: option[2].strip() for option in reversed(options)}
+    for variant in (*preferred, *(option[1] for option in options)):
+        if variant in words_of_variant:
+            return words_of_variant[variant]
+    return words

@@ -27,67 +27,8 @@ from tests.pipeline.analysis import made_runs
 from tests.pipeline.sharing import runs
 from tests.pipeline.tasks import own_files, task_files
 
-STATE = {
-    "step": 1,
-    "samples": 4,
-    "skipped_steps": 0,
-    "optimizer": "Lamb",
-    "optimizer_steps": 1,
-    "groups": [{"lr": 0.001, "weight_decay": 0.01, "betas": [0.9, 0.999], "eps": 1e-6}],
-    "loss_scaler": None,
-    "zero_stage": 0,
-    "world_size": 1,
-    "versions": {"python": "3", "torch": "2", "deepspeed": "0"},
-    "client_state": {"step": 1, "seconds": 1.5, "tokens": 100, "meter": None, "best_score": None, "best_step": 0},
-}
-ROLLBACK = {
-    "passed_over": [10, 20],
-    "first_step": 19,
-    "last_step": 21,
-    "loss": 5.9,
-    "usual_loss": 2.07,
-    "grad_norm": None,
-    "usual_grad_norm": None,
-}
-METRICS = (
-    {"step": 1, "split": "train", "loss": 3.0, "tokens": 100, "tokens_per_second": 50.0, "seconds": 2.0},
-    {
-        "step": 1,
-        "split": "eval",
-        "loss": 5.7,
-        "mlm_loss": 5.0,
-        "mlm_unigram_entropy": 6.0,
-        "mlm_accuracy": 0.1,
-        "predictions": 40,
-        "sop_accuracy": 0.5,
-        "sop_accuracy_low": 0.4,
-        "sop_accuracy_high": 0.6,
-        "pairs": 20,
-    },
-)
-DEEPSPEED = {
-    "train_batch_size": 8,
-    "optimizer": {"type": "Lamb", "params": {"lr": 0.001, "weight_decay": 0.01}},
-    "gradient_clipping": 1.0,
-    "bf16": {"enabled": True},
-    "zero_optimization": {"stage": 1},
-}
-BENCHMARK = {
-    "format": "train_step 1",
-    "date": "2026-01-01",
-    "device": "cuda",
-    "hardware": {"name": "NVIDIA H100 80GB"},
-    "measurements": [
-        {
-            "model": "albert-tiny",
-            "precision": "bf16",
-            "text": "full rows",
-            "system": "this",
-            "micro_batch": 8,
-            "tflops": 100.0,
-        }
-    ],
-}
+CONTENTS = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""What files of runs and configurations hold."""
 
 
 def make(root: Path) -> None:
@@ -107,7 +48,7 @@ def make(root: Path) -> None:
     words = ("--documents", str(others), *words[2:])
     data_prep(["shards", *words, "--out", str(root / "held_out")])
     config = make_run(root / "run", vocabulary)
-    (root / "run" / "rollbacks.json").write_text(json.dumps({"rollbacks": [ROLLBACK]}), encoding="utf-8")
+    (root / "run" / "rollbacks.json").write_text(json.dumps({"rollbacks": [CONTENTS["rollback"]]}), encoding="utf-8")
     torch.manual_seed(0)
     model = AlbertForPreTraining(config)
     huggingface.save(model, root / "export", vocabulary)
@@ -132,8 +73,8 @@ def make(root: Path) -> None:
         )
     _reviews(root / "reviews", config, vocabulary)
     (root / "configs").mkdir()
-    (root / "configs" / "deepspeed.json").write_text(json.dumps(DEEPSPEED))
-    (root / "configs" / "benchmark.json").write_text(json.dumps(BENCHMARK))
+    (root / "configs" / "deepspeed.json").write_text(json.dumps(CONTENTS["deepspeed"]))
+    (root / "configs" / "benchmark.json").write_text(json.dumps(CONTENTS["benchmark"]))
     (root / "configs" / "hostfile").write_text("node1 slots=8\nnode2 slots=8\n")
     (root / "configs" / "text.txt").write_text("Some sentences. And one more.\n" * 20)
     (root / "records").mkdir()
@@ -178,8 +119,8 @@ def make_run(directory: Path, vocabulary: Path) -> AlbertConfig:
     }
     run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
     torch.manual_seed(0)
-    runs.checkpoint(directory, 1, AlbertForPreTraining(config).state_dict(), state=STATE)
-    (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in METRICS))
+    runs.checkpoint(directory, 1, AlbertForPreTraining(config).state_dict(), state=CONTENTS["state"])
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in CONTENTS["metrics"]))
     return config
 
 
@@ -192,7 +133,7 @@ def _reviews(directory: Path, config: AlbertConfig, vocabulary: Path) -> None:
         directory, settings | {"precision": "fp32"}, Vocabulary.load(vocabulary)
     )
     torch.manual_seed(0)
-    runs.checkpoint(directory, 1, task.kind.make_model(task, config).state_dict(), state=STATE)
+    runs.checkpoint(directory, 1, task.kind.make_model(task, config).state_dict(), state=CONTENTS["state"])
 
 
 class Killed(BaseException):

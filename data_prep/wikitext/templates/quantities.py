@@ -77,14 +77,6 @@ def find_unit(code: str) -> UnitName | None:
     return _CASE_SENSITIVE_UNITS.get(code) or _UNITS.get(code.replace("²", "2").replace("³", "3").lower())
 
 
-class _Style(NamedTuple):
-    """How to write a quantity. is_adjective: "5-mile". is_short: "5 mi". is_american: "meter"."""
-
-    is_adjective: bool
-    is_short: bool
-    is_american: bool
-
-
 @renders
 def convert(arguments: Arguments) -> str:
     """Returns a quantity in words; on pages in other languages than English, with the symbol of its unit.
@@ -111,42 +103,40 @@ def convert(arguments: Arguments) -> str:
         at += 2
     if at >= len(parts):
         return number
-    short = "on" if arguments.template == "cvt" else "off"
-    style = _Style(
-        is_adjective=arguments.get("adj") in ("on", "mid", "1"),
-        is_short=arguments.get("abbr", short) not in ("off", "none", "out", "no") or not arguments.site.is_english,
-        is_american=arguments.get("sp") == "us",
-    )
-    if style.is_adjective and not style.is_short:
+    is_adjective = arguments.get("adj") in ("on", "mid", "1")
+    abbreviation = arguments.get("abbr", "on" if arguments.template == "cvt" else "off")
+    is_short = abbreviation not in ("off", "none", "out", "no") or not arguments.site.is_english
+    if is_adjective and not is_short:
         number = re.sub(r" (by|to|and|or) ", r"-\1-", number)
     if arguments.get("adj") == "pre" and len(parts) > at + 1 and parts[-1]:
         number += f" {parts[-1]}"
-    text = _quantity(number, parts[at], is_single, style)
+    quantities = [_quantity(number, parts[at], is_single, is_adjective, is_short)]
     at += 1
     # A second number with a unit of its own belongs to the first: feet and inches, pounds and ounces.
     while at + 1 < len(parts) and _NUMBER.fullmatch(parts[at]) and find_unit(parts[at + 1]):
-        text += "-" if style.is_adjective else " "
-        text += _quantity(written(parts[at], numbers), parts[at + 1], parts[at] == "1", style)
+        more = written(parts[at], numbers)
+        quantities.append(_quantity(more, parts[at + 1], parts[at] == "1", is_adjective, is_short))
         at += 2
+    text = ("-" if is_adjective else " ").join(quantities)
     if arguments.get("adj") == "mid" and len(parts) > at:
         text += f"-{parts[-1].strip(' -')}"
+    if arguments.get("sp") == "us":
+        text = text.replace("metre", "meter").replace("litre", "liter")
     return text
 
 
-def _quantity(number: str, code: str, is_single: bool, style: _Style) -> str:
+def _quantity(number: str, code: str, is_single: bool, is_adjective: bool, is_short: bool) -> str:
     """Returns a number with its unit: in words, or as a symbol if the template asks for it, and for degrees."""
     if large := _LARGE_UNIT.fullmatch(code):
         number, code, is_single = f"{number} {_LARGE[large[1] or large[3]]}", large[2] or large[4], False
     unit = find_unit(code)
     if unit is None:
         return f"{number} {code}"
-    if style.is_short or unit.symbol[0] == "°":
+    if is_short or unit.symbol[0] == "°":
         return f"{number}{unit.symbol}" if unit.symbol[0] == "/" else f"{number} {unit.symbol}"
-    if style.is_adjective:
-        words = f"{number}-{unit.singular.replace(' ', '-')}"
-    else:
-        words = f"{number} {unit.singular if is_single else unit.plural}"
-    return words.replace("metre", "meter").replace("litre", "liter") if style.is_american else words
+    if is_adjective:
+        return f"{number}-{unit.singular.replace(' ', '-')}"
+    return f"{number} {unit.singular if is_single else unit.plural}"
 
 
 @renders
