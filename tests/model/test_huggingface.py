@@ -137,7 +137,7 @@ def test_nothing_in_a_pickle_is_executed(tmp_path: Path, capsys: pytest.CaptureF
         damage()
         with pytest.raises(ValueError, match="cannot be read as tensors alone"):
             huggingface.load(tmp_path)
-    for place in range(0, len(whole), len(whole) // 100):  # the tensors' own bytes have no checksum
+    for place in range(0, 1800, 13):  # in the pickle; the tensors' own bytes have no checksum
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
         with contextlib.suppress(ValueError):
             huggingface.load(tmp_path)
