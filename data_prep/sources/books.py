@@ -86,7 +86,6 @@ _NUMBERED_ENTRY = re.compile(
     rf"|(?=[^\s.]){_ROMAN}(?:[.):]|\s|\.?--)\s*[\"'“‘(A-Z]"
     rf"|(?=[^\s.]){_ROMAN}\.?$|\d{{1,3}}\.?$|\d{{1,3}}(?:[.)]|\s)\s*[\"'“‘(A-Z]"
 )
-_PAGE = re.compile(r"[\s.·_-]*\s\d+$|[\s.·_-]{2,}(?:\d+|[ivxl]+)?$")  # dots and a page number
 _PAGE_NUMBER = re.compile(r"(?:\s{2,}|[.·_]{2,}\s*|(?<=[.·_])\s+)(?:\d{1,4}|[ivxl]+)$")
 _LONG_LINE = 150  # characters; hard-wrapped lines are shorter
 _SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence also ends its paragraph
@@ -189,19 +188,16 @@ def drop_gutenberg(text: str) -> str:
 def drop_contents(text: str) -> str:
     """Removes a table of contents, with the line "Contents" above it.
 
-    The table ends with the last line that has the form of an entry, or where its first entry occurs again as a heading.
-    "Contents" above anything else, such as a link between two chapters, is an ordinary heading.
+    The table ends with the last line that has the form of an entry, which headings have as well. "Contents" above
+    anything else, such as a link between two chapters, is an ordinary heading.
     """
     for title in _CONTENTS.finditer(text, 0, min(len(text), 20_000)):
-        first, end = "", title.end()
+        end = title.end()
         for match in re.finditer(r"[^\n]*\S[^\n]*", text[title.end() : title.end() + _MAX_CONTENTS_CHARACTERS]):
-            line = match[0].strip()
-            entry = line if _NUMBERED.fullmatch(line) else _PAGE.sub("", line)  # "Chapter 2" ends in no page number
-            entry = entry.rstrip(".").lower()
-            if not _is_entry(line) or entry == first:
+            if not _is_entry(match[0].strip()):
                 break
-            first, end = first or entry, title.end() + match.end()
-        if first:
+            end = title.end() + match.end()
+        if end > title.end():
             return f"{text[: title.start()]}\n\n{text[end:]}"
     return text
 

@@ -134,6 +134,8 @@ def test_only_the_prose_is_left(text: str, paragraphs: list[str]) -> None:
 def test_paragraphs_without_empty_lines_between() -> None:
     wide = "and the words went on to fill the whole of the line up to its end"
     text = "\n".join(["CHAPTER I", wide, wide, "until it stopped.", wide, "- twice.", "CHAPTER II", wide, "So."])
+    full = f"{wide[:-1]}."
+    assert book_to_prose("\n".join([wide, full, "CHAPTER II", full])).split("\n") == [f"{wide} {full}", full]
     assert book_to_prose(text).split("\n") == [f"{wide} {wide} until it stopped.", f"{wide} - twice.", f"{wide} So."]
 
 

@@ -210,6 +210,12 @@ def test_a_damaged_page_costs_its_row_group(tmp_path: Path) -> None:
     ]
 
 
+def test_a_first_record_may_be_empty(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": null}\n{"text": "It is so."}\n')
+    assert read(path, Fields()) == [Skipped("a.jsonl:0", "no text"), Document("a.jsonl:15", "", "It is so.")]
+
+
 def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(r'{"text": "\ud83d\ude00 and \ud83d alone", "id": "\udc00"}')

@@ -145,6 +145,16 @@ OTHER_PIECES = model_proto.ModelProto(
 DAMAGED_MAP = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(b"\xff" * 20).decode()}
 
 
+def test_a_tokenizer_of_another_program_is_restored(tmp_path: Path) -> None:
+    pieces = [*PIECES, ["(", 0.0], ["▁a", -1.0], ["▁", -2.0]]
+    contents = {"model": {"type": "Unigram", "vocab": pieces}, "normalizer": {"type": "Lowercase"}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
+    vocabulary = Vocabulary.load(tmp_path)
+    assert vocabulary.normalization == Normalization()
+    proto = model_proto.ModelProto.FromString(vocabulary.serialized)
+    assert [piece.type for piece in proto.pieces] == [3, 2, 3, 3, 3, 4, 1, 1]  # control, unknown, defined by a user
+
+
 @pytest.mark.parametrize(
     ("contents", "message"),
     [

@@ -161,6 +161,12 @@ def test_what_is_no_wordpiece_vocabulary_is_said_in_one_line(
     assert str(error.value).endswith("; copy it again")
 
 
+def test_the_bytes_of_a_vocabulary_stay_the_same() -> None:
+    """Shards and runs record their hash. They also say how other programs join two texts."""
+    vocabulary = WordPieceVocabulary([*SPECIAL_PIECES, "a", "##a"], WordPieceRules())
+    assert vocabulary.sha256 == "5ce98a7721822e1f4450b21f066ec6996fbb56e70123800c44c59c1e6249d16e"
+
+
 @pytest.mark.parametrize("said", [True, False, None])
 def test_a_tokenizer_config_that_contradicts_the_file_is_refused(said: bool | None, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(FILE))
