@@ -1,7 +1,9 @@
 """/dev/shm without room for DeepSpeed's buffers is one line before the start."""
 
+import json
 import os
 import re
+import subprocess
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import pytest
 
 from common.errors import UserError
 from pipeline.engine import ranks
+from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.test_pretrain import CONFIG, command
 
 SOURCE = Path(deepspeed.__file__).parent / "ops" / "csrc" / "cpu" / "comm" / "shm.cpp"
 JOB = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "2"}
@@ -85,3 +89,21 @@ def test_ranks_on_a_host(monkeypatch: pytest.MonkeyPatch, variables: dict[str, s
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert ranks.ranks_on_host() == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="a /dev/shm of its own needs root")
+def test_a_run_says_so_and_writes_nothing(corpus, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """In a mount namespace with another /dev/shm."""
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    words = list(map(str, command(corpus, config, tmp_path / "run", "--steps", "2", ranks=1)))
+    script = 'mount -t tmpfs -o size=512k tmpfs /dev/shm && exec "$@"'
+    environment = {name: value for name, value in os.environ.items() if name not in JOB}
+    ended = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, "bash", *words],
+        cwd=REPOSITORY, env=environment | {"DS_ACCELERATOR": "cpu"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "/dev/shm has 0 MB free" in ended.stderr
+    assert ended.returncode == 2
+    assert not (tmp_path / "run").exists()
