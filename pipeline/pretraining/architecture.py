@@ -1,7 +1,6 @@
 """The architecture of the model that a run trains: from a preset or a trained model, the command line and the data."""
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,11 +37,7 @@ def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"--model-args {pair!r} is not of the form FIELD=VALUE; give e.g. embedding_size=64")
         if name not in types:
-            near = difflib.get_close_matches(name, list(types), n=1)
-            raise UserError(
-                f"--model-args: AlbertConfig has no field {name!r}"
-                + (f" (did you mean {near[0]!r}?)" if near else f"; it has {', '.join(types)}")
-            )
+            raise UserError(f"--model-args: AlbertConfig has no field {name!r}; it has {', '.join(types)}")
         if name in fields:
             raise UserError(f"--model-args gives {name} twice; keep one")
         if name == "sentence_head":

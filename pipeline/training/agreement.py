@@ -5,7 +5,6 @@ The sum of the next step is started before the update of the present one. Its ti
 step later.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,8 +18,8 @@ T = TypeVar("T")
 
 QUIET_SECONDS = 10.0
 """An evaluation that takes less time shows no progress."""
-_AGREE_SECONDS = 1.0
-_MAX_BATCHES = 64  # between two agreements: a GPU computes long after the host has prepared a batch
+AGREE_BATCHES = 8
+"""Batches of an evaluation from one agreement to the next."""
 
 
 class Agreement(NamedTuple):
@@ -62,44 +61,28 @@ class Agreements:
 
 
 class EvaluationPace:
-    """The `Pace` of a run: progress on rank 0, and an end on all ranks as soon as one has received a stop signal.
+    """The `Pace` of a run: progress on rank 0, and an end on all ranks soon after one has received a stop signal.
 
     Args:
         beat: called before each batch.
-        clock: seconds, for tests.
     """
 
-    def __init__(
-        self,
-        control: ControlGroup,
-        signals: StopSignals,
-        beat: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._control, self._signals, self._beat, self._clock = control, signals, beat, clock
+    def __init__(self, control: ControlGroup, signals: StopSignals, beat: Callable[[], None] = lambda: None) -> None:
+        self._control, self._signals, self._beat = control, signals, beat
 
     def __call__(self, batches: Iterable[T], count: int) -> Iterator[T]:
-        """Yields the batches. The ranks agree about once a second whether to go on. Collective.
+        """Yields the batches. Before every eighth one the ranks agree whether to go on. Collective.
 
         Raises:
             EvaluationLeft: a rank has received a stop signal.
         """
         is_rank_0 = self._control.rank == 0
-        began, due = self._clock(), 0
         with Progress("evaluation", count, "batches", enabled=is_rank_0, quiet_seconds=QUIET_SECONDS) as bar:
             for number, batch in enumerate(batches):
-                if number == due:
-                    due += self._agree((self._clock() - began) / number if number else None)
+                if number % AGREE_BATCHES == 0:
+                    stop_signal = self._signals.first(self._control.sum(self._signals.flags()))
+                    if stop_signal is not None:
+                        raise EvaluationLeft(stop_signal)
                 self._beat()
                 yield batch
                 bar.update()
-
-    def _agree(self, seconds_a_batch: float | None) -> int:
-        """Ends the evaluation after a stop signal. Returns the batches until the next agreement, by rank 0's clock."""
-        ahead = 1.0
-        if seconds_a_batch is not None:
-            ahead = min(max(1.0, _AGREE_SECONDS // max(seconds_a_batch, 1e-9)), _MAX_BATCHES)
-        *stops, ahead = self._control.sum([*self._signals.flags(), ahead if self._control.rank == 0 else 0.0])
-        if (stop_signal := self._signals.first(stops)) is not None:
-            raise EvaluationLeft(stop_signal)
-        return int(ahead)

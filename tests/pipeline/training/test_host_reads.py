@@ -21,7 +21,7 @@ ONCE = tuple(
 )
 STAGES = [
     Run(f"{precision} at stage {stage}", 1, 6, stage, FP16 if precision == "fp16" else CLIPPED, ONCE, precision)
-    for stage, precision in ((1, "fp32"), (2, "fp16"), (3, "bf16"))
+    for stage, precision in ((1, "fp16"), (3, "bf16"))
 ]
 WHOLE, IN_SIX = (Run(f"reading {micro}", 1, micro) for micro in (12, 2))
 TIMED = Run("timed", 1, 6, settings=(("timers", {"throughput": {"enabled": True}}),))
