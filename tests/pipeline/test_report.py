@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from pipeline import report
 from pipeline.analysis.charts import MAX_POINTS, Chart, Curve, draw_charts, thinned
 from pipeline.analysis.compared_runs import ComparedRun, mean_over_time, sustained_speed
@@ -195,6 +196,12 @@ def test_more_than_ten_runs_look_different():
     legend = svg[svg.index('id="legend_1"') :]
     styles = re.findall(r'<path d="[^"]*" style="([^"]*)"/>', legend)
     assert len({style for style in styles if "stroke-width: 1.5" in style}) == 40
+
+
+@pytest.mark.parametrize("words", [["--out", "report.html"], ["--runs", "runs"], ["--runs", "--out", "report.html"]])
+def test_runs_and_out_must_be_given(words):
+    with pytest.raises(UserError, match=r"--runs|--out"):
+        report.parser().parse_all(words)
 
 
 def test_a_long_curve_is_drawn_as_means():

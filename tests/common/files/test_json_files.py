@@ -17,6 +17,7 @@ from common.files.json_files import (
     read_as,
     read_bytes,
     read_object,
+    read_text,
 )
 
 
@@ -111,6 +112,15 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_link_to_a_file_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(written(tmp_path / "m.json", "{}"))
     assert read_object(tmp_path / "link", "") == {}
+
+
+def test_text_is_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes("Zoë".encode())
+    assert read_text(path, "") == "Zoë"
+    path.write_bytes(b"Zo\xeb")
+    with pytest.raises(UserError, match=r"is not UTF-8 text \(byte 2\); save it again"):
+        read_text(path, "save it again")
 
 
 def test_a_large_file_is_refused_without_being_parsed(tmp_path: Path) -> None:

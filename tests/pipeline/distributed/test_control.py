@@ -3,13 +3,15 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 from common.errors import UserError
-from pipeline.distributed.control import all_or_raise, decode, encode
+from pipeline.distributed.control import ControlGroup, all_or_raise, decode, encode
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.control import agree_in_many_ways
 
@@ -64,6 +66,28 @@ def test_a_rank_alone_raises_its_own_failure() -> None:
         all_or_raise(None, work, (OSError,))
     with pytest.raises(OSError, match="full"):  # not among the errors that a rank may have
         all_or_raise(None, work)
+
+
+def test_the_numbers_of_all_ranks_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other rank of two is a stand-in, which has 10, 20."""
+    control = ControlGroup.__new__(ControlGroup)
+    control._group, control.world_size = None, 1
+    assert (control.sum([1, 2]), control.all_gather([1, 2])) == ([1.0, 2.0], [[1, 2]])
+    others = torch.tensor([10, 20])
+
+    def all_reduce(total: torch.Tensor, group: object, async_op: bool) -> SimpleNamespace:
+        return SimpleNamespace(wait=lambda: total.add_(others))
+
+    def all_gather(everyone: list[torch.Tensor], mine: torch.Tensor, group: object) -> None:
+        everyone[0].copy_(mine)
+        everyone[1].copy_(others)
+
+    monkeypatch.setattr("torch.distributed.all_reduce", all_reduce)
+    monkeypatch.setattr("torch.distributed.all_gather", all_gather)
+    control._group, control.world_size = object(), 2
+    finish = control.begin_sum([1, 2])
+    assert finish() == [11.0, 22.0]
+    assert control.all_gather([1, 2]) == [[1, 2], [10, 20]]
 
 
 @pytest.mark.slow

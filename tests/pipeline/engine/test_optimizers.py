@@ -60,6 +60,17 @@ def test_a_gpu_gets_the_fused_kernel(monkeypatch: pytest.MonkeyPatch, device: st
     assert optimizer.state[weight]["step"].device.type == ("meta" if fused else "cpu")
 
 
+@pytest.mark.parametrize("make", [torch.optim.AdamW, Lamb])
+def test_the_updates_of_a_checkpoint_are_those_of_the_optimizer(make: type[torch.optim.Optimizer]) -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    weight.grad = torch.ones(3)
+    optimizer = make([weight], lr=0.1)  # type: ignore[call-arg]
+    optimizer.step()
+    state._set_optimizer_steps(optimizer, 7)
+    assert state._optimizer_steps(optimizer) == 7
+    assert torch.is_tensor(optimizer.state[weight]["step"]) == (make is torch.optim.AdamW)
+
+
 @pytest.mark.slow
 def test_adam_under_zero_is_adam_and_nothing_is_compiled(tmp_path: Path) -> None:
     found = processes.run(2, train_each, [0, 1, 2, 3], scratch=tmp_path)

@@ -207,8 +207,7 @@ def test_a_failed_command_stops_everything_and_is_shown(tmp_path, monkeypatch):
     assert Runner(tmp_path / "logs").run([(killed,)]) == 137  # as a shell has it
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_reaches_the_running_commands(tmp_path, number):
     code = """
 import signal, sys, pathlib
