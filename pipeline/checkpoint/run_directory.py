@@ -166,8 +166,11 @@ def lock_run(output: Path, control: "ControlGroup", check: Callable[[], None], s
     held = contextlib.ExitStack()
     lock = output / locks.LOCK
 
+    def say(line: str) -> None:
+        print(line, flush=True)
+
     def take() -> None:
-        held.enter_context(locks.holding(lock, output, seconds, "--output", stays=True, say=print))
+        held.enter_context(locks.holding(lock, output, seconds, "--output", stays=True, say=say))
         check()
 
     with held:

@@ -83,6 +83,11 @@ def lengths_of(
     if (given or default) == total or other_batch:
         return lengths
     has_hours = max_hours is not None or earlier.settings.get("max_hours") is not None
+    if given is None and not has_hours:
+        raise UserError(
+            f"{earlier.output} holds a run of {total:,} steps, and without --steps it would have {default:,}; give "
+            f"--steps {total} to resume it, or another number to change its length"
+        )
     if given is None or has_hours or given <= made:
         reason = "has --max-hours" if has_hours else f"has made {made:,} steps"
         raise UserError(

@@ -217,21 +217,26 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
     from common.files.json_files import read_text
 
     try:
-        content = yaml.load(read_text(path, "name a file of flags", MAX_YAML_BYTES), Loader=yaml.BaseLoader) or {}
+        root = yaml.compose(read_text(path, "name a file of flags", MAX_YAML_BYTES), Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{CONFIG} {path} is not YAML: {one_line(error)}; correct it") from None
-    if not isinstance(content, dict):
+    if root is not None and not isinstance(root, yaml.MappingNode):
         raise UserError(f"{CONFIG} {path}: it must have a line of the form `flag: value` for each flag")
     names = {one.key.replace("-", "_"): one.name for one in flags_of(command)}
-    found = {}
-    for key, value in content.items():
-        its = value if isinstance(value, list) else [value]
-        if not all(isinstance(word, str) for word in its):
+    found: dict[str, list[str]] = {}
+    for key_node, node in root.value if root is not None else ():
+        key = str(key_node.value)
+        # The parser refuses an unknown key as it refuses an unknown flag.
+        name = names.get(key.replace("-", "_"), f"--{key}")
+        if name in found:
+            raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        if not all(isinstance(one, yaml.ScalarNode) for one in nodes):
             raise UserError(f"{CONFIG} {path}: {key} must be one value, or a list of values")
-        if value not in ([], "", "~", "null"):
-            # The parser refuses an unknown key as it refuses an unknown flag.
-            found[names.get(key.replace("-", "_"), f"--{key}")] = its
-    return found
+        is_null = nodes == [node] and node.value in ("", "~", "null")
+        found[name] = [] if is_null else [one.value for one in nodes]
+    known = set(names.values())
+    return {name: its for name, its in found.items() if its or name not in known}
 
 
 def _words_of(one: Flag, value: Any) -> list[str]:

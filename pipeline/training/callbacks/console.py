@@ -51,11 +51,13 @@ class Console(Callback):
             run.say(self._training_line(record))
         if record["overflow_steps"] and not self._overflow_explained:
             self._overflow_explained = True
+            precision = run.settings.engine.precision
+            what = "overflowed" if precision == "fp16" else "were infinite or no number"
             line = (
-                f"{run.settings.engine.precision}: gradients overflowed in {record['overflow_steps']} of "
-                f"{run.state.step:,} steps. Their updates were skipped; if it continues, lower the learning rate"
+                f"{precision}: gradients {what} in {record['overflow_steps']} of {run.state.step:,} steps. Their "
+                "updates were skipped; if it continues, lower the learning rate"
             )
-            if run.settings.engine.precision == "fp16":
+            if precision == "fp16":
                 line += f" or use --precision bf16. The loss scale was lowered to {record['loss_scale']:g}"
             run.say(line)
 

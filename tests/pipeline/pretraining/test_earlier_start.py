@@ -57,7 +57,7 @@ def test_lengths_follow_each_other(begun, given, expected):
     [
         (earlier(20, (0, 40)), 20, "a run of 40 steps and has made 20 steps, so it cannot have 20; give --steps 40"),
         (earlier(40, (0, 40)), 30, "and has made 40 steps, so it cannot have 30"),
-        (earlier(40, (0, 40)), None, "so it cannot have 64,000,000; give --steps 40"),
+        (earlier(40, (0, 40)), None, "without --steps it would have 64,000,000; give --steps 40 to resume it"),
         (earlier(40, (0, 40), max_hours=1.0), 80, "has --max-hours, so it cannot have 80; give --steps 40"),
     ],
 )

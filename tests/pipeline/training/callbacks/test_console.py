@@ -65,6 +65,16 @@ def test_the_first_overflow_is_explained_once():
     assert lines.log(20, 6.0) is None
 
 
+def test_only_fp16_has_a_range_that_gradients_overflow():
+    lines = Lines()
+    lines.run.settings.engine = SimpleNamespace(precision="bf16")
+    lines.console._overflow_explained = False
+    line = lines.log(10, 5.0)
+    assert "bf16: gradients were infinite or no number in 1 of" in line
+    assert "scale" not in line
+    assert "--precision" not in line
+
+
 def test_the_bar_of_a_resumed_run_counts_as_its_lines_do():
     console = Lines(300, first=100).console
     console.on_start()
