@@ -16,13 +16,8 @@ from torch import Tensor, nn
 
 from common.files.atomic import replacing
 from model.albert import ModelWithHead
-from model.classification import (
-    AlbertForMultipleChoice,
-    AlbertForSequenceClassification,
-    AlbertForTokenClassification,
-)
+from model.classification import AlbertForMultipleChoice, AlbertForTokenClassification
 from model.pretraining import AlbertForPreTraining
-from model.spans import AlbertForQuestionAnswering
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 18
@@ -44,11 +39,9 @@ def output_names(model: ModelWithHead) -> tuple[str, ...]:
     if isinstance(model, AlbertForPreTraining):
         sentence = ("sop_logits", "pooler_output") if model.sentence_head is not None else ()
         return ("prediction_logits", *sentence, "last_hidden_state")
-    if isinstance(model, (AlbertForSequenceClassification, AlbertForMultipleChoice, AlbertForTokenClassification)):
-        return ("logits",)
-    if isinstance(model, AlbertForQuestionAnswering):
-        return ("start_logits", "end_logits")
-    raise ValueError(f"a model of class {type(model).__name__} has no ONNX form; export it without --onnx")
+    if not model.onnx_outputs:
+        raise ValueError(f"a model of class {type(model).__name__} has no ONNX form; export it without --onnx")
+    return model.onnx_outputs
 
 
 class _Graph(nn.Module):
@@ -72,13 +65,10 @@ class _Graph(nn.Module):
             ids, mask, segments = (tensor.flatten(0, 1) for tensor in inputs)  # (B * K, S) each
             sequences = torch.arange(rows * choices, device=ids.device).view(rows, choices)  # (B, K)
             return (model(ids, attention_mask=mask, token_type_ids=segments, sequences=sequences).logits,)  # (B, K)
-        found = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        if isinstance(model, AlbertForQuestionAnswering):
-            return found.start_logits, found.end_logits  # (B, S) each
-        logits = found.logits  # (B, C)
+        output = model(input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
         if isinstance(model, AlbertForTokenClassification):  # (B * S, C)
-            logits = logits.unflatten(0, input_ids.shape)  # (B, S, C)
-        return (logits,)
+            return (output.logits.unflatten(0, input_ids.shape),)  # (B, S, C)
+        return tuple(getattr(output, name) for name in model.onnx_outputs)  # logits (B, C), or two of (B, S)
 
 
 def save_onnx(model: ModelWithHead, path: Path) -> None:

@@ -10,7 +10,8 @@ from common.errors import UserError
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.run import RunFlags
-from pipeline.tasks.registry import OWN_TASKS, TASKS
+from pipeline.tasks.kinds import OWN_TASKS
+from pipeline.tasks.registry import TASKS
 
 if TYPE_CHECKING:
     from pipeline.tasks.own_tasks import OwnData
@@ -23,12 +24,20 @@ _ENDINGS = ".csv, .tsv, .jsonl, .json, .parquet, or .conll of tagging"
 _seeds = bounded(int, "whole number", lambda n: 1 <= n <= MAX_SEEDS, f"at least 1 and at most {MAX_SEEDS}")
 
 
+def _default_columns(use: str) -> str:
+    """The default names of a column, over the tasks on own files; `use` is a field of `Columns`."""
+    return "; ".join(dict.fromkeys(getattr(kind.own_tasks[task], use) for task, kind in OWN_TASKS.items()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnFlags:
     """The flags of columns with texts."""
 
     text_column: str | None = flag(
-        "the text, or the tokens of tagging (default: text; tokens)", None, metavar="NAME", group="own files"
+        f"the text, or the tokens of tagging (default: {_default_columns('text')})",
+        None,
+        metavar="NAME",
+        group="own files",
     )
     second_text_column: str | None = flag("the second text of pairs (default: text_pair)", None, metavar="NAME")
     choice_columns: tuple[str, ...] = flag("a column for each choice, or one with lists of choices", (), metavar="NAME")
@@ -57,7 +66,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
     train_file: Path | None = flag(f"the examples to train on; {_ENDINGS}", None, metavar="FILE", group="own files")
     dev_file: Path | None = flag("the examples to choose the best step by", None, metavar="FILE")
     test_file: Path | None = flag("the examples to predict", None, metavar="FILE")
-    label_column: str | None = flag("the label (default: label; tags of tagging)", None, metavar="NAME")
+    label_column: str | None = flag(f"the label (default: {_default_columns('label')})", None, metavar="NAME")
     subset: str | None = flag("the subset of a data set on the hub", None, metavar="NAME")
     task_name: str | None = flag(
         "the task's name in results and exports (default: that of --task)", None, metavar="NAME"

@@ -4,7 +4,6 @@ It is written from the run's own records. What they lack is not in it. card_temp
 """
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,30 @@ from pipeline.sharing.trained_run import TrainedRun
 from pipeline.tasks.task import Task
 
 CARD = "README.md"
-USAGE = Path(__file__).with_name("usage.toml")
 TEMPLATE = Path(__file__).with_name("card_template.md")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|multilingual|code")
+_FILL_MASK = """from transformers import pipeline
+
+fill_mask = pipeline("fill-mask", model=MODEL)
+for guess in fill_mask("This is the [MASK] of the text."):
+    print(guess["token_str"], round(guess["score"], 3))
+"""
+_ENCODER = """from pathlib import Path
+
+import torch
+
+from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from model import checkpoint
+
+directory = Path(MODEL)
+model = checkpoint.load(directory).eval()
+vocabulary = Vocabulary.load(directory)
+(ids,) = vocabulary.encode(["This is a text."])
+with torch.no_grad():
+    hidden = model.albert(torch.tensor([[CLS_ID, *ids, SEP_ID]])).last_hidden_state
+print(hidden.shape)
+"""
 
 
 @dataclass(frozen=True)
@@ -150,14 +169,11 @@ def _training(run: Path, record: PretrainRecord | FinetuneRecord) -> list[tuple[
 
 
 def _usage(task: Task | None, in_layout: bool, repository: str | None) -> str | None:
-    """Python that opens the model and uses it once; None for a kind of model without an example."""
+    """Python that opens the model and uses it once; None if nothing that a program can import opens it."""
     if task is None:
-        name = "fill_mask" if in_layout else "encoder"
+        code = _FILL_MASK if in_layout else _ENCODER
     elif in_layout or task.kind.architecture is None:
-        name = task.kind.usage or task.kind.name
-        if name == "classification" and task.input_columns and task.input_columns.second_text:
-            name = "pairs"
+        code = task.kind.usage(task)
     else:
         return None  # it has a class in `transformers`, but its layers share in a way that `transformers` lacks
-    code: str = tomllib.loads(USAGE.read_text(encoding="utf-8"))[name]
     return code.strip().replace("MODEL", f'"{repository or "."}"')

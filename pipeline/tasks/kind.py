@@ -1,6 +1,6 @@
 """What a kind of task is: one object that owns everything in which tasks of different kinds differ.
 
-A kind is a subclass of `Kind` in `pipeline/tasks/kinds/`. `pipeline.tasks.registry` lists them.
+A kind is a subclass of `Kind` in `pipeline/tasks/kinds/`, whose `__init__.py` lists them.
 """
 
 import importlib
@@ -82,6 +82,12 @@ class Features(Protocol):
         """The `Predictions` of the split from the outputs of all its samples."""
 
 
+def pipeline_usage(tag: str, model_input: str) -> str:
+    """Python that gives one input, itself Python, to a pipeline of `transformers`."""
+    lines = ("from transformers import pipeline", "", f'predict = pipeline("{tag}", model=MODEL)')
+    return "\n".join((*lines, f"print(predict({model_input}))"))
+
+
 class Kind(ABC):
     """A kind of task.
 
@@ -106,7 +112,6 @@ class Kind(ABC):
         architecture: the class of `transformers` that opens an export; None if it has none.
         problem_type: of an export, as `transformers` calls it; "" for none.
         pipeline_tag: the hub's name of what such a model does.
-        usage: the example in `pipeline/sharing/usage.toml` for the model card; by default that of `name`.
     """
 
     name: ClassVar[str]
@@ -126,7 +131,6 @@ class Kind(ABC):
     architecture: ClassVar[str | None] = None
     problem_type: ClassVar[str] = ""
     pipeline_tag: ClassVar[str] = ""
-    usage: ClassVar[str] = ""
 
     @abstractmethod
     def check(self, task: "Task") -> None:
@@ -186,6 +190,10 @@ class Kind(ABC):
     def interval(self, task: "Task", metric: str, predictions: Any, seed: int = 0) -> Interval:
         """The 95 % interval of a metric, in the unit of `statistic`. The labels must be known."""
         return bootstrap_interval(self.statistic(task, metric, predictions), len(predictions), seed)
+
+    def usage(self, task: "Task") -> str:
+        """Python for the model card that opens the export MODEL and uses it once."""
+        return pipeline_usage(self.pipeline_tag, '"This is a text."')
 
     def head_fields(self, task: "Task") -> dict[str, Any]:
         """The fields of an export's config.json for the head, in the terms of `transformers`."""

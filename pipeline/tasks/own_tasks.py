@@ -15,7 +15,8 @@ from common.files.json_files import check_as
 from pipeline.tasks.files.reading import open_dataset, unique_splits
 from pipeline.tasks.files.rows import check_columns, read_examples
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
-from pipeline.tasks.registry import KINDS, OWN_TASKS, TASKS, find_task
+from pipeline.tasks.kinds import KINDS, OWN_TASKS
+from pipeline.tasks.registry import TASKS, find_task
 from pipeline.tasks.task import Columns, Hyperparameters, Splits, Task
 
 SPLIT_NAMES = {"train": "train", "dev": "dev", "validation": "dev", "valid": "dev", "val": "dev", "test": "test"}

@@ -1,4 +1,4 @@
-"""All kinds and tasks by name. The paper's tasks (sections 4.2 and A.4) have the hyperparameters of Table 14."""
+"""All tasks by name. The paper's tasks (sections 4.2 and A.4) have the hyperparameters of Table 14."""
 
 from typing import Any
 
@@ -6,22 +6,11 @@ from common.errors import UserError
 from pipeline.tasks.files.glue import DIAGNOSTIC, GlueFiles
 from pipeline.tasks.files.race import RaceFiles
 from pipeline.tasks.files.squad import SquadFiles
-from pipeline.tasks.kind import Kind
-from pipeline.tasks.kinds.choices import Choice
-from pipeline.tasks.kinds.spans import ConditionedSpans, Spans
-from pipeline.tasks.kinds.tags import Tagging
-from pipeline.tasks.kinds.texts import Classification, Regression
+from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.task import Hyperparameters, Task
 
-CLASSIFICATION, REGRESSION, CHOICE = Classification(), Regression(), Choice()
-SPANS, CONDITIONED_SPANS = Spans(), ConditionedSpans()
-
-KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (CLASSIFICATION, REGRESSION, CHOICE, Tagging(), SPANS, CONDITIONED_SPANS)
-}
-"""All kinds by name."""
-OWN_TASKS = {name: kind for kind in KINDS.values() for name in kind.own_tasks}
-"""What --task calls tasks on files of the user (`pipeline.tasks.own_tasks`), and their kinds."""
+CLASSIFICATION, REGRESSION, CHOICE = KINDS["classification"], KINDS["regression"], KINDS["choice"]
+SPANS, CONDITIONED_SPANS = KINDS["spans"], KINDS["conditioned_spans"]
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")

@@ -9,3 +9,24 @@ answers      questions, passages and answers of SQuAD, their JSON files and metr
 best_spans   the most probable answers of a window
 row_packing  texts as tokens, and sequences packed into rows
 """
+
+from pipeline.tasks.kind import Kind
+from pipeline.tasks.kinds.choices import Choice
+from pipeline.tasks.kinds.spans import ConditionedSpans, Spans
+from pipeline.tasks.kinds.tags import Tagging
+from pipeline.tasks.kinds.texts import Classification, Regression
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Classification(),
+        Regression(),
+        Choice(),
+        Tagging(),
+        Spans(),
+        ConditionedSpans(),
+    )
+}
+"""All kinds by name."""
+OWN_TASKS = {name: kind for kind in KINDS.values() for name in kind.own_tasks}
+"""What --task calls tasks on files of the user (`pipeline.tasks.own_tasks`), and their kinds."""

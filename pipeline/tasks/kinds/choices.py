@@ -24,6 +24,19 @@ MAX_QUERY_LENGTH = 128
 """The largest number of tokens of question + option; only the last ones are kept."""
 
 _BLANK = re.compile(r"_+")
+_USAGE = """import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = AutoModelForMultipleChoice.from_pretrained(MODEL)
+passage, question = "A friend wrote the book.", "Who wrote the book?"
+options = ["A friend.", "A teacher.", "A queen.", "Nobody."]
+texts = [passage] * len(options)
+inputs = tokenizer(texts, [f"{question} {option}" for option in options], padding=True, return_tensors="pt")
+with torch.no_grad():
+    logits = model(**{name: tensor[None] for name, tensor in inputs.items()}).logits
+print(options[logits.argmax()])
+"""
 
 
 @dataclass(frozen=True)
@@ -130,6 +143,10 @@ class Choice(LogitsKind):
         question = "" if columns.second_text is None else row.text(columns.second_text, may_be_empty=True)
         level = next((level for level in LEVELS if row.id.startswith(level)), "")
         return ChoiceExample(row.id, row.text(columns.text), question, options, _right_option(row, labels), level)
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _USAGE
 
     def metrics(self, task: Task, predictions: Logits) -> dict[str, float]:
         """The metrics, and the accuracy of each level that has questions."""

@@ -21,6 +21,47 @@ from pipeline.tasks.task import SpanLimits, Task
 if TYPE_CHECKING:
     from model.spans import SpanOutput
 
+_USAGE = """import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+model = AutoModelForQuestionAnswering.from_pretrained(MODEL)
+question, passage = "Who wrote the book?", "The book was written by a friend."
+inputs = tokenizer(question, passage, return_tensors="pt")
+with torch.no_grad():
+    outputs = model(**inputs)
+in_passage = torch.tensor([part == 1 for part in inputs.sequence_ids(0)])
+start = outputs.start_logits[0].masked_fill(~in_passage, -torch.inf).argmax()
+end = start + outputs.end_logits[0].masked_fill(~in_passage, -torch.inf)[start:].argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))
+"""
+_CONDITIONED_USAGE = """from pathlib import Path
+
+import torch
+
+from data_prep.text.vocabulary import CLS_ID, SEP_ID, Vocabulary
+from model import checkpoint
+from model.spans import AlbertForConditionedQuestionAnswering
+
+directory = Path(MODEL)
+config, tensors = checkpoint.read(directory)
+model = AlbertForConditionedQuestionAnswering(config).eval()
+model.load_state_dict(tensors)
+vocabulary = Vocabulary.load(directory)
+texts = ["Who wrote the book?", "The book was written by a friend."]
+question, passage = vocabulary.encode(texts)
+ids = torch.tensor([[CLS_ID, *question, SEP_ID, *passage, SEP_ID]])
+first = len(question) + 2
+positions = torch.arange(ids.shape[1])
+in_passage = (positions >= first) & (positions < ids.shape[1] - 1)
+allowed = in_passage | (positions == 0)
+with torch.no_grad():
+    found = model(ids, token_type_ids=(positions >= first).long()[None], allowed=allowed[None])
+start = int(found.start_beam[0, 0])
+end = start + int(found.end_logits[0, 0, start:].argmax())
+print("no answer" if found.null_logits[0] > 0 else [vocabulary.pieces[n] for n in ids[0, start : end + 1]])
+"""
+
 
 class SpanBatch(NamedTuple):
     """The arguments of the models of `model.spans`."""
@@ -235,6 +276,10 @@ class Spans(Kind):
         """No answer to any question."""
         return AnswersById({question: Answers((), None, given.gold) for question, given in predictions.items()})
 
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _USAGE
+
 
 class ConditionedSpans(Spans):
     """An answer in a passage, or the verdict that there is none (SQuAD 2.0)."""
@@ -243,3 +288,7 @@ class ConditionedSpans(Spans):
     model_class = "model.spans.AlbertForConditionedQuestionAnswering"
     record_names = (*Spans.record_names, "no_answer_score")
     architecture = None
+
+    def usage(self, task: Task) -> str:
+        """See `Kind.usage`."""
+        return _CONDITIONED_USAGE
