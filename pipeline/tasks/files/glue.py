@@ -20,7 +20,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files import atomic
-from pipeline.tasks.files.rows import read_examples
+from pipeline.tasks.files.rows import Labelling, read_examples
 from pipeline.tasks.files.tables import Table, index_of, read_table, read_text
 from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.task import Columns, Examples, Task, TaskFiles
@@ -106,18 +106,19 @@ class GlueFiles(TaskFiles):
         for_submission = _is_for_submission(split)
         wanted = {*self.texts, *({self.index} & set(table.columns) if for_submission else {self.label})}
         wanted &= set(table.columns)  # `read_examples` names a column that the file lacks
-        rows, numbers = [], []
-        for number, row in zip(table.numbers, table.rows):
+        rows, numbers, ids = [], [], []
+        for place, (number, row) in enumerate(zip(table.numbers, table.rows)):
             if wanted <= row.keys():
                 rows.append(row)
                 numbers.append(number)
+                ids.append(str(place))  # in the file, with the rows that are left out
             elif for_submission or not self.may_lack_columns:
                 raise UserError(
                     f"{files[0]}, line {number}: fewer than {len(table.columns)} columns; correct or remove it"
                 )
         if not rows:
             raise UserError(f"{files[0]} holds no example; get the file again")
-        table = dataclasses.replace(table, rows=rows, numbers=numbers)
+        table = dataclasses.replace(table, rows=rows, numbers=numbers, ids=ids)
         return _read_examples(task, split, table, self.table_columns, self.index)
 
     def read_dataset(self, task: Task, split: str, rows: Any, place: str) -> Examples:
@@ -155,9 +156,15 @@ def _read_examples(task: Task, split: str, table: Table, columns: Columns, index
     if _is_for_submission(split) and index in table.columns:
         ids = [index_of(str(row[index]), table.place(number)) for number, row in enumerate(table.rows)]
         table = dataclasses.replace(table, ids=ids)
-    return read_examples(
-        table, task.kind, columns, task.labels, "optional" if _is_for_submission(split) else "required"
-    )
+    labelling: Labelling = "optional" if _is_for_submission(split) else "required"
+    examples = read_examples(table, task.kind, columns, task.labels, labelling)
+    low, high = task.value_range
+    for number, example in enumerate(examples if task.kind.predicts_numbers else ()):
+        if example.label is not None and not low <= example.label <= high:
+            raise UserError(
+                f"{table.place(number)}: the score {example.label:g} is no number from {low:g} to {high:g}; correct it"
+            )
+    return examples
 
 
 def _label_of(value: Any, order: Sequence[str]) -> Any:

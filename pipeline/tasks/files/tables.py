@@ -106,8 +106,8 @@ def _separated(path: Path, separator: str) -> Table:
     numbers: list[int] = []
     begins = 1  # the line in which a row begins; its cells may have several lines
     try:
-        columns = next(reader, [])
-        _refuse_repeated(columns, f"{path}, line 1")
+        columns = next(filter(None, reader), [])  # an empty line has no cells
+        _refuse_repeated(columns, f"{path}, line {reader.line_num}")
         begins = reader.line_num + 1
         for cells in reader:
             if cells and len(cells) != len(columns):
@@ -115,7 +115,7 @@ def _separated(path: Path, separator: str) -> Table:
                     f"{path}, line {begins}: {len(cells)} cells instead of the {len(columns)} of the header "
                     f"({', '.join(columns)}); correct the line, or quote cells with separators in them"
                 )
-            if cells:  # an empty line has none
+            if cells:
                 rows.append(dict(zip(columns, cells)))
                 numbers.append(begins)
             begins = reader.line_num + 1
@@ -165,7 +165,7 @@ def _conll(path: Path) -> Table:
     # A token may have other blanks, such as one that does not break.
     lines = [re.findall(r"[^ \t\r]+", line) for line in read_text(path).split("\n")]
     lines = [[] if words[:1] == ["-DOCSTART-"] else words for words in lines]
-    width = max(map(len, lines))
+    width = len(next(filter(None, lines), []))
     for is_sentence, group in itertools.groupby(enumerate(lines, start=1), lambda line: bool(line[1])):
         if is_sentence:
             sentence = list(group)

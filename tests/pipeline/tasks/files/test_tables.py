@@ -28,6 +28,8 @@ def test_places_are_the_lines_in_which_rows_begin(tmp_path):
     assert [table.place(index).rpartition(", ")[2] for index in range(4)] == ["line 2", "line 3", "line 4", "line 6"]
     (tmp_path / "gaps.csv").write_text("text,label\r\n\r\na,b\r\n")
     assert read_table(tmp_path / "gaps.csv").place(0).endswith("line 3")
+    (tmp_path / "late.csv").write_text("\ntext,label\na,b\n")
+    assert read_table(tmp_path / "late.csv").rows == [{"text": "a", "label": "b"}]
     (tmp_path / "list.json").write_text('[{"text": "a"},\n {"text": "b"}]')
     assert read_table(tmp_path / "list.json").place(1).endswith("list.json, entry 1")
 
@@ -74,6 +76,7 @@ def test_conll(tmp_path):
         ("a.json", "[", "broken JSON"),
         ("a.parquet", b"PAR1 no", "a.parquet is no readable Parquet file"),
         ("a.conll", "EU X\nrejects\n", "line 2: 1 columns instead of 2; correct the line"),
+        ("a.conll", "EU X\nNew York X\n", "line 2: 3 columns instead of 2; correct the line"),
         ("a.txt", "x", "a.txt has none of the endings .csv, .tsv, .jsonl"),
     ],
 )
