@@ -96,6 +96,7 @@ def test_a_page() -> None:
         ("He said:\n<blockquote>Go!</blockquote>", ["He said:", "Go!"]),
         ("He said:\n* Ours is a sentence of several words.", ["He said:", "Ours is a sentence of several words."]),
         ("Examples:\n* one\n* two\nIt is so.", ["It is so."]),
+        ("It is one.\n{|\n| a cell\n|}It is two.", ["It is one.", "It is two."]),
         (
             "It reads:\n:Sing, Goddess, of the rage\n:of Peleus' son",
             ["It reads:", "Sing, Goddess, of the rage of Peleus' son"],
