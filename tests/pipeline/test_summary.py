@@ -1,5 +1,7 @@
 """The table of a pre-training run."""
 
+import json
+
 from pipeline.analysis.compared_runs import summarise
 from tests.pipeline.test_report import PRETRAIN
 from tests.pipeline.tracking.made_records import log_run
@@ -17,3 +19,14 @@ def test_the_table_says_what_the_records_say(tmp_path):
     assert shown["held-out SOP accuracy"].strip() == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
     assert shown["training speed"].strip() == "50 tokens/s in fp16"
     assert shown["time"].strip() == "60 s on 1 rank"
+    assert "divergence" not in shown
+
+
+def test_rollbacks_are_counted(tmp_path):
+    log_run(tmp_path / "base", 0, 60, PRETRAIN)
+    signs = {"first_step": 30, "last_step": 32, "loss": None, "usual_loss": 6.5}
+    spike = signs | {"grad_norm": 9.0, "usual_grad_norm": 1.0}
+    (tmp_path / "base" / "rollbacks.json").write_text(json.dumps({"rollbacks": [{"passed_over": [21, 32], **spike}]}))
+    assert "divergence              1 rollback, 11 batches skipped\n" in summarise(
+        tmp_path / "base", tmp_path / "export"
+    )

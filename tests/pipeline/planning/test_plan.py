@@ -118,6 +118,7 @@ def test_recomputing_costs_time_and_no_mfu_of_its_own() -> None:
 
 def test_what_does_not_fit_or_waits_for_the_network_is_said() -> None:
     assert warnings_of(request()) == []
+    assert "disk: 7.11 GB of shards for 16.00 GB of text" in report(request()), "2 bytes of 4.5 for a token"
     (warning,) = warnings_of(request(gpu="t4"))
     assert "do not fit into the usable" in warning
     assert "at most" in warning
