@@ -124,6 +124,8 @@ def describe_end(own: Progress, saves: bool) -> str:
     """What a process does after a stop signal, by its progress and whether it saves."""
     if not own.step:
         return "ending before the first step"
+    if own.phase == "end":
+        return "training has ended; finishing what follows it"
     doing = "leaving the evaluation of" if own.phase in ("evaluation", "scoring") else "finishing"
     return f"{doing} step {own.step}, then {'saving' if saves else 'ending'}"
 

@@ -126,6 +126,7 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
         (25, "backward", True, "finishing step 25, then saving"),
         (25, "evaluation", True, "leaving the evaluation of step 25, then saving"),
         (25, "forward", False, "finishing step 25, then ending"),
+        (25, "end", True, "training has ended; finishing what follows it"),
     ],
 )
 def test_the_answer_says_what_follows(step, phase, saves, words):
