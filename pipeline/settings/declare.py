@@ -11,6 +11,7 @@ words first, so that a value has the same checks and messages wherever it stands
 
 import argparse
 import dataclasses
+import difflib
 import inspect
 import types
 import typing
@@ -200,7 +201,7 @@ def value_in(words: Sequence[str], name: str) -> str | None:
 def with_file(command: type[Any], words: Sequence[str]) -> list[str]:
     """`words` behind those of the file that --config names, without the flags that both give.
 
-    Raises UserError for a file that cannot be read.
+    Raises UserError for a file that cannot be read, and for an unknown key, naming the nearest one.
     """
     path = value_in(words, CONFIG)
     if path is None:
@@ -226,8 +227,11 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for key_node, node in root.value if root is not None else ():
         key = str(key_node.value)
-        # The parser refuses an unknown key as it refuses an unknown flag.
-        name = names.get(key.replace("-", "_"), f"--{key}")
+        name = names.get(key.replace("-", "_"))
+        if name is None:
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else "the keys are the flags without the dashes"
+            raise UserError(f"{CONFIG} {path}: unknown key {key[:40]!r}; {hint}")
         if name in found:
             raise UserError(f"{CONFIG} {path}: {key} is given twice; keep one")
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
@@ -235,8 +239,7 @@ def _read_yaml(command: type[Any], path: Path) -> dict[str, list[str]]:
             raise UserError(f"{CONFIG} {path}: {key} must be one value, or a list of values")
         is_null = nodes == [node] and node.value in ("", "~", "null")
         found[name] = [] if is_null else [one.value for one in nodes]
-    known = set(names.values())
-    return {name: its for name, its in found.items() if its or name not in known}
+    return {name: its for name, its in found.items() if its}
 
 
 def _words_of(one: Flag, value: Any) -> list[str]:

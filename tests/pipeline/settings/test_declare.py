@@ -96,9 +96,9 @@ def test_a_file_has_any_flag_and_the_command_line_wins(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps: 3\nstepz: 4\n", "unknown argument --stepz; did you mean --steps?"),
-        ("stepz: null\n", "unknown argument --stepz; did you mean --steps?"),
-        ("stepz: []\n", "unknown argument --stepz; did you mean --steps?"),
+        ("steps: 3\nstepz: 4\n", "run.yaml: unknown key 'stepz'; did you mean steps?"),
+        ("stepz: null\n", "unknown key 'stepz'"),
+        ("help: true\n", "unknown key 'help'; the keys are the flags without the dashes"),
         ("steps: 3\nsteps: 4\n", "run.yaml: steps is given twice; keep one"),
         ("exact-sums: true\nexact_sums: null\n", "exact_sums is given twice; keep one"),
         ("steps: 1e3\n", "argument --steps: invalid positive whole number value: '1e3'"),
