@@ -5,11 +5,12 @@
 The module of a command such as `pipeline.pretrain` has a function `prepare`, which checks the command line.
 """
 
+import contextlib
 import importlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -66,11 +67,9 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
         return _refuse_alone(error)
 
     def check() -> Prepared:
-        try:
+        with _explained(places.explain):
             args = parse(words)
             prepared: Prepared = importlib.import_module(module).prepare(args, world_size)
-        except OSError as error:
-            raise places.explain(error) or error from None
         if whole_number("LOCAL_RANK") == 0:
             ranks.check_shared_memory()
         return prepared
@@ -81,10 +80,22 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
             print(checked.finished)
         return 0
     try:
-        with Watch(rendezvous, checked.output, checked.host_timeout, checked.hang_timeout):
+        watch = Watch(rendezvous, checked.output, checked.host_timeout, checked.hang_timeout)
+        with watch, _explained(places.explain_memory):
             return checked.work()
     except UserError as error:
         report_user_error(error, rendezvous.rank)
+
+
+@contextlib.contextmanager
+def _explained(explain: Callable[[BaseException], UserError | None]) -> Iterator[None]:
+    """Raises what `explain` makes of an error in its place, or the error where that is None."""
+    try:
+        yield
+    except (OSError, MemoryError, ImportError, RuntimeError) as error:
+        if explained := explain(error):
+            raise explained from None
+        raise
 
 
 def _refuse_alone(error: UserError) -> int:

@@ -7,6 +7,7 @@ import re
 import selectors
 import signal
 import socket
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from pipeline.distributed.exits import ExitNotice, run_and_exit
 from pipeline.distributed.progress import Report, find_hanging
 from pipeline.distributed.rendezvous import SECRET_FILE, Rendezvous, reserve_port
 from pipeline.distributed.watch import Watch
+from pipeline.run import launch
 from tests.pipeline.workers.forked import Forked
 
 HOST = os.uname().nodename
@@ -304,6 +306,42 @@ def test_a_rank_that_fails_ends_those_that_wait_for_it_and_says_why(start):
     assert errors[0] == f"error: rank 1 on host {HOST} failed: ValueError: row 7 is odd\n"
     assert "Traceback" in errors[1]
     assert errors[2] == ""
+
+
+def lack_memory(case, output):
+    """What each of the processes does: a command for which rank 1 has too little memory."""
+
+    def fail(moment):
+        if os.environ["RANK"] == "1" and moment == case[0]:
+            raise case[1]
+
+    def work():
+        fail("work")
+        time.sleep(600)
+
+    def prepare(args, world_size):
+        fail("check")
+        return launch.Prepared(output, {}, work, host_timeout=60.0, hang_timeout=0.0)
+
+    sys.modules["made_up"] = SimpleNamespace(prepare=prepare)
+    run_and_exit(lambda: launch.run_command(list, "made_up", []))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("check", ImportError("a.so: failed to map segment from shared object")),
+        ("work", MemoryError()),
+        ("work", RuntimeError("DefaultCPUAllocator: can't allocate memory")),
+    ],
+    ids=["import", "python", "torch"],
+)
+def test_too_little_memory_in_a_rank_is_one_line(start, case):
+    statuses, errors = ends(start(lack_memory, case, 2))
+    assert statuses == [2, 2]
+    (line,) = [line for error in errors for line in error.splitlines()]
+    assert line.startswith(f"error: rank 1 on host {HOST}: not enough memory (")
 
 
 def make_steps(case, output):
