@@ -41,15 +41,15 @@ class HostQuery:
         )
         command = ["ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT_SECONDS}", "--", host, remote]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace")
 
     def answer(self) -> dict[str, Any]:
         """Waits for what `examine` found; only `problems` if nothing came. A listening host keeps its port open."""
         assert self._process.stdout is not None
         timer = threading.Timer(_ANSWER_SECONDS, self._process.kill)
         timer.start()
-        # The shell of a host may greet first.
-        line = next((line for line in self._process.stdout if line.startswith("{")), "")
+        # The shell of a host may greet first, in any bytes.
+        line = next((line for line in self._process.stdout if line.startswith('{"facts": ')), "")
         timer.cancel()
         if not line:
             _, errors = self._process.communicate()

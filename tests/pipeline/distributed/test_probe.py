@@ -85,7 +85,9 @@ def test_the_lock_of_an_editor_is_no_source(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/sh\necho Welcome\nfor word; do :; done\nexec sh -c "$word"\n')
+    ssh.write_text(
+        '#!/bin/sh\necho Welcome\necho "{ node 7 }"\nprintf "\\\\374\\\\n"\nfor word; do :; done\nexec sh -c "$word"\n'
+    )
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     asked = HostQuery("node1", {}, {**NOTHING, "gpus": False})
