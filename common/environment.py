@@ -80,7 +80,7 @@ def _content(path: Path) -> str:
 
 
 class PrintableStream:
-    """A text stream on which everything is `printable`, apart from line breaks and tabs."""
+    """A text stream that makes everything written to it `printable`, apart from line breaks and tabs."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -120,11 +120,11 @@ def read_checked(path: Path, rows: int, manifest: ShardManifest) -> "ShardRows":
     """Returns all rows of the shard `path`.
 
     Raises:
-        UserError: see `map_shard`; or there is a row that cannot be, see `_wrong_rows`.
+        UserError: see `map_shard`; or a row is impossible, see `_wrong_rows`.
     """
     stored, lengths = _join([map_shard(path, rows).between(0, rows)])
     if (wrong := np.flatnonzero(_wrong_rows(stored, lengths, manifest))).size:
-        raise UserError(f"{path.name} has {len(wrong)} rows that cannot be, the first is row {wrong[0]}")
+        raise UserError(f"{path.name} has {len(wrong)} impossible rows, the first is row {wrong[0]}")
     return stored
 
 
@@ -238,7 +238,7 @@ def _join(slices: Sequence[tuple[NDArray[Any], ...]]) -> tuple[ShardRows, NDArra
 
 
 def _wrong_rows(rows: ShardRows, lengths: NDArray[np.int64], manifest: ShardManifest) -> NDArray[np.bool_]:
-    """Returns which rows cannot be, bool[R].
+    """Returns which rows are impossible, bool[R].
 
     Their tokens are not those of their parts; they have more positions or pairs than the manifest says, or none; or a
     token or document that does not exist.
@@ -331,7 +331,7 @@ class ShardSet(Sequence[ShardRow]):
         wrong = _wrong_rows(found, lengths, self.manifest)
         if wrong.any():
             raise UserError(
-                f"row {indices[wrong][0]} of {self.directory} has lengths or tokens that cannot be; "
+                f"row {indices[wrong][0]} of {self.directory} has impossible lengths or tokens; "
                 f"run `python -m data_prep verify {self.directory}`"
             )
         return found

@@ -73,7 +73,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     def __init__(self, serialized: bytes) -> None:
         proto = model_proto.ModelProto.FromString(serialized)
-        ruled = [one for one in proto.pieces if one.piece[-1:] == "," and one.piece[-2:-1].isdigit()]
+        ruled = [entry for entry in proto.pieces if entry.piece[-1:] == "," and entry.piece[-2:-1].isdigit()]
         if any(piece.score != NEVER_SCORE for piece in ruled):
             for piece in ruled:
                 piece.score = NEVER_SCORE

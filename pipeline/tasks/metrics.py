@@ -61,8 +61,8 @@ def accuracy(predictions: NDArray, labels: NDArray) -> float:
 
 def f1(predictions: NDArray, labels: NDArray) -> float:
     """F1 of class 1 for predictions (N,) and labels (N,) of 0 and 1; 0 if neither has the class."""
-    both = int(((predictions == 1) & (labels == 1)).sum())
-    return 2 * both / max(1, int((predictions == 1).sum() + (labels == 1).sum()))
+    hits = int(((predictions == 1) & (labels == 1)).sum())
+    return 2 * hits / max(1, int((predictions == 1).sum() + (labels == 1).sum()))
 
 
 def f1_macro(predictions: NDArray, labels: NDArray) -> float:

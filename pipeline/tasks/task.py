@@ -186,9 +186,9 @@ class Task:
         """
         if self.files is not None:
             return self.files.write_submission(self, split, predictions, directory)
-        found = self.kind.records(self, predictions)
-        order = sorted(found, key=int) if all(name.isdecimal() for name in found) else list(found)
-        lines = [json.dumps({"id": name, **found[name]}, ensure_ascii=False) + "\n" for name in order]
+        records = self.kind.records(self, predictions)
+        order = sorted(records, key=int) if all(name.isdecimal() for name in records) else list(records)
+        lines = [json.dumps({"id": name, **records[name]}, ensure_ascii=False) + "\n" for name in order]
         atomic.write_text(directory / f"{split}.jsonl", "".join(lines))
         return [directory / f"{split}.jsonl"]
 

@@ -214,12 +214,14 @@ class LogitsKind(Kind):
 
     def records(self, task: Task, predictions: Logits) -> dict[str, dict[str, Any]]:
         """The name with the highest probability as "prediction", its "probability", and all "probabilities"."""
-        found = softmax(predictions.logits)  # (N, C)
+        probabilities = softmax(predictions.logits)  # (N, C)
         return {
             name: {
                 "prediction": task.labels[best],
                 "probability": row[best],
                 "probabilities": dict(zip(task.labels, row)),
             }
-            for name, best, row in zip(predictions.ids.tolist(), found.argmax(axis=1).tolist(), found.tolist())
+            for name, best, row in zip(
+                predictions.ids.tolist(), probabilities.argmax(axis=1).tolist(), probabilities.tolist()
+            )
         }

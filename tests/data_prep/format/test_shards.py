@@ -225,10 +225,10 @@ def test_rows_beyond_a_limit_of_the_manifest_are_named(
     sizes = [measure(row) for row in rows]
     wrong = [index for index, size in enumerate(sizes[: file.rows]) if size > max(sizes[: file.rows]) - 1]
     rows.manifest = limited(rows.manifest, limit, max(sizes[: file.rows]) - 1)
-    with pytest.raises(UserError, match=f"row {wrong[0]} of .* has lengths or tokens that cannot be; run .* verify"):
+    with pytest.raises(UserError, match=f"row {wrong[0]} of .* has impossible lengths or tokens; run .* verify"):
         rows.rows(np.arange(file.rows))
     path = shard_directory / file.name
-    with pytest.raises(UserError, match=f"has {len(wrong)} rows that cannot be, the first is row {wrong[0]}$"):
+    with pytest.raises(UserError, match=f"has {len(wrong)} impossible rows, the first is row {wrong[0]}$"):
         shards.read_checked(path, file.rows, rows.manifest)
     shards.read_checked(path, file.rows, limited(rows.manifest, limit, max(sizes)))
 
@@ -239,12 +239,12 @@ def test_a_row_whose_parts_are_not_its_tokens_is_named(tmp_path: Path, shard_dir
     shards.write_shard(
         path, np.full(6, 9, np.uint16), np.array([3, 3]), Parts(one, one, 0 * one, 0 * one), one, np.array([1, 2])
     )
-    with pytest.raises(UserError, match="has 2 rows that cannot be, the first is row 0"):
+    with pytest.raises(UserError, match="has 2 impossible rows, the first is row 0"):
         shards.read_checked(path, 2, manifest)
     shards.write_shard(
         path, np.full(6, 9, np.uint16), np.array([6, 0]), Parts(one, one, 0 * one, 0 * one), one, np.array([3, 0])
     )
-    with pytest.raises(UserError, match="has 1 rows that cannot be, the first is row 1"):
+    with pytest.raises(UserError, match="has 1 impossible rows, the first is row 1"):
         shards.read_checked(path, 2, manifest)
 
 
