@@ -57,6 +57,9 @@ def read_manifest(directory: Path) -> AnyManifest:
     """Reads the manifest of a shard set or of documents. UserError: there is neither, or it is damaged."""
     if (directory / documents.MANIFEST).is_file():
         return documents.read_manifest(directory)
+    if directory.is_dir() and not (directory / shard_manifest.MANIFEST).is_file():
+        names = f"{shard_manifest.MANIFEST} or {documents.MANIFEST}"
+        raise UserError(f"{directory} has no {names}; name one that `shards` or `extract` wrote to its end")
     return shard_manifest.read_manifest(directory)
 
 

@@ -126,7 +126,10 @@ def test_every_bit_of_the_manifest_counts(copy: Path, documents: Path, kind: str
 
 
 def test_what_is_no_set(tmp_path: Path) -> None:
-    for path, problem in ((tmp_path, r"has no manifest\.json"), (tmp_path / "nothing", "is not a directory")):
+    for path, problem in (
+        (tmp_path, r"has no manifest\.json or documents\.json"),
+        (tmp_path / "nothing", "is not a directory"),
+    ):
         with pytest.raises(UserError, match=f"{problem}; name one that .* wrote to its end"):
             main(["verify", str(path)])
 
