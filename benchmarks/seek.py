@@ -43,7 +43,11 @@ def make_set(directory: Path, tokens: int) -> None:
     for index in range(1, SHARDS):
         os.link(directory / shard_name(0), directory / shard_name(index))
     counts = ShardCounts(
-        pairs=rows * SHARDS, tokens=rows * SHARDS * TOKENS_A_ROW, rows=rows * SHARDS, max_pairs_in_row=1
+        documents=rows,
+        pairs=rows * SHARDS,
+        tokens=rows * SHARDS * TOKENS_A_ROW,
+        rows=rows * SHARDS,
+        max_pairs_in_row=1,
     )
     manifest = ShardManifest(
         vocabulary_sha256="", vocabulary_size=VOCABULARY, normalization="", max_seq_length=LENGTH, seed=0,

@@ -1,11 +1,13 @@
 """English sentences: each kind of error by hand, nothing lost, linear time, and boundaries decided by reading."""
 
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data_prep.text import english
 from data_prep.text.sentences import split_sentences
 from tests.data_prep.text.decided_boundaries import read_decided, score
 
@@ -75,3 +77,9 @@ def test_precision_and_recall_on_boundaries_decided_by_reading(sample_corpus: Pa
     assert counts.found / (counts.found + counts.wrong) >= 0.98
     assert counts.found / (counts.found + counts.missed) >= 0.95
     assert score(decided, lambda text: text.split("\n")).found == 0
+
+
+def test_no_group_is_possessive() -> None:
+    """Python before 3.11.5 goes back into such a group, and then joins sentences (github.com/python/cpython/106052)."""
+    for source in Path(english.__file__).parents[1].rglob("*.py"):
+        assert not re.search(r"\)[*+?]\+|\(\?>", source.read_text(encoding="utf-8")), source
