@@ -23,9 +23,7 @@ from pipeline.distributed.watch import Watch
 from pipeline.run import launch
 from tests.pipeline.workers.forked import Forked
 
-HOST = os.uname().nodename
-HANG_SECONDS = 5.0
-HOSTS = ["a", "b", "c"]
+HOST, HOSTS, HANG_SECONDS = os.uname().nodename, ["a", "b", "c"], 5.0
 WORKS = Report("backward", 5, 1, collectives=40, limit=60.0)
 
 
