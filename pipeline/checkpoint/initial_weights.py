@@ -25,7 +25,7 @@ HEAD_FILE = "head.json"
 _ENCODER = "albert."
 _POOLER = "albert.pooler."
 _POSITIONS = "albert.embeddings.position_embeddings.weight"
-_OF_PIECES = ("albert.embeddings.word_embeddings.weight", "mlm_head.bias")
+OF_PIECES = ("albert.embeddings.word_embeddings.weight", "mlm_head.bias")
 """The tensors with a row for each piece."""
 _COPY_VOCABULARY = "copy there the vocabulary that the model was trained with, from its run or its first export"
 
@@ -113,7 +113,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
             f"{config.vocab_size}; replace it by the vocabulary that the model was trained with"
         )
     if file_ids is not None:
-        tensors |= {name: tensors[name][torch.from_numpy(file_ids)] for name in _OF_PIECES if name in tensors}
+        tensors |= {name: tensors[name][torch.from_numpy(file_ids)] for name in OF_PIECES if name in tensors}
     return InitialWeights(config, tensors, vocabulary_file, vocabulary, head.finetuning_task, head.labels())
 
 
@@ -122,7 +122,7 @@ def restore_file_ids(model: nn.Module, vocabulary: Vocabulary) -> None:
     if vocabulary.file_ids is not None:
         order = torch.from_numpy(vocabulary.file_ids)  # (V,)
         state = model.state_dict()
-        for name in _OF_PIECES:
+        for name in OF_PIECES:
             if name in state:
                 state[name][order] = state[name].clone()  # in place
 

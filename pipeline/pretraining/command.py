@@ -133,6 +133,8 @@ def _print_header(
     if settings.initial is not None and not opened.state.step:
         new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
         subject.append(f"weights from {settings.initial.directory}{new}")
+        if settings.initial.note:
+            subject.append(settings.initial.note)
     rate = settings.schedule()
     for before, length in itertools.pairwise(settings.lengths):
         step = length.from_step

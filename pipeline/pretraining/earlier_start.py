@@ -4,6 +4,7 @@ settings.json records each change of the length. It holds from the step on at wh
 at an earlier step uses the learning rates of that time.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 from model.config import AlbertConfig
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
+from pipeline.checkpoint.new_vocabulary import carry_over
 from pipeline.checkpoint.run_records import SETTINGS, model_of
 from pipeline.training.schedule import Length
 
@@ -106,12 +108,14 @@ class InitialModel:
         digest: of the weights.
         config: architecture.
         weights: None if the run has a checkpoint: then the directory is not read again.
+        note: how the weights were fitted to another vocabulary, for the log.
     """
 
     directory: Path
     digest: str
     config: AlbertConfig
     weights: InitialWeights | None
+    note: str = ""
 
     def record(self) -> dict[str, Any]:
         """What settings.json holds of it, beside the digest."""
@@ -146,14 +150,29 @@ def find_initial_model(init: Path | None, earlier: EarlierStart | None) -> Initi
     return InitialModel(init, digest, weights.config, weights)
 
 
-def check_vocabulary(initial: InitialWeights, init: Path, data: Path) -> None:
-    """Raises UserError unless the shards in `data` were made with the pieces and the normalisation of `initial`."""
-    of_data = Vocabulary.load(data)
-    if (of_data.pieces, of_data.normalization) != (initial.vocabulary.pieces, initial.vocabulary.normalization):
+def fit_vocabulary(initial: InitialModel, data: Path, may_change: bool) -> InitialModel:
+    """The model with the vocabulary of the shards in `data`.
+
+    Args:
+        may_change: whether embeddings may be carried over to another vocabulary, see `carry_over`.
+    Raises:
+        UserError: the shards were made with other pieces or another normalisation, and the vocabulary may not change.
+    """
+    weights = initial.weights
+    if weights is None:
+        return initial
+    file = find_vocabulary(data)
+    of_data = Vocabulary.load(file)
+    if (of_data.pieces, of_data.normalization) == (weights.vocabulary.pieces, weights.vocabulary.normalization):
+        return initial
+    if not may_change:
         raise UserError(
-            f"--init {init} and --data {data} have different vocabularies, {initial.vocabulary_file} and "
-            f"{find_vocabulary(data)}; make the shards with --vocab {initial.vocabulary_file}"
+            f"--init {initial.directory} and --data {data} have different vocabularies, {weights.vocabulary_file} and "
+            f"{file}; make the shards with --vocab {weights.vocabulary_file}, or give --new-vocabulary to carry the "
+            "embeddings over"
         )
+    weights, carried = carry_over(weights, file, of_data)
+    return dataclasses.replace(initial, weights=weights, note=str(carried))
 
 
 def check_data(earlier: EarlierStart, directories: Sequence[Path], digests: Any) -> None:

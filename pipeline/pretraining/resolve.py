@@ -28,9 +28,9 @@ from pipeline.pretraining.earlier_start import (
     EarlierStart,
     InitialModel,
     check_data,
-    check_vocabulary,
     find_earlier_start,
     find_initial_model,
+    fit_vocabulary,
     lengths_of,
 )
 from pipeline.settings import declare
@@ -238,8 +238,8 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
     fields = parse_fields(flags.model_args)
     earlier = find_earlier_start(flags.output)
     initial = find_initial_model(flags.init, earlier)
-    if initial is not None and initial.weights is not None:
-        check_vocabulary(initial.weights, initial.directory, corpora.directories[0])
+    if initial is not None:
+        initial = fit_vocabulary(initial, corpora.directories[0], flags.new_vocabulary)
     trained = None if initial is None else initial.config
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, trained, flags.init)
     engine = engine_config.fit(config, world_size, hardware, flags.precision)

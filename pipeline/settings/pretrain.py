@@ -65,6 +65,7 @@ class PretrainFlags(MaskingFlags, RunFlags):
     init: Path | None = flag(
         "start from an export, a run, or a published ALBERT or BERT (default: random weights)", None, metavar="DIR"
     )
+    new_vocabulary: bool = flag("carry the embeddings of --init over to the vocabulary of --data", False)
     model_args: tuple[str, ...] = flag(
         "fields of AlbertConfig to replace, e.g. embedding_size=64", (), metavar="FIELD=VALUE", extend=True
     )

@@ -180,6 +180,19 @@ def test_the_same_pieces_for_other_text_are_refused(corpus, start, tmp_path):
     assert f"{directory / 'spiece.model'} and {corpus.train / 'spiece.model'}" in str(error.value)
 
 
+def test_another_vocabulary_needs_the_flag(corpus, start, tmp_path):
+    pieces = tmp_path / "vocab.txt"
+    pieces.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n##e\n")
+    init = trained_models.publish(trained_models.bert(pieces), tmp_path / "bert", pieces)
+    (init / "spiece.model").rename(init / "vocab.txt")
+    with pytest.raises(UserError, match="or give --new-vocabulary to carry the embeddings over"):
+        start(init)
+    found = start(init, "--new-vocabulary")
+    assert found.model.vocab_size == len(Vocabulary.load(corpus.vocabulary))
+    assert found.initial.note.startswith("new vocabulary: ")
+    assert command.fill_initial(AlbertForPreTraining(found.model), found) == []
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
