@@ -1,4 +1,4 @@
-"""This process as a rank: its number, as the launcher says, and room in /dev/shm for its buffer.
+"""This process as a rank: its number, as the launcher says, and room for it in memory and in /dev/shm.
 
 On a processor, each rank writes a buffer for sums among the ranks of its host (ops/csrc/cpu/comm/shm.cpp). DeepSpeed
 does not notice that the memory is too small: a rank then ends by a signal.
@@ -7,7 +7,7 @@ does not notice that the memory is too small: a rank then ends by a signal.
 import os
 from pathlib import Path
 
-from common.environment import whole_number
+from common.environment import available_addresses, whole_number
 from common.errors import UserError
 from common.text import quantity
 from data_prep.mpi.executor import launched_rank, launched_size
@@ -18,6 +18,8 @@ BUFFER_BYTES = (2 << 20) + 2 * (32 << 20) + 8
 """`struct allreduce_workspace`: two small and two large buffers, and two states."""
 ALONE_BYTES = 1 << 20
 """A single rank uses only the first page of its buffer."""
+MIN_ADDRESS_BYTES = 1_700_000_000
+"""Each rank maps more. The smallest model on a processor takes 1.8 GB, and 3.0 GB on two ranks at ZeRO stage 1."""
 SHARED_MEMORY = Path("/dev/shm")
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 """Where torchrun, deepspeed, Open MPI and Intel MPI say how many ranks a host has."""
@@ -51,6 +53,19 @@ def check_variables() -> None:
     whole_number("MASTER_PORT", low=1, high=65535)
     if not os.environ.get("MASTER_ADDR"):
         raise UserError("the environment variable MASTER_ADDR is not set; start the ranks by a launcher, or one alone")
+
+
+def check_addresses() -> None:
+    """Raises UserError if this process may not map what every rank does (`ulimit -v`).
+
+    Looked at before the libraries are loaded: most of them end the process when there is no memory for them.
+    """
+    free = available_addresses()
+    if free is not None and free < MIN_ADDRESS_BYTES:
+        raise UserError(
+            f"this process may map {free / 1e9:.1f} GB more of memory, and a rank needs at least "
+            f"{MIN_ADDRESS_BYTES / 1e9:.1f} GB; raise the limit: ulimit -v unlimited"
+        )
 
 
 def become_single_rank() -> None:

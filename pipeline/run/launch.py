@@ -57,6 +57,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     """
     words = sys.argv[1:] if argv is None else argv
     try:
+        ranks.check_addresses()
         if "RANK" in os.environ:  # a launcher started this process
             launcher.watch()
         find_rank()

@@ -1,9 +1,12 @@
 """Tries every command: on valid inputs, where nothing can be written, twice at once, and after so many changes.
 
-Prints the faults as they are found, and figures at the end.
+Prints the faults as they are found, and figures after every 100 changes and at the end. SIGINT and SIGTERM end it
+after the figures; `--first` goes on.
 """
 
 import argparse
+import contextlib
+import signal
 import sys
 import tempfile
 import time
@@ -20,21 +23,21 @@ TOGETHER = ("extract goes on", "vocab", "shards", "export", "ensemble", "reprodu
 """Commands that are started twice at the same moment."""
 
 
-def verdicts(args: argparse.Namespace, valid: Path, scratch: Path) -> Iterator[Verdict]:
-    """Makes the inputs and runs all cases. Slow commands are in some rounds of changes only."""
+def verdicts(args: argparse.Namespace, valid: Path, scratch: Path) -> Iterator[tuple[int | None, Verdict]]:
+    """Makes the inputs and runs all cases: each change with its number. Slow commands are in some rounds only."""
     inputs.make_in_child(valid)
     commands = [command for name, command in COMMANDS.items() if not args.command or name in args.command]
     for command in commands:
-        yield runner.try_valid(command, valid, scratch)
+        yield None, runner.try_valid(command, valid, scratch)
         if changes.can_mount():
-            yield runner.try_read_only(command, valid, scratch)
+            yield None, runner.try_read_only(command, valid, scratch)
         if command.name in TOGETHER:
-            yield runner.try_two(command, valid, scratch)
+            yield None, runner.try_two(command, valid, scratch)
     quick = [command for command in commands if not command.slow]
     turns = [command for number in range(ROUNDS) for command in (quick if number and quick else commands)]
     for number in range(args.first, args.first + args.cases):
         command = turns[number % len(turns)]
-        yield runner.try_case(command, valid, scratch, args.seed * 1_000_000 + number, args.change)
+        yield number, runner.try_case(command, valid, scratch, args.seed * 1_000_000 + number, args.change)
 
 
 def main() -> int:
@@ -46,22 +49,32 @@ def main() -> int:
     parser.add_argument("--command", action="append", default=[], metavar="NAME", help="only this command (all)")
     parser.add_argument("--change", default="", metavar="NAME", help="only this change, such as fifo (any)")
     args = parser.parse_args()
-    began, found = time.monotonic(), []
-    with tempfile.TemporaryDirectory() as place:
+    began, found, done = time.monotonic(), [], args.first
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # also in the background of a shell, which ignores SIGINT
+    with tempfile.TemporaryDirectory() as place, contextlib.suppress(KeyboardInterrupt):
         valid, scratch = Path(place, "valid"), Path(place, "scratch")
         scratch.mkdir()
-        for verdict in verdicts(args, valid, scratch):
+        for number, verdict in verdicts(args, valid, scratch):
             found.append(verdict)
             if verdict.fault:
                 print(f"FAULT {verdict.case}\n{verdict.fault}\n", flush=True)
+            if number is not None:
+                done = number + 1
+                if done % 100 == 0:
+                    print(_figures(found, began, done), flush=True)
+    print(_figures(found, began, done), flush=True)
+    return 1 if any(verdict.fault for verdict in found) else 0
+
+
+def _figures(found: list[Verdict], began: float, done: int) -> str:
     statuses = [verdict.status for verdict in found]
-    faults = sum(bool(verdict.fault) for verdict in found)
-    print(
-        f"{len(found)} cases in {time.monotonic() - began:.0f} s: {faults} faults; {statuses.count(0)} ended with "
-        f"status 0, {statuses.count(2)} with status 2; the slowest took {max(v.seconds for v in found):.1f} s of "
-        f"processor time, the largest {max(v.memory for v in found) / 2**30:.2f} GiB"
+    return (
+        f"{len(found)} cases in {time.monotonic() - began:.0f} s: {sum(bool(v.fault) for v in found)} faults; "
+        f"{statuses.count(0)} ended with status 0, {statuses.count(2)} with status 2; the slowest took "
+        f"{max((v.seconds for v in found), default=0):.1f} s of processor time, the largest "
+        f"{max((v.memory for v in found), default=0) / 2**30:.2f} GiB; go on with --first {done}"
     )
-    return 1 if faults else 0
 
 
 if __name__ == "__main__":

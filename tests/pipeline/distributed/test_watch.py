@@ -2,6 +2,8 @@
 
 import contextlib
 import ctypes
+import hashlib
+import hmac
 import os
 import re
 import selectors
@@ -12,9 +14,11 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
+from torch.distributed import TCPStore
 
-from pipeline.distributed import progress, watch
+from pipeline.distributed import guard, progress, watch
 from pipeline.distributed.channel import Channel
 from pipeline.distributed.exits import ExitNotice, run_and_exit
 from pipeline.distributed.progress import Report, find_hanging
@@ -295,6 +299,22 @@ def test_a_rank_that_is_killed_ends_the_others(start, lost):
     first_left = errors[1 if lost == 0 else 0]
     assert first_left.startswith(f"error: lost rank {lost} on host {HOST}: its process ended")
     assert sum(error.count("\n") for error in errors) == 1
+
+
+@pytest.mark.slow
+def test_no_command_line_shows_the_secret_or_the_key(start, tmp_path):
+    """As `ps` shows them to everybody on the host."""
+    ranks = start(wait_for_each_other, "waits", 2)
+    for rank in ranks:
+        rank.has_said("begun\n")
+    store = TCPStore("127.0.0.1", int(ranks[0].environment["MASTER_PORT"]), is_master=False)
+    secret = (tmp_path / "secret").read_bytes()
+    key = hmac.digest(secret, store.get("job/1"), hashlib.sha256)
+    lines = {process.pid: "\0".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])}
+    for rank in ranks:
+        assert any(guard.__file__ in line and f"\0{rank.process.pid}\0" in line for line in lines.values())
+        rank.process.kill()
+    assert not [line for line in lines.values() for hidden in (secret.decode(), key.hex()) if hidden in line]
 
 
 @pytest.mark.slow
