@@ -1,13 +1,14 @@
-"""Predicts with a finished run: labels, numbers, tags, choices, answers or embeddings for a file, or words in a [MASK].
+"""Predicts with a trained model: labels, numbers, tags, answers or embeddings for a file, or words in a [MASK].
 
     python -m pipeline.predict --run runs/reviews --input new.csv --out predicted.csv
-    cat new.jsonl | python -m pipeline.predict --run runs/reviews --input - --out - > predicted.jsonl
+    cat new.csv | python -m pipeline.predict --run reviews-export --input - --out - > predicted.jsonl
     python -m pipeline.predict --run runs/base --mask "Paris is the [MASK] of France."
     python -m pipeline.predict --run models/all-MiniLM-L6-v2 --embed --input new.csv --out embeddings.parquet
 
-The first two take a fine-tuning run of any task, the third a pre-training run, the last one a run or any directory that
---init of pipeline.finetune takes. The run's own record says which columns to read and what the labels are called. The
-rows are written with further columns for the prediction.
+--run is a run, an export, a model published for `transformers`, or the name of one on the hub (OWNER/NAME). The first
+two commands need a model that is fine-tuned on any task, the third one that is pre-trained, the last one any. The
+model's own record says which columns to read and what the labels are called. The rows are written with further columns
+for the prediction.
 """
 
 import sys
@@ -23,9 +24,9 @@ def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.predict", description=__doc__.splitlines()[0])
     p.add_argument(
-        "--run", required=True, type=Path, metavar="RUN", help="the --output of a run; for --embed also a model"
+        "--run", required=True, type=Path, metavar="RUN", help="the --output of a run, an export, or a model of the hub"
     )
-    p.add_argument("--input", metavar="FILE", help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for JSON Lines")
+    p.add_argument("--input", metavar="FILE", help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe")
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")

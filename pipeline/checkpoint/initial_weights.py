@@ -1,45 +1,37 @@
 """Reads the weights and the vocabulary of an export, a published model or a run; loads the model of a run."""
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import xxhash
 from torch import Tensor, nn
 
-from common.errors import UserError
+from common.errors import UserError, one_line
 from common.files.json_files import check_as, read_as
-from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import AlbertConfig, AlbertForPreTraining, AlbertModel, checkpoint, huggingface
 from model.checkpoint import check_tensors
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import find_best, find_latest
+from pipeline.checkpoint.run_records import Head
 
 M = TypeVar("M", bound=nn.Module)
 
 HEAD_FILE = "head.json"
 """Beside albert.json: the task of the head in albert.safetensors."""
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ENCODER = "albert."
 _POOLER = "albert.pooler."
 _POSITIONS = "albert.embeddings.position_embeddings.weight"
 OF_PIECES = ("albert.embeddings.word_embeddings.weight", "mlm_head.bias")
 """The tensors with a row for each piece."""
 _COPY_VOCABULARY = "copy there the vocabulary that the model was trained with, from its run or its first export"
-
-
-@dataclass(frozen=True)
-class Head:
-    """The keys that are read of head.json, or of a config.json, which has the task after fine-tuning only."""
-
-    finetuning_task: str | None = None
-    id2label: dict[str, Any] | None = None
-
-    def labels(self) -> tuple[str, ...] | None:
-        """The names of the head's outputs, in their order."""
-        return None if self.id2label is None else tuple(map(str, self.id2label.values()))
 
 
 @dataclass(frozen=True)
@@ -51,16 +43,14 @@ class InitialWeights:
         tensors: fp32, by name, the heads included.
         vocabulary_file: from which `vocabulary` was read.
         vocabulary: of the trained model.
-        task: the task that the model was fine-tuned on; None after pre-training.
-        labels: the names of the head's outputs; None if they are not recorded.
+        head: what is recorded of a head.
     """
 
     config: AlbertConfig
     tensors: dict[str, Tensor]
     vocabulary_file: Path
     vocabulary: Vocabulary
-    task: str | None
-    labels: tuple[str, ...] | None = None
+    head: Head
 
     def digest(self) -> str:
         """xxh3_128 of all tensors, in hexadecimal. A resumed run must start from the same digest."""
@@ -80,7 +70,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
     Raises:
         UserError: `source` holds no model, is damaged, or its vocabulary is missing or of another size.
     """
-    place = _place_of_model(source, flag)
+    place = _place_of_model(find_model(source, flag), flag)
     vocabulary_file = find_vocabulary(place)
     if not vocabulary_file.exists():
         raise UserError(
@@ -114,7 +104,7 @@ def read_initial_weights(source: Path, flag: str = "--init") -> InitialWeights:
         )
     if file_ids is not None:
         tensors |= {name: tensors[name][torch.from_numpy(file_ids)] for name in OF_PIECES if name in tensors}
-    return InitialWeights(config, tensors, vocabulary_file, vocabulary, head.finetuning_task, head.labels())
+    return InitialWeights(config, tensors, vocabulary_file, vocabulary, head)
 
 
 def restore_file_ids(model: nn.Module, vocabulary: Vocabulary) -> None:
@@ -135,10 +125,39 @@ def _check_shapes(place: Path, config: AlbertConfig, tensors: Mapping[str, Tenso
     check_tensors(place, {name: expected[name] for name in names}, {name: tensors[name] for name in names})
 
 
+def find_model(source: Path, flag: str = "--init") -> Path:
+    """The directory `source`, or a copy of the model that the hub calls so (OWNER/NAME), in the hub's cache.
+
+    Raises UserError if there is no such directory, and no such model or no network.
+    """
+    if source.is_dir():
+        return source
+    if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
+        raise UserError(
+            f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
+            "as OWNER/NAME"
+        )
+    import huggingface_hub  # takes a third of a second
+
+    safe = [*VOCABULARY_FILES, "tokenizer_config.json", HEAD_FILE]
+    safe += [huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE]
+    pickled, endpoint = [huggingface.PICKLED_WEIGHTS_FILE], os.environ.get("HF_ENDPOINT") or None
+    huggingface_hub.utils.disable_progress_bars()
+    try:
+        place = Path(huggingface_hub.snapshot_download(str(source), endpoint=endpoint, allow_patterns=safe))
+        if not any((place / name).exists() for name in (huggingface.WEIGHTS_FILE, checkpoint.WEIGHTS_FILE)):
+            huggingface_hub.snapshot_download(str(source), endpoint=endpoint, allow_patterns=pickled)
+    # The client raises errors of many types: its own, the network's and those of files.
+    except Exception as error:
+        raise UserError(
+            f"{flag} {source} is no directory, and the hub gives no such model ({one_line(error)}); check the name, "
+            "the network and HF_TOKEN"
+        ) from None
+    return place
+
+
 def _place_of_model(source: Path, flag: str) -> Path:
     """The directory below `source` that holds the model. Raises UserError if none does."""
-    if not source.is_dir():
-        raise UserError(f"{flag} {source} is not a directory; name an exported model, or the --output of a run")
     if (source / "settings.json").exists():
         if "task" not in run_directory.read_settings(source):
             return source

@@ -94,6 +94,29 @@ class FinetuneRecord(_Settings):
     hyperparameters: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class Head:
+    """The keys that are read of head.json, or of a config.json, which has the task after fine-tuning only.
+
+    Attributes:
+        finetuning_task: its name; None after pre-training, and in most published models.
+        id2label: the names of the outputs; None if they are not recorded.
+        architectures, problem_type: as `transformers` calls them.
+        fine_tuning: what settings.json of the run said of the task; exports of older versions lack it.
+    """
+
+    finetuning_task: str | None = None
+    id2label: dict[str, Any] | None = None
+    architectures: list[str] | None = None
+    problem_type: str | None = None
+    fine_tuning: FinetuneRecord | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of the head's outputs, in their order."""
+        return None if self.id2label is None else tuple(map(str, self.id2label.values()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class MetricsRecord:
     """A line of metrics.jsonl. A number that was not finite is null."""

@@ -191,7 +191,8 @@ def _run_seed(
 
 def _has_head_of(initial: InitialWeights, task: Task) -> bool:
     """Whether the head of `initial` is that of `task`: its outputs mean the same."""
-    return initial.task == task.name and (not task.labels or initial.labels in (None, task.labels))
+    head = initial.head
+    return head.finetuning_task == task.name and (not task.labels or head.labels in (None, task.labels))
 
 
 def _print_header(

@@ -9,59 +9,32 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from common.errors import UserError, one_line
 from common.files import atomic, places
-from common.files.json_files import Positive, check_as
-from data_prep.text.vocabulary import Vocabulary, find_vocabulary
-from model import AlbertForPreTraining, AlbertModel
-from model.albert import ModelWithHead
-from pipeline.checkpoint import run_directory
-from pipeline.checkpoint.initial_weights import load_into, load_pretrained, read_initial_weights
-from pipeline.checkpoint.run_records import RESULTS, SETTINGS, read_record
-from pipeline.finetuning.fine_tuning import batches_of, outputs_of
 from pipeline.inference import pretrained
-from pipeline.sharing.trained_run import open_run
+from pipeline.inference.predictor import open_predictor
 from pipeline.tasks.files.rows import ExampleRow, check_columns, read_examples
-from pipeline.tasks.files.tables import Row, Table, parse_json_lines, read_table
-from pipeline.tasks.task import Columns, Examples, SpanLimits, Task
+from pipeline.tasks.files.tables import Row, Table, parse_json_lines, parse_separated, read_table
+from pipeline.tasks.task import Columns, Examples, Task
 
 PIPE = "-"
-"""In the place of a file: standard input or output, as JSON Lines."""
-_REMEDY = "restore it, or name another run"
-_COPY_VOCABULARY = "copy it from the run's export, or name another run"
+"""In the place of a file: standard input, or JSON Lines on standard output."""
 
 Rows = Sequence[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class _Limits(SpanLimits):
-    """What decides how examples become inputs, from the hyperparameters of a run."""
-
-    max_length: Positive = field(kw_only=True)
-
-
 def run(args: argparse.Namespace) -> None:
     """Runs a parsed command line. Raises UserError for a mistake; nothing is written then."""
-    if not (args.run / SETTINGS).exists() and (args.run / RESULTS).exists():
-        raise UserError(f"--run {args.run} holds several seeds or an ensemble; name one run, such as its seed-0")
     if args.mask and (args.embed or args.input is not None):
         raise UserError("--mask, --embed and --input: --mask goes alone; drop it, or the others")
     if not args.mask and None in (args.input, args.out):
         raise UserError("--input and --out are needed, or --mask; name files, or - for a pipe")
     if args.out is not None:
         check_output(args.out)
-    if args.embed:
-        rows = embed_texts(args)
-    elif ("task" in run_directory.read_settings(args.run)) == bool(args.mask):
-        raise UserError(f"--run {args.run}: --mask needs a pre-training run, and --input one that is fine-tuned")
-    else:
-        rows = fill_masks(args) if args.mask else predict(args)
+    rows = embed_texts(args) if args.embed else fill_masks(args) if args.mask else predict(args)
     if args.out is not None:
         write(args.out, rows)
         if args.out != PIPE:
@@ -70,47 +43,29 @@ def run(args: argparse.Namespace) -> None:
 
 def predict(args: argparse.Namespace) -> Rows:
     """The rows of --input with their predictions."""
-    trained = open_run(args.run)
-    task = trained.task
-    assert task is not None
-    settings = read_record(args.run / SETTINGS)
-    hyperparameters = getattr(settings, "hyperparameters", None) or {}
-    limits = check_as(hyperparameters, _Limits, args.run / SETTINGS, _REMEDY, extra="ignore")
+    predictor = open_predictor(args.run)
+    task = predictor.require_task()
     columns = columns_for(task, args.text_column, args.second_text_column, args.choice_columns)
-    rows, examples = read(task, columns, args.input)
+    rows, examples = read(task, columns, args.input, args.delimiter)
     _refuse_columns(rows, task.kind.record_names)
-    vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
-    model = trained.load()
-    _check_size(args.run, vocabulary, model)
-    length = min(limits.max_length, model.config.max_position_embeddings)
-    features = task.kind.make_features(task, vocabulary, examples, length, limits)
-    device = _device()
-    batches = batches_of(features, limit=args.batch_size, by_tokens=False)
-    found = outputs_of(model.to(device, _dtype(settings.precision, device)), features, device, batches)
-    by_id = task.kind.records(task, features.predictions(found))
+    by_id = predictor.answer(examples, args.batch_size)
     return [{**row, **by_id[example.id]} for row, example in zip(rows, examples)]
 
 
 def embed_texts(args: argparse.Namespace) -> Rows:
     """The rows of --input with the embedding of their text."""
-    table, columns = read_rows(args.input), Columns(args.text_column or "text")
+    table, columns = read_rows(args.input, args.delimiter), Columns(args.text_column or "text")
     check_columns(table, columns, labelled=False)
     _refuse_columns(table.rows, ("embedding",))
     texts = [ExampleRow(table, index, columns, "ignored").text(columns.text) for index in range(len(table.rows))]
-    weights = read_initial_weights(args.run, "--run")
-    tensors = {name.removeprefix("albert."): tensor for name, tensor in weights.tensors.items()}
-    model = AlbertModel(weights.config, add_pooling_layer=False)
-    load_into(model, {name: tensors[name] for name in model.state_dict() if name in tensors}, args.run)
-    found = pretrained.embed(model.to(_device()), weights.vocabulary, texts, args.batch_size)
+    found = open_predictor(args.run).embed(texts, args.batch_size)
     return [{**row, "embedding": values} for row, values in zip(table.rows, found.tolist())]
 
 
 def fill_masks(args: argparse.Namespace) -> Rows:
     """The most likely pieces in the masks of each --mask. Prints them if there is no --out."""
-    vocabulary = Vocabulary.load(args.run, _COPY_VOCABULARY)
-    model = load_pretrained(args.run).to(_device())
-    _check_size(args.run, vocabulary, model)
-    filled = [(text, pretrained.fill(model, vocabulary, text, args.top_k)) for text in args.mask]
+    predictor = open_predictor(args.run)
+    filled = [(text, predictor.fill_masks(text, args.top_k)) for text in args.mask]
     if args.out is None:
         print("\n".join(line for text, fills in filled for line in pretrained.lines(text, fills)))
     return [
@@ -122,26 +77,6 @@ def fill_masks(args: argparse.Namespace) -> Rows:
 def _refuse_columns(rows: Iterable[Row], names: Sequence[str]) -> None:
     if taken := next((name for row in rows for name in names if name in row), None):
         raise UserError(f"the input has a column {taken!r}, as the output will; rename it")
-
-
-def _check_size(run: Path, vocabulary: Vocabulary, model: ModelWithHead | AlbertForPreTraining) -> None:
-    """Raises UserError if the vocabulary of the run is not that of its model."""
-    if len(vocabulary) != model.config.vocab_size:
-        raise UserError(
-            f"{find_vocabulary(run)} has {len(vocabulary)} pieces, and the model a vocab_size of "
-            f"{model.config.vocab_size}; restore the run's own vocabulary"
-        )
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
-    """The dtype in which the run evaluated, as far as the device computes in it."""
-    if precision == "bf16":
-        return torch.bfloat16
-    return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32
 
 
 def columns_for(task: Task, text: str | None, second_text: str | None, choices: Sequence[str]) -> Columns:
@@ -165,13 +100,13 @@ def columns_for(task: Task, text: str | None, second_text: str | None, choices: 
     )
 
 
-def read(task: Task, columns: Columns, source: str) -> tuple[Sequence[Row], Examples]:
+def read(task: Task, columns: Columns, source: str, delimiter: str | None) -> tuple[Sequence[Row], Examples]:
     """What is written before each prediction, and the examples: of a table, or of an official file of the task.
 
     Raises UserError for content that is none of the two; it names file and line.
     """
-    if source == PIPE or task.files is None:
-        table = read_rows(source)
+    if source == PIPE or task.files is None or delimiter is not None:
+        table = read_rows(source, delimiter)
     elif task.files.is_official(Path(source)):
         examples = task.files.read(task, "test", [Path(source)])
         return [{"id": example.id} for example in examples], examples
@@ -180,17 +115,19 @@ def read(task: Task, columns: Columns, source: str) -> tuple[Sequence[Row], Exam
     return table.rows, read_examples(table, task.kind, columns, task.labels, "ignored")
 
 
-def read_rows(source: str) -> Table:
-    """The rows of a table in a file, or of JSON Lines in standard input. Raises UserError for broken content."""
+def read_rows(source: str, delimiter: str | None) -> Table:
+    """The rows of a table in a file, or of JSON Lines, CSV or TSV in standard input. UserError: broken content."""
     if source != PIPE:
-        return read_table(Path(source))
+        return read_table(Path(source), delimiter)
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"standard input is not UTF-8 text (byte {error.start:,}); convert it") from None
-    table = parse_json_lines(text, Path("standard input"))
+    is_json = delimiter is None and text.lstrip().startswith(("{", "["))
+    place = Path("standard input")
+    table = parse_json_lines(text, place) if is_json else parse_separated(text, place, delimiter)
     if not table.rows:
-        raise UserError("standard input holds no row; pipe JSON Lines into it")
+        raise UserError("standard input holds no row; pipe JSON Lines, or CSV with a header, into it")
     return table
 
 

@@ -1,5 +1,6 @@
 """The flags of `pipeline.finetune`. A new flag is a field here."""
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,14 @@ _ENDINGS = ".csv, .tsv, .jsonl, .json, .parquet, or .conll of tagging"
 _seeds = bounded(int, "whole number", lambda n: 1 <= n <= MAX_SEEDS, f"at least 1 and at most {MAX_SEEDS}")
 
 
+def _delimiter(word: str) -> str:
+    """One sign, or the word "tab"."""
+    sign = "\t" if word in ("tab", "\\t") else word
+    if len(sign) != 1 or sign in '"\r\n':
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no single sign between cells; give one such as ';', or tab")
+    return sign
+
+
 def _default_columns(use: str) -> str:
     """The default names of a column, over the tasks on own files; `use` is a field of `Columns`."""
     return "; ".join(dict.fromkeys(getattr(kind.own_tasks[task], use) for task, kind in OWN_TASKS.items()))
@@ -41,6 +50,9 @@ class ColumnFlags:
     )
     second_text_column: str | None = flag("the second text of pairs (default: text_pair)", None, metavar="NAME")
     choice_columns: tuple[str, ...] = flag("a column for each choice, or one with lists of choices", (), metavar="NAME")
+    delimiter: str | None = flag(
+        "between the cells of .csv and .tsv, or 'tab' (default: found in the header)", None, _delimiter, metavar="SIGN"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +65,7 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         metavar="TASK",
         group="task and model",
     )
-    init: Path = flag("an export, or the --output of a run", metavar="DIR")
+    init: Path = flag("an export, the --output of a run, or a model of the hub (OWNER/NAME)", metavar="DIR")
     random_weights: bool = flag("take only architecture and vocabulary from --init", False, identity=True)
     data: str | None = flag(
         "the task's official files, a directory with train.csv and so on, or a data set", None, metavar="DIR"
@@ -135,7 +147,9 @@ class FinetuneFlags(ColumnFlags, RunFlags):
             raise UserError(f"--task {task} needs --train-file beside the other files")
         if self.subset is not None and (files or Path(self.data or "").exists()):
             raise UserError("--subset names a part of a data set on the hub; give its name as --data, or drop it")
-        return OwnData(task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset)
+        return OwnData(
+            task, check_name(self.task_name or task), self._columns(), files, self.data, self.subset, self.delimiter
+        )
 
     def _columns(self) -> "Columns":
         """The columns that the flags name, with their defaults."""

@@ -4,6 +4,7 @@
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -25,6 +27,8 @@ from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.retention import step_of
 from pipeline.sharing.card import CARD, ExportOptions, model_card
 from pipeline.sharing.trained_run import TrainedRun, open_run
+from pipeline.tasks.own_tasks import RECORD
+from pipeline.tasks.task import SpanLimits
 
 ONNX_FILE = "model.onnx"
 MAIN = "main"
@@ -98,7 +102,7 @@ def _write(
     """Writes the files of one export into `directory`. Returns the format, for people."""
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
     vocabulary = Vocabulary.load(vocabulary_file)
-    head = None if task is None else task.kind.head_fields(task)
+    head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
     if options.onnx:
         output_names(model)  # raises before anything is written
     shares_alike = model.config.num_attention_blocks == model.config.num_ffn_blocks
@@ -119,6 +123,15 @@ def _write(
     card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout, revision)
     atomic.write_text(directory / CARD, card)
     return form
+
+
+def _prediction_record(run: TrainedRun) -> dict[str, Any]:
+    """What of settings.json decides how `pipeline.predict` reads examples, and what its answers mean."""
+    settings = run_directory.read_settings(run.directory)
+    wanted = ("max_length", *(field.name for field in dataclasses.fields(SpanLimits)))
+    limits = {name: value for name, value in (settings.get("hyperparameters") or {}).items() if name in wanted}
+    kept = {name: settings[name] for name in ("task", RECORD, "precision") if settings.get(name) is not None}
+    return kept | {"hyperparameters": limits}
 
 
 def run(args: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from common.errors import UserError
 from common.files.json_files import check_as
+from pipeline.checkpoint.run_records import Head
 from pipeline.tasks.files.reading import open_dataset, unique_splits
 from pipeline.tasks.files.rows import check_columns, read_examples
 from pipeline.tasks.files.tables import READERS, Table, from_dataset, read_table
@@ -37,6 +38,7 @@ class OwnData:
         files: by split.
         data: a directory with files of the splits, or a data set for `datasets`; None with `files`.
         subset: of the data set on the hub.
+        delimiter: between the cells of CSV and TSV; None: it is found out.
     """
 
     task: str
@@ -45,6 +47,7 @@ class OwnData:
     files: Mapping[str, Path]
     data: str | None = None
     subset: str | None = None
+    delimiter: str | None = None
 
     @property
     def source(self) -> str:
@@ -85,7 +88,7 @@ def _tables(data: OwnData) -> dict[str, Table]:
     """The table of each split."""
     name = data.data or ""
     if files := dict(data.files) or _files_in(Path(name)):
-        return {split: read_table(path) for split, path in files.items()}
+        return {split: read_table(path, data.delimiter) for split, path in files.items()}
 
     def load(subsets: Sequence[str]) -> Any:
         import datasets
@@ -147,6 +150,33 @@ def task_of(content: Mapping[str, Any], source: Path) -> Task:
         return make_task(check_name(name), record)
     except ValueError as error:
         raise UserError(f"{source}: {error}; {_REMEDY}") from None
+
+
+def task_of_head(head: Head, source: Path) -> Task | None:
+    """The task of an export or a published model in `source`; None if it has no head of a task.
+
+    An export of this version has the record of its run. Of any other model the class in `transformers` tells the kind,
+    and the columns are the kind's defaults.
+
+    Raises UserError for a record that cannot be.
+    """
+    if head.fine_tuning is not None:
+        return task_of(vars(head.fine_tuning), source)
+    known = TASKS.get(head.finetuning_task or "")
+    if known is not None and head.labels in (None, known.labels):
+        return known
+    labels = ("LABEL_0", "LABEL_1") if head.labels is None else head.labels  # `transformers` leaves its defaults out
+    problem = head.problem_type or ("regression" if len(labels) == 1 else "single_label_classification")
+    classes = [name.replace("Bert", "Albert") for name in head.architectures or ()]
+    for kind in KINDS.values():
+        if kind.architecture in classes and kind.problem_type in ("", problem) and kind.own_tasks:
+            columns = next(iter(kind.own_tasks.values()))
+            record = OwnRecord(kind.name, labels, kind.choose_metrics(labels), columns)
+            try:
+                return make_task(kind.name, record)
+            except ValueError as error:
+                raise UserError(f"{source}: {error}; name another model") from None
+    return None
 
 
 def check_name(name: str) -> str:

@@ -1,6 +1,7 @@
 """Reads tables of any task: CSV, TSV, JSON Lines, Parquet, CoNLL, and data sets of the library `datasets`.
 
-    .csv, .tsv               a header, then a row for each example; cells may be quoted as spreadsheet programs do
+    .csv, .tsv               a header, then a row for each example; cells may be quoted as spreadsheet programs do, and
+                             the cells of a .csv may be separated by semicolons or tabs
     .jsonl, .ndjson, .json   an object in each line, or one list of objects
     .parquet                 any columns
     .conll                   a token and its tag in each line, an empty line between sentences: columns tokens and tags
@@ -8,13 +9,13 @@
 A missing value is None; CSV and TSV have none. Each mistake in a file is a UserError with file and line.
 """
 
+import collections
 import csv
 import functools
 import io
 import itertools
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ MAX_FILE_BYTES = 512 << 20
 """Of a file, or of the values in one of Parquet. The largest task of the paper has 80 MB."""
 _BYTES_PER_READ = 16 << 20
 _MAX_CELL = 1 << 30
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")  # fits int64, and each number is spelled in one way
 
@@ -62,15 +64,20 @@ class Table:
         return f"{self.source}, {self.unit} {self.numbers[index]}"
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, delimiter: str | None = None) -> Table:
     """Reads a file by the ending of its name.
 
-    Raises UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
+    Args:
+        delimiter: between the cells of CSV and TSV; None: as `parse_separated` finds out.
+    Raises:
+        UserError: another ending, a broken or empty file, or a row with more or fewer cells than the header.
     """
     ending = path.suffix.lower()
     if ending not in READERS:
         raise UserError(f"{path} has none of the endings {', '.join(READERS)}; convert it, or rename it")
-    table = READERS[ending](path)
+    if delimiter is not None and ending not in (".csv", ".tsv"):
+        raise UserError(f"--delimiter is for .csv and .tsv, not for {path}; drop it, or rename the file")
+    table = READERS[ending](path) if delimiter is None else parse_separated(read_text(path), path, delimiter)
     if not table.rows:
         raise UserError(f"{path} holds no row; name another file")
     return table
@@ -99,20 +106,31 @@ def _json_lines(path: Path) -> Table:
     return parse_json_lines(read_text(path), path)
 
 
-def _separated(path: Path, separator: str) -> Table:
+def parse_separated(text: str, source: Path, delimiter: str | None = None) -> Table:
+    """The table in `text`: a header, then a row for each line; a quoted cell may have several lines.
+
+    Args:
+        delimiter: between the cells; None: a comma if the header has one, otherwise a semicolon or a tab.
+    Raises:
+        UserError: a row with more or fewer cells than the header, a repeated column, or a broken quote.
+    """
+    if delimiter is None:
+        header = _QUOTED.sub("", text.lstrip("\r\n").partition("\n")[0])
+        delimiter = next((one for one in ",;\t" if one in header), ",")
     csv.field_size_limit(_MAX_CELL)
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=separator, strict=True)
+    read = functools.partial(csv.reader, io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    reader = read() if delimiter != "\t" or _has_quotes(text) else read(quoting=csv.QUOTE_NONE)
     rows: list[Row] = []
     numbers: list[int] = []
     begins = 1  # the line in which a row begins; its cells may have several lines
     try:
         columns = next(filter(None, reader), [])  # an empty line has no cells
-        _refuse_repeated(columns, f"{path}, line {reader.line_num}")
+        _refuse_repeated(columns, f"{source}, line {reader.line_num}")
         begins = reader.line_num + 1
         for cells in reader:
             if cells and len(cells) != len(columns):
                 raise UserError(
-                    f"{path}, line {begins}: {len(cells)} cells instead of the {len(columns)} of the header "
+                    f"{source}, line {begins}: {len(cells)} cells instead of the {len(columns)} of the header "
                     f"({', '.join(columns)}); correct the line, or quote cells with separators in them"
                 )
             if cells:
@@ -121,9 +139,29 @@ def _separated(path: Path, separator: str) -> Table:
             begins = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
+            f"{source}, line {begins}: {error}; write a quote inside a quoted cell twice, or convert to JSON Lines"
         ) from None
-    return Table(str(path), tuple(columns), rows, numbers)
+    return Table(str(source), tuple(columns), rows, numbers)
+
+
+def _has_quotes(text: str) -> bool:
+    """Whether the quotes in a TSV hold cells together, as spreadsheet programs write them, and are not plain text.
+
+    If every line has as many cells as the first one, all cells with a quote must be quoted wholly. Otherwise a reader
+    that follows the quotes must come to the end.
+    """
+    lines = [line.removesuffix("\r").split("\t") for line in text.split("\n") if line.strip("\r")]
+    if all(len(cells) == len(lines[0]) for cells in lines):
+        return all(_QUOTED.fullmatch(cell) for cells in lines for cell in cells if '"' in cell)
+    try:
+        collections.deque(csv.reader(io.StringIO(text, newline=""), delimiter="\t", strict=True), maxlen=0)
+    except csv.Error:
+        return False
+    return True
+
+
+def _separated(path: Path, delimiter: str | None) -> Table:
+    return parse_separated(read_text(path), path, delimiter)
 
 
 def _parquet(path: Path) -> Table:
@@ -153,7 +191,7 @@ def _parquet(path: Path) -> Table:
 
 def _refuse_repeated(columns: Sequence[str], place: str) -> None:
     """Raises UserError if two columns have one name: a row has one value by that name."""
-    name, times = Counter(columns).most_common(1)[0] if columns else ("", 0)
+    name, times = collections.Counter(columns).most_common(1)[0] if columns else ("", 0)
     if times > 1:
         raise UserError(f"{place}: two columns are called {name!r:.80}; rename one")
 
@@ -179,8 +217,8 @@ def _conll(path: Path) -> Table:
 
 
 READERS: dict[str, Callable[[Path], Table]] = {
-    ".csv": functools.partial(_separated, separator=","),
-    ".tsv": functools.partial(_separated, separator="\t"),
+    ".csv": functools.partial(_separated, delimiter=None),
+    ".tsv": functools.partial(_separated, delimiter="\t"),
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json_lines,

@@ -11,6 +11,7 @@ from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model import AlbertConfig, AlbertForPreTraining, checkpoint
 from pipeline.checkpoint.initial_weights import InitialWeights, fill_weights, read_initial_weights
+from pipeline.checkpoint.run_records import Head
 from pipeline.tasks.registry import TASKS
 
 CONFIG = AlbertConfig.preset(
@@ -40,7 +41,7 @@ def same(trained_on, task):
 def test_the_head_is_kept_where_it_is_of_the_same_task_and_size(corpus, vocabulary, trained, called, task, new):
     source, model = make_model(trained), make_model(task)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    initial = InitialWeights(CONFIG, source.state_dict(), corpus.vocabulary, vocabulary, called)
+    initial = InitialWeights(CONFIG, source.state_dict(), corpus.vocabulary, vocabulary, Head(called))
     assert fill_weights(model, initial, same(called, task)) == new
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name] if name in new else source.state_dict()[name]), name
@@ -60,11 +61,11 @@ def test_an_encoder_of_another_kind_is_refused_and_a_pooler_may_be_missing(corpu
         with pytest.raises(UserError, match=message):
             fill_weights(
                 make_model("rte"),
-                InitialWeights(CONFIG, changed, corpus.vocabulary, vocabulary, None),
+                InitialWeights(CONFIG, changed, corpus.vocabulary, vocabulary, Head()),
                 same(None, "rte"),
             )
     without = {name: tensor for name, tensor in tensors.items() if name not in poolers}
-    initial = InitialWeights(CONFIG, without, corpus.vocabulary, vocabulary, "rte")
+    initial = InitialWeights(CONFIG, without, corpus.vocabulary, vocabulary, Head("rte"))
     assert fill_weights(make_model("rte"), initial, same("rte", "rte")) == poolers
 
 

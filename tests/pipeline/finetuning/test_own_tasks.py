@@ -123,11 +123,12 @@ def test_the_commands_of_the_page_predict(place, tmp_path, monkeypatch, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"new.csv", "predicted.csv", "predicted.jsonl"}
 
 
+@pytest.mark.parametrize("below", ["", "export"])
 @every_task
-def test_predict_equals_the_evaluation_of_training(place, task, tmp_path):
+def test_predict_equals_the_evaluation_of_training(place, task, below, tmp_path):
     source = own_files.file_of(place.files, task, "dev")
     out = tmp_path / "predicted.jsonl"
-    assert predict.main(["--run", str(place.runs / task), "--input", str(source), "--out", str(out)]) == 0
+    assert predict.main(["--run", str(place.runs / task / below), "--input", str(source), "--out", str(out)]) == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [{name: row[name] for name in given} for row, given in zip(rows, read_table(source).rows)] == list(
         read_table(source).rows
@@ -196,14 +197,21 @@ def test_runs_are_averaged_and_compared(place, tmp_path, capsys):
     assert "are different tasks called classification; name them with --task-name" in capsys.readouterr().err
 
 
-def test_pipes(place, monkeypatch, capsysbinary):
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b'{"text": "Fine words.", "number": "7"}\n\n{"text": "Others.", "number": "8"}\n',
+        b"\xef\xbb\xbftext,number\nFine words.,7\nOthers.,8\n",
+        b'number\ttext\r\n7\tFine words.\r\n8\t"Others."\r\n',
+    ],
+)
+def test_pipes(place, monkeypatch, capsysbinary, lines):
     import io
 
-    lines = b'{"text": "Fine words.", "number": 7}\n\n{"text": "Others.", "number": 8}\n'
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines)))
     assert predict.main(["--run", str(place.runs / "classification"), "--input", "-", "--out", "-"]) == 0
     rows = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
-    assert [(row["text"], row["number"]) for row in rows] == [("Fine words.", 7), ("Others.", 8)]
+    assert [(row["text"], row["number"]) for row in rows] == [("Fine words.", "7"), ("Others.", "8")]
     assert all(row["prediction"] in LABELS["classification"] for row in rows)
 
 
@@ -214,11 +222,9 @@ def test_pipes(place, monkeypatch, capsysbinary):
         ({"--out": "{root}/out.docx"}, "has none of the endings .jsonl, .ndjson, .csv, .tsv, .parquet"),
         ({"--out": "{root}/files/questions/dev.tsv"}, "exists already; move it away"),
         ({"--out": "{root}/none/out.csv"}, "none is not a directory; make it first"),
-        ({"--run": "{root}/runs/seeds"}, "holds several seeds or an ensemble; name one run, such as its seed-0"),
-        (
-            {"--run": "{root}/init"},
-            "(no settings.json); name the --output of pipeline.pretrain or pipeline.finetune",
-        ),
+        ({"--run": "{root}/runs/seeds"}, "holds a run of several seeds; name one of them, such as"),
+        ({"--run": "{root}/init"}, "is not fine-tuned on a task; name a fine-tuned model, or fine-tune it"),
+        ({"--run": "{root}/none"}, "none is not a directory; name an exported model, the --output of a run, or a"),
         ({"--mask": "A [MASK]."}, "--mask goes alone"),
         ({"--input": "{root}/predicted.csv"}, "the input has a column 'probability', as the output will; rename it"),
     ],

@@ -34,6 +34,31 @@ def test_places_are_the_lines_in_which_rows_begin(tmp_path):
     assert read_table(tmp_path / "list.json").place(1).endswith("list.json, entry 1")
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("a.tsv", 'text\tlabel\n"I" am.\tx\n"b\ty\nc"\ty\n', ['"I" am.', '"b', 'c"']),  # no cell is quoted
+        ("a.tsv", 'text\tlabel\r\n"say ""I"""\tx\r\n"b\tc"\ty\r\n"c\n"\ty\r\n', ['say "I"', "b\tc", "c\n"]),
+        ("a.tsv", "text\tlabel\na\u2028\x85b\tx\n", ["a\u2028\x85b"]),
+        ("a.csv", '\ufefftext;label\n"a;b";x\nc,d;y\n', ["a;b", "c,d"]),
+        ("a.csv", '"text, or not";label;text\na;x;b\n', ["b"]),
+        ("a.csv", "text\tlabel\na,b\tx\n", ["a,b"]),
+        ("a.csv", "text\na;b\n", ["a;b"]),
+    ],
+)
+def test_separators_and_quotes_are_found_out(tmp_path, name, content, text):
+    (tmp_path / name).write_text(content, newline="", encoding="utf-8")
+    assert [row["text"] for row in read_table(tmp_path / name).rows] == text
+
+
+def test_a_chosen_delimiter(tmp_path):
+    (tmp_path / "a.csv").write_text("label, or none|text\nx|a,b\ny|c\n")
+    assert [row["text"] for row in read_table(tmp_path / "a.csv", "|").rows] == ["a,b", "c"]
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(UserError, match=r"--delimiter is for \.csv and \.tsv"):
+        read_table(tmp_path / "a.jsonl", "|")
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "json"])
 def test_a_lone_surrogate_is_replaced_in_every_value(tmp_path, ending):
     rows = [{"text": "half \ud83d", "la\ude00bel": ["\ud83d", "\U0001f600", 1.5, None]}, {"text": "\\ud83d"}]
@@ -69,7 +94,8 @@ def test_conll(tmp_path):
         ("a.csv", "text,label\nx,y,z\n", "line 2: 3 cells instead of the 2"),
         ("a.csv", 'text,label\nx,y\n"open,y\n', "line 3: unexpected end of data; write a quote inside"),
         ("a.csv", b"text,label\nx,y\n\xff,y\n", "line 3: not UTF-8 text"),
-        ("a.tsv", 'text\tlabel\n"a" b\ty\n', "line 2: '\\t' expected after '\"'"),
+        ("a.csv", 'text,label\n"a" b,y\n', "line 2: ',' expected after '\"'"),
+        ("a.tsv", 'text\tlabel\n"a" b\ty\nc\ty\n"d\n', "line 4: 1 cells instead of the 2"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', "line 2: broken JSON"),
         ("a.jsonl", '{"text": "x"}\n3\n', "line 2: no JSON object; write one for each example"),
         ("a.json", "[1]", "entry 0: no JSON object"),

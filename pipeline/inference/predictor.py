@@ -1,0 +1,163 @@
+"""A trained model that answers: of a run, an export, or a published model.
+
+`open_predictor` finds out what the model is. It predicts if it has the head of a task, fills masks if it was
+pre-trained, and embeds texts in any case.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.errors import UserError
+from common.files.json_files import Positive, check_as
+from data_prep.text.vocabulary import Vocabulary, find_vocabulary
+from model import AlbertForPreTraining, AlbertModel
+from model.albert import ModelWithHead
+from pipeline.checkpoint.initial_weights import find_model, load_into, read_initial_weights
+from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, PretrainRecord, read_record
+from pipeline.finetuning.fine_tuning import batches_of, outputs_of
+from pipeline.inference import pretrained
+from pipeline.inference.pretrained import Fill
+from pipeline.sharing.trained_run import open_run
+from pipeline.tasks.files.rows import read_examples
+from pipeline.tasks.files.tables import Row, Table
+from pipeline.tasks.own_tasks import task_of_head
+from pipeline.tasks.task import Columns, Examples, SpanLimits, Task
+
+BATCH_SIZE = 32
+_REMEDY = "restore it, or name another model"
+_COPY_VOCABULARY = "copy it from the run's export, or name another run"
+
+
+@dataclass(frozen=True)
+class _Limits(SpanLimits):
+    """What decides how examples become inputs, from the hyperparameters of a run."""
+
+    max_length: Positive = field(default=512, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model on its device, in evaluation mode; `open_predictor` makes one.
+
+    Attributes:
+        source: where it was read, for messages.
+        task: what the outputs of its head mean; None if it has no head of a task.
+        model: the encoder with a head, or the encoder alone.
+        vocabulary: of the model.
+        limits: of the sequences that examples become.
+    """
+
+    source: Path
+    task: Task | None
+    model: ModelWithHead | AlbertModel
+    vocabulary: Vocabulary
+    limits: _Limits
+
+    def answer(self, examples: Examples, batch_size: int = BATCH_SIZE) -> dict[str, dict[str, Any]]:
+        """The prediction of each example by its id, see `Kind.records`. Raises UserError if there is no task."""
+        task = self.require_task()
+        length = min(self.limits.max_length, self.model.config.max_position_embeddings)
+        features = task.kind.make_features(task, self.vocabulary, examples, length, self.limits)
+        batches = batches_of(features, limit=batch_size, by_tokens=False)
+        found = outputs_of(self.model, features, self._device, batches)
+        return task.kind.records(task, features.predictions(found))
+
+    def predict(self, rows: Sequence[Row], columns: Columns | None = None, batch_size: int = BATCH_SIZE) -> list[Row]:
+        """The prediction of each row, in their order.
+
+        Args:
+            rows: objects with the columns that the task reads, such as {"text": "Fine."}.
+            columns: those that are read; None takes those of the training.
+        Raises:
+            UserError: the model has no task, or a row lacks a column.
+        """
+        task = self.require_task()
+        columns = columns or task.input_columns
+        assert columns is not None
+        names = tuple(dict.fromkeys(name for row in rows for name in row))
+        table = Table("the input", names, rows, range(len(rows)), "row")
+        if not rows:
+            return []
+        examples = read_examples(table, task.kind, columns, task.labels, "ignored")
+        by_id = self.answer(examples, batch_size)
+        return [by_id[example.id] for example in examples]
+
+    def fill_masks(self, text: str, top_k: int = 5) -> list[list[Fill]]:
+        """The most likely pieces for each [MASK] of a text. Raises UserError if the model was not trained for it."""
+        if not isinstance(self.model, AlbertForPreTraining):
+            what = f"is fine-tuned on {self.task.name}" if self.task else "has no head for masked tokens"
+            raise UserError(f"{self.source} {what}; to fill a [MASK], name a pre-trained model")
+        return pretrained.fill(self.model, self.vocabulary, text, top_k)
+
+    def embed(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
+        """The embedding of each text, float32 (N, H), of Euclidean length 1. See `pretrained.embed`."""
+        encoder = self.model.albert if isinstance(self.model, ModelWithHead) else self.model
+        return pretrained.embed(encoder, self.vocabulary, texts, batch_size)
+
+    def require_task(self) -> Task:
+        """The task. Raises UserError if there is none."""
+        if self.task is None:
+            raise UserError(f"{self.source} is not fine-tuned on a task; name a fine-tuned model, or fine-tune it")
+        return self.task
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+
+def open_predictor(source: Path, flag: str = "--run") -> Predictor:
+    """Opens a model for predictions, on the GPU if there is one.
+
+    A run computes in the precision of its training as far as the device can, everything else in fp32.
+
+    Args:
+        source: the --output of a run (its best step after fine-tuning, its newest checkpoint otherwise), an export, a
+            model published for `transformers`, or its name on the hub (OWNER/NAME).
+        flag: that names it, for messages.
+    Raises:
+        UserError: there is no model, or it is damaged.
+    """
+    place = find_model(source, flag)
+    task: Task | None
+    model: ModelWithHead | AlbertModel
+    settings: PretrainRecord | FinetuneRecord | None
+    if (place / SETTINGS).exists():
+        trained, settings = open_run(place), read_record(place / SETTINGS)
+        vocabulary = Vocabulary.load(place, _COPY_VOCABULARY)
+        task, model = trained.task, trained.load()
+        if len(vocabulary) != model.config.vocab_size:
+            raise UserError(
+                f"{find_vocabulary(place)} has {len(vocabulary)} pieces, and the model a vocab_size of "
+                f"{model.config.vocab_size}; restore the run's own vocabulary"
+            )
+    else:
+        weights = read_initial_weights(place, flag)
+        vocabulary, settings, task = weights.vocabulary, weights.head.fine_tuning, task_of_head(weights.head, place)
+        with torch.device("meta"):
+            if task is not None:
+                model = task.kind.make_model(task, weights.config)
+            elif "mlm_head.bias" in weights.tensors:
+                model = AlbertForPreTraining(weights.config)
+            else:
+                model = AlbertModel(weights.config, add_pooling_layer=False)
+        prefix = "" if isinstance(model, ModelWithHead) else "albert."
+        names = {name: f"{prefix}{name}" for name in model.state_dict() if f"{prefix}{name}" in weights.tensors}
+        load_into(model, {name: weights.tensors[given] for name, given in names.items()}, place)
+    hyperparameters = settings.hyperparameters if isinstance(settings, FinetuneRecord) else None
+    limits = check_as(hyperparameters or {}, _Limits, place / SETTINGS, _REMEDY, extra="ignore")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = _dtype(settings.precision if settings is not None and task is not None else None, device)
+    return Predictor(source, task, model.to(device, dtype), vocabulary, limits)
+
+
+def _dtype(precision: str | None, device: torch.device) -> torch.dtype:
+    """The dtype in which the run evaluated, as far as the device computes in it."""
+    if precision == "bf16":
+        return torch.bfloat16
+    return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.float32

@@ -1,0 +1,129 @@
+"""Models that were not trained here predict as `transformers` does, from a directory or from the hub."""
+
+import http.server
+import json
+import threading
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+import transformers
+
+from common.errors import UserError
+from pipeline import predict
+from pipeline.checkpoint.initial_weights import find_model
+from pipeline.inference.predictor import open_predictor
+from tests.model.examples import randomise
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", *(f"##{letter}" for letter in "abcdefgh")]
+TEXTS = ["abc de", "h", "g f e dd", "bad"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+
+
+def publish(directory: Path, head: str, **fields: object) -> Path:
+    """A small BERT with random weights, as `transformers` saves it."""
+    config = transformers.BertConfig(vocab_size=len(PIECES), max_position_embeddings=32, **SIZES, **fields)
+    model = getattr(transformers, f"BertFor{head}")(config)
+    randomise(model, seed=1, scale=1.0)
+    model.save_pretrained(directory)
+    (directory / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    transformers.BertTokenizerFast(str(directory / "vocab.txt")).save_pretrained(directory)
+    return directory
+
+
+def logits_of(directory: Path, head: str, *texts: str) -> torch.Tensor:
+    model = getattr(transformers, f"AutoModelFor{head}").from_pretrained(directory).eval()
+    with torch.no_grad():
+        return model(**transformers.AutoTokenizer.from_pretrained(directory)(*texts, return_tensors="pt")).logits[0]
+
+
+def test_the_class_of_a_published_model_tells_its_task(tmp_path):
+    published = publish(tmp_path / "classes", "SequenceClassification", id2label={0: "x", 1: "y", 2: "z"})
+    predictor = open_predictor(published)
+    for text, row in zip(TEXTS, predictor.predict([{"text": text} for text in TEXTS])):
+        shares = logits_of(published, "SequenceClassification", text).softmax(dim=0).tolist()
+        assert row["probabilities"] == pytest.approx(dict(zip("xyz", shares)), abs=1e-5)
+    with pytest.raises(UserError, match="is fine-tuned on classification; to fill a"):
+        predictor.fill_masks("a [MASK]")
+    with pytest.raises(UserError, match="the input, row 1: column 'text' is empty"):
+        predictor.predict([{"text": "a"}, {"label": "b"}])
+
+    published = publish(tmp_path / "number", "SequenceClassification", num_labels=1)
+    (row,) = open_predictor(published).predict([{"text": TEXTS[0]}])
+    assert row["prediction"] == pytest.approx(logits_of(published, "SequenceClassification", TEXTS[0]).item(), abs=1e-5)
+
+    published = publish(tmp_path / "tags", "TokenClassification")  # the default labels are not in its config.json
+    (row,) = open_predictor(published).predict([{"tokens": TEXTS[2].split()}])
+    best = logits_of(published, "TokenClassification", TEXTS[2]).argmax(dim=1).tolist()
+    assert row["prediction"] == [f"LABEL_{best[place]}" for place in (1, 2, 3, 4)]
+
+
+def test_a_published_model_without_a_task(tmp_path):
+    predictor = open_predictor(publish(tmp_path / "mlm", "MaskedLM"))
+    shares = logits_of(tmp_path / "mlm", "MaskedLM", "a [MASK]")[2].softmax(dim=0)
+    ((best, *_),) = predictor.fill_masks("a [MASK]")
+    assert (best.piece, best.probability) == (
+        PIECES[int(shares.argmax())],
+        pytest.approx(float(shares.max()), abs=1e-5),
+    )
+    assert predictor.embed(TEXTS).shape == (4, 32)
+    with pytest.raises(UserError, match="mlm is not fine-tuned on a task; name a fine-tuned model"):
+        predictor.predict([{"text": "a"}])
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A server on loopback that answers as the hub does, with the model me/small."""
+    files = {path.name: path.read_bytes() for path in publish(tmp_path / "m", "SequenceClassification").iterdir()}
+    files |= {"pytorch_model.bin": b"not wanted", "notes.txt": b"not wanted"}
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            tree = [{"type": "file", "path": name, "size": len(files[name]), "oid": "0"} for name in files]
+            content = {f"/me/small/resolve/{'5' * 40}/{name}": body for name, body in files.items()}
+            content["/api/models/me/small/revision/main"] = json.dumps({"id": "me/small", "sha": "5" * 40}).encode()
+            content[f"/api/models/me/small/tree/{'5' * 40}"] = json.dumps(tree).encode()
+            body = content.get(self.path.partition("?")[0])
+            asked.append(self.path.rpartition("/")[2])
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.send_header("ETag", '"0"' if body is None else f'"{hash(body):x}"')
+            self.send_header("X-Repo-Commit", "5" * 40)
+            if body is None:
+                self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body or b"")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    yield asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_model_of_the_hub(hub, tmp_path, capsys):
+    (tmp_path / "new.csv").write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
+    line = ["--input", "new.csv", "--out"]
+    assert predict.main(["--run", "me/small", *line, "hub.csv"]) == 0
+    assert predict.main(["--run", "m", *line, "directory.csv"]) == 0
+    assert (tmp_path / "hub.csv").read_bytes() == (tmp_path / "directory.csv").read_bytes()
+    assert "model.safetensors" in hub
+    assert not {"pytorch_model.bin", "notes.txt"} & set(hub)
+    assert find_model(Path("me/small")).is_dir()
+    capsys.readouterr()
+    assert predict.main(["--run", "me/none", *line, "none.csv"]) == 2
+    error = capsys.readouterr().err
+    assert "--run me/none is no directory, and the hub gives no such model (" in error
+    assert error.count("\n") == 1
