@@ -24,7 +24,7 @@ def make(target, *variables):
     environment = Path(sys.executable).parent.parent
     return subprocess.run(
         ["make", "--no-print-directory", target, f"VENV={environment}", *variables],
-        cwd=REPOSITORY, env=os.environ | {"MAKEFLAGS": ""}, capture_output=True, text=True, timeout=600, check=False,
+        cwd=REPOSITORY, env=os.environ | {"MAKEFLAGS": ""}, capture_output=True, text=True, timeout=1500, check=False,
     )  # fmt: skip
 
 

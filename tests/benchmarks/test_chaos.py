@@ -49,7 +49,7 @@ def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
 
     def call(module: str, *words: object) -> None:
         variables = os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-        ended = forked.run_module(module, list(map(str, words)), REPOSITORY, variables, timeout=300)
+        ended = forked.run_module(module, list(map(str, words)), REPOSITORY, variables, timeout=1500)
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     monkeypatch.setattr(texts, "call", call)  # what makes the data, without new interpreters

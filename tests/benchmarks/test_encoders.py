@@ -39,7 +39,7 @@ def test_both_systems_train_and_a_second_command_makes_nothing_again(corpus, tmp
     """Each part is made in this process, and pipeline.finetune in a forked one."""
 
     def finetune(words, check):
-        return forked.run_module(words[2], words[3:], Path.cwd(), os.environ | {"DS_ACCELERATOR": "cpu"}, timeout=300)
+        return forked.run_module(words[2], words[3:], Path.cwd(), os.environ | {"DS_ACCELERATOR": "cpu"}, timeout=1500)
 
     monkeypatch.setattr(encoders.subprocess, "run", finetune)
     monkeypatch.setattr(

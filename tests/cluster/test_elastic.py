@@ -52,7 +52,7 @@ class Agents:
         return "\n".join(f"== {name}\n{log.read_text()}" for name, log in self.logs.items())
 
     def wait(self, holds, what):
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 1500
         while not holds():
             assert time.monotonic() < deadline, f"never: {what}\n{self.said()}"
             time.sleep(0.02)

@@ -21,7 +21,7 @@ def check(cluster, hosts, data, output, keepalive=KEEPALIVE):
     hostfile.write_text("".join(f"{host} slots={slots}\n" for host, slots in hosts.items()))
     words = [sys.executable, "-m", "pipeline.preflight", "--hostfile", hostfile, "--data", data, "--output", output]
     process = cluster.popen(cluster.hosts["node1"], *words, PDSH_SSH_ARGS_APPEND=keepalive)
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     return process.returncode, said.splitlines()
 
 

@@ -91,7 +91,7 @@ def starts(tmp_path, node):
 
 
 def wait(holds, process):
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 1500
     while not holds():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
@@ -110,7 +110,7 @@ def test_a_job_whose_time_is_up_saves_and_requeues_itself(slurm, corpus, tmp_pat
     )  # fmt: skip
     await_step(process, tmp_path / "run", 5)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     assert "stopped by SIGUSR1 and saved" in said
     assert "ended with 75: back into the queue" in said
     assert (tmp_path / "requeued").read_text() == f"{slurm['SLURM_JOB_ID']}\n"
@@ -121,7 +121,7 @@ def test_a_job_whose_time_is_up_saves_and_requeues_itself(slurm, corpus, tmp_pat
 def test_a_job_is_requeued_only_where_that_helps(slurm, tmp_path, ends, status, requeued):
     (tmp_path / "end").write_text(f"{ends}\n")
     process = submit("pretrain", slurm, tmp_path, "--model", "albert-tiny")
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     assert process.returncode == status, said
     assert (tmp_path / "requeued").exists() == requeued
     for node in (0, 1):
@@ -136,7 +136,7 @@ def test_when_the_time_is_up_the_agents_end_and_the_job_is_requeued(slurm, tmp_p
     process = submit("elastic", slurm, tmp_path, 1, "--model", "albert-tiny")
     wait(lambda: starts(tmp_path, 0) and starts(tmp_path, 1) and (tmp_path / "submitted").exists(), process)
     process.send_signal(signal.SIGUSR1)  # to the batch shell alone, as --signal=B: has it
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     assert "ended with 75: back into the queue" in said
     assert (tmp_path / "requeued").read_text() == f"{slurm['SLURM_JOB_ID']}\n"
     assert (tmp_path / "stopped").read_text().count("stopped") == 2
@@ -154,13 +154,13 @@ def test_a_run_that_is_done_is_not_requeued_and_a_mistake_is_given_up(slurm, tmp
     wait(lambda: starts(tmp_path, 0) and starts(tmp_path, 1), process)
     (tmp_path / "run" / "done").write_text("10\n")
     (tmp_path / "end").write_text("0\n")
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     assert process.returncode == 0, said
 
     (tmp_path / "run" / "done").unlink()
     (tmp_path / "end").write_text("1\n")
     process = submit("elastic", slurm, tmp_path, 1, "--model", "albert-tiny")
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     assert process.returncode == 1, said
     assert [len(starts(tmp_path, node)) for node in (0, 1)] == [4, 4], "one of the first job, three of the second"
     assert not (tmp_path / "requeued").exists()

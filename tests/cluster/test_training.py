@@ -49,7 +49,7 @@ def assert_same(output, reference):
 
 def wait_until_gone(ranks):
     """Waits until the last of these processes has ended."""
-    _gone, alive = psutil.wait_procs(ranks, timeout=300)
+    _gone, alive = psutil.wait_procs(ranks, timeout=1500)
     assert not alive
 
 
@@ -62,7 +62,7 @@ def test_a_host_that_dies_ends_the_job_and_the_other_goes_on_alone(cluster, corp
     survivor = cluster.hosts["node1"].processes("pipeline.pretrain")
     victim.inside.end()
     wait_until_gone(survivor)
-    said, _ = process.communicate(timeout=300)
+    said, _ = process.communicate(timeout=1500)
     assert process.returncode not in (0, None)
     assert "error: lost rank 1 on host victim: its process ended without notice" in said
     assert not (output / "done").exists()
@@ -83,7 +83,7 @@ def test_a_host_that_nobody_reaches_ends_the_job_on_both_sides(cluster, corpus, 
     try:
         for processes in ranks:
             wait_until_gone(processes)
-        said, _ = process.communicate(timeout=300)
+        said, _ = process.communicate(timeout=1500)
     finally:
         cluster.plug_in(nodes[1])
     assert process.returncode not in (0, None)
@@ -102,4 +102,4 @@ def test_a_kill_of_the_launcher_ends_the_ranks_of_both_hosts(cluster, corpus, co
     )
     launcher.send_signal(signal.SIGTERM)
     wait_until_gone(ranks)
-    process.communicate(timeout=300)
+    process.communicate(timeout=1500)

@@ -147,7 +147,7 @@ def start(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> 
 def run(command: Sequence[str | Path], ranks: int = 1, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs `python COMMAND` to its end, for at most two minutes."""
     with start(command, ranks, **environment) as process:
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=1500)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

@@ -29,7 +29,7 @@ class Squared(UnitRecord):
 
 def wait_for(directory: Path, pattern: str, count: int) -> None:
     """Waits until `directory` has so many files of this pattern."""
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 1500
     while len(list(directory.glob(pattern))) < count:
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -40,7 +40,7 @@ def printed(tmp_path_factory):
     searched = os.pathsep.join((str(REPOSITORY), os.environ["PYTHONPATH"]))
     environment = os.environ | {"PYTHONPATH": searched, "TMPDIR": str(directory)}
     result = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=1500, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout.splitlines()

@@ -113,7 +113,7 @@ def _run_forked(checkout: Path, command: str) -> str:
     found = module_command(command)
     assert found is not None
     variables = _environment() | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    result = forked.run_module(*found, checkout, variables, timeout=300)
+    result = forked.run_module(*found, checkout, variables, timeout=1500)
     assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"
     return result.stdout
 
@@ -127,7 +127,7 @@ def _run(checkout: Path, command: str) -> str:
         env=_environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1500,
         check=False,
     )
     assert result.returncode == 0, f"{command}\n{result.stdout}{result.stderr}"

@@ -31,7 +31,7 @@ import datasets  # noqa: F401  # its import makes a directory for its cache, whi
 from tests.fuzz import changes
 from tests.fuzz.commands import Command
 
-TIME_LIMIT = 300
+TIME_LIMIT = 900
 """Seconds after which a command counts as one that does not end."""
 MEMORY_LIMIT = 2 << 30
 """Bytes."""

@@ -29,7 +29,7 @@ def run(*command, cwd, status=0, **environment):
         environment["PYTHONPATH"] += os.pathsep + HIDDEN
     result = subprocess.run(
         [str(part) for part in command], cwd=cwd, env={**inherited, "DS_ACCELERATOR": "cpu", **environment},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, check=False,
     )  # fmt: skip
     assert result.returncode == status, result.stdout
     return result.stdout

@@ -17,7 +17,7 @@ from tests.pipeline.workers import forked
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def run(*command, status=0, timeout=300, **environment):
+def run(*command, status=0, timeout=1500, **environment):
     """Runs a command from the repository's root; its output, which is shown where the status is not as expected.
 
     `python -m pipeline.NAME` is forked from a process that has imported torch and DeepSpeed.
@@ -106,7 +106,7 @@ def newest(output):
 
 def await_step(process, output, step):
     """Returns once there is a checkpoint of `step` or a later one."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 1500
     while newest(output) < step:
         assert process.poll() is None, f"the run ended early: {process.stdout and process.stdout.read()}"
         assert time.monotonic() < deadline, "the run never came so far"

@@ -206,7 +206,7 @@ def attack(port):
     server = int(store.get("job/1").split()[0])
 
     def connect():
-        return opened.enter_context(socket.create_connection(("127.0.0.1", server), timeout=100))
+        return opened.enter_context(socket.create_connection(("127.0.0.1", server), timeout=1000))
 
     with contextlib.ExitStack() as opened:
         for said in (

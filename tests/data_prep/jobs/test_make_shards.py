@@ -209,7 +209,7 @@ def test_another_set_that_is_moved_to_the_output_meanwhile_stays_as_it_is(
     (tmp_path / "other").rename(out)
     for pid in processes:
         os.kill(pid, signal.SIGCONT)
-    errors = process.communicate(timeout=300)[1]
+    errors = process.communicate(timeout=1500)[1]
     assert process.returncode == 2, errors
     assert f"{out} was moved or replaced while this command worked in it" in errors
     assert "Traceback" not in errors

@@ -9,7 +9,7 @@ from pipeline.data.prefetch import prefetch
 
 
 def wait_until(happened):
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 1500
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.01)

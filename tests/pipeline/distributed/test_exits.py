@@ -199,7 +199,7 @@ def be_told_once(output):
 
     stop = StopSignals()
     print("begun", flush=True)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 1500
     # Another thread writes the answer, so the process must not end before it is there.
     while (stop.received is None or "step" not in output.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -144,7 +144,7 @@ def agree() -> Iterator[Agree]:
 
 
 def status_of(ended: "Future[str]") -> object:
-    error = ended.exception(timeout=100)
+    error = ended.exception(timeout=1000)
     assert isinstance(error, SystemExit)
     return error.code
 
@@ -153,7 +153,7 @@ def test_ranks_that_agree_know_all_hosts_and_stay_connected(meet: Meet, agree: A
     for _ in range(2):  # the same processes may meet again
         first, second = meet(0), meet(1)
         results = agree(first), agree(second)
-        assert [result.result(timeout=100) for result in results] == ["7", "7"]
+        assert [result.result(timeout=1000) for result in results] == ["7", "7"]
         assert first.hosts == second.hosts == [HOST, HOST]
         first.channels[1].send("word", said="hello")
         assert second.channels[0].receive() == {"kind": "word", "said": "hello"}
@@ -226,7 +226,7 @@ def test_a_stranger_is_no_rank_and_ends_nothing(meet: Meet, agree: Agree, said: 
             stranger.sendall(said)
             stranger.shutdown(socket.SHUT_WR)
         assert end_of(stranger)
-    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+    assert agree(second).result(timeout=1000) == serving.result(timeout=1000) == "7"
     with pytest.raises(OSError, match="refused"):  # nobody else is waited for
         socket.create_connection(("127.0.0.1", first._port))
 
@@ -245,7 +245,7 @@ def test_only_a_rank_with_the_secret_that_is_waited_for_is_believed(
         channel.send("hello", answer={"rank": rank, "host": "a"})
         assert end_of(connection)
         connection.close()
-    assert agree(second).result(timeout=100) == serving.result(timeout=100) == waiting.result(timeout=100) == "7"
+    assert agree(second).result(timeout=1000) == serving.result(timeout=1000) == waiting.result(timeout=1000) == "7"
 
 
 def test_a_rank_with_another_secret_is_lost(meet: Meet, agree: Agree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,16 +254,16 @@ def test_a_rank_with_another_secret_is_lost(meet: Meet, agree: Agree, capsys: py
     assert status_of(agree(second)) == EXIT_LOST
     assert "(its process ended, or has another secret)" in capsys.readouterr().err
     second._key = first._key
-    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+    assert agree(second).result(timeout=1000) == serving.result(timeout=1000) == "7"
 
 
 def test_silent_strangers_are_few_and_do_not_stay(meet: Meet, agree: Agree, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = meet(0), meet(1)
     monkeypatch.setattr(rendezvous, "_MAX_STRANGERS", 8)
     serving = agree(first)
-    silent = [socket.create_connection(("127.0.0.1", first._port), timeout=100) for _ in range(30)]
+    silent = [socket.create_connection(("127.0.0.1", first._port), timeout=1000) for _ in range(30)]
     assert all(map(end_of, silent[:20])), "the oldest ones, long before their time is up"
-    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+    assert agree(second).result(timeout=1000) == serving.result(timeout=1000) == "7"
 
     first, second = meet(0), meet(1)
     monkeypatch.setattr(rendezvous, "_HELLO_SECONDS", 0.1)
@@ -271,7 +271,7 @@ def test_silent_strangers_are_few_and_do_not_stay(meet: Meet, agree: Agree, monk
     with socket.create_connection(("127.0.0.1", first._port)) as stranger:
         assert end_of(stranger)
     monkeypatch.setattr(rendezvous, "_HELLO_SECONDS", 100)
-    assert agree(second).result(timeout=100) == serving.result(timeout=100) == "7"
+    assert agree(second).result(timeout=1000) == serving.result(timeout=1000) == "7"
 
 
 def test_the_secret_never_travels(meet: Meet) -> None:

@@ -134,7 +134,7 @@ def torchrun(*words, **environment):
     return subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *map(str, words)],
         cwd=REPOSITORY, env={**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"} | environment,
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=1500,
     )  # fmt: skip
 
 

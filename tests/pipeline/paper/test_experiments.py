@@ -220,13 +220,13 @@ stage = tuple(Command(n, (sys.executable, "-c", child, str(here / n))) for n in 
 sys.exit(Runner(here / "logs", 2).run([stage, stage]))
 """
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 1500
     while not all((tmp_path / name).exists() for name in "ab"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     children = psutil.Process(process.pid).children()
     process.send_signal(number)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=1500)
     assert process.returncode == 75
     assert "the same command resumes it" in output
     assert not any(child.is_running() for child in children)

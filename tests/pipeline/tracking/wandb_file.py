@@ -32,7 +32,7 @@ def read(path):
 
 def _whole(path):
     """The records of `path` once the last one is there: W&B's own process writes it, also after finish() returned."""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 1500
     while True:
         records = list(read(path))
         if any(record.WhichOneof("record_type") == "exit" for record in records):

@@ -42,7 +42,7 @@ class Forked:
 
     def has_said(self, text: str) -> None:
         """Waits until it has written `text` to stdout."""
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 1500
         while text not in self.stdout:
             # It may write the text and end between two looks, so what it wrote is read again after its end.
             assert self.process.is_alive() or text in self.stdout, self.stderr
@@ -51,7 +51,7 @@ class Forked:
 
     def status(self) -> int:
         """Waits for its end; negative where a signal ended it."""
-        self.process.join(timeout=200)
+        self.process.join(timeout=1500)
         assert self.process.exitcode is not None, "the process has not ended"
         return self.process.exitcode
 
