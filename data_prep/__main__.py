@@ -1,7 +1,7 @@
 """Runs the jobs that turn raw text into shards.
 
     python -m data_prep sample  --out DIR
-    python -m data_prep extract --source {wikipedia,books,jsonl,hub} --input PATH... --out DIR
+    python -m data_prep extract --source {wikipedia,books,text,jsonl,hub} --input PATH... --out DIR
     python -m data_prep vocab   --documents DIR... --out FILE.model [--size 30000]
     python -m data_prep shards  --documents DIR... --vocab FILE.model --out DIR [--max-seq-length 512] [--seed 0]
     python -m data_prep verify DIR

@@ -32,8 +32,8 @@ from data_prep.corpus.documents import (
     DocumentsManifest,
     PartFile,
     SkippedCount,
+    divide,
     documents_card,
-    is_held_out,
     part_name,
     read_manifest,
     write_manifest,
@@ -42,14 +42,21 @@ from data_prep.corpus.documents import (
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
 from data_prep.sources import Source
-from data_prep.sources.books import Books
+from data_prep.sources.books import Books, text_to_prose
 from data_prep.sources.records import Fields, Hub, Records
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.text.languages import ENGLISH, check_language
 
-_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document")
-OWN_FLAGS = {"wikipedia": (), "books": (), "jsonl": _FIELD_FLAGS, "hub": (*_FIELD_FLAGS, "subset", "hub_split")}
+_FIELD_FLAGS = ("text_field", "id_field", "title_field", "records_per_document", "keep")
+OWN_FLAGS = {
+    "wikipedia": (),
+    "books": (),
+    "text": (),
+    "jsonl": _FIELD_FLAGS,
+    "hub": (*_FIELD_FLAGS, "subset", "hub_split"),
+}
 """For each kind of collection the flags that only some kinds use; it refuses those of the others."""
+HELD_OUT_BY, DOCUMENT, PART = "held_out_by", "document", "part"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--input", required=True, nargs="+", metavar="PATH", help="files or directories (hub: names)")
     flag("--out", type=Path, required=True, metavar="DIR", help="directory to write documents to")
     flag("--held-out", type=below_one, default=0.0, metavar="FRACTION", help="of documents kept out of training")
+    flag("--held-out-by", choices=(DOCUMENT, PART), default=DOCUMENT, help="part: where documents are few and long")
     flag("--unit-megabytes", type=positive, default=16, metavar="N", help="raw text in a work unit (default 16)")
     flag("--language", metavar="CODE", help="such as de (default: that of the header of a MediaWiki export, else en)")
     flag = parser.add_argument_group("jsonl and hub").add_argument
@@ -76,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--id-field", metavar="NAME", help="field that identifies a document (default: its position)")
     flag("--title-field", metavar="NAME", help="field that contains a title")
     flag("--records-per-document", type=positive, metavar="N", help="consecutive records in a document (default 1)")
+    flag("--keep", metavar="CONDITION", help="on fields, such as 'language_score >= 0.65'; leaves out other records")
     flag = parser.add_argument_group("hub").add_argument
     flag("--subset", metavar="NAME", help="configuration of the dataset, such as 20231101.en")
     flag("--hub-split", metavar="NAME", help="split of the dataset (default train)")
@@ -91,7 +100,9 @@ def run(args: argparse.Namespace) -> None:
     with launch() as ranks:
         source = ranks.on_root(lambda: open_source(args))
         options = {"held_out": args.held_out, "unit_megabytes": args.unit_megabytes}
-        options |= {flag: getattr(args, flag) for flag in flags}
+        options |= {flag: getattr(args, flag) for flag in flags if flag != "keep" or args.keep}
+        if args.held_out_by != DOCUMENT:
+            options[HELD_OUT_BY] = args.held_out_by
         if source.language != ENGLISH:
             options[LANGUAGE] = source.language
         counts = {split: DocumentCounts() for split in (SPLITS if args.held_out else [TRAIN])}
@@ -110,12 +121,16 @@ def run(args: argparse.Namespace) -> None:
 def open_source(args: argparse.Namespace) -> Source:
     """Returns the raw collection that the command line names. UserError: it cannot be read."""
     paths, unit_bytes = [Path(path) for path in args.input], args.unit_megabytes << 20
-    fields = Fields(args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1)
+    fields = Fields(
+        args.text_field or "text", args.id_field, args.title_field, args.records_per_document or 1, args.keep
+    )
     source: Source
     if args.source == "wikipedia":
         source = Wikipedia(paths, unit_bytes, args.language)
     elif args.source == "books":
         source = Books(paths, unit_bytes)
+    elif args.source == "text":
+        source = Books(paths, unit_bytes, text_to_prose)
     elif args.source == "jsonl":
         source = Records(paths, fields, unit_bytes)
     else:
@@ -133,10 +148,13 @@ def _extract(
     ranks: Ranks, out: Path, source: Source, manifest: DocumentsManifest, ledger: Ledger[ExtractRecord]
 ) -> None:
     """Extracts into `out`, whose lock rank 0 holds. `manifest` has no counts and no files yet."""
-    ranks.on_root(lambda: ledger.begin(_identity(manifest)))
+    # A version that did not join small files numbered its units otherwise.
+    joined = isinstance(source, Records) and len(source.units) < sum(map(len, source.units))
+    division = {"units": len(source.units)} if joined else {}
+    ranks.on_root(lambda: ledger.begin(_identity(manifest) | division))
     records = ranks.run(
         source.units,
-        lambda index, unit: extract_unit(source, unit, index, out, manifest.options["held_out"]),
+        lambda index, unit: extract_unit(source, unit, index, out, manifest.options),
         ledger,
         sizes=source.sizes,
         description="extract",
@@ -159,6 +177,10 @@ def _extract(
             f"extract: {total.documents:,} documents ({held_out:,} held out), {total.words:,} words, "
             f"{total.text_bytes / 1e6:.1f} MB of text from {manifest.raw_bytes / 1e6:.1f} MB; {skipped}"
         )
+        if (fraction := manifest.options["held_out"]) and not held_out:
+            print(
+                f"--held-out {fraction} of so few documents is none; add --held-out-by part to hold out parts of them"
+            )
 
     ranks.on_root(finish)
 
@@ -181,8 +203,9 @@ def is_complete(out: Path, plan: DocumentsManifest) -> bool:
     return True
 
 
-def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: float) -> ExtractRecord:
+def extract_unit(source: Source, unit: Any, index: int, out: Path, options: dict[str, Any]) -> ExtractRecord:
     """Writes the documents of one work unit, each to the file of its split. Returns the unit's record."""
+    held_out, by_part = options["held_out"], options.get(HELD_OUT_BY) == PART
     counts = {split: DocumentCounts() for split in (SPLITS if held_out else [TRAIN])}
     skipped: dict[str, SkippedCount] = {}
     consumed = source.consumed
@@ -190,9 +213,9 @@ def extract_unit(source: Source, unit: Any, index: int, out: Path, held_out: flo
         parts = {split: stack.enter_context(writing_part(out / part_name(split, index))) for split in counts}
         for item in source.read(unit):
             if isinstance(item, Document):
-                split = HELD_OUT if held_out and is_held_out(item.id, held_out) else TRAIN
-                counts[split].add(item)
-                parts[split].add(item)
+                for split, document in divide(item, held_out, by_part):
+                    counts[split].add(document)
+                    parts[split].add(document)
             else:
                 skipped.setdefault(item.reason, SkippedCount()).merge(SkippedCount(1, [item.name]))
     return ExtractRecord(

@@ -3,10 +3,11 @@
 A `Source` cuts its input into work units, which any rank can read alone and in any order, and turns a work unit into
 documents. Where it cuts depends on the input alone.
 
+    opening    opens files, decompressed
     wikipedia  MediaWiki XML exports
     bzip2      random access to .bz2 files
     books      text files, one book each
-    records    records with a field of text: JSON lines, Parquet, and what `datasets.load_dataset` can stream
+    records    records with a field of text: JSON lines, CSV, Parquet, and what `datasets.load_dataset` can stream
     sample     downloads the sample corpus (the job `sample`)
 """
 
@@ -97,6 +98,13 @@ class Source(abc.ABC):
         """Appends a work unit of `size` bytes."""
         self.units.append(unit)
         self.sizes.append(size)
+
+    def add_part(self, part: Any, size: int, unit_bytes: int) -> None:
+        """Appends a part of `size` bytes to the last work unit, a list, unless it would exceed `unit_bytes`."""
+        if not self.units or self.sizes[-1] + size > unit_bytes:
+            self.add([], 0)
+        self.units[-1].append(part)
+        self.sizes[-1] += size
 
     @abc.abstractmethod
     def read(self, unit: Any) -> Iterator[Document | Skipped]:

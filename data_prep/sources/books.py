@@ -1,18 +1,18 @@
-"""Plain text files, one book each -> documents of prose: BookCorpus, Project Gutenberg and the like.
+"""Plain text files, one document each: BookCorpus, Project Gutenberg and the like. They may be compressed.
 
-Headings, licences and tables of contents are left out.
+Of books, headings, licences and tables of contents are left out. Of other texts, nothing is.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document, spelled
 from data_prep.sources import Skipped, Source, find_files
+from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, is_of_the_system, open_input
 
-_TEXT_FILE = re.compile(r".\.(?:txt|text)$", re.IGNORECASE)
-_MAX_BOOK_BYTES = 64 << 20  # a book is read into memory whole; War and Peace has 3 MB
+_TEXT_FILE = re.compile(rf".\.(?:txt|text){COMPRESSED}", re.IGNORECASE)
 _STRAY = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, decoded with "surrogateescape"
 _BEYOND_ASCII = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
@@ -92,40 +92,48 @@ _SHORT_SHARE = 0.85  # of the wrap width; a shorter line that ends a sentence al
 
 
 class Books(Source):
-    """A `Source`: the .txt files below directories, or single files.
+    """A `Source`: the .txt files below directories, or single files. Each is read into memory whole.
 
     A work unit is a list of (path, id): the id of a book is its path relative to the --input that contains it.
     """
 
-    def __init__(self, paths: Sequence[Path], unit_bytes: int) -> None:
-        """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file."""
+    def __init__(self, paths: Sequence[Path], unit_bytes: int, to_prose: Callable[[str], str] | None = None) -> None:
+        """Groups files into work units of about `unit_bytes`. UserError: a path is missing or contains no text file.
+
+        to_prose: `book_to_prose` (the default) or `text_to_prose`.
+        """
         super().__init__()
-        self._unit_bytes = unit_bytes
+        self._unit_bytes, self._to_prose = unit_bytes, to_prose or book_to_prose
         self.plan([book for path in paths for book in find_files(path, _TEXT_FILE.search, ".txt file")])
 
     def plan_file(self, path: Path, name: str, size: int) -> None:
         """Adds a book to the last work unit, or to a new one."""
-        if size > _MAX_BOOK_BYTES:
+        if size > MAX_TEXT_BYTES:
             raise UserError(
                 f"{path} has {size >> 20} MB, more than one book; split it into one file per book, "
                 'or make it lines of {"text": ...} for --source jsonl'
             )
-        if not self.units or self.sizes[-1] + size > self._unit_bytes:
-            self.add([], 0)
-        self.units[-1].append((path, name))
-        self.sizes[-1] += size
+        self.add_part((path, name), size, self._unit_bytes)
 
     def read(self, unit: list[tuple[Path, str]]) -> Iterator[Document | Skipped]:
         """Yields one document for each file."""
         for path, book_id in unit:
-            content = path.read_bytes()
+            try:
+                with open_input(path) as file:
+                    content = file.read(MAX_TEXT_BYTES + 1)
+            except DAMAGE as error:
+                if is_of_the_system(error):
+                    raise
+                yield Skipped(book_id, "damaged")
+                continue
             self.consumed += len(content)
             text = decode(content)
-            if text is None:
-                yield Skipped(book_id, "not a text file")
+            if len(content) > MAX_TEXT_BYTES or text is None:
+                yield Skipped(book_id, "not a text file" if text is None else "too long")
                 continue
-            prose = book_to_prose(text)
-            yield Document(book_id, spelled(path.stem), prose) if prose else Skipped(book_id, "no prose")
+            prose = self._to_prose(text)
+            title = spelled(Path(re.sub(COMPRESSED, "", path.name, flags=re.IGNORECASE)).stem)
+            yield Document(book_id, title, prose) if prose else Skipped(book_id, "no prose")
 
 
 def _of_one_byte(content: bytes) -> str:
@@ -174,6 +182,11 @@ def book_to_prose(text: str) -> str:
         if not after_heading:
             paragraphs.append(" ".join(" ".join(lines).split()))
     return "\n".join(filter(None, paragraphs))
+
+
+def text_to_prose(text: str) -> str:
+    """Returns all paragraphs of a text, separated by one "\n"; hard-wrapped lines are joined."""
+    return "\n".join(" ".join(" ".join(lines).split()) for lines in split_paragraphs(text))
 
 
 def drop_gutenberg(text: str) -> str:

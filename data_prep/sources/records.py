@@ -1,43 +1,37 @@
-"""Records with a field of text: JSON lines (.jsonl, .json, also .gz, .bz2 and .zst), Parquet, and datasets of the hub.
+"""Records with a field of text: JSON lines, CSV, Parquet, and datasets of the hub. Files of lines may be compressed.
 
-The first record of each file (of Parquet and the hub, the columns) is checked before anything is written. If it has no
-text, --text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped. Damage in
-a compressed file loses the rest of the file. Damage in a Parquet file loses the rest of the row group.
+The first record of each file (of CSV, Parquet and the hub, the columns) is checked before anything is written. If it
+has no text, --text-field is wrong. Later errors lose as little as possible. A record that cannot be read is skipped.
+Damage in a compressed file or in CSV loses the rest of the file. Damage in a Parquet file loses the rest of the row
+group.
 """
 
-import bz2
 import contextlib
-import gzip
-import io
+import csv
+import functools
 import itertools
 import json
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
 from common.errors import UserError, one_line
 from data_prep.corpus.documents import Document, parquet_file
 from data_prep.sources import Skipped, Source, find_files
+from data_prep.sources.books import decode
+from data_prep.sources.opening import COMPRESSED, DAMAGE, MAX_TEXT_BYTES, compression, is_of_the_system, lines
 
-_FILE = re.compile(r"\.(?:(?:jsonl|json|ndjson)(?:\.(gz|zst|bz2))?|parquet)$", re.IGNORECASE)
+_FILE = re.compile(rf"\.(?:(?:jsonl|json|ndjson|csv|tsv){COMPRESSED}|parquet$)", re.IGNORECASE)
 _PARQUET = re.compile(r"\.parquet$", re.IGNORECASE)
+_CSV = re.compile(rf"\.(?:csv|tsv){COMPRESSED}", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ROWS_PER_READ = 256
-MAX_LINE_BYTES = 64 << 20
-"""A longer record is no document; all of Shakespeare has 5 MB. A compressed file of a few kB can hold many GB."""
-MAX_RATIO = 1000
-"""Bytes of content for each byte of a compressed file, beside MAX_LINE_BYTES. Text has up to 20."""
-MAX_BLANK_LINES = 1_000_000
-"""Empty lines one after another. More are no text, and take long."""
-EMPTY = "no text"
+EMPTY, LEFT_OUT = "no text", "left out by --keep"
 MAX_NAMES_SHOWN = 20
-# What the readers raise for damaged content.
-_DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, pa.ArrowException)
 
 
 @dataclass(frozen=True)
@@ -47,31 +41,56 @@ class Fields:
     Attributes:
         text, id, title: names of the fields (or columns). id and title may be missing in a record; None ignores them.
         per_document: number of consecutive records in one document, for records that are sentences or paragraphs.
+        keep: condition that a record must meet, see `condition`; None: all are kept.
     """
 
     text: str = "text"
     id: str | None = None
     title: str | None = None
     per_document: int = 1
+    keep: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """The names that are read."""
-        return [name for name in (self.text, self.id, self.title) if name is not None]
+        names = [name for name in (self.text, self.id, self.title) if name is not None]
+        if self.keep is None:
+            return names
+        context = condition(self.keep).context
+        return [*names, *sorted(context.symbols - {*names, *context.builtins})]
 
     def check_columns(self, place: str, columns: Sequence[str]) -> None:
         """Raises UserError unless the columns of a file or dataset have all names."""
         for column in self.columns:
             if (times := columns.count(column)) != 1:
                 shown = ", ".join(columns[:MAX_NAMES_SHOWN])
-                raise UserError(f"{place} has {times} columns called {column!r}; choose --text-field among {shown}")
+                flag = "--text-field" if column in (self.text, self.id, self.title) else "the names in --keep"
+                raise UserError(f"{place} has {times} columns called {column!r}; choose {flag} among {shown}")
+
+
+@functools.cache
+def condition(expression: str) -> Any:
+    """Returns the `rule_engine.Rule` of --keep. UserError: it is none.
+
+    The library has a grammar of its own and walks the parsed tree. Nothing is evaluated as Python.
+    """
+    import rule_engine  # takes 0.2 s to import, and only --keep needs it
+
+    try:
+        context = rule_engine.Context(
+            resolver=rule_engine.resolve_item, default_value=None, mapping_attribute_lookup=False
+        )
+        return rule_engine.Rule(expression, context)
+    except rule_engine.EngineError as error:
+        raise UserError(f"--keep {expression!r}: {one_line(error.message)}; write it as in 'score >= 0.65'") from error
 
 
 @dataclass(frozen=True)
 class FileRange:
     """The lines that begin in bytes [begin, end) of a JSON file, or the row groups [begin, end) of a Parquet file.
 
-    A compressed file is one range, from 0 to its size. name: path relative to the --input that contains it.
+    A compressed file and one of CSV are one range, from 0 to the size. name: path relative to the --input that contains
+    it.
     """
 
     path: Path
@@ -81,13 +100,13 @@ class FileRange:
 
 
 class Records(Source):
-    """A `Source`: files of records. A work unit is a `FileRange`."""
+    """A `Source`: files of records. A work unit is a list of `FileRange`, so that small files share one."""
 
     def __init__(self, paths: Sequence[Path], fields: Fields, unit_bytes: int) -> None:
-        """UserError: a path is missing or contains no such file, or a Parquet file lacks a column."""
+        """UserError: a path is missing or contains no such file, or a file of CSV or Parquet lacks a column."""
         super().__init__()
         self.fields, self._unit_bytes = fields, unit_bytes
-        kind = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet file"
+        kind = ".jsonl, .jsonl.gz, .jsonl.zst, .csv or .parquet file"
         self.plan([file for path in paths for file in find_files(path, _FILE.search, kind)])
 
     def plan_file(self, path: Path, name: str, size: int) -> None:
@@ -95,10 +114,14 @@ class Records(Source):
         if _PARQUET.search(name):
             self._plan_parquet(path, name)
             return
-        check_first(path, self.fields)
-        step = max(size, 1) if compression(path) else self._unit_bytes
+        if is_csv := _CSV.search(name) is not None:
+            next(self._read_csv(FileRange(path, name, 0, size)), None)  # which checks its columns
+        else:
+            check_first(path, self.fields)
+        step = max(size, 1) if is_csv or compression(path) else self._unit_bytes
         for begin in range(0, size, step):
-            self.add(FileRange(path, name, begin, min(begin + step, size)), min(step, size - begin))
+            part = FileRange(path, name, begin, min(begin + step, size))
+            self.add_part(part, min(step, size - begin), self._unit_bytes)
 
     def _plan_parquet(self, path: Path, name: str) -> None:
         try:
@@ -114,35 +137,64 @@ class Records(Source):
         for group in range(metadata.num_row_groups):
             size += metadata.row_group(group).total_byte_size
             if size >= self._unit_bytes or group == metadata.num_row_groups - 1:
-                self.add(FileRange(path, name, begin, group + 1), size)
+                self.add_part(FileRange(path, name, begin, group + 1), size, self._unit_bytes)
                 begin, size = group + 1, 0
 
-    def read(self, unit: FileRange) -> Iterator[Document | Skipped]:
-        """Yields the documents of a work unit. The last one may consist of fewer records."""
-        records = self._read_parquet(unit) if _PARQUET.search(unit.name) else self._read_lines(unit)
-        return joined(records, self.fields.per_document)
+    def read(self, unit: Sequence[FileRange]) -> Iterator[Document | Skipped]:
+        """Yields the documents of a work unit. The last one of a range may consist of fewer records."""
+        for part in unit:
+            read = self._read_csv if _CSV.search(part.name) else self._read_lines
+            read = self._read_parquet if _PARQUET.search(part.name) else read
+            yield from joined(read(part), self.fields.per_document)
 
-    def _read_lines(self, unit: FileRange) -> Iterator[Document | Skipped]:
-        for offset, line in lines(unit):
-            self.consumed += len(line or b"")
-            if line is None or not line.isspace():
-                yield parse_line(line, self.fields, f"{unit.name}:{offset}")
+    def _read_lines(self, part: FileRange) -> Iterator[Document | Skipped]:
+        for line in lines(part.path, part.begin, part.end):
+            self.consumed += line.size
+            if line.content is None or not line.content.isspace():
+                yield parse_line(line.content, self.fields, f"{part.name}:{line.offset}")
 
-    def _read_parquet(self, unit: FileRange) -> Iterator[Document | Skipped]:
-        with parquet_file(unit.path) as parquet:
-            for group in range(unit.begin, unit.end):
+    def _read_csv(self, part: FileRange) -> Iterator[Document | Skipped]:
+        """Reads a file whose first row names the fields. All values are text."""
+
+        def text() -> Iterator[str]:
+            for line in lines(part.path):
+                self.consumed += line.size
+                if (
+                    line.content is None
+                    or len(line.content) > MAX_TEXT_BYTES
+                    or (content := decode(line.content)) is None
+                ):
+                    raise csv.Error
+                yield content
+
+        csv.field_size_limit(MAX_TEXT_BYTES)
+        is_tsv = re.search(r"\.tsv\b", part.name, re.IGNORECASE)
+        rows = csv.reader(text(), "excel-tab" if is_tsv else "excel")
+        number = -1
+        try:
+            self.fields.check_columns(str(part.path), names := next(rows, []))
+            for number, row in enumerate(rows):
+                if len(row) == len(names):
+                    yield to_document(dict(zip(names, row)), self.fields, f"{part.name}:{number}")
+                elif row:
+                    yield Skipped(f"{part.name}:{number}", "not as many fields as the first row")
+        except csv.Error:
+            yield Skipped(f"{part.name}:{number + 1}", "damaged")
+
+    def _read_parquet(self, part: FileRange) -> Iterator[Document | Skipped]:
+        with parquet_file(part.path) as parquet:
+            for group in range(part.begin, part.end):
                 row = 0
                 try:
                     for batch in parquet.iter_batches(_ROWS_PER_READ, row_groups=[group], columns=self.fields.columns):
                         for record in batch.to_pylist():
-                            item = to_document(record, self.fields, f"{unit.name}:{group}:{row}")
-                            self.consumed += len(item.text.encode()) if isinstance(item, Document) else 0
-                            yield item
+                            self.consumed += text_bytes(record, self.fields)
+                            yield to_document(record, self.fields, f"{part.name}:{group}:{row}")
                             row += 1
-                except _DAMAGE as error:
+                except DAMAGE as error:
                     if is_of_the_system(error):
                         raise
-                    yield Skipped(f"{unit.name}:{group}:{row}", "damaged")
+                    yield Skipped(f"{part.name}:{group}:{row}", "damaged")
 
 
 class Hub(Source):
@@ -191,9 +243,8 @@ class Hub(Source):
                 row, record = next(rows, (0, None))
             if record is None:
                 return
-            item = to_document(record, self.fields, f"{short}:{shard}:{row}")
-            self.consumed += len(item.text.encode()) if isinstance(item, Document) else 0
-            yield item
+            self.consumed += text_bytes(record, self.fields)
+            yield to_document(record, self.fields, f"{short}:{shard}:{row}")
 
 
 @contextlib.contextmanager
@@ -209,19 +260,24 @@ def _explaining(name: str) -> Iterator[None]:
 
 
 def check_first(path: Path, fields: Fields) -> None:
-    """Raises UserError unless the first record of a file of lines can have a text."""
-    size = max(1, path.stat().st_size)
-    for number, (_, line) in enumerate(lines(FileRange(path, path.name, 0, size)), 1):
-        if line is None or not line.isspace():
-            item = parse_line(line, fields, path.name)
-            if isinstance(item, Skipped) and item.reason != EMPTY:
+    """Raises UserError unless the first record of a file of JSON lines can have a text."""
+    for number, line in enumerate(lines(path), 1):
+        if line.content is None or not line.content.isspace():
+            item = parse_line(line.content, fields, path.name)
+            if isinstance(item, Skipped) and item.reason not in (EMPTY, LEFT_OUT):
                 raise UserError(f"{path}, line {number}: {item.reason}; check --input, --source and --text-field")
             return
 
 
+def text_bytes(record: dict[str, Any], fields: Fields) -> int:
+    """Returns the size of a record's text in bytes of UTF-8; 0 if it has none."""
+    text = record.get(fields.text)
+    return len(text.encode(errors="replace")) if isinstance(text, str) else 0
+
+
 def parse_line(line: bytes | None, fields: Fields, place: str) -> Document | Skipped:
     """Returns the document of one line of JSON; None: of damaged content."""
-    if line is None or len(line) > MAX_LINE_BYTES:
+    if line is None or len(line) > MAX_TEXT_BYTES:
         return Skipped(place, "damaged" if line is None else "too long")
     try:
         record = json.loads(line)
@@ -237,8 +293,10 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
         return Skipped(place, EMPTY)
     if not isinstance(text, str) or text is record:
         return Skipped(place, "no field of text")
-    if len(text) > MAX_LINE_BYTES:  # a record of Parquet or of the hub
+    if len(text) > MAX_TEXT_BYTES:  # a record of Parquet or of the hub
         return Skipped(place, "too long")
+    if fields.keep and (reason := why_left_out(record, fields.keep)):
+        return Skipped(place, reason)
     paragraphs = (" ".join(line.split()) for line in _encodable(text).splitlines())
     prose = "\n".join(filter(None, paragraphs))
     if not prose:
@@ -246,6 +304,16 @@ def to_document(record: Any, fields: Fields, place: str) -> Document | Skipped:
     identity, title = (record.get(name) if name else None for name in (fields.id, fields.title))
     name = place if identity is None else _encodable(str(identity))
     return Document(name, "" if title is None else _encodable(str(title)), prose)
+
+
+def why_left_out(record: dict[str, Any], expression: str) -> str:
+    """Returns why --keep leaves a record out; "" if it keeps it."""
+    from rule_engine import EngineError
+
+    try:
+        return "" if condition(expression).matches(record) else LEFT_OUT
+    except EngineError:
+        return "a field of --keep is missing or has another type"
 
 
 def joined(records: Iterator[Document | Skipped], count: int) -> Iterator[Document | Skipped]:
@@ -266,54 +334,3 @@ def _encodable(text: str) -> str:
     if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def compression(path: Path) -> str:
-    """Returns how a file is compressed: "gz", "zst", "bz2", or "" if it is not. Then it can be read from any byte."""
-    match = _FILE.search(path.name)
-    return (match[1] or "").lower() if match else ""
-
-
-def open_text(path: Path) -> BinaryIO:
-    """Opens a file of lines, decompressed according to its suffix."""
-    kind = compression(path)
-    if kind == "zst":
-        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
-    opener: Any = {"gz": gzip.open, "bz2": bz2.open, "": open}[kind]
-    return opener(path, "rb")
-
-
-def is_of_the_system(error: BaseException) -> bool:
-    """Tells whether an error is a failure of the system to read a file; other errors mean damaged content."""
-    return isinstance(error, OSError) and error.errno is not None
-
-
-def lines(part: FileRange) -> Iterator[tuple[int, bytes | None]]:
-    """Yields (offset, line) for the lines that begin in the range. The offset counts decompressed bytes.
-
-    Of a line of more than MAX_LINE_BYTES it yields a beginning that is longer than that. At damaged content it yields
-    None as the line, and ends; so it does at content that no records have: see MAX_RATIO and MAX_BLANK_LINES.
-    """
-    is_compressed = bool(compression(part.path))
-    end = MAX_LINE_BYTES + MAX_RATIO * part.path.stat().st_size if is_compressed else part.end
-    offset, is_start = max(0, part.begin - 1), part.begin == 0  # else the rest of the line before the range
-    blank_lines = 0
-    with open_text(part.path) as file:
-        if offset:
-            file.seek(offset)
-        try:
-            while offset < end and (line := file.readline(MAX_LINE_BYTES + 1 if is_start else 1 << 20)):
-                blank_lines = blank_lines + 1 if line.isspace() else 0
-                if blank_lines > MAX_BLANK_LINES:
-                    break
-                if is_start:
-                    yield offset, line
-                offset += len(line)
-                is_start = line.endswith(b"\n")
-        except _DAMAGE as error:
-            if is_of_the_system(error):
-                raise
-            yield offset, None
-            return
-    if blank_lines > MAX_BLANK_LINES or (is_compressed and offset >= end):
-        yield offset, None

@@ -147,3 +147,42 @@ def test_datasets_opens_the_directory_with_its_splits(
         assert list(zip(found["id"], found["text"])) == expected
         assert len(expected) == read_manifest(out).counts[split].documents
     run("jsonl", [lines], out, *flags)  # nothing to do, with the card in the directory
+
+
+def test_parts_of_few_documents_are_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("data_prep.corpus.documents.PART_CHARACTERS", 100)
+    (tmp_path / "in").mkdir()
+    for name in "abc":
+        paragraphs = [f"It is paragraph {number} of {name}." for number in range(400)]
+        (tmp_path / "in" / f"{name}.txt").write_text("\n\n".join(paragraphs))
+    run("text", [tmp_path / "in"], tmp_path / "whole", "--held-out", "0.0001")
+    assert "add --held-out-by part to hold out parts" in capsys.readouterr().out
+    assert read_manifest(tmp_path / "whole").counts["held_out"].documents == 0
+    flags = ("--held-out", "0.1", "--held-out-by", "part")
+    run("text", [tmp_path / "in"], tmp_path / "parts", *flags)
+    train, held_out = (corpora.read_documents([tmp_path / "parts"], split) for split in ("train", "held_out"))
+    whole = corpora.read_documents([tmp_path / "whole"])
+    lines = [line for document in whole for line in document.text.split("\n")]
+    assert sorted(line for document in train + held_out for line in document.text.split("\n")) == sorted(lines)
+    share = sum(len(document.text) for document in held_out) / sum(len(document.text) for document in whole)
+    assert 0.06 < share < 0.14
+    assert len({document.id for document in train + held_out}) == len(train + held_out)
+    assert {document.id.partition("#")[0] for document in held_out} == {"a.txt", "b.txt", "c.txt"}
+    with pytest.raises(UserError, match="held_out_by is 'part' there"):
+        run("text", [tmp_path / "in"], tmp_path / "parts", "--held-out", "0.1")
+
+
+def test_a_run_whose_units_were_other_files_does_not_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before small files shared a unit, unit k was another one."""
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.jsonl").write_text(json.dumps({"text": f"It is {number}."}))
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.sources.Source.add_part", lambda source, part, size, limit: source.add([part], size))
+        patch.setattr("data_prep.jobs.extract.write_manifest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run("jsonl", [tmp_path / "in"], tmp_path / "out")
+    with pytest.raises(UserError, match=r"unfinished run of other options .units is None there, 1 was asked for"):
+        run("jsonl", [tmp_path / "in"], tmp_path / "out")

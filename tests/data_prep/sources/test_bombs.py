@@ -17,8 +17,9 @@ import pytest
 from common.errors import UserError
 from common.files.json_files import read_bytes
 from data_prep.__main__ import main
-from data_prep.sources import Skipped, records, wikipedia
-from data_prep.sources.records import Fields, FileRange, Records, lines
+from data_prep.sources import Skipped, opening, wikipedia
+from data_prep.sources.opening import lines
+from data_prep.sources.records import Fields, Records
 from tests.data_prep import corpora
 from tests.data_prep.sources.test_records import zstd
 
@@ -27,7 +28,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {"bz2": bz2.compress, "gz": gzip.
 
 @pytest.mark.parametrize("ending", [*PACKERS, ""])
 def test_empty_lines_without_end_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    monkeypatch.setattr(records, "MAX_BLANK_LINES", 1000)
+    monkeypatch.setattr(opening, "MAX_BLANK_LINES", 1000)
     path = tmp_path / f"a.jsonl{'.' * bool(ending)}{ending}"
     pack = PACKERS.get(ending, bytes)
     path.write_bytes(pack(b'{"text": "It is one."}\n' + b"\n" * 1000 + b'{"text": "It is two."}\n'))
@@ -48,13 +49,13 @@ def test_empty_lines_without_end_are_damage(tmp_path: Path, monkeypatch: pytest.
 def test_a_compressed_file_gives_no_more_than_text_could(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    monkeypatch.setattr(records, "MAX_LINE_BYTES", 100_000)
-    monkeypatch.setattr(records, "MAX_RATIO", 100)
+    monkeypatch.setattr(opening, "MAX_TEXT_BYTES", 100_000)
+    monkeypatch.setattr(opening, "MAX_RATIO", 100)
     path = tmp_path / f"a.jsonl.{ending}"
     path.write_bytes(PACKERS[ending](b'{"text": "It is one."}\n' + b"x" * (8 << 20)))
-    found = list(lines(FileRange(path, path.name, 0, path.stat().st_size)))
-    assert [line is None for _, line in found] == [False, False, True]
-    assert found[-1][0] < 100_000 + 100 * path.stat().st_size + (2 << 20), "the rest was not read"
+    found = list(lines(path))
+    assert [line.content is None for line in found] == [False, False, True]
+    assert found[-1].offset < 100_000 + 100 * path.stat().st_size + (2 << 20), "the rest was not read"
 
 
 def test_a_line_that_goes_on_behind_its_unit_is_not_read_by_each_unit(tmp_path: Path) -> None:
@@ -67,8 +68,8 @@ def test_a_line_that_goes_on_behind_its_unit_is_not_read_by_each_unit(tmp_path: 
             return super().readline(size)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "open_text", lambda path: Counted(b"x" * (8 << 20)))
-        assert list(lines(FileRange(tmp_path / "a.jsonl", "a.jsonl", 1 << 20, 2 << 20))) == []
+        patch.setattr(opening, "open_input", lambda path: Counted(b"x" * (8 << 20)))
+        assert list(lines(tmp_path / "a.jsonl", 1 << 20, 2 << 20)) == []
     assert sum(reads) <= 2 << 20
 
 

@@ -1,6 +1,9 @@
 """Text files of books: every encoding and layout gives the same paragraphs and nothing else."""
 
+import gzip
+import lzma
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,9 @@ from hypothesis import strategies as st
 
 from common.errors import UserError
 from data_prep.corpus.documents import Document
-from data_prep.sources import Skipped
-from data_prep.sources.books import Books, book_to_prose, decode, is_heading
+from data_prep.sources import Skipped, books
+from data_prep.sources.books import Books, book_to_prose, decode, is_heading, text_to_prose
+from tests.data_prep.sources.test_records import zstd
 
 PROSE = "It was a café — “small”,\nand so it stayed.\n\nThe end of it came soon."
 
@@ -256,3 +260,33 @@ def test_the_plays_keep_their_text(sample_corpus: Path) -> None:
     assert hamlet.startswith("[Francisco at his post. Enter to him Bernardo.]\nBer. Who's there?\nFran. Nay, answer me")
     assert "To be, or not to be,--that is the question:-- Whether 'tis nobler in the mind to suffer" in hamlet
     assert not any("Dramatis Person" in text or "PERSONS REPRESENTED" in text for text in plays.values())
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("zst", zstd)])
+def test_compressed_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    content = b"CHAPTER I\n\nIt is told.\n"
+    (tmp_path / f"a.txt.{suffix}").write_bytes(pack(content))
+    (tmp_path / f"b.txt.{suffix}").write_bytes(pack(content * 10_000)[:-9])
+    monkeypatch.setattr(books, "MAX_TEXT_BYTES", 1000)
+    (tmp_path / f"c.txt.{suffix}").write_bytes(pack(content * 50))
+    source = Books([tmp_path], 1 << 20)
+    (unit,) = source.units
+    assert list(source.read(unit)) == [
+        Document(f"a.txt.{suffix}", "a", "It is told."),
+        Skipped(f"b.txt.{suffix}", "too long"),
+        Skipped(f"c.txt.{suffix}", "too long"),
+    ]
+    monkeypatch.undo()
+    assert list(source.read(unit))[1] == Skipped(f"b.txt.{suffix}", "damaged")
+
+
+def test_a_text_loses_nothing(tmp_path: Path) -> None:
+    text = "CONTENTS\n\nChapter I\n\n* * *\n\nCHAPTER I\n\nIt is told\nin two lines.\n\n[Illustration: a ship]\n"
+    (tmp_path / "a.txt").write_text(text)
+    source = Books([tmp_path], 1 << 20, text_to_prose)
+    (document,) = source.read(source.units[0])
+    assert isinstance(document, Document)
+    assert document.text.split() == text.split()
+    assert "\nIt is told in two lines.\n" in document.text

@@ -6,8 +6,10 @@ A local dataset directory is read in the same way as a dataset of the hub.
 import bz2
 import gzip
 import json
+import lzma
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from data_prep.corpus.documents import Document
+from data_prep.__main__ import main
+from data_prep.corpus.documents import Document, read_manifest
 from data_prep.sources import Skipped
 from data_prep.sources.records import Fields, Hub, Records
+from tests.data_prep import corpora
 
 FIELDS = Fields(text="body", id="key", title="name")
 RECORDS: list[dict[str, Any]] = [
@@ -44,7 +48,8 @@ def read(path: Path, fields: Fields = FIELDS, unit_bytes: int = 1 << 20) -> list
 
 
 @pytest.mark.parametrize(
-    ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".zst", zstd), (".bz2", bz2.compress)]
+    ("suffix", "pack"),
+    [("", bytes), (".gz", gzip.compress), (".zst", zstd), (".xz", lzma.compress), (".bz2", bz2.compress)],
 )
 def test_lines_in_every_wrapping(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
     lines = [json.dumps(record) + "\n" for record in RECORDS]
@@ -73,11 +78,13 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 def test_a_record_of_parquet_that_is_too_long_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("data_prep.sources.records.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("data_prep.sources.records.MAX_TEXT_BYTES", 1000)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["One.", "a " * 501, "Two."]}), path)
     kept = [Document("a.parquet:0:0", "", "One."), Document("a.parquet:0:2", "", "Two.")]
-    assert read(path, Fields()) == [kept[0], Skipped("a.parquet:0:1", "too long"), kept[1]]
+    source = Records([path], Fields(), 1 << 20)
+    assert list(source.read(source.units[0])) == [kept[0], Skipped("a.parquet:0:1", "too long"), kept[1]]
+    assert source.consumed == 4 + 2 * 501 + 4
 
 
 @settings(max_examples=40, deadline=None)
@@ -146,7 +153,9 @@ def test_a_bad_line_is_skipped_but_for_the_first(tmp_path: Path, suffix: str, li
         Records([path], Fields(), 1 << 20)
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstd), (".bz2", bz2.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".zst", zstd), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
 def test_of_a_truncated_file_the_rest_is_lost(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
     path = tmp_path / f"a.jsonl{suffix}"
     lines = b"".join(b'{"text": "It is %d."}\n' % n**3 for n in range(30_000))
@@ -226,8 +235,9 @@ def test_half_characters_are_joined_or_replaced(tmp_path: Path) -> None:
 def test_a_record_without_end_is_skipped_and_never_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr("data_prep.sources.records.MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("data_prep.sources.records.MAX_RATIO", 10_000)
+    monkeypatch.setattr("data_prep.sources.records.MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr("data_prep.sources.opening.MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr("data_prep.sources.opening.MAX_RATIO", 10_000)
     short, long = b'{"text": "It is short."}\n', b'{"text": "' + b"a" * 5_000_000 + b'"}\n'
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(gzip.compress(short + long + short) if suffix else short + long + short)
@@ -236,6 +246,7 @@ def test_a_record_without_end_is_skipped_and_never_held(
         found = [item for unit in source.units for item in source.read(unit)]
         assert [type(item) for item in found] == [Document, Skipped, Document]
         assert found[1] == Skipped(f"a.jsonl{suffix}:{len(short)}", "too long")
+        assert source.consumed == len(short + long + short)
     path.write_bytes(gzip.compress(long) if suffix else long)
     with pytest.raises(UserError, match="line 1: too long"):
         Records([path], Fields(), 1 << 24)
@@ -284,3 +295,102 @@ def test_what_cannot_be_opened(dataset: Path, tmp_path: Path, monkeypatch: pytes
         Hub([str(dataset)], None, "tests", Fields())
     with pytest.raises(UserError, match="has 0 columns called 'body'; choose --text-field among page, text"):
         Hub([str(dataset)], None, "train", Fields(text="body"))
+
+
+@pytest.mark.parametrize("kind", ["JsonlWriter", "ParquetWriter"])
+def test_a_corpus_of_datatrove_by_its_labels(tmp_path: Path, kind: str) -> None:
+    from datatrove.data import Document as Labelled
+    from datatrove.pipeline import writers
+
+    with getattr(writers, kind)(str(tmp_path / "corpus")) as writer:
+        for number in range(8):
+            labels = {"language": "en" if number else "fr", "language_score": 1 - number / 10}
+            writer.write(Labelled(text=f"It is {number}.\nSo.", id=f"d{number}", metadata=labels), rank=0)
+    keep = "metadata['language_score'] >= 0.65 and metadata['language'] == 'en'"
+    command = ["extract", "--source", "jsonl", "--input", str(tmp_path / "corpus"), "--out", str(tmp_path / "out")]
+    main([*command, "--id-field", "id", "--keep", keep])
+    assert [item.id for item in corpora.read_documents([tmp_path / "out"])] == ["d1", "d2", "d3"]
+    manifest = read_manifest(tmp_path / "out")
+    assert manifest.skipped["left out by --keep"].count == 5
+    assert manifest.raw_bytes >= 8 * len("It is 0.\nSo.")
+    with pytest.raises(UserError, match=r"keep is .* there"):
+        main([*command, "--id-field", "id"])
+
+
+@pytest.mark.parametrize(
+    ("expression", "kept"),
+    [
+        ("score > 1", [2]),
+        ("url =~ '.*wiki.*' or score > 1", [1, 2]),
+        ("score != null and url in ['x', 'y']", [2]),
+        ("not (score > 1)", [1]),
+        ("text.__class__ == 3 or __import__", []),
+    ],
+)
+def test_conditions_on_fields(tmp_path: Path, expression: str, kept: list[int]) -> None:
+    rows = [{"text": "1", "score": 0.5, "url": "a.wikipedia"}, {"text": "2", "score": 2, "url": "x"}, {"text": "3"}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist([row | {"__import__": None} for row in rows]), tmp_path / "a.parquet")
+    for file in (path, tmp_path / "a.parquet"):
+        items = read(file, Fields(keep=expression))
+        assert [int(item.text) for item in items if isinstance(item, Document)] == kept
+        reasons = {item.reason for item in items if isinstance(item, Skipped)}
+        assert reasons <= {"left out by --keep", "a field of --keep is missing or has another type"}
+
+
+def test_a_condition_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "It is so.", "score": "high"}\n')
+    for expression in ("score >", "score + 'a' * 2 **", "$now("):
+        with pytest.raises(UserError, match=r"--keep .*; write it as in"):
+            read(tmp_path / "a.jsonl", Fields(keep=expression))
+    for expression in ("score > 1", "other > 1", "__import__('os').system('true')"):
+        with pytest.raises(UserError, match="line 1: a field of --keep is missing or has another type"):
+            read(tmp_path / "a.jsonl", Fields(keep=expression))
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="0 columns called 'score'; choose the names in --keep among text"):
+        read(tmp_path / "a.parquet", Fields(keep="score > 1"))
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".xz", lzma.compress)])
+def test_csv(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    content = '\ufeffkey,body\r\n1,"It is one,\r\n\r\nsays ""she""."\r\n2\r\n\r\n3,\r\n4,It is é.\r\n'
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(pack(content.encode()))
+    fields = Fields("body", "key")
+    source = Records([path], fields, unit_bytes=5)
+    consumed = source.consumed
+    assert [item for unit in source.units for item in source.read(unit)] == [
+        Document("1", "", 'It is one,\nsays "she".'),
+        Skipped(f"a.csv{suffix}:1", "not as many fields as the first row"),
+        Skipped(f"a.csv{suffix}:3", "no text"),
+        Document("4", "", "It is é."),
+    ]
+    assert source.consumed - consumed == len(content.encode())
+    assert read(path, replace(fields, keep="$parse_float(key) > 3"))[-1] == Document("4", "", "It is é.")
+    path.write_bytes(pack(content.replace(",", "\t").encode()))
+    with pytest.raises(UserError, match=r"0 columns called 'body'; choose --text-field among key\\tbody"):
+        Records([path], fields, 1)
+    named = tmp_path / f"b.tsv{suffix}"
+    named.write_bytes(path.read_bytes())
+    assert len(read(named, fields)) == 4
+
+
+def test_what_follows_damage_in_csv_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.sources.records.MAX_TEXT_BYTES", 1000)
+    (tmp_path / "a.csv").write_text('text\nIt is one.\n"' + "x\n" * 1000 + "It is two.\n")
+    assert read(tmp_path, Fields()) == [Document("a.csv:0", "", "It is one."), Skipped("a.csv:1", "damaged")]
+
+
+def test_small_files_share_a_unit(tmp_path: Path) -> None:
+    for number in range(500):
+        line = json.dumps({"text": f"It is {number}."}).encode() + b"\n"
+        (tmp_path / f"{number:03d}.jsonl.gz").write_bytes(gzip.compress(line))
+    pq.write_table(pa.table({"text": ["It is so."]}), tmp_path / "z.parquet")
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert len(Records([tmp_path], Fields(), 1 << 20).units) == 1
+    assert 3 <= len(Records([tmp_path], Fields(), size // 3).units) <= 5
+    alone = read(tmp_path, Fields(), 1)
+    assert len(alone) == 501
+    assert read(tmp_path, Fields(), size // 3) == read(tmp_path, Fields()) == alone
+    assert read(tmp_path, Fields(per_document=2)) == alone, "a file is cut by itself"

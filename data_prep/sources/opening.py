@@ -1,0 +1,96 @@
+"""Opens the files of a collection, decompressed by their suffix, and bounds what a damaged or hostile one costs."""
+
+import bz2
+import gzip
+import io
+import lzma
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+
+COMPRESSED = r"(?:\.(?P<compression>gz|zst|xz|bz2))?$"
+"""Regular expression for the end of a name, to be searched without regard to case."""
+MAX_TEXT_BYTES = 64 << 20
+"""A longer record or book is no document; all of Shakespeare has 5 MB. A few compressed kB can hold many GB."""
+MAX_RATIO = 1000
+"""Bytes of content for each byte of a compressed file, beside MAX_TEXT_BYTES. Text has up to 20."""
+MAX_BLANK_LINES = 1_000_000
+"""Empty lines one after another. More are no text, and take long."""
+DAMAGE = (EOFError, OSError, UnicodeDecodeError, zlib.error, lzma.LZMAError, pa.ArrowException)
+"""What the readers raise for damaged content."""
+_SKIPPED_BYTES = 1 << 20
+
+
+class Line(NamedTuple):
+    """A line of a file.
+
+    Attributes:
+        offset: of its first byte in the decompressed content.
+        content: of a line of more than MAX_TEXT_BYTES a beginning that is longer than that. None: damaged content.
+        size: bytes of the whole line.
+    """
+
+    offset: int
+    content: bytes | None
+    size: int
+
+
+def compression(path: Path) -> str:
+    """Returns how a file is compressed: "gz", "zst", "xz", "bz2", or "" if it is not and can be read from any byte."""
+    match = re.search(COMPRESSED, path.name, re.IGNORECASE)
+    return (match["compression"] or "").lower() if match else ""
+
+
+def open_input(path: Path) -> BinaryIO:
+    """Opens a file for reading, decompressed according to its suffix."""
+    kind = compression(path)
+    if kind == "zst":
+        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
+    opener: Any = {"gz": gzip.open, "xz": lzma.open, "bz2": bz2.open, "": open}[kind]
+    return opener(path, "rb")
+
+
+def is_of_the_system(error: BaseException) -> bool:
+    """Tells whether an error is a failure of the system to read a file; other errors mean damaged content."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def lines(path: Path, begin: int = 0, end: int = sys.maxsize) -> Iterator[Line]:
+    """Yields the lines that begin in bytes [begin, end) of a file. A compressed file is always read from its beginning.
+
+    At damaged content it yields a line of None, and ends; so it does at content that no text has: see MAX_RATIO and
+    MAX_BLANK_LINES.
+    """
+    limit = sys.maxsize
+    if compression(path):
+        limit = end = MAX_TEXT_BYTES + MAX_RATIO * path.stat().st_size
+    offset, is_start = max(0, begin - 1), begin == 0  # else the rest of the line before the range
+    blank_lines = 0
+    with open_input(path) as file:
+        if offset:
+            file.seek(offset)
+        try:
+            while offset < end and (line := file.readline(MAX_TEXT_BYTES + 1 if is_start else _SKIPPED_BYTES)):
+                blank_lines = blank_lines + 1 if line.isspace() else 0
+                if blank_lines > MAX_BLANK_LINES:
+                    break
+                start, rest = offset, line
+                offset += len(line)
+                while is_start and len(line) > MAX_TEXT_BYTES and rest[-1:] not in (b"", b"\n") and offset < limit:
+                    rest = file.readline(_SKIPPED_BYTES)
+                    offset += len(rest)
+                if is_start:
+                    yield Line(start, line, offset - start)
+                is_start = rest.endswith(b"\n")
+        except DAMAGE as error:
+            if is_of_the_system(error):
+                raise
+            yield Line(offset, None, 0)
+            return
+    if blank_lines > MAX_BLANK_LINES or offset >= limit:
+        yield Line(offset, None, 0)
