@@ -10,3 +10,6 @@ normalization  which normalisation of text a vocabulary was trained on
 """
 
 __version__ = "0.2.0"
+
+PREFIX = __name__.removesuffix("common")
+"""What stands before the names of the project's packages: nothing in a checkout, `albert_pretraining.` in a wheel."""

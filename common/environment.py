@@ -11,9 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
+from common import PREFIX
 from common.errors import UserError
 from common.text import printable
 
+CONSOLE_SCRIPT = "albert"
+"""The command that an installed wheel has."""
 INTERRUPTED = "interrupted\n"
 """What is printed for Ctrl-C if nothing catches the KeyboardInterrupt."""
 _MEMINFO = Path("/proc/meminfo")
@@ -95,7 +98,9 @@ class PrintableStream:
 
 
 def begin_command() -> None:
-    """Prepares a process that runs a command of this project (`python -m pipeline.plan`): its output and its end.
+    """Prepares a process that runs a command of this project (`python -m pipeline.plan`, or the console script).
+
+    It prepares the process's output and its end.
 
     What it prints on stdout is `printable`, and text that the encoding of the terminal lacks is escaped as well.
 
@@ -105,7 +110,8 @@ def begin_command() -> None:
     """
     following = itertools.pairwise(sys.orig_argv)
     module = next((word for option, word in following if re.fullmatch("-[a-zA-Z]*m", option)), "")
-    if sys.argv[:1] != ["-m"] or module.partition(".")[0] not in ("data_prep", "pipeline"):
+    is_module = sys.argv[:1] == ["-m"] and f"{module}.".startswith((f"{PREFIX}data_prep.", f"{PREFIX}pipeline."))
+    if not is_module and Path(sys.argv[0] or "-").name != CONSOLE_SCRIPT:
         return
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
+from common import PREFIX
 from common.command_line import Parser, in_one_line
 from common.errors import UserError
 from data_prep.mpi.executor import INTERRUPTED, launched_rank
@@ -65,7 +66,7 @@ def parse(arguments: Sequence[str]) -> tuple[ModuleType, argparse.Namespace]:
     name = arguments[0] if arguments else "-"
     as_written = argparse.RawDescriptionHelpFormatter
     if name in JOBS:
-        module = importlib.import_module(JOBS[name].module)
+        module = importlib.import_module(PREFIX + JOBS[name].module)
         parser = Parser(prog=f"python -m data_prep {name}", description=module.__doc__, formatter_class=as_written)
         module.add_arguments(parser)
         return module, parser.parse_all(arguments[1:])

@@ -42,4 +42,4 @@ def __getattr__(name: str) -> Any:
     """Imports torch when a model is asked for, so that a command line that names a preset is read without it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("model.albert" if name.startswith("AlbertModel") else "model.pretraining"), name)
+    return getattr(import_module(f"{__name__}.{'albert' if name.startswith('AlbertModel') else 'pretraining'}"), name)

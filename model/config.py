@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+IGNORED_LABEL = -100
+"""The label of a position that the losses ignore."""
 ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
 NEIGHBOURS = "neighbours"
 _CHOICES: dict[str, tuple[object, ...]] = {

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.albert import EncoderInputs, ModelWithHead
-from model.config import AlbertConfig, ExecutionOptions
-from model.layers.heads import IGNORED_LABEL
+from model.config import IGNORED_LABEL, AlbertConfig, ExecutionOptions
 
 START_BEAM = 5
 """Number of starts for which a conditioned model computes the ends, when no positions are given."""

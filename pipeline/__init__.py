@@ -1,6 +1,6 @@
 """Training, evaluation and export of ALBERT with DeepSpeed: the only package that knows DeepSpeed.
 
-The modules of this directory are the commands, which `python -m pipeline` lists:
+The modules of this directory are the commands, which `python -m pipeline` lists and starts:
 
     pretrain, finetune             train; started by `deepspeed --module`
     evaluate, export               use finished runs

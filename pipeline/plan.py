@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common.command_line import Parser, above_zero, entry_point, positive, price
 from common.errors import UserError
@@ -20,23 +21,15 @@ from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING, PRESETS
 from pipeline.data.collate import BatchShape, Objective
 from pipeline.data.masking import MaskingSettings
-from pipeline.engine import config as engine_config
-from pipeline.engine import workarounds
-from pipeline.engine.config import EngineConfig, Hardware
-from pipeline.engine.hardware import GPUS, Cluster, Gpu, find_gpu
-from pipeline.planning.plan import Plan, report
-from pipeline.planning.time import (
-    Speed,
-    assumed_speed,
-    load_benchmark,
-    measured_speed,
-    page_of,
-)
-from pipeline.pretraining.architecture import parse_fields
-from pipeline.pretraining.earlier_start import paper_steps
+from pipeline.engine.hardware import GPUS, Cluster, Gpu, Hardware, find_gpu
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.run import Precision
+
+if TYPE_CHECKING:
+    from pipeline.engine.config import EngineConfig
+    from pipeline.planning.plan import Plan
+    from pipeline.planning.time import Speed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +74,14 @@ def parser() -> Parser:
     return made
 
 
-def resolve(flags: PlanFlags) -> Plan:
+def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
+    from pipeline.engine import config as engine_config  # torch takes seconds to import
+    from pipeline.engine import workarounds
+    from pipeline.planning.plan import Plan
+    from pipeline.pretraining.architecture import parse_fields
+    from pipeline.pretraining.earlier_start import paper_steps
+
     gpu = find_gpu(flags.gpu, flags.network_gbit)
     cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
     hardware = Hardware(gpu.name, fp16="fp16" in gpu.tflops, bf16="bf16" in gpu.tflops)
@@ -114,8 +113,10 @@ def resolve(flags: PlanFlags) -> Plan:
     )
 
 
-def _speed(flags: PlanFlags, model: AlbertConfig, engine: EngineConfig, gpu: Gpu) -> Speed:
+def _speed(flags: PlanFlags, model: AlbertConfig, engine: "EngineConfig", gpu: Gpu) -> "Speed":
     """The speed in --benchmark, or that on the page of this GPU, or an assumption."""
+    from pipeline.planning.time import assumed_speed, load_benchmark, measured_speed, page_of
+
     path = flags.benchmark or page_of(gpu)
     measured = None
     if path is not None:
@@ -131,7 +132,10 @@ def _speed(flags: PlanFlags, model: AlbertConfig, engine: EngineConfig, gpu: Gpu
 @entry_point
 def main(argv: Sequence[str]) -> None:
     """Prints the plan. UserError: a mistake."""
-    print(report(resolve(parse(argv))))
+    flags = parse(argv)
+    from pipeline.planning.plan import report
+
+    print(report(resolve(flags)))
 
 
 if __name__ == "__main__":

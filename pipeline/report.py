@@ -14,8 +14,6 @@ from common.command_line import Parser, entry_point, price
 from common.errors import UserError
 from common.files import owned
 from common.text import quantity
-from pipeline.analysis import compared_runs, finished_runs
-from pipeline.analysis.html_report import page
 
 
 def parser() -> Parser:
@@ -33,6 +31,9 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
+    from pipeline.analysis import compared_runs, finished_runs  # torch takes seconds to import
+    from pipeline.analysis.html_report import page
+
     if args.out.is_dir():
         raise UserError(f"--out {args.out} is a directory; name a file in it, such as {args.out / 'report.html'}")
     owned.check_addable(args.out.parent, [args.out.name])

@@ -18,7 +18,7 @@ from data_prep.format.manifest import read_manifest
 from data_prep.format.shards import read_vocabulary
 from data_prep.jobs import show
 from data_prep.text.vocabulary import MASK_ID, Vocabulary
-from model.layers.heads import IGNORED_LABEL
+from model.config import IGNORED_LABEL
 from pipeline.data.collate import Batch, Collator
 from pipeline.data.mixture import open_mixture
 from pipeline.settings import declare

@@ -11,12 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import AlbertConfig
+from model.config import IGNORED_LABEL, AlbertConfig
 from model.layers.encoder import activation
 from model.layers.linear import Linear, linear
-
-IGNORED_LABEL = -100
-"""The label of a position that the losses ignore."""
 
 
 class MaskedTokenHead(nn.Module):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data_prep.format.shards import ShardRows, ShardSet
 from data_prep.text.vocabulary import MASK_ID
-from model.layers.heads import IGNORED_LABEL
+from model.config import IGNORED_LABEL
 from pipeline.data import masking, rng
 from pipeline.data.masking import MaskingSettings, Spans
 from pipeline.data.packed_rows import PackedRows, PlacedSequences, blank_rows, place_sequences

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common import PREFIX
 from common.errors import UserError
 from common.files import atomic
 from model import AlbertConfig
-from model.counts import model_flops
 from pipeline.data.masking import MaskingSettings
 from pipeline.paper.experiments import Command, Stage
 from pipeline.paper.printed_tables import PAPER
@@ -120,6 +120,8 @@ class Plan:
 
     def row_flops(self, side: Side) -> int:
         """Operations of training on one row of a side."""
+        from model.counts import model_flops  # it imports torch, which takes seconds
+
         fields: dict[str, Any] = self.model_fields(side)
         fields |= {"vocab_size": self.vocabulary_size, "max_position_embeddings": side.length}
         predictions = MaskingSettings(MASK_PROBABILITY).max_predictions(side.length)
@@ -180,7 +182,7 @@ def run_directory(root: Path, key: str, seed: int) -> Path:
 def stages(claims: Sequence[Claim], setting: Setting) -> list[Stage]:
     """The commands of the claims; each stage waits for the stage before it."""
     home, keys = setting.root / "corpus", sides_of(claims)
-    prepare = (*setting.python, "data_prep")
+    prepare = (*setting.python, f"{PREFIX}data_prep")
     found: list[Stage] = []
     documents = setting.documents
     if not documents:
@@ -212,7 +214,7 @@ def _pretraining(key: str, seed: int, setting: Setting) -> Command:
     """The command of one run of a side."""
     side, plan, out = SIDES[key], setting.plan, run_directory(setting.root, key, seed)
     steps, shards = plan.steps(side), setting.root / "corpus" / "shards"
-    words = [*setting.python, "pipeline.pretrain", "--model", PRESET]
+    words = [*setting.python, f"{PREFIX}pipeline.pretrain", "--model", PRESET]
     words += ["--model-args", *(f"{name}={value}" for name, value in plan.model_fields(side).items())]
     words += ["--objective", side.objective, "--mask-probability", f"{MASK_PROBABILITY:g}"]
     words += ["--max-ngram", str(side.max_ngram), "--data", str(shards / f"train-{side.length}")]

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import PREFIX
 from pipeline.paper.printed_tables import PreTraining, Table
 from pipeline.tasks.registry import TASKS
 
@@ -99,7 +100,7 @@ def stages(table: Table, paths: Paths, max_hours: float | None = None) -> list[S
         tuple(_finetuning(row, task, "pretrain", paths) for row in rows for task in first),
         tuple(_finetuning(row, task, "mnli/seed-0", paths) for row in rows for task in later),
     ]
-    evaluate = (*paths.python, "pipeline.evaluate")
+    evaluate = (*paths.python, f"{PREFIX}pipeline.evaluate")
     if any(row.ensemble for row in table.rows) and tasks:
         runs = [str(paths.root / row.slug / task) for row in rows for task in tasks]
         words = (*evaluate, "ensemble", "--runs", *runs, "--out", str(paths.root / f"ensemble-{name}"))
@@ -114,7 +115,7 @@ def stages(table: Table, paths: Paths, max_hours: float | None = None) -> list[S
 def _pretraining(row: PreTraining, paths: Paths, max_hours: float | None) -> Command:
     """The command that pre-trains a row."""
     out = paths.root / row.slug / "pretrain"
-    argv = [*paths.launcher, "pipeline.pretrain", "--model", row.model]
+    argv = [*paths.launcher, f"{PREFIX}pipeline.pretrain", "--model", row.model]
     if fields := row.model_fields:
         argv += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
     argv += ["--objective", row.objective, "--data", str(paths.shards(row)), "--eval-data", str(paths.eval_data)]
@@ -129,7 +130,7 @@ def _pretraining(row: PreTraining, paths: Paths, max_hours: float | None) -> Com
 def _finetuning(row: PreTraining, task: str, init: str, paths: Paths) -> Command:
     """The command that fine-tunes a row's model on one task, from the run `init` of the same row."""
     home = paths.root / row.slug
-    argv = [*paths.launcher, "pipeline.finetune", "--task", task, "--init", str(home / init)]
+    argv = [*paths.launcher, f"{PREFIX}pipeline.finetune", "--task", task, "--init", str(home / init)]
     argv += ["--data", str(paths.tasks[task]), "--output", str(home / task), "--seeds", str(SEEDS)]
     # results.json is the summary of the seeds, and is written last.
     return Command(f"fine-tune {row.slug} on {task}", tuple(argv), home / task / "results.json")

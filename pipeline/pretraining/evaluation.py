@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from model.layers.heads import IGNORED_LABEL
+from model.config import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
 from pipeline.data.collate import Batch, Collator, Objective

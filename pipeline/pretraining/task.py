@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from model.layers.heads import IGNORED_LABEL
+from model.config import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
 from pipeline.data.collate import Batch, Collator
 from pipeline.data.mixture import Mixture, training_step

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from common import PREFIX
 from common.environment import whole_number
 from common.errors import UserError
 from common.files import places
@@ -70,7 +71,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     def check() -> Prepared:
         with _explained(places.explain):
             args = parse(words)
-            prepared: Prepared = importlib.import_module(module).prepare(args, world_size)
+            prepared: Prepared = importlib.import_module(PREFIX + module).prepare(args, world_size)
         if whole_number("LOCAL_RANK") == 0:
             ranks.check_shared_memory()
         return prepared

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common import PREFIX
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.tasks.metrics import Interval, bootstrap_interval
 
@@ -146,7 +147,7 @@ class Kind(ABC):
         """Makes the encoder with the head of the task, with random weights."""
         module, _, name = self.model_class.rpartition(".")
         sizes = [len(task.labels)] if self.has_output_per_label else []
-        model: ModelWithHead = getattr(importlib.import_module(module), name)(config, *sizes, execution)
+        model: ModelWithHead = getattr(importlib.import_module(PREFIX + module), name)(config, *sizes, execution)
         return model
 
     def make_features(

@@ -22,13 +22,11 @@ WORK = ("pipeline.pretraining.command", "pipeline.pretraining.replay", "pipeline
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 
-def run(*command, cwd, status=0, **environment):
+def run(*command, cwd, status=0):
     """Runs a command in a directory that is not the repository; its output, both streams in one."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if "PYTHONPATH" in environment:
-        environment["PYTHONPATH"] += os.pathsep + HIDDEN
+    environment = os.environ | {"DS_ACCELERATOR": "cpu", "PYTHONPATH": HIDDEN}
     result = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env={**inherited, "DS_ACCELERATOR": "cpu", **environment},
+        [str(part) for part in command], cwd=cwd, env=environment,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500, check=False,
     )  # fmt: skip
     assert result.returncode == status, result.stdout
@@ -49,48 +47,106 @@ def source(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def site(source, tmp_path_factory):
-    """The wheel, unpacked as an installation has it."""
+def wheel(source, tmp_path_factory):
+    """The wheel of that copy."""
     out = tmp_path_factory.mktemp("wheel")
     run(*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", out, source, cwd=out)
     (wheel,) = out.glob("*.whl")
     assert wheel.name == f"albert_pretraining-{__version__}-py3-none-any.whl"
+    return wheel
+
+
+def make_environment(directory, package, *options):
+    """An environment with the packages of this one and `package`; its directory of programs."""
+    run(sys.executable, "-m", "venv", "--without-pip", directory, cwd=directory.parent)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    (packages / "this-environment.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    python = directory / "bin" / "python"
+    options = ("--no-deps", "--no-build-isolation", *options)
+    run(*PIP, "--python", python, "install", *options, package, cwd=directory.parent)
+    return directory / "bin"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The programs of an environment with the wheel, and a directory whose modules have the names of ours."""
+    place = tmp_path_factory.mktemp("installed")
+    own = place / "own"
+    for name in ("model.py", "common/__init__.py", "data_prep/__init__.py", "pipeline/__init__.py"):
+        (own / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / name).write_text("raise SystemExit('a module of the user')\n", encoding="utf-8")
+    return make_environment(place / "environment", wheel), own
+
+
+def test_the_wheel_holds_one_package_with_the_code_and_presets(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(out / "site")
-    return out / "site"
-
-
-def test_the_wheel_holds_the_packages_and_presets_and_nothing_else(site):
-    names = {path.name for path in site.iterdir() if not path.name.endswith(".dist-info")}
-    assert names == {"common", "data_prep", "model", "pipeline", "ds_configs"}
-    for package in ("common", "data_prep", "model", "pipeline"):
-        for kind in ("*.py", "*.toml", "*.md"):
-            wanted = {path.relative_to(REPOSITORY) for path in (REPOSITORY / package).rglob(kind)}
-            assert {path.relative_to(site) for path in (site / package).rglob(kind)} == wanted
-    assert {path.name for path in (site / "ds_configs").iterdir()} == {
-        path.name for path in (REPOSITORY / "ds_configs").iterdir()
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (top_level,) = (name for name in archive.namelist() if name.endswith("top_level.txt"))
+        assert archive.read(top_level).split() == [b"albert_pretraining"]
+    folders = ("common", "data_prep", "model", "pipeline", "ds_configs")
+    wanted = {
+        f"albert_pretraining/{path.relative_to(REPOSITORY)}"
+        for folder in folders
+        for kind in ("*.py", "*.toml", "*.md", "*.json")
+        for path in (REPOSITORY / folder).rglob(kind)
     }
+    own = {f"albert_pretraining/{path.name}" for path in (REPOSITORY / "albert_pretraining").glob("*.py")}
+    assert names == wanted | own
 
 
-def test_commands_of_the_wheel_work_from_any_directory(site, tmp_path):
-    python = (sys.executable, "-m")
-    listed = run(*python, "pipeline", cwd=tmp_path, PYTHONPATH=str(site))
+def test_a_wheel_works_beside_modules_of_the_same_names(installed, tmp_path):
+    programs, own = installed
     entries = [path.stem for path in (REPOSITORY / "pipeline").glob("*.py") if not path.name.startswith("_")]
-    assert set(entries) <= set(re.findall(r"\w+", listed))
-    modules = (*(f"pipeline.{name}" for name in entries), *WORK)
-    imports = "; ".join(f"import {module}" for module in modules)
-    assert run(sys.executable, "-c", imports, cwd=tmp_path, PYTHONPATH=str(site)) == ""
+    listed = run(programs / "albert", cwd=own)
+    assert {*entries, "data"} <= set(re.findall(r"\w+", listed))
+    name = "albert_pretraining"
+    imports = "; ".join(f"import {name}.{module}" for module in (*(f"pipeline.{entry}" for entry in entries), *WORK))
+    script = f"{imports}; import sys; print({{'common', 'data_prep', 'model', 'pipeline'}} & set(sys.modules))"
+    assert run(programs / "python", "-c", script, cwd=own) == "set()\n"
     # The presets are found where there is no ds_configs/.
-    plan = ("pipeline.plan", "--model", "albert-base", "--deepspeed_config", "ds_configs/base.json", "--gpu", "h100")
-    assert "albert-base" in run(*python, *plan, "--nodes", 1, "--gpus-per-node", 8, cwd=tmp_path, PYTHONPATH=str(site))
+    plan = ("plan", "--model", "albert-base", "--deepspeed_config", "ds_configs/base.json", "--gpu", "h100")
+    assert "albert-base" in run(programs / "albert", *plan, "--nodes", 1, "--gpus-per-node", 8, cwd=own)
+    # Commands that start commands name them as they are called here.
+    planned = run(programs / "albert", "reproduce", "masks", "--out", tmp_path, "--dry-run", cwd=own)
+    assert " -m albert_pretraining.data_prep shards " in planned
+    assert " -m albert_pretraining.pipeline.pretrain " in planned
+    assert " -m pipeline" not in planned
+
+
+def test_a_wheel_trains_and_says_its_own_commands(installed, tmp_path):
+    programs, own = installed
+    (tmp_path / "text").mkdir()
+    for number in range(3):
+        sentences = "\n\n".join(f"The {n} dogs of house {number} met {n * number} cats on a road." for n in range(80))
+        (tmp_path / "text" / f"{number}.txt").write_text(sentences, encoding="utf-8")
+    albert = programs / "albert"
+    documents, vocabulary, shards, out = (tmp_path / name for name in ("d", "v.model", "s", "r"))
+    run(albert, "data", "extract", "--source", "books", "--input", tmp_path / "text", "--out", documents, cwd=own)
+    run(albert, "data", "vocab", "--documents", documents, "--out", vocabulary, "--size", 50, cwd=own)
+    made = ("--documents", documents, "--vocab", vocabulary, "--out", shards)
+    run(programs / "python", "-m", "albert_pretraining.data_prep", "shards", *made, "--max-seq-length", 64, cwd=own)
+    train = ("--model", "albert-tiny", "--data", shards, "--deepspeed_config", "ds_configs/demo.json", "--output", out)
+    assert "finished after 2 steps" in run(albert, "pretrain", *train, "--steps", 2, cwd=own)
+    refused = run(albert, "pretrain", *train, "--stepz", 2, cwd=own, status=2)
+    assert refused == "error: unknown argument --stepz; did you mean --steps?\n"
+    assert "`albert predict --help`" in run(albert, "predict", cwd=own, status=2)
+
+
+def test_help_imports_no_torch(installed):
+    programs, own = installed
+    script = (
+        "import sys; from albert_pretraining.pipeline.__main__ import _parsers; "
+        "print(*(one.format_help()[:40].splitlines()[0] for _, _, one in _parsers()), sep='\\n'); "
+        "print(sorted({'torch', 'deepspeed', 'transformers'} & set(sys.modules)))"
+    )
+    *usages, imported = run(programs / "python", "-c", script, cwd=own).splitlines()
+    assert imported == "[]"
+    assert [line for line in usages if "python -m" in line] == []
 
 
 def test_an_editable_installation_is_the_checkout(source, tmp_path):
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "environment", cwd=tmp_path)
-    (packages,) = (tmp_path / "environment").glob("lib/python*/site-packages")
-    (packages / "this-environment.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    python = tmp_path / "environment" / "bin" / "python"
-    run(*PIP, "--python", python, "install", "--no-deps", "--no-build-isolation", "--editable", source, cwd=tmp_path)
+    python = make_environment(tmp_path / "environment", source, "--editable") / "python"
     where = run(python, "-c", "import pipeline, common; print(pipeline.__file__, common.__file__)", cwd=tmp_path)
     assert where.split() == [str(source / "pipeline" / "__init__.py"), str(source / "common" / "__init__.py")]
     assert run(python, "-m", "data_prep", "--version", cwd=tmp_path).split()[-1] == __version__
+    assert "predict" in run(python.with_name("albert"), cwd=tmp_path)

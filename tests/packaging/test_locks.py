@@ -1,8 +1,10 @@
 """The locks have every package that the requirements pin, at that version, and hashes for all of them."""
 
 import re
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.docs.pages import REPOSITORY
 
@@ -33,6 +35,25 @@ BASE = ("requirements.lock", "requirements-cuda.lock")
 def test_every_pin_is_locked(requirements: str, locks: tuple[str, ...]) -> None:
     locked = pins(*locks)
     assert {name: versions for name, versions in pins(requirements).items() if not versions <= locked[name]} == {}
+
+
+def test_the_ranges_of_the_wheel_hold_every_pin_and_nothing_else() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ranges = {normal(one.name): one for one in map(Requirement, project["dependencies"])}
+    pinned = pins("requirements.txt")
+    assert set(ranges) == set(pinned)
+    extras = [Requirement(line) for lines in project["optional-dependencies"].values() for line in lines]
+    developers = pins("requirements-dev.txt")
+    for one in [*ranges.values(), *extras]:
+        (version,) = (pinned | developers)[normal(one.name)]
+        assert one.specifier.contains(version), one
+
+
+def test_deepspeed_is_the_one_that_the_code_knows() -> None:
+    from pipeline.engine.workarounds import DEEPSPEED
+
+    assert pins("requirements.txt")["deepspeed"] == {DEEPSPEED}
+    assert f'"deepspeed=={DEEPSPEED}"' in (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_both_builds_of_torch_have_one_version() -> None:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from data_prep.text.encoder import Encoder
 from data_prep.text.vocabulary import Vocabulary
+from model.config import IGNORED_LABEL as IGNORED_LABEL
 from pipeline.data.packed_rows import PackedRows, blank_rows, place_sequences, sequence_length
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-IGNORED_LABEL = -100
-"""`model.layers.heads.IGNORED_LABEL`, whose module imports torch."""
 MIN_ROW_LENGTH = 128
 """The smallest length of a row in tokens; a longer sequence in the batch makes the rows as long as itself. Longer rows
 would make attention slower, because its cost grows with the square of the length. Shorter rows cannot be filled well.

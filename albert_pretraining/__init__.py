@@ -1,0 +1,1 @@
+"""Pre-trains and fine-tunes ALBERT: the Python API and the console script."""
