@@ -7,6 +7,7 @@ wrong and what to do.
     albert            the encoder, `AlbertModel`, and the base class of all models with a head
     initialisation    initial weights
     pretraining       `AlbertForPreTraining`: masked tokens and sentence order
+    distillation      `AlbertForDistillation`: learns the states of a trained model
     classification    fine-tuning: classification, regression, multiple choice
     spans             fine-tuning: question answering
     layers/           embeddings, shared layers, heads, matrix products

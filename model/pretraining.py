@@ -4,14 +4,17 @@ Legend of the shapes: B rows, S positions in a row, P pairs in a row, M predicti
 V vocab_size.
 """
 
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
 
-from model.albert import EncoderInputs, ModelWithHead
+from model.albert import AlbertModelOutput, EncoderInputs, ModelWithHead
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.heads import ClassificationSums, MaskedTokenHead, SentenceHead, classification_sums, gather_positions
+
+if TYPE_CHECKING:
+    from model.distillation import DistillationSums
 
 
 class PreTrainingOutput(NamedTuple):
@@ -22,7 +25,7 @@ class PreTrainingOutput(NamedTuple):
     """
 
     mlm_logits: Tensor
-    """(B, M, V) at `masked_positions`, or (B, S, V) without them."""
+    """(B, M, V) at `masked_positions`, or (B, S, V) without them; empty if only a teacher's states are learned."""
 
     sentence_logits: Tensor | None = None
     """(B, P, 2) at `cls_positions`, or (B, 2) without them; None without a sentence head."""
@@ -44,6 +47,9 @@ class PreTrainingOutput(NamedTuple):
 
     sentence_count: Tensor | None = None
     """Number of pairs with a label."""
+
+    distillation: "DistillationSums | None" = None
+    """How far the states are from those of a teacher; None without one."""
 
 
 class AlbertForPreTraining(ModelWithHead):
@@ -79,7 +85,16 @@ class AlbertForPreTraining(ModelWithHead):
         packed = inputs.get("sequence_ids") is not None
         if packed and inputs.get("cls_positions") is None and self.sentence_head is not None:
             raise ValueError("packed rows (sequence_ids) need cls_positions, one [CLS] for each pair")
-        encoded = self.albert(input_ids, **inputs)
+        return self.predict(self.albert(input_ids, **inputs), masked_positions, masked_labels, sentence_labels)
+
+    def predict(
+        self,
+        encoded: AlbertModelOutput,
+        masked_positions: Tensor | None,
+        masked_labels: Tensor | None,
+        sentence_labels: Tensor | None,
+    ) -> PreTrainingOutput:
+        """Computes the output of `forward` from that of the encoder."""
         predicted = encoded.last_hidden_state  # (B, S, H)
         if masked_positions is not None:
             predicted = gather_positions(predicted, masked_positions)  # (B, M, H)

@@ -7,5 +7,7 @@ resolve             the settings of a run, from flags, JSON, shards and earlier 
 architecture        the architecture: of a preset or a trained model, with the data's vocabulary and positions
 earlier_start       what an earlier start left in the run's directory: length, initial model, data
 task                pre-training as a `TrainingTask`
+student             the student of a teacher: its architecture and its initial weights
+distillation        distillation as a `TrainingTask`
 replay              the work of `pipeline.replay`: makes steps again and compares them
 """

@@ -68,8 +68,8 @@ def architecture(
         fields: values that replace some of it, see `parse_fields`.
         objective: "sop", "nsp" or "mlm"; None for the preset's or the trained model's.
         manifest: of the training data.
-        trained: the model whose weights are the initial ones; None for random weights.
-        source: directory of `trained`, for messages.
+        trained: the model whose architecture it is without `name`; None if there is none.
+        source: directory of `trained` if its weights are the initial ones; else None.
     Raises:
         UserError: values do not fit together, or not to the data, or the weights of `trained` do not fit.
     """
@@ -91,19 +91,19 @@ def architecture(
         if name is not None:
             config = AlbertConfig.preset(name, **fields)
         else:
-            assert trained is not None, "the command line has --model or --init"
+            assert trained is not None, "the command line has --model, --init or --teacher"
             config = AlbertConfig.from_dict(trained.to_dict() | fields)
     except ValueError as error:
         raise UserError(str(error)) from None
     if config.type_vocab_size < 2:
         remedy = "leave the field out" if "type_vocab_size" in fields else f"name an --init other than {source}"
         raise UserError(f"type_vocab_size is less than 2, but a pair has two segments; {remedy}")
-    if trained is not None:
+    if trained is not None and source is not None:
         _check_weights_fit(config, trained, source)
     return config
 
 
-def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: Path | None) -> None:
+def _check_weights_fit(config: AlbertConfig, trained: AlbertConfig, source: Path) -> None:
     """Raises UserError, naming what differs, if the weights of `trained` do not fit into `config`."""
     differ = [name for name in _DECIDE_SHAPES if getattr(config, name) != getattr(trained, name)]
     if block_indices(config) == block_indices(trained):  # two ways to say the same: as many groups as layers

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+import torch
 from torch import nn
 
 from data_prep.text.vocabulary import Vocabulary
@@ -21,8 +23,10 @@ from pipeline.distributed.exits import StopSignals
 from pipeline.engine import workarounds
 from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.pretraining import host_data
+from pipeline.pretraining.distillation import Distillation
 from pipeline.pretraining.host_data import Share
 from pipeline.pretraining.resolve import PretrainSettings, resolve
+from pipeline.pretraining.student import start_as_teacher
 from pipeline.pretraining.task import PreTraining
 from pipeline.run import attention_choice, lifecycle
 from pipeline.run.launch import Prepared
@@ -30,6 +34,9 @@ from pipeline.settings.pretrain import PretrainFlags
 from pipeline.sharing.export import export_usual
 from pipeline.training.callbacks.step_metrics import Throughput
 from pipeline.training.state import TrainingRun
+
+SAMPLED_ROWS = 1024
+"""Rows in which the pieces are counted for the start from a teacher."""
 
 
 def prepare(flags: PretrainFlags, world_size: int) -> Prepared:
@@ -69,18 +76,18 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     with run_directory.lock_run(settings.output, control, check_unchanged, launcher.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
-        first_step = PreTraining(settings, training, held_out, control, vocabulary.spellings).steps([0])
+        first_step = make_task(settings, training, held_out, control, vocabulary).steps([0])
         settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
-        def make_model() -> nn.Module:
-            model = AlbertForPreTraining(settings.model, settings.execution)
-            new_tensors.extend(fill_initial(model, settings))
+        def make_filled_model() -> nn.Module:
+            model = make_model(settings)
+            new_tensors.extend(fill_initial(model, settings, training))
             return model
 
-        opened = lifecycle.open_run(settings, make_model, vocabulary, control)
+        opened = lifecycle.open_run(settings, make_filled_model, vocabulary, control)
         _print_header(opened, settings, training, new_tensors)
-        task = PreTraining(settings, training, held_out, control, vocabulary.spellings)
+        task = make_task(settings, training, held_out, control, vocabulary)
         shape, precision = training.collators[0].shape, settings.engine.precision
         throughput = Throughput.of(settings.model, shape, control.world_size, device_name, precision)
         if status := lifecycle.train(opened, task, StopSignals(), throughput):
@@ -89,9 +96,35 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
         return 0
 
 
-def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings) -> list[str]:
-    """Gives `model` the weights of --init, unless a checkpoint will give it others. Returns what stays random."""
+def make_task(
+    settings: PretrainSettings,
+    training: Mixture,
+    held_out: Mapping[str, Collator],
+    control: ControlGroup,
+    vocabulary: Vocabulary,
+) -> PreTraining:
+    """Pre-training, or with a teacher distillation."""
+    kind = PreTraining if settings.distilled is None else Distillation
+    return kind(settings, training, held_out, control, vocabulary.spellings)
+
+
+def make_model(settings: PretrainSettings) -> AlbertForPreTraining:
+    """The model with random weights."""
+    if settings.distilled is not None:
+        return settings.distilled.make_student(settings.model, settings.execution)
+    return AlbertForPreTraining(settings.model, settings.execution)
+
+
+def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings, training: Mixture) -> list[str]:
+    """Gives `model` the weights of --init or, without it, those that follow from --teacher. Returns what stays random.
+
+    It does nothing to a model of --init that a checkpoint will fill.
+    """
     initial = settings.initial
+    if initial is None and settings.distilled is not None:
+        sample = training.read(np.arange(SAMPLED_ROWS)).input_ids
+        counts = np.bincount(sample.reshape(-1), minlength=settings.model.vocab_size)
+        return start_as_teacher(model, settings.distilled, torch.from_numpy(counts))
     if initial is None or initial.weights is None:
         return []
     same_sentence_task = initial.config.sentence_head == settings.model.sentence_head
@@ -107,15 +140,17 @@ def open_data(
 ) -> tuple[Mixture, dict[str, Collator]]:
     """Opens the training shards and, by name, the held-out shards.
 
-    Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared.
+    Held-out rows have the paper's masks whatever the masks of training, so that runs can be compared. With a teacher
+    they have those of training.
 
     Args:
         places: where this host reads each directory; None where the directories are.
     """
     at = {directory: directory for directory in (*settings.data, *settings.eval_data)} | dict(places or {})
     drawn_by = vocabulary.continues_word, settings.objective, settings.seed
+    masking = MaskingSettings() if settings.distilled is None else settings.masking
     held_out = {
-        name: open_mixture([at[directory]], [1], *drawn_by, MaskingSettings()).collators[0]
+        name: open_mixture([at[directory]], [1], *drawn_by, masking).collators[0]
         for name, directory in zip(names_of(settings.eval_data), settings.eval_data)
     }
     here = [at[directory] for directory in settings.data]
@@ -130,11 +165,15 @@ def _print_header(
     subject = [
         f"model: {model.num_hidden_layers} layers, hidden size {model.hidden_size}, vocabulary {model.vocab_size:,}"
     ]
-    if settings.initial is not None and not opened.state.step:
+    source = settings.initial or settings.distilled
+    if source is not None and not opened.state.step:
         new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
-        subject.append(f"weights from {settings.initial.directory}{new}")
-        if settings.initial.note:
+        subject.append(f"weights from {source.directory}{new}")
+        if settings.initial is not None and settings.initial.note:
             subject.append(settings.initial.note)
+    if settings.distilled is not None:
+        parts = ", ".join(f"{name} {weight:g}" for name, weight in settings.distilled.loss.items())
+        subject.append(f"distilled from {settings.distilled.directory}: {parts}")
     rate = settings.schedule()
     for before, length in itertools.pairwise(settings.lengths):
         step = length.from_step

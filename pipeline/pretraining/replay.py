@@ -13,16 +13,14 @@ import torch
 from common.errors import UserError
 from common.files.json_files import check_as
 from data_prep.text.vocabulary import Vocabulary
-from model import AlbertForPreTraining
 from pipeline.checkpoint import loader, manifest, retention, run_directory
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_FAILED, EXIT_STOPPED, StopSignals
 from pipeline.engine import workarounds
 from pipeline.engine.build import initialise
 from pipeline.engine.hardware import detect_hardware, make_deterministic
-from pipeline.pretraining.command import fill_initial, open_data
+from pipeline.pretraining.command import fill_initial, make_model, make_task, open_data
 from pipeline.pretraining.resolve import PretrainSettings, resolve
-from pipeline.pretraining.task import PreTraining
 from pipeline.run import attention_choice
 from pipeline.run.launch import Prepared
 from pipeline.settings import declare, pretrain
@@ -135,12 +133,12 @@ def run(replay: Replay) -> int:
     training, _ = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
-    first_step = PreTraining(settings, training, {}, control, vocabulary.spellings).steps([0])
+    first_step = make_task(settings, training, {}, control, vocabulary).steps([0])
     settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
     torch.manual_seed(settings.seed)
-    model = AlbertForPreTraining(settings.model, settings.execution)
+    model = make_model(settings)
     if replay.tag is None:
-        fill_initial(model, settings)
+        fill_initial(model, settings, training)
     engine, _ = initialise(model, settings.engine, settings.execution.cuda_graphs)
     state = TrainState()
     if replay.tag is not None:
@@ -152,7 +150,7 @@ def run(replay: Replay) -> int:
         print(f"making steps {state.step + 1:,} to {last:,} of {settings.output} again", flush=True)
     hosts = control.gather(socket.gethostname()) or ()
     opened = TrainingRun(settings, control, engine, state, rollbacks=rollbacks, hosts=hosts, clock=Clock(state.seconds))
-    task = PreTraining(settings, training, {}, control, vocabulary.spellings)  # no held-out rows: it never evaluates
+    task = make_task(settings, training, {}, control, vocabulary)  # no held-out rows: it never evaluates
     recorder = _Recorder(opened, last)
     callbacks = [StepMetrics(opened, task), WeightChecksums(opened), recorder, Console(opened, "replay")]
     agreements = Agreements(control, StopSignals(saves=False), callbacks)

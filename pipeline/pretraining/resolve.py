@@ -33,6 +33,7 @@ from pipeline.pretraining.earlier_start import (
     fit_vocabulary,
     lengths_of,
 )
+from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.settings import declare
 from pipeline.settings.declare import setting
 from pipeline.settings.pretrain import PretrainFlags
@@ -184,6 +185,7 @@ class PretrainSettings(PretrainFlags, RunSettings):
         corpus_weights: whole numbers, one for each corpus; see pipeline/data/mixture.py.
         data_digests: sha256 of each corpus's manifest.
         initial: the trained model whose weights are the initial ones; None for random weights.
+        distilled: the teacher whose states are learned; None without one.
         lengths: of the run, each from its step on.
         earlier_steps: the length before this start; None for a new run.
         corpora: what the training shards were made from, for the model card.
@@ -196,6 +198,7 @@ class PretrainSettings(PretrainFlags, RunSettings):
     corpus_weights: tuple[int, ...]
     data_digests: tuple[str, ...]
     initial: InitialModel | None
+    distilled: Teacher | None
     lengths: tuple[Length, ...]
     earlier_steps: int | None
     corpora: tuple[CorpusRecord, ...] = ()
@@ -216,6 +219,7 @@ class PretrainSettings(PretrainFlags, RunSettings):
             **super().identity(),
             **self.optimization(),
             "init_weights": None if self.initial is None else self.initial.digest,
+            "distilled": None if self.distilled is None else self.distilled.identity(),
             "data": self.data_digests[0] if len(self.data) == 1 else list(zip(self.data_digests, self.corpus_weights)),
         }
 
@@ -240,8 +244,15 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
     initial = find_initial_model(flags.init, earlier)
     if initial is not None:
         initial = fit_vocabulary(initial, corpora.directories[0], flags.new_vocabulary)
-    trained = None if initial is None else initial.config
-    model = architecture(flags.preset, fields, flags.objective, corpora.manifest, trained, flags.init)
+    teacher, masking = find_teacher(flags.teacher, flags.teacher_loss, flags.teacher_layers), flags.masking_settings()
+    like = None if initial is None else initial.config
+    if teacher is not None:
+        like = like or teacher.student_config()
+        if not teacher.needs_masks:
+            masking = dataclasses.replace(masking, replace_with_mask=0.0, replace_with_random=0.0)
+    model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
+    if teacher is not None:
+        teacher.check(model, corpora.directories[0])
     engine = engine_config.fit(config, world_size, hardware, flags.precision)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
@@ -252,7 +263,7 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
         execution=_execution_options(flags, model, corpora.manifest.max_seq_length, engine, hardware, earlier),
         engine=engine,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
-        masking=flags.masking_settings(),
+        masking=masking,
         data=corpora.directories,
         corpus_weights=corpora.weights,
         data_digests=corpora.digests(),
@@ -261,6 +272,7 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
         lengths=tuple(lengths),
         earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
         initial=initial,
+        distilled=teacher,
     )
     if earlier is not None:
         check_data(earlier, corpora.directories, json.loads(json.dumps(settings.identity()["data"])))
@@ -288,12 +300,13 @@ def _execution_options(
         f"--compile {hooks}": flags.compile == "on" and at_stage_3,
         f"--cuda-graphs {hooks}": flags.cuda_graphs == "on" and at_stage_3,
         "--cuda-graphs needs a GPU": flags.cuda_graphs == "on" and on_cpu,
+        "--cuda-graphs cannot record the teacher of --teacher": flags.cuda_graphs == "on" and flags.teacher is not None,
     }.items():
         if is_there:
             raise UserError(f"{problem}; leave the flag out")
     # Without the flag, what does not fit together with the others stays off.
     fits = engine.zero_stage < 3 and flags.attention != "sequences"
-    plain = fits and flags.activation_checkpointing == "none"
+    plain = fits and flags.activation_checkpointing == "none" and flags.teacher is None
     case = f"{flags.preset}-{length}-{engine.precision}"
     try:
         execution = ExecutionOptions(

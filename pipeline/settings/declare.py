@@ -77,6 +77,7 @@ class Flag:
         if "default" in self.help or self.default is False or self.default in (None, ()):
             return self.help
         default = f"{self.default:g}" if isinstance(self.default, float) else self.default
+        default = " ".join(map(str, default)) if isinstance(default, tuple) else default
         return f"{self.help} (default: {default})"
 
     def add_to(self, group: Any) -> None:

@@ -66,6 +66,20 @@ class PretrainFlags(MaskingFlags, RunFlags):
         "start from an export, a run, or a published ALBERT or BERT (default: random weights)", None, metavar="DIR"
     )
     new_vocabulary: bool = flag("carry the embeddings of --init over to the vocabulary of --data", False)
+    teacher: Path | None = flag(
+        "distil this trained model: learn its states instead of its text's tokens (docs/student.md)",
+        None,
+        metavar="DIR",
+    )
+    teacher_loss: tuple[str, ...] = flag(
+        "weights of the parts of the loss with --teacher: states, layers, cls, pooled, similarity, relations, mlm, "
+        "sentence",
+        ("states=1", "pooled=1", "similarity=1"),
+        metavar="PART=WEIGHT",
+    )
+    teacher_layers: tuple[int, ...] = flag(
+        "the teacher's layers as which the student's blocks begin; 0: the mean of all", (0,), natural, metavar="LAYER"
+    )
     model_args: tuple[str, ...] = flag(
         "fields of AlbertConfig to replace, e.g. embedding_size=64", (), metavar="FIELD=VALUE", extend=True
     )
@@ -134,6 +148,9 @@ def parser() -> Parser:
 def parse(words: Sequence[str]) -> PretrainFlags:
     """Parses the command line. Raises UserError for an unknown flag, naming the nearest one that exists."""
     flags = declare.parse(PretrainFlags, parser(), words)
-    if flags.preset is None and flags.init is None:
+    if flags.preset is None and flags.init is None and flags.teacher is None:
         raise UserError("give --model NAME for a new model, or --init DIR to go on with a trained one")
+    of_teacher = (flags.teacher_loss, flags.teacher_layers)
+    if flags.teacher is None and of_teacher != (PretrainFlags.teacher_loss, PretrainFlags.teacher_layers):
+        raise UserError("--teacher-loss and --teacher-layers say how to distil a model; give it with --teacher DIR")
     return flags

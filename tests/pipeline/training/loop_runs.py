@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from model.distillation import PARTS
+from pipeline.pretraining.student import HEAD_PARTS
+
 BATCH, STEPS, PEAK, LOGGED = 12, 10, 0.02, 5
+ALL_PARTS = tuple(f"{name}=1" for name in (*PARTS, *HEAD_PARTS))
 MODEL = ("num_hidden_layers=2", "hidden_size=32", "num_attention_heads=4", "intermediate_size=64", "embedding_size=16")
 
 
@@ -21,6 +25,7 @@ class Run:
         stopped_after: a stop signal arrives after the checkpoint of this step; None for no signal.
         goes_on: the stopped run that this one resumes; None for a new run.
         batch: rows of a step.
+        distils: True for a run with a teacher and all parts of its loss.
         later: True for a run that starts after all others of its number of ranks.
     """
 
@@ -34,6 +39,7 @@ class Run:
     stopped_after: int | None = None
     goes_on: "Run | None" = None
     batch: int = BATCH
+    distils: bool = False
     later: bool = False
 
     @property
@@ -55,7 +61,8 @@ class Run:
             "--deepspeed_config": path, "--output": folder / self.directory, "--precision": self.precision,
             "--steps": STEPS, "--log-interval": LOGGED, "--eval-interval": STEPS, "--save-interval": 2,
         }  # fmt: skip
-        return [*(str(word) for flag in flags.items() for word in flag), "--model-args", *MODEL, *self.flags]
+        taught = ["--teacher", str(folder / "teacher"), "--teacher-loss", *ALL_PARTS] if self.distils else []
+        return [*(str(word) for flag in flags.items() for word in flag), "--model-args", *MODEL, *self.flags, *taught]
 
 
 # Splits of 12 rows into ranks x micro-batch x accumulation, from single rows to none accumulated. Each has one
@@ -77,6 +84,11 @@ ELEVEN_ROWS = Run("1 rank, 11 rows", 1, 11, batch=11)
 OUT = Run("3 ranks, stopped", 3, 2, stage=2, batch=11, stopped_after=4)
 AWAY = Run("then 2", 2, 4, stage=1, batch=11, goes_on=OUT, stopped_after=8, later=True)
 BACK = Run("then 3 again", 3, 3, stage=3, batch=11, goes_on=AWAY, later=True)
+# Distillation, from 3 ranks to 2.
+ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.001}}),)
+DISTILLED = Run("distilled", 1, 12, settings=ADAMW, distils=True)
+TAUGHT = Run("distilled, stopped", 3, 2, stage=3, settings=ADAMW, distils=True, stopped_after=4)
+TAUGHT_ON = Run("then distilled on 2", 2, 4, stage=2, settings=ADAMW, distils=True, goes_on=TAUGHT, later=True)
 REIMPLEMENTED = [
     *[
         Run(f"{kind} recomputed at stage {stage}", stage=stage, flags=("--activation-checkpointing", kind))
@@ -84,7 +96,6 @@ REIMPLEMENTED = [
     ],
     Run("compiled", 1, 12, flags=("--compile",)),
 ]
-ADAMW = (("optimizer", {"type": "AdamW", "params": {"lr": 0.001}}),)
 OTHERS = ("parameter_sharing=none", "hidden_dropout_prob=0.1", "--objective", "mlm")
 OBJECTIVES = [
     Run("nsp", 1, 12, flags=("parameter_sharing=attention", "--objective", "nsp")),
@@ -111,7 +122,7 @@ TIMED = Run(
 )  # fmt: skip
 RUNS = [
     *SPLITS, *UNEVEN_SPLITS, THREE_ROWS, FEW_ROWS, ELEVEN_ROWS, OUT, AWAY, BACK, *REIMPLEMENTED, *OBJECTIVES,
-    STANDING, OVERFLOWING, AT_ITS_FLOOR, DIVERGING, TIMED,
+    STANDING, OVERFLOWING, AT_ITS_FLOOR, DIVERGING, TIMED, DISTILLED, TAUGHT, TAUGHT_ON,
 ]  # fmt: skip
 UNEVEN = [run for run in (*SPLITS, OBJECTIVES[0]) if run.name in ("1 rank x 12", "3 ranks x 4", "nsp")]
 """Their micro-batches do not divide the held-out rows."""
@@ -119,5 +130,6 @@ ALIKE = [
     *((SPLITS[0], run) for run in (*SPLITS[1:], *UNEVEN_SPLITS, *REIMPLEMENTED)),
     (THREE_ROWS, FEW_ROWS),
     (ELEVEN_ROWS, BACK),
+    (DISTILLED, TAUGHT_ON),
 ]
 """Pairs of runs with the same results."""

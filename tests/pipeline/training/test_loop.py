@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmarks.shared.outcome import BY_THE_CLOCK
 from data_prep.format.shards import open_shards
 from data_prep.text.vocabulary import Vocabulary
+from model.distillation import PARTS
 from pipeline.checkpoint.files import read_state, read_whole
 from pipeline.checkpoint.initial_weights import load_pretrained
 from pipeline.checkpoint.manifest import check
@@ -20,6 +21,7 @@ from pipeline.data import sampler
 from pipeline.data.collate import BatchShape, Collator
 from pipeline.data.masking import MaskingSettings
 from pipeline.distributed.exits import EXIT_STOPPED
+from tests.pipeline.pretraining import trained_models
 from tests.pipeline.training.loop_runs import (
     ALIKE,
     AT_ITS_FLOOR,
@@ -46,8 +48,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+def folder(corpus: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("runs")
+    trained_models.export(made / "teacher", corpus.vocabulary)
+    return made
 
 
 Ends = Callable[[Run], Ended]
@@ -86,7 +90,15 @@ def reader(corpus: Any, directory: Path, objective: str) -> Collator:
     return Collator(shards, BatchShape.of(shards, masking=MASKING), continues, objective, seed=0, masking=MASKING)  # type: ignore[arg-type]
 
 
-MEANS = ("loss", "mlm_loss", "sop_loss", "mlm_accuracy", "sop_accuracy", "grad_norm")
+MEANS = (
+    *(f"distil_{name}" for name in PARTS),
+    "loss",
+    "mlm_loss",
+    "sop_loss",
+    "mlm_accuracy",
+    "sop_accuracy",
+    "grad_norm",
+)
 
 
 @pytest.mark.parametrize(("alone", "run"), ALIKE, ids=lambda run: run.name)

@@ -1,0 +1,230 @@
+"""The student of a teacher: its architecture, and its initial weights.
+
+The student has the teacher's vocabulary. Its embedding table is the best of width E for the teacher's words, by
+singular values, and a projection fitted by least squares turns it into the teacher's embeddings. In both, a word counts
+as often as it stands in the text. Without this, the embeddings of running text are much farther off (docs/student.md).
+A block begins as a layer of the teacher, or as the mean of all. What does not fit the sizes of the student stays
+random.
+
+Legend of the shapes: V vocab_size, S positions, E embedding_size, H hidden_size, H' that of the teacher.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, AlbertModel
+from model.config import ExecutionOptions
+from model.distillation import PARTS, AlbertForDistillation, principal_directions
+from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
+
+HEAD_PARTS = ("mlm", "sentence")
+"""The losses of the heads, which need labels and no teacher."""
+EMBEDDING_SIZE = 128
+FITTED_POSITIONS = 64
+"""The positions of the words to which the projection of the embeddings is fitted."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The teacher of a run.
+
+    Attributes:
+        directory: that the command line names.
+        weights: its weights.
+        digest: of the weights.
+        loss: the weight of each part, see `parse_parts`.
+        layers: see `--teacher-layers`.
+    """
+
+    directory: Path
+    weights: InitialWeights
+    digest: str
+    loss: dict[str, float]
+    layers: tuple[int, ...]
+
+    @property
+    def needs_masks(self) -> bool:
+        """Whether tokens are masked; else both models read the text as it is."""
+        return "mlm" in self.loss
+
+    def identity(self) -> dict[str, Any]:
+        """What must not change when a run is resumed."""
+        return {"weights": self.digest, "loss": self.loss, "layers": list(self.layers)}
+
+    def student_config(self) -> AlbertConfig:
+        """The teacher's sizes, with shared layers, a narrow embedding and no dropout: of a run without --model."""
+        config = self.weights.config
+        head = None if config.sentence_head is None else "sop"
+        return dataclasses.replace(
+            config,
+            embedding_size=min(EMBEDDING_SIZE, config.embedding_size),
+            embedding_projection=None,
+            parameter_sharing="all",
+            num_hidden_groups=1,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            sentence_head=head,
+        )
+
+    def check(self, config: AlbertConfig, data: Path) -> None:
+        """Raises UserError unless the shards in `data` have its vocabulary, and the student a block for each layer."""
+        of_data, own = Vocabulary.load(data), self.weights.vocabulary
+        if (of_data.pieces, of_data.normalization) != (own.pieces, own.normalization):
+            raise UserError(
+                f"--teacher {self.directory} and --data {data} have different vocabularies; make the shards with "
+                f"--vocab {self.weights.vocabulary_file}"
+            )
+        blocks = max(config.num_attention_blocks, config.num_ffn_blocks)
+        if len(self.layers) > blocks:
+            raise UserError(
+                f"--teacher-layers gives {len(self.layers)} layers, and the student has {blocks} block"
+                f"{'s' * (blocks > 1)}; give at most one for each, or 0 for the mean of all"
+            )
+
+    def encoder(self) -> AlbertModel:
+        """The teacher, fp32, on the CPU."""
+        with torch.device("meta"):
+            model = AlbertModel(self.weights.config, add_pooling_layer=False)
+        tensors = {name: self.weights.tensors["albert." + name] for name in model.state_dict()}
+        model.load_state_dict(tensors, assign=True)
+        return model.eval()
+
+    def make_student(self, config: AlbertConfig, execution: ExecutionOptions) -> AlbertForDistillation:
+        """The model to train, with random weights."""
+        parts = frozenset(self.loss)
+        return AlbertForDistillation(config, execution, self.encoder(), parts, bool(parts & set(HEAD_PARTS)))
+
+
+def parse_parts(words: Sequence[str]) -> dict[str, float]:
+    """Reads `["states=1", "mlm=0.5"]`. Parts of weight 0 are left out. Raises UserError for a mistake."""
+    known = (*PARTS, *HEAD_PARTS)
+    weights: dict[str, float] = {}
+    for word in words:
+        name, _, number = word.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if name not in known or not 0 <= weight < math.inf or name in weights:
+            raise UserError(
+                f"--teacher-loss {word!r}: give each part once, as PART=WEIGHT with a weight of at least 0; the parts "
+                f"are {', '.join(known)}"
+            )
+        weights[name] = weight
+    weights = {name: weight for name, weight in sorted(weights.items()) if weight}
+    if not set(PARTS) & set(weights):
+        raise UserError(f"--teacher-loss asks nothing of the teacher; give one of {', '.join(PARTS)} a weight above 0")
+    return weights
+
+
+def find_teacher(directory: Path | None, loss: Sequence[str], layers: Sequence[int]) -> Teacher | None:
+    """Reads --teacher. Raises UserError: it holds no model, or the values of --teacher-loss or --teacher-layers are
+    wrong.
+    """
+    if directory is None:
+        return None
+    refuse_training(directory, "--teacher")
+    parts, weights = parse_parts(loss), read_initial_weights(directory, "--teacher")
+    count = weights.config.num_hidden_layers
+    if max(layers) > count:
+        raise UserError(f"--teacher-layers {max(layers)}: {directory} has {count} layers; give up to {count}, or 0")
+    return Teacher(directory, weights, weights.digest(), parts, tuple(layers))
+
+
+@torch.no_grad()
+def start_as_teacher(model: AlbertForPreTraining, teacher: Teacher, counts: Tensor) -> list[str]:
+    """Gives `model` initial weights that follow from those of the teacher. Returns the names of what stays random.
+
+    Args:
+        counts: (V,) how often each piece stands in a sample of the text.
+    """
+    encoder, config = teacher.encoder(), model.config
+    directions = torch.eye(config.hidden_size)  # (H, H')
+    if config.hidden_size != encoder.config.hidden_size:
+        directions = principal_directions(encoder, config.hidden_size)
+    state, given = model.state_dict(), teacher.weights.tensors
+    set_names = _start_embeddings(model.albert, encoder, directions, counts.float() + 1.0)
+    blocks = {"attention": config.num_attention_blocks, "feed_forward": config.num_ffn_blocks}
+    for name, tensor in state.items():
+        if name.startswith("albert.encoder."):
+            _, _, kind, block, rest = name.split(".", 4)
+            source = _layer_tensor(encoder, kind, rest, _layer_of(teacher.layers, int(block), blocks[kind]))
+        elif name.startswith(("albert.pooler.", "mlm_head.")) and name in given:
+            source = given[name]
+        else:
+            continue
+        fitted = _fit(source, tensor.shape, directions)
+        if fitted is not None:
+            tensor.copy_(fitted)
+            set_names.add(name)
+    return [name for name in state if name not in set_names]
+
+
+def _layer_of(layers: Sequence[int], block: int, blocks: int) -> int:
+    """The teacher's layer, from 1, that a block begins as; 0 for the mean. The layers are spread over the blocks."""
+    return layers[block * len(layers) // blocks]
+
+
+def _layer_tensor(encoder: AlbertModel, kind: str, rest: str, layer: int) -> Tensor:
+    """A tensor of the teacher's `layer`, or its mean over all layers."""
+    modules: nn.ModuleList = getattr(encoder.encoder, kind)
+    column = 0 if kind == "attention" else 1
+    chosen = encoder.encoder.indices if layer == 0 else [encoder.encoder.indices[layer - 1]]
+    return torch.stack([modules[indices[column]].state_dict()[rest] for indices in chosen]).mean(0)
+
+
+def _fit(source: Tensor, shape: torch.Size, directions: Tensor) -> Tensor | None:
+    """`source` with its axes of width H' projected to H; None if it does not have `shape` then."""
+    narrow, wide = directions.shape
+    if narrow != wide:
+        for axis in range(source.ndim):
+            if source.shape[axis] == wide:
+                source = torch.tensordot(source, directions, dims=([axis], [1])).movedim(-1, axis)
+    return source if source.shape == shape else None
+
+
+def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Tensor, counts: Tensor) -> set[str]:
+    """Sets the embeddings of the student. Returns the names of what is set.
+
+    Args:
+        counts: (V,) the weight of each word in the fits, above 0.
+    """
+    own, goal, project = student.embeddings, teacher.embeddings, student.embeddings.projection
+    is_factorised = isinstance(project, nn.Linear)
+    width = own.word_embeddings.embedding_dim  # E
+    axes = principal_directions(teacher, width, counts) if is_factorised else directions  # (E, H')
+    tables = {
+        "word_embeddings": (own.word_embeddings.weight, goal.word_embeddings.weight),
+        "position_embeddings": (own.position_embeddings.weight, goal.position_embeddings.weight),
+        "token_type_embeddings": (own.token_type_embeddings.weight, goal.token_type_embeddings.weight),
+    }
+    for table, source in tables.values():
+        count = min(len(table), len(source))
+        table[:count] = goal.projection(source[:count]) @ axes.T  # (count, E)
+    if not is_factorised and len(axes) == axes.shape[1]:
+        own.layer_norm.load_state_dict(goal.layer_norm.state_dict())
+    if isinstance(project, nn.Linear):
+        # The student normalises vectors of width E, the teacher of width H'. So the projection is fitted to what both
+        # make of each word at some position.
+        words = torch.arange(len(own.word_embeddings.weight))[None]  # (1, V)
+        limit = min(FITTED_POSITIONS, *map(len, tables["position_embeddings"]))
+        positions, types = words % limit, words // limit % min(2, *map(len, tables["token_type_embeddings"]))  # (1, V)
+        narrow = own.layer_norm(
+            own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
+        )[0]  # (V, E)
+        wanted = goal(words, types, positions)[0] @ directions.T  # (V, H)
+        share = counts.sqrt()[:, None]  # (V, 1)
+        solution = torch.linalg.lstsq(functional.pad(narrow, (0, 1), value=1.0) * share, wanted * share).solution
+        project.weight.copy_(solution[:-1].T)
+        project.bias.copy_(solution[-1])
+    return {f"albert.embeddings.{name}" for name in own.state_dict()}

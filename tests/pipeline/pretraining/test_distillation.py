@@ -1,0 +1,229 @@
+"""Distillation: its distances, its division into micro-batches, and the start from the teacher."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sentencepiece import sentencepiece_model_pb2
+from torch.nn.functional import cosine_similarity, kl_div
+
+from common.errors import UserError
+from data_prep.text.vocabulary import Vocabulary
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from model.distillation import PARTS, principal_directions
+from pipeline.checkpoint.initial_weights import InitialWeights
+from pipeline.data.collate import Batch, blank
+from pipeline.pretraining.distillation import Distillation
+from pipeline.pretraining.student import Teacher, find_teacher, parse_parts, start_as_teacher
+from tests.model.examples import randomise
+from tests.pipeline.data.test_collate import VOCABULARY, collator, random_shards
+from tests.pipeline.pretraining import trained_models
+from tests.pipeline.pretraining.command_lines import resolve
+from tests.pipeline.pretraining.test_task import gradients, tensors
+
+BERT = {
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 4,
+    "intermediate_size": 48,
+    "embedding_size": 32,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 64,
+    "parameter_sharing": "none",
+    "hidden_act": "gelu",
+    "sentence_head": "nsp",
+    "hidden_dropout_prob": 0.1,
+}
+ALL = tuple(f"{name}=1" for name in (*PARTS, "mlm", "sentence"))
+
+
+def make_teacher(loss=ALL, layers=(0,), **fields):
+    torch.manual_seed(1)
+    model = AlbertForPreTraining(AlbertConfig.from_dict(BERT | fields))
+    randomise(model, seed=1, scale=0.2)
+    weights = InitialWeights(model.config, model.state_dict(), Path(), None, None)
+    return Teacher(Path(), weights, weights.digest(), parse_parts(loss), layers)
+
+
+def make_student(teacher, **fields):
+    torch.manual_seed(0)
+    config = AlbertConfig.from_dict(teacher.student_config().to_dict() | {"embedding_size": 16} | fields)
+    return teacher.make_student(config, ExecutionOptions())
+
+
+def read_batch(rows=12):
+    return collator(random_shards(count=12)).read([0] * rows, list(range(rows)))
+
+
+def task_of(teacher):
+    return Distillation(SimpleNamespace(distilled=teacher, objective="sop"), None, None, None, None)
+
+
+def last_vectors(model, row, inputs):
+    """Queries, keys and values (3, R, N, D) of the last layer for one sequence."""
+    states = model(**inputs).hidden_states
+    block = model.encoder.attention[model.encoder.indices[-1][0]]
+    weight, bias = block.query_key_value()
+    return (states[-2][0] @ weight.T + bias).view(-1, 3, 4, 8).permute(1, 2, 0, 3)
+
+
+@torch.no_grad()
+def test_the_distances_are_those_of_each_sequence_alone():
+    teacher = make_teacher()
+    student, batch, encoder = make_student(teacher).eval(), read_batch(), teacher.encoder()
+    found = student(**tensors(batch)).distillation
+    wanted, tokens, sequences, pairs = dict.fromkeys(PARTS, 0.0), 0, 0, 0
+    for row in range(12):
+        means = []
+        for number in range(int(batch.sequence_ids[row].max()) + 1):
+            here = batch.sequence_ids[row] == number
+            inputs = {"input_ids": torch.from_numpy(batch.input_ids[row, here][None])}
+            inputs["token_type_ids"] = torch.from_numpy(batch.token_type_ids[row, here][None])
+            own, goal = student.albert(**inputs).hidden_states, encoder(**inputs).hidden_states
+            wanted["states"] += (1 - cosine_similarity(own[-1][0], goal[-1][0])).sum()
+            for one, other in zip(own[1:], goal[1:], strict=True):
+                wanted["layers"] += (1 - cosine_similarity(one[0], other[0])).sum() / 4
+            wanted["cls"] += 1 - cosine_similarity(own[-1][0, 0], goal[-1][0, 0], dim=0)
+            means.append((own[-1][0].mean(0), goal[-1][0].mean(0)))
+            wanted["pooled"] += 1 - cosine_similarity(*means[-1], dim=0)
+            for mine, its in zip(last_vectors(student.albert, row, inputs), last_vectors(encoder, row, inputs)):
+                log_mine, log_its = ((x @ x.mT / 8**0.5).log_softmax(-1) for x in (mine, its))
+                wanted["relations"] += kl_div(log_mine, log_its, log_target=True, reduction="sum") / 12
+            tokens, sequences = tokens + int(here.sum()), sequences + 1
+        for one, (own_mean, goal_mean) in enumerate(means):
+            for other, (own_other, goal_other) in enumerate(means):
+                error = cosine_similarity(own_mean, own_other, dim=0) - cosine_similarity(goal_mean, goal_other, dim=0)
+                wanted["similarity"] += error**2 * (one != other)
+                pairs += one != other
+    for name in PARTS:
+        assert float(getattr(found, name)) == pytest.approx(float(wanted[name]), rel=1e-4), name
+    assert task_of(teacher).label_counts([batch])[2:] == (tokens, sequences, pairs)
+    assert pairs > 0
+
+
+@pytest.mark.parametrize("cuts", [[1, 11], [2, 3, 7]])
+def test_the_loss_does_not_depend_on_how_a_batch_is_divided(cuts):
+    teacher = make_teacher()
+    student, batch, task = make_student(teacher), read_batch(), task_of(teacher)
+    whole = task.loss(student(**tensors(batch)), task.label_counts([batch]), 1)
+    whole.backward()
+    wanted, total = gradients(student), 0.0
+    parts = [Batch(*(field[end - cut : end] for field in batch)) for cut, end in zip(cuts, np.cumsum(cuts))]
+    for part in parts:
+        loss = task.loss(student(**tensors(part)), task.label_counts(parts), len(parts)) / len(parts)
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(whole.item(), rel=1e-5)
+    for name, gradient in gradients(student).items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-3, atol=1e-5)
+
+
+def test_the_summary_is_the_loss_and_its_parts():
+    teacher = make_teacher(("states=1", "similarity=3", "mlm=0.5"))
+    student, batch, task = make_student(teacher), read_batch(), task_of(teacher)
+    output = student(**tensors(batch))
+    totals = task.sums(output, tensors(batch))
+    summary = task.summarise(type(totals)(*(value.item() for value in totals)))
+    loss = task.loss(output, task.label_counts([batch]), 1)
+    assert summary["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    parts = summary["distil_states"] + 3 * summary["distil_similarity"] + 0.5 * summary["mlm_loss"]
+    assert summary["loss"] == pytest.approx(parts, rel=1e-5)
+    assert "distil_cls" not in summary
+
+
+def test_empty_rows_and_heads_that_are_not_trained_have_gradients_of_zero():
+    teacher = make_teacher(("states=1", "pooled=1", "similarity=1", "relations=1", "cls=1", "layers=1"))
+    student, task = make_student(teacher), task_of(teacher)
+    output = student(**tensors(blank(3, collator(random_shards(count=12)).shape)))
+    loss = task.loss(output, task.label_counts([read_batch()]), 2)
+    assert loss.item() == 0.0
+    loss.backward()
+    for name, gradient in gradients(student).items():
+        assert not gradient.any(), name  # NaN would be True
+
+
+def test_a_student_of_the_teachers_shape_starts_as_the_teacher():
+    teacher = make_teacher(layers=(1, 2, 3, 4))
+    student = make_student(teacher, embedding_size=32, parameter_sharing="none").eval()
+    assert all(name.startswith("sentence_head") for name in start_as_teacher(student, teacher, torch.ones(VOCABULARY)))
+    found = student(**tensors(read_batch())).distillation
+    assert max(map(float, found)) < 1e-3
+
+
+def test_a_shared_student_starts_with_means_and_near_the_embeddings_of_frequent_pieces():
+    teacher = make_teacher()
+    student, encoder = make_student(teacher).eval(), teacher.encoder()
+    counts = 10_000 * (torch.arange(VOCABULARY) < 12)
+    start_as_teacher(student, teacher, counts)
+    weights = [block.dense.weight for block in encoder.encoder.attention]
+    torch.testing.assert_close(student.albert.encoder.attention[0].dense.weight.data, torch.stack(weights).mean(0))
+    ids = torch.arange(VOCABULARY)[:, None]
+    near = cosine_similarity(student.albert.embeddings(ids, None, None), encoder.embeddings(ids, None, None), dim=-1)
+    assert near[counts > 0].mean() > near[counts == 0].mean() + 0.02
+
+
+def test_a_teacher_of_another_width_is_projected_and_is_no_part_of_the_model():
+    teacher = make_teacher(hidden_size=48, embedding_size=48, intermediate_size=64)
+    student = make_student(teacher, hidden_size=32, num_attention_heads=4, intermediate_size=48)
+    new = start_as_teacher(student, teacher, torch.ones(VOCABULARY))
+    assert "albert.encoder.attention.0.dense.weight" not in new
+    assert "albert.encoder.feed_forward.0.output.weight" in new  # the inner widths differ
+    directions = principal_directions(teacher.encoder(), 32)
+    torch.testing.assert_close(directions @ directions.T, torch.eye(32), rtol=0, atol=1e-4)
+    assert all(value.isfinite() and value > 0 for value in student(**tensors(read_batch())).distillation)
+    assert student.state_dict().keys() == AlbertForPreTraining(student.config).state_dict().keys()
+
+
+@pytest.fixture
+def taught(words, corpus, tmp_path):
+    """A command line with a teacher, whose architecture the student has."""
+    directory = trained_models.export(tmp_path / "teacher", corpus.vocabulary, hidden_dropout_prob=0.1)
+    return {name: word for name, word in words.items() if name != "--model"} | {"--teacher": str(directory)}
+
+
+def test_the_student_has_the_sizes_of_the_teacher_and_reads_its_text_unmasked(taught):
+    settings = resolve(taught | {"--model-args": "num_hidden_layers=3"})
+    assert (settings.model.num_hidden_layers, settings.model.hidden_size) == (3, 32)
+    assert settings.model.hidden_dropout_prob == 0.0
+    assert (settings.masking.replace_with_mask, settings.masking.replace_with_random) == (0.0, 0.0)
+    assert resolve(taught | {"--teacher-loss": ["states=1", "mlm=1"]}).masking.replace_with_mask == 0.8
+    other = resolve(taught | {"--teacher-loss": ["states=2"]})
+    assert other.identity()["distilled"] != settings.identity()["distilled"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"--teacher-loss": "state=1"}, "'state=1'.*the parts are states"),
+        ({"--teacher-loss": ["states=1", "states=2"]}, "each part once"),
+        ({"--teacher-loss": "states=nan"}, "PART=WEIGHT"),
+        ({"--teacher-loss": "mlm=1"}, "asks nothing of the teacher"),
+        ({"--teacher-layers": "7"}, "has 2 layers"),
+        ({"--teacher-layers": ["1", "2"]}, "1 block"),
+    ],
+)
+def test_what_is_wrong_with_the_flags_is_said(taught, flags, message):
+    with pytest.raises(UserError, match=message):
+        resolve(taught | flags)
+
+
+def test_flags_of_a_teacher_need_one(words):
+    with pytest.raises(UserError, match=r"--teacher DIR"):
+        resolve(words | {"--teacher-loss": "cls=1"})
+
+
+def test_a_teacher_of_other_shards_is_refused(taught, corpus, tmp_path):
+    other = tmp_path / "other.model"
+    proto = sentencepiece_model_pb2.ModelProto.FromString(corpus.vocabulary.read_bytes())
+    proto.pieces[-1].piece = "zzz"
+    other.write_bytes(proto.SerializeToString())
+    assert len(Vocabulary.load(other)) == len(Vocabulary.load(corpus.vocabulary))
+    with pytest.raises(UserError, match=r"--teacher .* have different vocabularies"):
+        resolve(taught | {"--teacher": str(trained_models.export(tmp_path / "second", other))})
+
+
+def test_a_directory_without_a_model_is_no_teacher(tmp_path):
+    with pytest.raises(UserError, match=r"--teacher .* holds no model"):
+        find_teacher(tmp_path, ALL, ())
