@@ -115,13 +115,16 @@ def make_model(settings: PretrainSettings) -> AlbertForPreTraining:
     return AlbertForPreTraining(settings.model, settings.execution)
 
 
-def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings, training: Mixture) -> list[str]:
+def fill_initial(model: AlbertForPreTraining, settings: PretrainSettings, training: Mixture | None) -> list[str]:
     """Gives `model` the weights of --init or, without it, those that follow from --teacher. Returns what stays random.
 
     It does nothing to a model of --init that a checkpoint will fill.
+
+    Args:
+        training: the text, whose pieces a start from --teacher counts.
     """
     initial = settings.initial
-    if initial is None and settings.distilled is not None:
+    if initial is None and settings.distilled is not None and training is not None:
         sample = training.read(np.arange(SAMPLED_ROWS)).input_ids
         counts = np.bincount(sample.reshape(-1), minlength=settings.model.vocab_size)
         return start_as_teacher(model, settings.distilled, torch.from_numpy(counts))

@@ -225,8 +225,11 @@ class PretrainSettings(PretrainFlags, RunSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """All settings as plain values, for `settings.json`."""
+        of_every_run = super().to_dict()
+        if self.distilled is None:
+            del of_every_run["distilled"]
         return {
-            **super().to_dict(),
+            **of_every_run,
             "corpora": [dataclasses.asdict(corpus) for corpus in self.corpora],
             "lengths": [length._asdict() for length in self.lengths],
             **({} if self.initial is None else self.initial.record()),

@@ -20,7 +20,7 @@ def rows():
 
 
 def test_every_file_is_on_the_page():
-    assert sorted([row[0] for row in rows()] + ["demo.json", "tiny.json"]) == FILES
+    assert sorted([row[0] for row in rows()] + ["demo.json", "student.json", "tiny.json"]) == FILES
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])

@@ -15,8 +15,8 @@ from tests.pipeline.conftest import REPOSITORY
 
 GPU = Hardware("GPU", fp16=True, bf16=True)
 FILES = sorted((REPOSITORY / "ds_configs").glob("*.json"))
-SMALL = {"demo": (1, 2), "tiny": (1, 2, 4)}
-"""Files for albert-tiny, with their numbers of ranks."""
+SMALL = {"demo": (1, 2), "student": (1, 2), "tiny": (1, 2, 4)}
+"""Files for small models, with their numbers of ranks."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -73,7 +73,7 @@ def test_the_first_loss_is_that_of_transformers(kind, pickled, corpus, start, tm
     assert found.objective == {"albert": "sop", "bert": "nsp"}[kind]
     batch = first_batch(found)
     model = AlbertForPreTraining(found.model)
-    assert command.fill_initial(model, found) == []
+    assert command.fill_initial(model, found, None) == []
     with torch.no_grad():
         output = model(**batch._asdict())
         ours = output.mlm_loss_sum / output.mlm_count + output.sentence_loss_sum / output.sentence_count
@@ -113,7 +113,7 @@ def test_as_many_groups_as_layers_is_no_other_sharing(corpus, start, tmp_path):
     model = trained_models.albert(corpus.vocabulary, num_hidden_groups=2)
     directory = trained_models.publish(model, tmp_path / "groups", corpus.vocabulary)
     found = start(directory, "--model-args", "parameter_sharing=none", "num_hidden_groups=1")
-    assert command.fill_initial(AlbertForPreTraining(found.model), found) == []
+    assert command.fill_initial(AlbertForPreTraining(found.model), found, None) == []
 
 
 def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(corpus, start, tmp_path):
@@ -126,7 +126,7 @@ def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(cor
 
     def new(directory, *flags):
         found = start(directory, *flags)
-        return found.objective, command.fill_initial(AlbertForPreTraining(found.model), found)
+        return found.objective, command.fill_initial(AlbertForPreTraining(found.model), found, None)
 
     objective, kept = new(encoder)
     assert objective == "sop"
@@ -148,7 +148,7 @@ def test_more_positions_keep_the_first_rows_and_begin_like_a_new_model(corpus, s
     torch.manual_seed(0)
     model = AlbertForPreTraining(found.model)
     name = "albert.embeddings.position_embeddings.weight"
-    assert command.fill_initial(model, found) == [f"the positions 32 to 63 of {name}"]
+    assert command.fill_initial(model, found, None) == [f"the positions 32 to 63 of {name}"]
     table = model.state_dict()[name]
     assert torch.equal(table[:32], reference.albert.embeddings.position_embeddings.weight)
     assert torch.equal(table[32:], fresh.state_dict()[name][32:])
@@ -165,7 +165,7 @@ def test_other_programs_keep_only_tokenizer_json(corpus, start, tmp_path):
         start(again)
     transformers.AutoTokenizer.from_pretrained(tmp_path / "export").save_pretrained(again)
     assert not (again / "spiece.model").exists()
-    assert command.fill_initial(AlbertForPreTraining(config), start(again)) == []
+    assert command.fill_initial(AlbertForPreTraining(config), start(again), None) == []
     assert read_initial_weights(again).vocabulary.pieces == Vocabulary.load(corpus.vocabulary).pieces
 
 
@@ -190,7 +190,7 @@ def test_another_vocabulary_needs_the_flag(corpus, start, tmp_path):
     found = start(init, "--new-vocabulary")
     assert found.model.vocab_size == len(Vocabulary.load(corpus.vocabulary))
     assert found.initial.note.startswith("new vocabulary: ")
-    assert command.fill_initial(AlbertForPreTraining(found.model), found) == []
+    assert command.fill_initial(AlbertForPreTraining(found.model), found, None) == []
 
 
 @pytest.mark.parametrize(
