@@ -14,6 +14,7 @@ from pathlib import Path
 
 from common.command_line import Parser, entry_point
 from common.errors import UserError
+from common.files import storage
 
 _PLACES = "directories to search for runs; for `claims` DIR/small of pipeline.reproduce"
 
@@ -71,12 +72,14 @@ def parser() -> Parser:
         command = commands.add_parser(name, help=summary)
         command.set_defaults(run_command=function)
         if name != "summary":
-            command.add_argument("--runs", nargs="+", required=True, type=Path, metavar="DIR", help=_PLACES)
+            command.add_argument("--runs", nargs="+", required=True, type=storage.records, metavar="DIR", help=_PLACES)
             command.add_argument("--out", required=writes, type=Path, metavar="DIR", help="directory to write")
         return command
 
     command = add("summary", _summary, "a short table of a pre-training run")
-    command.add_argument("--run", required=True, type=Path, metavar="RUN", help="the --output of pipeline.pretrain")
+    command.add_argument(
+        "--run", required=True, type=storage.records, metavar="RUN", help="the --output of pipeline.pretrain"
+    )
     command.add_argument("--export", type=Path, metavar="DIR", help="directory of the exported model (RUN/export)")
     command = add("tables", _tables, "the paper's tables with measured and printed values")
     command.add_argument("--tables", nargs="+", default=[], metavar="N", help="numbers of the tables, 2 to 10 (all)")
@@ -87,7 +90,12 @@ def parser() -> Parser:
     add("ensemble", _ensemble, "the average of several runs' predictions for each task, and its submissions")
     command = add("compare", _compare, "metrics beside the majority class and random weights", writes=False)
     command.add_argument(
-        "--random", nargs="+", default=[], type=Path, metavar="DIR", help="where to search for runs from random weights"
+        "--random",
+        nargs="+",
+        default=[],
+        type=storage.records,
+        metavar="DIR",
+        help="where to search for runs from random weights",
     )
     return p
 

@@ -13,9 +13,9 @@ for the prediction.
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from common.command_line import Parser, entry_point, positive
+from common.files import storage
 from pipeline.settings import declare
 from pipeline.settings.finetune import ColumnFlags
 
@@ -24,9 +24,18 @@ def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.predict", description=__doc__.splitlines()[0])
     p.add_argument(
-        "--run", required=True, type=Path, metavar="RUN", help="the --output of a run, an export, or a model of the hub"
+        "--run",
+        required=True,
+        type=storage.readable,
+        metavar="RUN",
+        help="the --output of a run, an export, or a model of the hub",
     )
-    p.add_argument("--input", metavar="FILE", help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe")
+    p.add_argument(
+        "--input",
+        type=storage.readable,
+        metavar="FILE",
+        help=".csv, .tsv, .jsonl, .json, .parquet or .conll; - for a pipe",
+    )
     p.add_argument("--out", metavar="FILE", help="new file: .jsonl, .csv, .tsv or .parquet; - for JSON Lines")
     declare.add_flags(p, ColumnFlags)
     p.add_argument("--batch-size", type=positive, default=32, metavar="N", help="examples of a batch (default: 32)")
@@ -40,6 +49,7 @@ def parser() -> Parser:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args = parser().parse_all(argv)
+    args.input = None if args.input is None else str(args.input)
     from pipeline.inference import predict_command  # torch takes seconds to import
 
     predict_command.run(args)

@@ -12,14 +12,16 @@ from pathlib import Path
 
 from common.command_line import Parser, entry_point, price
 from common.errors import UserError
-from common.files import owned
+from common.files import owned, storage
 from common.text import quantity
 
 
 def parser() -> Parser:
     """The command line."""
     p = Parser(prog="python -m pipeline.report", description=__doc__.splitlines()[0])
-    p.add_argument("--runs", nargs="+", required=True, type=Path, metavar="DIR", help="directories to search for runs")
+    p.add_argument(
+        "--runs", nargs="+", required=True, type=storage.records, metavar="DIR", help="directories to search for runs"
+    )
     p.add_argument("--out", required=True, type=Path, metavar="FILE", help="the page to write, such as report.html")
     p.add_argument(
         "--price-per-gpu-hour", type=price, metavar="P", help="price of a GPU for an hour; adds the cost of each run"

@@ -8,12 +8,15 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from common.files.storage import CACHE
 from data_prep.sources import sample
+from tests.object_store import ObjectStore, run_store
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,3 +75,18 @@ def sample_corpus() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sample.run(argparse.Namespace(out=directory))
     return directory
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """An S3 server on loopback; `s3` gives its environment to a test."""
+    with run_store() as store:
+        yield store
+
+
+@pytest.fixture
+def s3(object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The S3 server, which this process and those that it starts use, with a cache of the test's own."""
+    for name, value in (object_store.environment | {CACHE: str(tmp_path / "cache")}).items():
+        monkeypatch.setenv(name, value)
+    return object_store

@@ -7,4 +7,5 @@ locks       keeps two commands from writing to one output at the same moment
 places      says before the work that a place cannot be written to; opens a directory, never through a link;
             checks names that come from files before they become paths
 checksums   checksums of files and manifests
+storage     URLs of object storage in the place of paths: local copies of what they name
 """

@@ -158,6 +158,11 @@ def files_of(directory: Path, tool: str) -> list[str]:
     return [name for name in _files_below(directory) if not _others(directory, [name], entries, tool)]
 
 
+def listed(directory: Path) -> dict[str, str]:
+    """The xxh3_128 of each file that the marker of `directory` lists. Raises UserError for a damaged marker."""
+    return {name: entry.xxh3_128 for name, entry in (_read_marker(directory) or {}).items()}
+
+
 def check_addable(directory: Path, names: Iterable[str]) -> None:
     """Raises UserError if a file of one of these names in `directory` was not written by us, or has changed.
 

@@ -60,7 +60,7 @@ def test_an_empty_path_is_not_the_current_directory(words: list[str], where: str
 )
 def test_a_url_is_no_directory_of_that_name(words: list[str]) -> None:
     for parse in (parser().parse_all, parser().parse_args):
-        with pytest.raises(UserError, match=r"://.*: URLs are not supported, only local files"):
+        with pytest.raises(UserError, match=r"://.*: URLs are not supported here, only local files"):
             parse(words)
 
 
@@ -68,7 +68,7 @@ def test_a_text_may_be_a_url() -> None:
     assert parser().parse_all(["--name", "https://a", "--out", "a:b"]).name == "https://a"
 
 
-@pytest.mark.parametrize("flag", ["--data", "--eval-data", "--stage", "--init", "--output", "--deepspeed_config"])
+@pytest.mark.parametrize("flag", ["--data", "--eval-data", "--stage", "--output", "--deepspeed_config"])
 def test_a_run_refuses_urls(flag: str) -> None:
     for parse in (pretrain.parse, finetune.parse):
         if flag in ("--eval-data", "--stage") and parse is finetune.parse:

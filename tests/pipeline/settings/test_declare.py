@@ -65,7 +65,7 @@ def test_the_annotation_says_what_a_flag_takes(words, field, value):
         ("--steps many", "argument --steps: invalid positive whole number value: 'many'"),
         ("--kind three", "argument --kind: invalid choice: 'three'"),
         ("--exact-sums perhaps", "argument --exact-sums: 'perhaps' is neither true nor false"),
-        ("--data s3://bucket/a", "--data s3://bucket/a: URLs are not supported"),
+        ("--data s3://bucket/a", "--data s3://bucket/a: URLs are not supported here"),
         ("--config nowhere.yaml", "nowhere.yaml does not exist"),
     ],
 )
