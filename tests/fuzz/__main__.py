@@ -1,4 +1,4 @@
-"""Tries every command: on valid inputs, where nothing can be written, twice at once, and after so many changes.
+"""Tries every command: on valid inputs, on read-only and full disks, twice at once, and after so many changes.
 
 Prints the faults as they are found, and figures after every 100 changes and at the end. SIGINT and SIGTERM end it
 after the figures; `--first` goes on.
@@ -31,6 +31,8 @@ def verdicts(args: argparse.Namespace, valid: Path, scratch: Path) -> Iterator[t
         yield None, runner.try_valid(command, valid, scratch)
         if changes.can_mount():
             yield None, runner.try_read_only(command, valid, scratch)
+            if command.slow:
+                yield None, runner.try_case(command, valid, scratch, 7, "full")  # a page is free
         if command.name in TOGETHER:
             yield None, runner.try_two(command, valid, scratch)
     quick = [command for command in commands if not command.slow]

@@ -308,7 +308,7 @@ def make_read_only(root: Path) -> None:
 
 def make_full(root: Path, free: int) -> None:
     """Gives `root` a disk of its own with so many bytes free, for this process and its children. Needs root."""
-    used = sum((path.lstat().st_size | 4095) + 1 for path in [root, *root.rglob("*")])
+    used = sum(-(-path.stat().st_size // 4096) * 4096 for path in root.rglob("*") if path.is_file())
     disk = root.with_name("disk")
     disk.mkdir(exist_ok=True)
     _mount_alone((b"tmpfs", os.fsencode(disk), b"tmpfs", 0, f"size={used + free}".encode()))

@@ -1,8 +1,9 @@
 """Runs commands in child processes, after one change to what they read or to where they run, and judges their ends.
 
-Allowed are: status 0; or status 2 with one line that begins with "error: ". So is status 1 of a training whose loss is
-no number: the values of a checkpoint may be any. Nothing outside of the output may change, and no file of a person
-inside of it. A command that does not end, or that takes more than 2 GiB, has a fault.
+Allowed are: status 0; or status 2 with one line that begins with "error: ". So is status 1 with such a line of a
+training whose loss is no number (the values of a checkpoint may be any), or whose last save finds no room. Nothing
+outside of the output may change, and no file of a person inside of it. A command that does not end, or that takes more
+than 2 GiB, has a fault.
 
 The memory is the peak of the resident memory of the child. It includes what every module of the project and its
 libraries take, because the child is a fork of a process that has them. The kernel lets a child map no more than 8 GiB
@@ -38,7 +39,11 @@ MEMORY_LIMIT = 2 << 30
 _MAPPED_LIMIT = 8 << 30
 UMASK = 0o002
 """Of every command. A mode that a program chose instead of the umask differs under it."""
-_NO_NUMBER = re.compile(r"error: the .*(loss|norm) is (nan|-?inf) after \d+ steps; ")
+_FAILED = re.compile(
+    r"error: the (.*(loss|norm) is (nan|-?inf) after \d+ steps; "
+    r"|checkpoint of step \d+ failed: .*No space left on device.*$)"
+)
+"""The end of a training that has failed."""
 _BUSY = re.compile(
     r"error: (another process is writing to \S+ \(process \d+ on host \S+\); wait for it, or choose .*"
     r"|another command has trained in \S+ meanwhile; give this command again)"
@@ -222,7 +227,7 @@ def judge(command: Command, root: Path, scratch: Path, change: Change, statuses:
         faults.append(f"ended by {signal.Signals(-status).name}: {lines[-3:]}")
     elif status == 2 and [line for line in lines if line.startswith("error: ")] != (lines[-1:] or [""]):
         faults.append(f"status 2 with {len(lines)} lines: {lines[:3]}")
-    elif status not in statuses and not (status == 1 and lines and _NO_NUMBER.match(lines[-1])):
+    elif status not in statuses and not (status == 1 and lines and _FAILED.match(lines[-1])):
         faults.append(f"status {status}: " + "\n".join(lines[-40:]))
     if memory > MEMORY_LIMIT:
         faults.append(f"took {memory / 2**30:.1f} GiB")

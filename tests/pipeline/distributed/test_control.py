@@ -1,6 +1,7 @@
 """The ranks succeed or fail together."""
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import torch
 
 from common.errors import UserError
 from pipeline.distributed.control import ControlGroup, all_or_raise, decode, encode
+from tests.pipeline.conftest import REPOSITORY
 from tests.pipeline.workers import processes
 from tests.pipeline.workers.cases.control import agree_in_many_ways
 
@@ -55,6 +57,12 @@ def test_only_the_named_records_are_made() -> None:
         decode(encode(Point(1.0, ())))
     with pytest.raises(TypeError):
         encode(object())
+
+
+def test_nothing_between_ranks_is_pickled() -> None:
+    pickles = re.compile(r"(import|from) (pickle|dill|cloudpickle)\b|(gather|broadcast|scatter|send|recv)_object")
+    for path in (REPOSITORY / "pipeline").rglob("*.py"):
+        assert not pickles.search(path.read_text(encoding="utf-8")), path
 
 
 def test_a_rank_alone_raises_its_own_failure() -> None:
