@@ -6,6 +6,7 @@ data_prep          data preparation beside a bare SentencePiece
 encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds
 gpu/               what a GPU can do with this project, as a page: `make gpu`
 seek               seconds and memory to open four billion tokens in the middle of training
+sentences          boundaries of sentences by this project and other splitters, beside those decided by reading
 study/             what a small model learns: from text to fine-tuned tasks, `make study`
 train_step         a training step beside transformers
 

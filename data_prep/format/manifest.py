@@ -18,7 +18,7 @@ from data_prep.text.languages import ENGLISH
 from data_prep.text.vocabulary import VOCABULARY_FILES
 
 FORMAT_VERSION = 1
-RULES_VERSION = 4
+RULES_VERSION = 5
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
 MANIFEST, CARD, DUPLICATES = "manifest.json", "README.md", "duplicates.jsonl"
 

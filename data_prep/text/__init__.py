@@ -3,6 +3,7 @@
 languages         codes of languages
 sentences         splits text into sentences
 english           where English sentences end
+boundaries        where sentences of other languages end
 normalization     ALBERT's text normalisation
 vocabulary        what a vocabulary is, and how its file is found and read
 sentencepiece_vocabulary  ALBERT's kind: a SentencePiece model with special pieces, also from a tokenizer.json
