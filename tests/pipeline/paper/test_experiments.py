@@ -20,6 +20,7 @@ from pipeline.paper.printed_tables import TABLES
 from pipeline.paper.runner import Runner
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import finetune, pretrain
+from tests.pipeline.conftest import REPOSITORY
 
 ALL_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "squad1", "squad2", "race"]
 SHARDS = [Path(name) for name in ("train", "held_out", "more")]
@@ -146,6 +147,14 @@ def test_mistakes_are_one_line(task_data, capsys, more, message):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_command_of_the_pipeline_escapes_what_others_wrote(task_data):
+    hostile = task_data.rename(task_data.parent / "a\x1b[2J\u202eb")
+    words = [sys.executable, "-m", "pipeline.reproduce", *arguments(hostile, "6", "--dry-run")]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert r"a\x1b[2J\u202eb" in done.stdout
+    assert not {"\x1b", "\u202e"} & set(done.stdout)
 
 
 def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
