@@ -106,12 +106,17 @@ def convert(path: Path) -> tuple[Tokenizer, Normalization]:
         raise ValueError(f"{path} starts with {first} instead of {SPECIAL_TOKENS}; train another vocabulary")
     specification = sentencepiece_model_pb2.ModelProto.FromString(vocabulary.serialized_model_proto()).normalizer_spec
     normalization = Normalization.of_name(specification.name)
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=SPECIAL_TOKENS.index("<unk>"), byte_fallback=False))
+    has_bytes = any(map(vocabulary.is_byte, range(len(vocabulary))))
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=SPECIAL_TOKENS.index("<unk>"), byte_fallback=has_bytes))
     tokenizer.add_special_tokens([AddedToken(**_matching(token)) for token in SPECIAL_TOKENS])
     tokenizer.normalizer = _normalizer(normalization, specification.precompiled_charsmap)
     # "first": text that follows [MASK] without a space continues the word. "always" would start a new word.
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     tokenizer.decoder = decoders.Metaspace(prepend_scheme="first")
+    if has_bytes:  # a text that spells the name of a byte is no byte
+        names = pre_tokenizers.Split(Regex("(?<=<0)x(?=[0-9A-F]{2}>)"), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([tokenizer.pre_tokenizer, names])
+        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), tokenizer.decoder])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",

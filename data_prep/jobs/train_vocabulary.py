@@ -22,7 +22,7 @@ import numpy as np
 import sentencepiece
 
 from common import environment
-from common.command_line import natural, positive
+from common.command_line import bounded, natural, positive
 from common.errors import UserError
 from common.files import owned
 from common.files.atomic import replacing, write_text
@@ -37,7 +37,15 @@ from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 from data_prep.text.languages import ENGLISH
 from data_prep.text.normalization import normalize
-from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, TRAINING_THREADS, USER_SYMBOLS, train_sentencepiece
+from data_prep.text.sentencepiece_vocabulary import (
+    BYTES,
+    CHARACTER_COVERAGE,
+    SPECIAL_PIECES,
+    TRAINING_THREADS,
+    USER_SYMBOLS,
+    default_coverage,
+    train_sentencepiece,
+)
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import MAX_PIECES, Vocabulary
 from data_prep.text.wordpiece_vocabulary import WordPieceRules, train_wordpiece
@@ -54,6 +62,9 @@ THREAD_BYTES = 80 << 20
 """Address space of a thread: its stack, and its share of the allocator. Hardly any of it becomes memory."""
 
 
+coverage = bounded(float, "share", lambda share: 0.98 <= share <= 1, "0.98 to 1")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `python -m data_prep vocab`."""
     flag = parser.add_argument
@@ -65,6 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--language", metavar="CODE", help="of the documents, such as de (default: what `extract` recorded)")
     flag("--keep-case", action="store_true", help="keep capitals; ALBERT's text is in lower case")
     flag("--keep-accents", action="store_true", help="keep accents; ALBERT's text has none")
+    flag("--character-coverage", type=coverage, metavar="SHARE", help="of characters that are pieces (docs/data.md)")
+    flag("--byte-fallback", action="store_true", help="spell other characters as bytes, with 256 of the pieces")
     flag("--seed", type=natural, default=0, metavar="N", help="seed of the sample (default: %(default)s)")
 
 
@@ -100,7 +113,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpus, dict[str, Any]]:
     """Checks the arguments and returns corpus and options."""
-    min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1
+    min_size = len(SPECIAL_PIECES) + len(USER_SYMBOLS) + 1 + BYTES * args.byte_fallback
+    if args.type == "wordpiece" and (args.byte_fallback or args.character_coverage):
+        raise UserError("--character-coverage and --byte-fallback are for --type sentencepiece")
     if not min_size <= args.size <= MAX_PIECES:
         raise UserError(f"--size is {args.size}; choose one from {min_size} to {MAX_PIECES}: ids have 16 bits")
     suffix = _SUFFIXES[args.type]
@@ -118,6 +133,11 @@ def _plan(args: argparse.Namespace, normalization: Normalization) -> tuple[Corpu
         options["type"] = args.type
     if corpus.language != ENGLISH:
         options["language"] = corpus.language
+    share = args.character_coverage or default_coverage(corpus.language)
+    if share != CHARACTER_COVERAGE and args.type == "sentencepiece":
+        options["character_coverage"] = share
+    if args.byte_fallback:
+        options["byte_fallback"] = True
     return corpus, options
 
 
@@ -244,7 +264,14 @@ def _finish(
             listing = "".join(f"{piece}\n" for piece in vocabulary.pieces)
         else:
             language = options.get("language", ENGLISH)
-            vocabulary = train_sentencepiece(_lines(sample, shown), options["size"], normalization, language)
+            vocabulary = train_sentencepiece(
+                _lines(sample, shown),
+                options["size"],
+                normalization,
+                language,
+                options.get("character_coverage", CHARACTER_COVERAGE),
+                options.get("byte_fallback", False),
+            )
             scores = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.serialized)
             listing = "".join(f"{piece}\t{scores.get_score(i):g}\n" for i, piece in enumerate(vocabulary.pieces))
     record = {

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.text.vocabulary import UNK_ID, TokensWithOffsets, Vocabulary
+from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 
 MAX_WORDS = 1 << 20  # in the table before it is emptied; a word takes about 200 bytes
 MAX_PLACED_WORDS = 1 << 18  # in that of `OffsetEncoder`; a word takes about 600 bytes
@@ -80,6 +80,7 @@ class Encoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
+        self._unknown = vocabulary.unknown()
         self._forget()
 
     def _forget(self) -> None:
@@ -114,7 +115,7 @@ class Encoder:
         if self.vocabulary.words_stand_alone:
             return ids, counts
         whole = counts > LONG_SENTENCE  # (sentences,) whether SentencePiece encodes it whole
-        whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(ids == UNK_ID), side="right")] = True
+        whole[np.searchsorted(np.cumsum(counts), np.flatnonzero(self._unknown[ids]), side="right")] = True
         whole[np.searchsorted(last, np.flatnonzero(self._ambiguous[numbers][words]))] = True
         return self._encode_whole(sentences, np.flatnonzero(whole), ids, counts)
 

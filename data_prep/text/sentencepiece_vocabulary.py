@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as model_proto
 
 from common.errors import UserError
@@ -37,13 +38,18 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 WORD_START = "▁"
 USER_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 CHARACTER_COVERAGE = 0.99995
+COVERAGE_OF_MANY = 0.9995
+"""Default share of the characters that are pieces in `_MANY_CHARACTERS`, as SentencePiece's authors recommend."""
+BYTES = 256
 MAX_SENTENCE_BYTES = 1 << 16  # SentencePiece skips longer sentences
 # SentencePiece adds up sums in each thread, so their rounding depends on the number of threads. The number is therefore
 # fixed. The published vocabulary was trained with the same number.
 TRAINING_THREADS = 16
 NEVER_SCORE = -1e4  # far below the sum of scores of any other segmentation of a word
+_MANY_CHARACTERS = frozenset(["ja", "ko", "zh", "yue", "wuu", "gan", "lzh"])  # languages written with thousands
 _WITHOUT_BLANKS = frozenset(["ja", "zh", "th", "lo", "km", "my", "bo"])  # languages that write none between words
 _REPETITION = re.compile(r"(.{1,4}?)\1\1")  # necessary for a word that two pieces spell in either order
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
 _STAND_IN = "\ue000"
 """A character of no vocabulary in the place of `MASK`, so that the words around it are encoded as they stand."""
 
@@ -88,7 +94,10 @@ class SentencePieceVocabulary(Vocabulary):
         self.language = ",".join(proto.trainer_spec.accept_language) or ENGLISH
         of_any_script = self.language != ENGLISH and not _WITHOUT_BLANKS & set(self.language.split(","))
         continues = _are_letters if of_any_script else lambda piece: piece.isascii() and piece.isalpha()
-        self.continues_word = np.array([continues(piece) for piece in self.pieces])
+        self.is_byte = np.array([piece.type == piece.BYTE for piece in proto.pieces])
+        # A character of several bytes is one word. Its first byte is below 0x80, or at least 0xC0.
+        further = [is_byte and "<0x8" <= piece < "<0xC" for is_byte, piece in zip(self.is_byte, self.pieces)]
+        self.continues_word = np.array([continues(piece) for piece in self.pieces]) | np.array(further)
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
 
     @classmethod
@@ -108,6 +117,10 @@ class SentencePieceVocabulary(Vocabulary):
     def of_tokenizer(cls, contents: Mapping[str, Any]) -> "SentencePieceVocabulary":
         """Restores the model from a tokenizer.json. Raises ValueError: it was not made from such a model."""
         return cls.of_file(restore_model(contents))
+
+    def unknown(self) -> NDArray[np.bool_]:
+        """See `Vocabulary.unknown`."""
+        return super().unknown() | self.is_byte
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Vocabulary.encode`."""
@@ -146,11 +159,15 @@ class SentencePieceVocabulary(Vocabulary):
         """See `Vocabulary.encode_with_masks`."""
         sentence = self._normalize(text.replace(_STAND_IN, " ").replace(MASK, _STAND_IN))
         ids = [CLS_ID]  # so that there is a last piece
+        mask_start = -1
         for piece, (start, end) in zip(*self._encode_with_offsets(sentence)):
             covered = sentence[start:end]
             if _STAND_IN not in covered:
                 ids.append(piece)
                 continue
+            if start == mask_start:
+                continue  # another byte of the same stand-in
+            mask_start = start
             if covered.startswith(_STAND_IN) and self.pieces[ids[-1]] == WORD_START:
                 ids.pop()  # the space before the mask
             for number, between in enumerate(covered.split(_STAND_IN)):
@@ -184,14 +201,17 @@ def restore_model(contents: Mapping[str, Any]) -> bytes:
     steps = list(_steps(contents.get("normalizer")))
     proto = model_proto.ModelProto()
     kinds = model_proto.ModelProto.SentencePiece
+    has_bytes = isinstance(model, Mapping) and model.get("byte_fallback") is True
     for number, (piece, score) in enumerate(pieces):
         if number < len(SPECIAL_PIECES):
             kind = kinds.UNKNOWN if number == UNK_ID else kinds.CONTROL
+        elif has_bytes and score == 0 and _BYTE.fullmatch(piece):
+            kind = kinds.BYTE
         else:  # the scores of trained pieces are logarithms of probabilities, which are below 0
             kind = kinds.NORMAL if score < 0 else kinds.USER_DEFINED
         proto.pieces.add(piece=piece, score=score, type=kind)
     trained = proto.trainer_spec
-    trained.vocab_size = len(pieces)
+    trained.vocab_size, trained.byte_fallback = len(pieces), has_bytes
     trained.unk_id, trained.pad_id, trained.bos_id, trained.eos_id = UNK_ID, PAD_ID, _NO_ID, _NO_ID
     trained.pad_piece, trained.unk_piece = SPECIAL_PIECES[PAD_ID], SPECIAL_PIECES[UNK_ID]
     maps = (str(step.get("precompiled_charsmap")) for step in steps if step.get("type") == "Precompiled")
@@ -216,11 +236,18 @@ def _is_piece(entry: Any) -> bool:
     return isinstance(entry, list) and [type(part) for part in entry] in ([str, float], [str, int])
 
 
+def default_coverage(language: str) -> float:
+    """The share of the characters of a text that are pieces. language: codes, separated by commas."""
+    return COVERAGE_OF_MANY if _MANY_CHARACTERS & set(language.split(",")) else CHARACTER_COVERAGE
+
+
 def train_sentencepiece(
     sentences: Iterator[str],
     size: int,
     normalization: Normalization = ALBERT_NORMALIZATION,
     language: str = ENGLISH,
+    character_coverage: float | None = None,
+    byte_fallback: bool = False,
 ) -> SentencePieceVocabulary:
     """Trains a vocabulary of `size` pieces on normalised sentences. Equal sentences always give equal bytes.
 
@@ -229,6 +256,8 @@ def train_sentencepiece(
         size: number of pieces.
         normalization: how the sentences were normalised. The model records it.
         language: codes of their languages, separated by commas. The model records them unless it is English.
+        character_coverage: share of the characters that are pieces; None is that of `default_coverage`.
+        byte_fallback: whether 256 of the pieces are bytes, which spell the other characters.
 
     Raises:
         UserError: the text has too few different pieces for `size`, or too many characters.
@@ -240,7 +269,7 @@ def train_sentencepiece(
             model_writer=model,
             model_type="unigram",
             vocab_size=size,
-            character_coverage=CHARACTER_COVERAGE,
+            character_coverage=default_coverage(language) if character_coverage is None else character_coverage,
             normalization_rule_name="identity",  # the sentences are normalised already
             pad_id=0,
             unk_id=1,
@@ -250,7 +279,7 @@ def train_sentencepiece(
             unk_piece=SPECIAL_PIECES[1],
             control_symbols=list(SPECIAL_PIECES[2:]),
             user_defined_symbols=list(USER_SYMBOLS),
-            byte_fallback=False,
+            byte_fallback=byte_fallback,
             max_sentence_length=MAX_SENTENCE_BYTES,
             num_threads=TRAINING_THREADS,
             minloglevel=3,

@@ -76,6 +76,10 @@ class Vocabulary(ABC):
     normalization: Normalization
     file_ids: NDArray[np.int64] | None = None
 
+    def unknown(self) -> NDArray[np.bool_]:
+        """bool[V], whether a piece stands for characters that are no pieces: <unk>, or one of their bytes."""
+        return np.arange(len(self.pieces)) == UNK_ID
+
     @staticmethod
     def load(path: Path, remedy: str = _REMEDY) -> "Vocabulary":
         """Reads a vocabulary.

@@ -25,6 +25,7 @@ from tests.data_prep.foreign_pages import WIKIS
 from tests.model.examples import few_examples, tiny_config
 
 KINDS = [Normalization(case, accents) for case in (False, True) for accents in (False, True)]
+WITH_BYTES = "bytes"  # pieces that are bytes, and capitals and accents as they are
 OWN_RULE = "nmt_nfkc"  # SentencePiece's own normalisation, which the published vocabulary has
 # What text holds beside plain words.
 HARD_LINES = [
@@ -38,6 +39,7 @@ HARD_LINES = [
     "e\u0301 combined, a\u0327\u0301 twice, Ｆｕｌｌ ｗｉｄｔｈ １２３，, 10°C, 5′ 6″, m³, ™ and ©",
     "<unknown> [bracket] {brace} a/b c\\d e_f #1 @x 100% ~ ^ | = + * & < >",
     "Σ. ΑΣ ΑΣ. ΣΑΣ-ΣΑΣ Α'Σ ΑΣ'Α ΑΣ. Α 中Σ ΑΣ中",
+    "a<0x41>b <0xE4> <<0x0A>",
     "\u0301leading mark",
     "\u0301\u0308 marks and a space",
     "ﾞdecomposes into a mark",
@@ -53,10 +55,10 @@ LINES = [sentence for wiki in WIKIS for sentence in wiki.sentences] + [
 ENGLISH_LINES = [*corpora.make_sentences(300), *HARD_LINES]
 
 
-@pytest.fixture(scope="module", params=[*KINDS, OWN_RULE], ids=lambda kind: getattr(kind, "name", kind))
+@pytest.fixture(scope="module", params=[*KINDS, WITH_BYTES, OWN_RULE], ids=lambda kind: getattr(kind, "name", kind))
 def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of a model with a vocabulary of one normalisation."""
-    kind = request.param
+    kind = Normalization(keep_case=True, keep_accents=True) if request.param == WITH_BYTES else request.param
     path = tmp_path_factory.mktemp("vocabulary") / "spiece.model"
     if kind == OWN_RULE:
         years = [f"in {year}, it was" for year in range(1900, 2000)]
@@ -67,7 +69,10 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     else:
         sentences = [normalize(line, kind) for line in (LINES + HARD_LINES) * 30]
         words = sorted({normalize(word, kind) for line in LINES for word in re.findall(r"\S+", line)})
-        trained = train_sentencepiece(iter([line for line in sentences + words if line]), 520, kind, "de,ru")
+        if request.param == WITH_BYTES:
+            sentences, words = [line for line in sentences if line.isascii()], ENGLISH_LINES[:300]
+        options = (0.99, True) if request.param == WITH_BYTES else ()
+        trained = train_sentencepiece(iter([line for line in sentences + words if line]), 520, kind, "de,ru", *options)
         path.write_bytes(trained.serialized)
     directory = tmp_path_factory.mktemp("export")
     huggingface.save(AlbertForPreTraining(tiny_config(vocab_size=520)), directory, path)

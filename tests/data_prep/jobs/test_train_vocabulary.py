@@ -129,6 +129,17 @@ def test_a_wordpiece_vocabulary_survives_a_kill_and_makes_shards(
     assert (tmp_path / "shards" / "tokenizer.json").read_bytes() == out.read_bytes()
 
 
+def test_coverage_and_bytes_are_recorded(documents_directory: Path, tmp_path: Path) -> None:
+    out = tmp_path / "v.model"
+    options = ["--size", "900", "--byte-fallback", "--character-coverage", "0.999"]
+    vocab(documents_directory, out, *options)
+    recorded = json.loads(out.with_suffix(".json").read_text())["options"]
+    assert (recorded["byte_fallback"], recorded["character_coverage"]) == (True, 0.999)
+    assert "<0xFF>" in Vocabulary.load(out).pieces
+    with pytest.raises(UserError, match="byte_fallback"):
+        vocab(documents_directory, out, "--size", "900")
+
+
 def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="use --size"):
         vocab(documents_directory, tmp_path / "v.model", "--size", "60000")
@@ -145,6 +156,9 @@ def test_too_large_a_size_leaves_nothing_behind(documents_directory: Path, tmp_p
         (["--out", "."], "ends in .model"),
         (["--sentences", "0"], "--sentences"),
         (["--seed", "-1"], "--seed"),
+        (["--character-coverage", "0.5"], "0.5 is not 0.98 to 1"),
+        (["--byte-fallback", "--size", "260"], r"choose one from 270 to 65536"),
+        (["--type", "wordpiece", "--byte-fallback"], "are for --type sentencepiece"),
         (["--documents", "nowhere"], "nowhere is not a directory"),
     ],
 )

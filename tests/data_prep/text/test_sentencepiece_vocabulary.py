@@ -14,7 +14,12 @@ from sentencepiece import sentencepiece_model_pb2 as model_proto
 from common.errors import UserError
 from common.normalization import Normalization
 from data_prep.text.normalization import normalize
-from data_prep.text.sentencepiece_vocabulary import SPECIAL_PIECES, SentencePieceVocabulary, train_sentencepiece
+from data_prep.text.sentencepiece_vocabulary import (
+    SPECIAL_PIECES,
+    SentencePieceVocabulary,
+    default_coverage,
+    train_sentencepiece,
+)
 from data_prep.text.vocabulary import CLS_ID, MASK_ID, PAD_ID, SEP_ID, UNK_ID, Vocabulary
 from tests.data_prep import corpora
 
@@ -186,3 +191,28 @@ def test_what_is_no_vocabulary_is_said_in_one_line(contents: Any, message: str, 
         Vocabulary.load(path, "copy it again")
     assert str(error.value).endswith("; copy it again")
     assert str(path) in str(error.value)
+
+
+def test_what_is_no_piece_is_spelled_in_bytes() -> None:
+    """Each byte of a character but the first continues its word, and no text becomes unknown."""
+    lines = [f"the cat sat on the mat and the dog ran {number}" for number in range(300)] + ["a red fox jumps"] * 9
+    vocabulary = train_sentencepiece(iter(lines), 310, byte_fallback=True)
+    (ids,) = vocabulary.encode(["the か中 ran"])
+    assert [vocabulary.pieces[token] for token in ids if vocabulary.is_byte[token]] == [
+        f"<0x{byte:02X}>" for byte in "か中".encode()
+    ]
+    first, second = (vocabulary.pieces.index(f"<0x{byte:02X}>") for byte in "か".encode()[:2])
+    assert (vocabulary.continues_word[first], vocabulary.continues_word[second]) == (False, True)
+    assert vocabulary.decode(ids) == "the か中 ran"
+    assert vocabulary.unknown().sum() == 257
+
+
+@pytest.mark.parametrize(
+    ("language", "share"), [("en", 0.99995), ("de,ru", 0.99995), ("zh", 0.9995), ("de,ko", 0.9995)]
+)
+def test_the_share_of_characters_goes_by_the_script(language: str, share: float) -> None:
+    """One character of 4,500 is a piece where few characters are needed, and none where there are thousands."""
+    assert default_coverage(language) == share
+    lines = ["abcde fgh" * 50] * 10 + ["文"]
+    vocabulary = train_sentencepiece(iter(lines), 23, language=language)
+    assert ("文" in vocabulary.pieces) == (share > 0.9995)
