@@ -49,7 +49,7 @@ demo: environment
 	python -m data_prep extract --source books --input $(DEMO)/sample/books --out $(DEMO)/documents/books --held-out 0.05
 	python -m data_prep extract --source jsonl --input $(DEMO)/sample/api --out $(DEMO)/documents/api --id-field id --title-field title --held-out 0.03
 	python -m data_prep vocab --documents $(DOCUMENTS) --out $(DEMO)/vocabulary.model --size 2000
-	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 128
+	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/train --max-seq-length 128 --keep-similar
 	mpirun -n 2 python -m data_prep shards --documents $(DOCUMENTS) --split held_out --vocab $(DEMO)/vocabulary.model --out $(DEMO)/shards/held_out --max-seq-length 128
 	python -m data_prep verify $(DEMO)/shards/train
 	python -m data_prep verify $(DEMO)/shards/held_out

@@ -124,6 +124,11 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         Fingerprinter(method).of(texts)
         dedup[method] = text_bytes / (time.process_time() - begun)
     peaks.append(job(*command, scratch / "near", "--dedup", "near").peak_bytes)
+    parts = ["--held-out", 0.02, "--held-out-by", "part", "--out", scratch / "parts"]
+    job("extract", "--source", "books", "--input", args.books, *parts)
+    split = ["shards", "--documents", scratch / "parts", "--vocab", args.vocab, "--out"]
+    clean = [timed_job(*split, scratch / f"clean{number}").cpu_seconds for number in range(args.rounds)]
+    kept = [timed_job(*split, scratch / f"kept{n}", "--keep-similar").cpu_seconds for n in range(args.rounds)]
 
     return {
         "prose": {"documents": len(texts), "text_bytes": text_bytes, "sentences": len(sentences)},
@@ -141,6 +146,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         "extract_books": prose.raw_bytes / extract_books.cpu_seconds,
         "extract_wikipedia": export.raw_bytes / extract_wikipedia.cpu_seconds,
         "dedup": dedup,
+        "clean_share": statistics.median(1 - without / whole for whole, without in zip(clean, kept)),
         "verify": verify_rate(scratch / "one0", packed),
         "peak_bytes": {"shards": max(peaks), "extract": max(extract_books.peak_bytes, extract_wikipedia.peak_bytes)},
         "fill": {"packed": packed.counts.fill, "one pair a row": unpacked.counts.fill},
@@ -160,16 +166,11 @@ def verify_rate(directory: Path, manifest: manifests.ShardManifest) -> float:
     raise AssertionError("a shard set has files")
 
 
-def describe() -> dict[str, Any]:
-    """Date, hardware and versions."""
-    return report.describe_host("data_prep 5", ("sentencepiece", "numpy", "pyarrow", "rensa"))
-
-
 def markdown(result: dict[str, Any]) -> str:
     """The measurements as tables."""
     hardware, prose = result["hardware"], result["prose"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    fill, peak = result["fill"], result["peak_bytes"]
+    fill, peak, share = result["fill"], result["peak_bytes"], result.get("clean_share")  # new after the first pages
     rows = [
         ("SentencePiece alone, `encode(list)`", f"{result['bare'] / 1e6:.1f} MB/s"),
         (
@@ -187,6 +188,7 @@ def markdown(result: dict[str, Any]) -> str:
         ("`extract --source books`, one rank", f"{result['extract_books'] / 1e6:.1f} MB/s"),
         ("fingerprints of `--dedup exact`", f"{result['dedup']['exact'] / 1e6:.1f} MB/s"),
         ("fingerprints of `--dedup near`", f"{result['dedup']['near'] / 1e6:.1f} MB/s"),
+        *([("comparison with held-out text", f"{share:.0%} of the time of `shards`")] if share else []),
         ("`verify`, one rank, from memory", f"{result['verify'] / 1e9:.1f} GB/s"),
         ("most memory of a rank of `shards`", f"{peak['shards'] / 2**20:.0f} MiB"),
         ("most memory of a rank of `extract`", f"{peak['extract'] / 2**20:.0f} MiB"),
@@ -195,9 +197,8 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     lines = [
         f"{hardware['name']}, {hardware['cores']} cores, load {hardware['load']} before; {versions}; {result['date']}. "
-        f"{prose['documents']} books, "
-        f"{prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; an export of "
-        f"{result['wikitext']['bytes'] / 1e6:.1f} MB of XML.",
+        f"{prose['documents']} books, {prose['text_bytes'] / 1e6:.1f} MB, {prose['sentences']:,} sentences; "
+        f"an export of {result['wikitext']['bytes'] / 1e6:.1f} MB of XML.",
         "",
     ]
     return "\n".join([*lines, markdown_table(("", ""), rows)])
@@ -211,11 +212,7 @@ def parser() -> Parser:
     p.add_argument("--vocab", required=True, type=Path, metavar="FILE", help="a .model file")
     p.add_argument("--rounds", type=int, default=3, metavar="N", help="(3)")
     p.add_argument(
-        "--copies",
-        type=int,
-        default=12,
-        metavar="N",
-        help="copies of the books when two ranks are compared with one (12)",
+        "--copies", type=int, default=12, metavar="N", help="of the books, to compare two ranks with one (12)"
     )
     p.add_argument("--out", type=Path, metavar="NAME", help="write NAME.json and NAME.md")
     return p
@@ -229,7 +226,8 @@ def main(argv: Sequence[str]) -> None:
         if getattr(args, name) < 1:
             raise UserError(f"--{name} is {getattr(args, name)}; give 1 or more")
     with tempfile.TemporaryDirectory() as scratch:
-        result = describe() | measure(args, Path(scratch))
+        host = report.describe_host("data_prep 5", ("sentencepiece", "numpy", "pyarrow", "rensa"))
+        result = host | measure(args, Path(scratch))
     report.publish(args.out, result, markdown(result), f"Data preparation, {result['hardware']['name']}")
 
 

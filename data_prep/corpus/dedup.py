@@ -97,7 +97,7 @@ def compare(
         raise UserError(f"{min(twice)} is in --documents and in --against; name it once")
     kinds = [*itertools.product((against, directories), (HELD_OUT, TRAIN))]
     own = kinds.index((directories, split), 2)
-    corpora = [corpus if place == own else _open(*kind) for place, kind in enumerate(kinds)]
+    corpora = [corpus if place == own else open_split(*kind) for place, kind in enumerate(kinds)]
     digest = hashlib.sha256()
     for (_, kind), compared in zip(kinds, corpora):
         digest.update(f"{kind} {compared.digest}\n".encode())
@@ -108,7 +108,7 @@ def compare(
     return Comparison(units, firsts, method, precedence, precedence[own], precedence[own + 1], digest.hexdigest())
 
 
-def _open(directories: Sequence[Path], split: str) -> Corpus:
+def open_split(directories: Sequence[Path], split: str) -> Corpus:
     """Opens the documents of `split` in those directories that have some."""
     nothing = DocumentCounts()
     holding = [path for path in directories if read_manifest(path).counts.get(split, nothing).documents]
@@ -264,18 +264,24 @@ def write_names(path: Path, comparison: Comparison, duplicates: Duplicates) -> l
 
     Returns what it wrote.
     """
-    numbers = np.union1d(duplicates.removed, duplicates.kept)
-    bounds = np.searchsorted(numbers, comparison.firsts)
-    names: dict[int, list[str]] = {}
-    for unit, first, wanted in zip(comparison.units, comparison.firsts, np.split(numbers, bounds[1:-1])):
-        if len(wanted):
-            parts = ([directory_name(part.path.parent)] * part.count for part in unit.slices)
-            of_unit = list(map(list, zip(itertools.chain.from_iterable(parts), read_column(unit, "id"))))
-            names |= {number: of_unit[number - first] for number in wanted.tolist()}
+    names = names_of(comparison.units, np.union1d(duplicates.removed, duplicates.kept))
     both = zip(duplicates.removed.tolist(), duplicates.kept.tolist())
     lines = [{"removed": names[removed], "kept": names[kept]} for removed, kept in both]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     return lines
+
+
+def names_of(units: Sequence[WorkUnit], numbers: IntArray) -> dict[int, list[str]]:
+    """Returns directory and id of the documents `numbers`, ascending, which are counted over all units."""
+    firsts = [0, *itertools.accumulate(unit.documents for unit in units)]
+    bounds = np.searchsorted(numbers, firsts)
+    names: dict[int, list[str]] = {}
+    for unit, first, wanted in zip(units, firsts, np.split(numbers, bounds[1:-1])):
+        if len(wanted):
+            parts = ([directory_name(part.path.parent)] * part.count for part in unit.slices)
+            of_unit = list(map(list, zip(itertools.chain.from_iterable(parts), read_column(unit, "id"))))
+            names |= {number: of_unit[number - first] for number in wanted.tolist()}
+    return names
 
 
 def write_array(path: Path, array: NDArray) -> FileEntry:

@@ -12,7 +12,7 @@ similarity of the two is 0.20, with consonants 0.60.
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -69,12 +69,16 @@ def skeleton(word: str) -> str:
     return _DOUBLED.sub(r"\1", letters.translate(_SILENT))
 
 
-class _Hashes(dict[str, int]):
-    """Maps words of a text to the hashes of their skeletons; 0 for an empty skeleton."""
+class WordHashes(dict[str, int]):
+    """Maps words of a text to the hashes of what `spell` makes of them; 0 for nothing."""
+
+    def __init__(self, spell: Callable[[str], str]) -> None:
+        super().__init__()
+        self._spell = spell
 
     def __missing__(self, word: str) -> int:
-        bones = skeleton(word)
-        value = self[word] = xxhash.xxh3_64_intdigest(bones.encode()) if bones else 0
+        spelt = self._spell(word)
+        value = self[word] = xxhash.xxh3_64_intdigest(spelt.encode()) if spelt else 0
         return value
 
 
@@ -83,7 +87,7 @@ class Fingerprinter:
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self._hashes = _Hashes()
+        self._hashes = WordHashes(skeleton)
 
     def of(self, texts: Iterable[str]) -> Fingerprints:
         """Returns the fingerprints of un-normalised texts."""

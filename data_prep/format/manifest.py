@@ -20,9 +20,9 @@ from data_prep.text.vocabulary import VOCABULARY_FILES
 FORMAT_VERSION = 1
 RULES_VERSION = 5
 """Version of the rules that split text into sentences and documents into spans. Rows made by others differ."""
-MANIFEST, CARD, DUPLICATES = "manifest.json", "README.md", "duplicates.jsonl"
+MANIFEST, CARD, DUPLICATES, OVERLAPS = "manifest.json", "README.md", "duplicates.jsonl", "overlaps.jsonl"
 
-LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{'|'.join(map(re.escape, (*VOCABULARY_FILES, DUPLICATES)))}")
+LISTED = re.compile(rf"shard-\d{{5,}}\.arrow|{'|'.join(map(re.escape, (*VOCABULARY_FILES, DUPLICATES, OVERLAPS)))}")
 """The names of the files that a manifest lists."""
 
 Rows = Annotated[int, Interval(ge=0, lt=2**31)]
@@ -49,7 +49,8 @@ class ShardCounts:
         rows, max_pairs_in_row: rows, and the largest number of pairs in one.
         fill: fraction of the rows' positions that hold a token, special tokens included.
         documents_left_out, tokens_left_out: documents with fewer than `min_tokens` tokens, and their tokens.
-        duplicates_left_out: duplicate documents; no other count but `documents` includes them.
+        duplicates_left_out, similar_left_out, in_tasks_left_out: duplicates, documents that are similar to held-out
+            ones, and others that overlap with task files; no other count but `documents` includes them.
         text_bytes: size of the documents in UTF-8.
         sentences_per_document: entry i counts the documents of 2**(i-1) to 2**i - 1 sentences.
     """
@@ -65,9 +66,16 @@ class ShardCounts:
     documents_left_out: Count = 0
     tokens_left_out: Count = 0
     duplicates_left_out: Count = 0
+    similar_left_out: Count = 0
+    in_tasks_left_out: Count = 0
     unknown_tokens: Count = 0
     text_bytes: Count = 0
     sentences_per_document: list[Count] = field(default_factory=list)
+
+    @property
+    def removed(self) -> int:
+        """Documents that no other count includes."""
+        return self.duplicates_left_out + self.similar_left_out + self.in_tasks_left_out
 
 
 @dataclass
@@ -86,6 +94,9 @@ class ShardManifest:
         compared_digest: hash of the documents that were compared for duplicates.
         duplicates: the first duplicates: {"removed": [directory, id], "kept": [directory, id]}. All are in
             `duplicates.jsonl`.
+        overlaps_digest: hash of the held-out documents and task files with which no document overlaps.
+        task_overlaps: for each task file the number of documents that overlap with it first. All names are in
+            `overlaps.jsonl`.
         language: codes of the languages of the documents, separated by a comma. The file has it unless it is English.
         rules_version: version of the rules that made the rows; a file without it is of version 1.
     """
@@ -106,6 +117,8 @@ class ShardManifest:
     dedup: str = "none"
     compared_digest: str = ""
     duplicates: list[dict[str, list[str]]] = field(default_factory=list)
+    overlaps_digest: str = ""
+    task_overlaps: dict[str, Count] = field(default_factory=dict)
     language: str = ENGLISH
     rules_version: Count = 1
     format_version: int = FORMAT_VERSION
@@ -128,8 +141,12 @@ def describe_file(path: Path, rows: int = 0) -> ShardFile:
 def write_manifest(directory: Path, manifest: ShardManifest) -> None:
     """Writes `manifest.json`, which completes the shard set."""
     content = asdict(manifest)
+    # The same bytes as from versions that did not know these.
     if manifest.language == ENGLISH:
-        del content["language"]  # the same bytes as from versions that knew no other language
+        del content["language"]
+    if not manifest.overlaps_digest:
+        del content["overlaps_digest"], content["task_overlaps"]
+        del content["counts"]["similar_left_out"], content["counts"]["in_tasks_left_out"]
     content["xxh3_128"] = content_checksum(content)
     write_text(directory / MANIFEST, json.dumps(content, indent=1) + "\n")
 
@@ -155,6 +172,8 @@ def dataset_card(manifest: ShardManifest) -> str:
         ("documents", f"{counts.documents:,}"),
         ("left out (too short)", f"{counts.documents_left_out:,} with {counts.tokens_left_out:,} tokens"),
         ("left out (duplicates)", f"{counts.duplicates_left_out:,} (--dedup {manifest.dedup})"),
+        *([("left out (like held-out text)", f"{counts.similar_left_out:,}")] * bool(manifest.overlaps_digest)),
+        *([("left out (in task files)", f"{counts.in_tasks_left_out:,}")] * bool(manifest.task_overlaps)),
         ("sentences", f"{counts.sentences:,}"),
         ("tokens", f"{counts.tokens:,}"),
         ("unknown tokens", f"{counts.unknown_tokens:,}"),

@@ -6,7 +6,8 @@ mpirun -n 8 python -m data_prep shards ...
 
 import argparse
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,14 +20,15 @@ from common.errors import UserError
 from common.files import owned
 from common.files.json_files import Count
 from common.files.locks import LOCK
-from data_prep.corpus import dedup
-from data_prep.corpus.documents import SPLITS, TRAIN
+from data_prep.corpus import dedup, overlaps
+from data_prep.corpus.documents import HELD_OUT, SPLITS, TRAIN
 from data_prep.corpus.work_units import Corpus, WorkUnit, open_corpus, read_texts_with_language
 from data_prep.format import manifest as manifests
 from data_prep.format import pairs, shards
 from data_prep.format.manifest import ShardCounts, ShardFile, ShardManifest
 from data_prep.mpi.executor import Ranks, launch, run_job
 from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
+from data_prep.sources.tasks import task_files, task_texts
 from data_prep.text.encoder import Encoder, without_cyclic_collection
 from data_prep.text.sentences import iterate_sentences
 from data_prep.text.vocabulary import UNK_ID, Vocabulary
@@ -55,12 +57,14 @@ class JobPlan(NamedTuple):
         manifest: of the shard set, without counts and files: the options that determine the rows.
         vocabulary, corpus: which documents become rows, and by which vocabulary.
         comparison: documents to compare for duplicates; None without --dedup.
+        overlaps: what no document may overlap with; None if there is nothing.
     """
 
     manifest: ShardManifest
     vocabulary: Vocabulary
     corpus: Corpus
     comparison: dedup.Comparison | None
+    overlaps: overlaps.Overlaps | None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +90,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows")
     flag("--dedup", choices=("exact", "near", "none"), default="none", help="leave out duplicates (default: none)")
     flag("--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too")
+    flag("--keep-similar", action="store_true", help="keep training documents that are similar to held-out ones")
+    flag("--held-out-of", type=Path, nargs="+", default=[], metavar="DIR", help="other documents held out for this run")
+    flag(
+        "--not-in", type=Path, nargs="+", default=[], metavar="DIR", help="leave out documents that overlap with tasks"
+    )
+    flag("--not-in-words", type=positive, default=13, metavar="N", help="words in a row of an overlap (default: 13)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -106,15 +116,22 @@ def run(args: argparse.Namespace) -> None:
 def _make(ranks: Ranks, out: Path, plan: JobPlan, ledger: Ledger[ShardRecord], scratch: Path) -> None:
     """Makes the shards in `out`, whose lock rank 0 holds."""
     ranks.on_root(lambda: ledger.begin(_identity(plan.manifest)))
-    comparison, duplicates = plan.comparison, dedup.NO_DUPLICATES
+    comparison, duplicates, found = plan.comparison, dedup.NO_DUPLICATES, overlaps.Found()
     if comparison is not None:
         duplicates = dedup.find(ranks, comparison, scratch)
+    if plan.overlaps is not None:
+        found = overlaps.find(ranks, plan.overlaps, plan.corpus, scratch, task_texts)
     encoder = Encoder(plan.vocabulary)
 
     def work(index: int, unit: WorkUnit) -> ShardRecord:
         first = unit.first_document + (comparison.start if comparison is not None else 0)
-        removed = duplicates.between(first, first + unit.documents) - first
-        return make_shard(out / manifests.shard_name(index), unit, encoder, plan.manifest, removed.tolist())
+        here = range(unit.first_document, unit.first_document + unit.documents)
+        removed = dict.fromkeys(found.in_tasks.keys() & here, "in_tasks_left_out")
+        removed |= dict.fromkeys(found.similar.keys() & here, "similar_left_out")
+        removed = {number - here.start: reason for number, reason in removed.items()}
+        twins = duplicates.between(first, first + unit.documents) - first
+        removed |= dict.fromkeys(twins.tolist(), "duplicates_left_out")
+        return make_shard(out / manifests.shard_name(index), unit, encoder, plan.manifest, removed)
 
     units = plan.corpus.units
     records = ranks.run(units, work, ledger, sizes=[unit.text_bytes for unit in units], description="shards")
@@ -126,10 +143,10 @@ def _make(ranks: Ranks, out: Path, plan: JobPlan, ledger: Ledger[ShardRecord], s
             ledger.discard(records)
             raise UserError(
                 f"of {counts.documents:,} documents {counts.documents_left_out:,} have fewer than "
-                f"{plan.manifest.min_tokens} tokens and {counts.duplicates_left_out:,} are duplicates, so there are no "
-                "rows; lower --min-tokens or add text"
+                f"{plan.manifest.min_tokens} tokens and {counts.removed:,} are duplicates or overlap with other texts, "
+                "so there are no rows; lower --min-tokens or add text"
             )
-        finish(out, plan, [file for record in records for file in record.files], duplicates)
+        finish(out, plan, [file for record in records for file in record.files], duplicates, found)
 
     ranks.on_root(conclude)
 
@@ -143,6 +160,15 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     comparison = None
     if args.dedup != "none":
         comparison = dedup.compare(args.documents, args.split, corpus, args.against, args.dedup)
+    kept_clean = args.split == TRAIN and not args.keep_similar
+    if args.held_out_of and not kept_clean:
+        raise UserError(
+            "--held-out-of keeps the train split clean; leave it out with --keep-similar or another --split"
+        )
+    held_out = dedup.open_split([*args.documents, *args.held_out_of] if kept_clean else [], HELD_OUT)
+    others = (
+        overlaps.plan(held_out, task_files(args.not_in), args.not_in_words) if held_out.units or args.not_in else None
+    )
     manifest = ShardManifest(
         split=args.split,
         max_seq_length=args.max_seq_length,
@@ -159,16 +185,17 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         rules_version=manifests.RULES_VERSION,
         sources=corpus.sources,
         compared_digest=comparison.digest if comparison else "",
+        overlaps_digest=others.digest if others else "",
         counts=ShardCounts(),
         files=[],
     )
-    return JobPlan(manifest, vocabulary, corpus, comparison)
+    return JobPlan(manifest, vocabulary, corpus, comparison, others)
 
 
 def _identity(manifest: ShardManifest) -> dict[str, Any]:
     """Everything that determines the rows."""
     content = asdict(manifest)
-    for name in ("vocabulary_size", "sources", "counts", "files", "duplicates"):
+    for name in ("vocabulary_size", "sources", "counts", "files", "duplicates", "task_overlaps"):
         del content[name]
     return content
 
@@ -186,7 +213,7 @@ def _is_complete(out: Path, plan: JobPlan) -> bool:
 
 
 def make_shard(
-    path: Path, unit: WorkUnit, encoder: Encoder, options: ShardManifest, removed: Collection[int] = ()
+    path: Path, unit: WorkUnit, encoder: Encoder, options: ShardManifest, removed: Mapping[int, str] = {}
 ) -> ShardRecord:
     """Writes the shard of one work unit. Returns its record.
 
@@ -194,8 +221,8 @@ def make_shard(
         path: the file to write.
         unit: the documents.
         encoder, options: how to make rows of them.
-        removed: documents of the unit to leave out, counted from 0. The others keep their numbers, and so their random
-            numbers.
+        removed: documents of the unit to leave out, counted from 0, and the name of the count that each adds to. The
+            others keep their numbers, and so their random numbers.
     """
     texts = (
         ("" if number in removed else text, language)
@@ -237,7 +264,7 @@ def make_shard(
         max_pairs_in_row=int(pairs_per_row.max(initial=0)),
         pairs_without_b=int((made.parts.b == 0).sum()),
         documents_left_out=made.documents_left_out - len(removed),
-        duplicates_left_out=len(removed),
+        **Counter(removed.values()),
         tokens_left_out=made.tokens_left_out,
         unknown_tokens=int((kept == UNK_ID).sum()),
         text_bytes=text_bytes,
@@ -292,15 +319,23 @@ def total_counts(records: list[ShardRecord], max_seq_length: int) -> ShardCounts
     return total
 
 
-def finish(out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.Duplicates) -> None:
+def finish(
+    out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.Duplicates, found: overlaps.Found
+) -> None:
     """On rank 0, after the last unit: writes the vocabulary, the duplicates, the card, and last the manifest."""
-    manifest, vocabulary, _, comparison = plan
+    manifest, vocabulary, corpus, comparison, others = plan
     counts = manifest.counts
     manifest.files = [*files]
     if comparison is not None:
         path = out / manifests.DUPLICATES
         manifest.duplicates = dedup.write_names(path, comparison, duplicates)[:MAX_NAMED_DUPLICATES]
         manifest.files.append(manifests.describe_file(path))
+    if others is not None:
+        overlaps.write_names(out / manifests.OVERLAPS, others, corpus, found)
+        manifest.files.append(manifests.describe_file(out / manifests.OVERLAPS))
+        manifest.task_overlaps = dict.fromkeys(others.tasks, 0) | Counter(
+            others.tasks[o] for o in found.in_tasks.values()
+        )
     owned.write_unless_other(out / vocabulary.file_name, vocabulary.serialized)
     # Users may edit the card, so the manifest does not list it. It lists every other file with its checksum.
     manifest.files.append(manifests.describe_file(out / vocabulary.file_name))
@@ -310,4 +345,6 @@ def finish(out: Path, plan: JobPlan, files: list[ShardFile], duplicates: dedup.D
         f"shards: wrote {out}: {counts.rows:,} rows of {manifest.max_seq_length} in {len(files)} shards, "
         f"{counts.tokens:,} tokens, {counts.pairs:,} pairs, {100 * counts.fill:.2f} % full; of {counts.documents:,} "
         f"documents {counts.documents_left_out:,} left out as too short, {counts.duplicates_left_out:,} as duplicates"
+        + (f", {counts.similar_left_out:,} as similar to held-out ones" if others and others.held_out.units else "")
+        + (f", {counts.in_tasks_left_out:,} as in the files of --not-in" if manifest.task_overlaps else "")
     )

@@ -129,13 +129,13 @@ def summary(manifest: ShardManifest, total: Statistics, vocabulary: Vocabulary) 
     counts = manifest.counts
     tokens = int(total.piece_counts.sum())
     unused = int((total.piece_counts == 0).sum())
-    different = counts.documents - counts.duplicates_left_out  # no other count includes duplicates
+    different = counts.documents - counts.removed
     kept = different - counts.documents_left_out
     return [
         (
             "documents",
             f"{counts.documents:,} ({counts.documents_left_out:,} left out as too short, "
-            f"{counts.duplicates_left_out:,} as duplicates)",
+            f"{counts.removed:,} as duplicates or overlaps)",
         ),
         ("sentences a document", f"{counts.sentences / max(1, different):,.1f}"),
         ("tokens a document", f"{tokens / max(1, kept):,.1f}"),

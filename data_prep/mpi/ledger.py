@@ -34,7 +34,7 @@ UNIT_FILE = re.compile(
 """The names of the files that units of any job leave."""
 WORK_FILE = re.compile(f"{RECORD_FILE.pattern}|{UNIT_FILE.pattern}")
 ANY_FILE = re.compile(
-    rf"{WORK_FILE.pattern}|(?:documents|manifest|tokenizer)\.json|README\.md|spiece\.model|duplicates\.jsonl"
+    rf"{WORK_FILE.pattern}|(?:documents|manifest|tokenizer)\.json|README\.md|spiece\.model|(?:duplicates|overlaps)\.jsonl"
 )
 """The names of these, and of what a job writes after its last unit."""
 _TOOL = "data_prep"

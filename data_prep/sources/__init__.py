@@ -8,6 +8,7 @@ documents. Where it cuts depends on the input alone.
     bzip2      random access to .bz2 files
     books      text files, one book each
     records    records with a field of text: JSON lines, CSV, Parquet, and what `datasets.load_dataset` can stream
+    tasks      texts of the files of tasks, which documents must not overlap with
     sample     downloads the sample corpus (the job `sample`)
 """
 

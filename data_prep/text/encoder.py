@@ -52,7 +52,7 @@ def _join(sentences: list[str]) -> str:
     return f" {_END} ".join([*sentences, ""]).rstrip(" ")
 
 
-def _text(text: str) -> pa.Array:
+def text_array(text: str) -> pa.Array:
     """An array of one text. `pa.array` would import pandas, which takes longer than a small job."""
     content = text.encode()
     ends = np.array([0, len(content)], np.int32)
@@ -100,7 +100,7 @@ class Encoder:
         if len(self._numbers) > MAX_WORDS:
             self._forget()
         # Arrow splits at the same characters as str.split(), without a Python object for each word.
-        split = pc.utf8_split_whitespace(_text(_join(self.vocabulary.clean(sentences)))).values.dictionary_encode()
+        split = pc.utf8_split_whitespace(text_array(_join(self.vocabulary.clean(sentences)))).values.dictionary_encode()
         different = split.dictionary.to_pylist()
         numbers = np.fromiter(map(self._numbers.__getitem__, different), np.int64, len(different))  # (D,)
         self._learn()

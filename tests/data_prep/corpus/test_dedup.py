@@ -73,7 +73,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def command(directories: tuple[Path, ...], vocabulary: Path, out: Path, *options: str) -> list[str]:
     job = ["shards", "--documents", *map(str, directories), "--vocab", str(vocabulary), "--out", str(out)]
-    return [*job, "--max-seq-length", "64", *options]
+    return [*job, "--max-seq-length", "64", "--keep-similar", *options]
 
 
 def removed_of(out: Path) -> dict[str, str]:

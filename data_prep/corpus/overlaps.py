@@ -1,0 +1,320 @@
+"""Finds documents that overlap with other texts: with held-out documents, and with the files of tasks (--not-in).
+
+The other texts become an index of their runs of words. Then the documents are read once, each run is looked up, and a
+document is left out in one of two cases:
+
+- It is similar to a held-out document. `HELD_OUT_SHARE` of the shorter one's runs of 8 words are in the other; of texts
+  of fewer than 1,000 such words, `SHORT_SHARE`. Words are compared by their consonants, as by `--dedup near`. So other
+  editions are found, and, other than by `--dedup near`, parts of a text.
+- It has one run of 13 words (--not-in-words) with a task file in common. These words are compared as they are, but for
+  capitals, accents and punctuation.
+
+Each Chinese or Japanese character is a word.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from common.files import owned
+from common.files.atomic import write_text
+from data_prep.corpus.dedup import names_of, write_array
+from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, skeleton
+from data_prep.corpus.work_units import Corpus, WorkUnit, read_texts
+from data_prep.mpi.executor import Ranks
+from data_prep.mpi.ledger import Ledger, UnitRecord
+from data_prep.text.encoder import text_array
+from data_prep.text.normalization import normalize
+
+IntArray = NDArray[np.int64]
+
+HELD_OUT_WORDS = 8
+HELD_OUT_SHARE, SHORT_SHARE = 0.2, 0.5
+MIN_COMMON = 16  # runs of a longer text
+MAX_RUNS = 1 << 24
+"""Runs of held-out text in the index; of more, one in 2, 4, 8, ... is used, on both sides."""
+_BATCH_CHARACTERS = 1 << 22
+_MAX_WORDS = 1 << 20  # in the table before it is emptied
+_MULTIPLIER = 0x9E3779B97F4A7C15  # odd, so it has an inverse modulo 2**64
+_HAN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_NO_LETTER = re.compile(r"[\W_]+")
+
+
+def plain(word: str) -> str:
+    """Returns the letters and digits of a word, normalised."""
+    return _NO_LETTER.sub("", normalize(word))
+
+
+class Runs(NamedTuple):
+    """The runs of words of some texts, in order: the number of each run's text, and its hash, uint64."""
+
+    texts: IntArray
+    hashes: NDArray[np.uint64]
+
+
+class RunReader:
+    """Reads texts as runs of `length` words; `spell` tells what counts of a word, "" for nothing.
+
+    Its table of words affects the speed only.
+    """
+
+    def __init__(self, length: int, spell: Callable[[str], str]) -> None:
+        self.length, self._hashes = length, WordHashes(spell)
+        self._powers = np.ones(1, np.uint64)
+        self._inverses = np.ones(1, np.uint64)
+
+    def read(self, texts: Iterable[str]) -> Iterator[Runs]:
+        """Yields the runs of batches of whole texts, which are numbered from 0."""
+        batch: list[str] = []
+        first = characters = 0
+        for text in itertools.chain(texts, [None]):
+            if batch and (text is None or characters >= _BATCH_CHARACTERS):
+                yield self._runs(batch, first)
+                first, batch, characters = first + len(batch), [], 0
+            if text is not None:
+                batch.append(text.replace("\0", " "))
+                characters += len(text)
+
+    def _runs(self, texts: list[str], first: int) -> Runs:
+        joined = " \0 ".join([*texts, ""]).rstrip(" ")  # see `encoder.text_array` about blanks at the end
+        for dash in "-–—/":
+            joined = joined.replace(dash, " ")
+        if not joined.isascii():
+            joined = _HAN.sub(r" \g<0> ", joined).rstrip(" ")
+        split = pc.utf8_split_whitespace(text_array(joined)).values.dictionary_encode()
+        different, indices = split.dictionary.to_pylist(), np.from_dlpack(split.indices)
+        if len(self._hashes) > _MAX_WORDS:
+            self._hashes.clear()
+        table = np.fromiter(map(self._hashes.__getitem__, different), np.uint64, len(different))  # (D,)
+        is_end = np.array([word == "\0" for word in different])[indices]  # (W,)
+        words = table[indices]
+        counts = words != 0
+        numbers = (np.cumsum(is_end) - is_end + first)[counts]  # (C,) the text of each word that counts
+        words = words[counts]
+        count = len(words) - self.length + 1
+        if count <= 0:
+            return Runs(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+        # The hash of a run is the sum of each word's hash times a power of the multiplier, from differences of sums.
+        self._extend_powers(len(words))
+        sums = np.append(np.uint64(0), np.cumsum(words * self._powers[: len(words)], dtype=np.uint64))
+        hashes = (sums[self.length :] - sums[:count]) * self._inverses[:count]
+        inside = numbers[:count] == numbers[self.length - 1 :]
+        return Runs(numbers[:count][inside], hashes[inside])
+
+    def _extend_powers(self, count: int) -> None:
+        if len(self._powers) < count:
+            self._powers, self._inverses = (
+                np.append(np.uint64(1), np.cumprod(np.full(count, factor, np.uint64), dtype=np.uint64))
+                for factor in (_MULTIPLIER, pow(_MULTIPLIER, -1, 1 << 64))
+            )
+
+
+class Index(NamedTuple):
+    """The runs of the other texts.
+
+    Attributes:
+        hashes: uint64[K], different ones, in order.
+        owners: int32[K], the number of the text, or file, that each is from; of several the first.
+        sizes: int64[O], the runs of each owner.
+        occupied: bool[2**b], for the first b bits of a hash whether one in `hashes` begins with them.
+        every: one run in `every` is used.
+    """
+
+    hashes: NDArray[np.uint64]
+    owners: NDArray[np.int32]
+    sizes: IntArray
+    occupied: NDArray[np.bool_]
+    every: int
+
+    @classmethod
+    def of(cls, runs: Iterable[Runs], owner_of: IntArray | None, max_runs: int) -> "Index":
+        """Makes the index of runs; `owner_of` maps the numbers of their texts to owners (None: they are owners)."""
+        every, kept = 1, [Runs(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
+        held = 0
+        for new in runs:
+            kept.append(_thin(new, every))
+            held += len(kept[-1].hashes)
+            while held > max_runs:
+                every *= 2
+                kept = [_thin(part, every) for part in kept]
+                held = sum(len(part.hashes) for part in kept)
+        texts, hashes = (np.concatenate(column) for column in zip(*kept))
+        owners = texts if owner_of is None else owner_of[texts]
+        sizes = np.bincount(owners)
+        hashes, places = np.unique(hashes, return_index=True)
+        bits = max(10, len(hashes).bit_length() + 2)
+        occupied = np.zeros(1 << bits, np.bool_)
+        occupied[hashes >> np.uint64(64 - bits)] = True
+        return cls(hashes, owners[places].astype(np.int32), sizes, occupied, every)
+
+    def save(self, stem: str) -> None:
+        """Writes the arrays to files whose names begin with `stem`."""
+        for name, array in zip(_INDEX_FILES, self):
+            write_array(Path(stem + name), np.asarray(array))
+
+    @classmethod
+    def mapped(cls, stem: str) -> "Index":
+        """Maps what `save` wrote. The ranks of a host share this memory."""
+        hashes, owners, sizes, occupied, every = (np.load(stem + name, mmap_mode="r") for name in _INDEX_FILES)
+        return cls(hashes, owners, sizes, occupied, every.item())
+
+    def find(self, runs: Runs) -> tuple[IntArray, IntArray]:
+        """Returns (text, owner) of each run that is in the index."""
+        if not len(self.hashes):
+            return runs.texts[:0], runs.texts[:0]
+        shift = np.uint64(64 - (len(self.occupied).bit_length() - 1))
+        likely = np.flatnonzero(self.occupied[runs.hashes >> shift])
+        wanted = runs.hashes[likely]
+        places = np.minimum(np.searchsorted(self.hashes, wanted), len(self.hashes) - 1)
+        equal = self.hashes[places] == wanted
+        return runs.texts[likely[equal]], self.owners[places[equal]]
+
+
+_INDEX_FILES = ("0.keys.npy", "0.values.npy", "0.sizes.npy", "1.npy", "2.npy")
+
+
+def _thin(runs: Runs, every: int) -> Runs:
+    chosen = runs.hashes & np.uint64(every - 1) == 0
+    return runs if every == 1 else Runs(runs.texts[chosen], runs.hashes[chosen])
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """What documents must not overlap with.
+
+    Attributes:
+        held_out: the held-out documents; empty to compare with none.
+        tasks: names of the task files.
+        words: words in a run that a document must not have in common with a task file.
+        task_files: where these files are.
+        digest: of all this.
+    """
+
+    held_out: Corpus
+    tasks: list[str]
+    words: int
+    task_files: list[Path]
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundRecord(UnitRecord):
+    """Of one work unit, (document, owner) of those that are left out: similar to held-out ones, and in tasks."""
+
+    similar: list[tuple[int, int]]
+    in_tasks: list[tuple[int, int]]
+
+
+def plan(held_out: Corpus, task_files: Sequence[tuple[Path, str]], words: int) -> Overlaps:
+    """Returns what to compare with: held-out documents, and the paths and names of task files."""
+    digest = hashlib.sha256(f"1 {held_out.digest} {words if task_files else 0}\n".encode())
+    for file, name in task_files:
+        digest.update(f"{name} {xxhash.xxh3_128_hexdigest(file.read_bytes())}\n".encode())
+    paths, names = [file for file, _ in task_files], [name for _, name in task_files]
+    return Overlaps(held_out, names, words, paths, digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class Found:
+    """The documents to leave out, by their numbers in the corpus, and for each the number of what it overlaps with."""
+
+    similar: dict[int, int] = field(default_factory=dict)
+    in_tasks: dict[int, int] = field(default_factory=dict)
+
+
+def find(
+    ranks: Ranks, overlaps: Overlaps, corpus: Corpus, scratch: Path, task_texts: Callable[[Path], Iterable[str]]
+) -> Found:
+    """Finds the documents of `corpus` that overlap with other texts. Every rank returns them.
+
+    `scratch` holds intermediate results until `discard_work`. An interrupted run continues from them. task_texts: reads
+    the texts of a task file.
+    """
+    ledger = Ledger(scratch / "overlaps", FoundRecord, is_scratch=True)
+    held_out_stem, task_stem = f"{ledger.output}/00000", f"{ledger.output}/10000"
+
+    def begin() -> None:
+        owned.take_workplace(scratch, "data_prep shards")
+        ledger.begin({"overlaps": overlaps.digest, "documents": corpus.digest})
+        owners, texts = [0], [""]
+        for owner, path in enumerate(overlaps.task_files):
+            of_file = list(task_texts(path))
+            texts += of_file
+            owners += [owner] * len(of_file)
+        held_out = (text for unit in overlaps.held_out.units for text in read_texts(unit))
+        Index.of(RunReader(HELD_OUT_WORDS, skeleton).read(held_out), None, MAX_RUNS).save(held_out_stem)
+        Index.of(RunReader(overlaps.words, plain).read(texts), np.array(owners), 1 << 40).save(task_stem)
+
+    ranks.on_root(begin)
+    held_out, tasks = Index.mapped(held_out_stem), Index.mapped(task_stem)
+    bones, words = RunReader(HELD_OUT_WORDS, skeleton), RunReader(overlaps.words, plain)
+
+    def search(_: int, unit: WorkUnit) -> FoundRecord:
+        similar = _similar(held_out, bones.read(read_texts(unit))) if len(held_out.hashes) else {}
+        in_tasks: dict[int, int] = {}
+        if len(tasks.hashes):
+            for runs in words.read(read_texts(unit)):
+                documents, owners = tasks.find(runs)
+                in_tasks |= dict(zip(documents[::-1].tolist(), owners[::-1].tolist()))  # of several the first
+        first = unit.first_document
+        shifted = ([(first + document, owner) for document, owner in of.items()] for of in (similar, in_tasks))
+        return FoundRecord(files=[], similar=next(shifted), in_tasks=next(shifted))
+
+    sizes = [unit.text_bytes for unit in corpus.units]
+    records = ranks.run(corpus.units, search, ledger, sizes=sizes, description="overlaps")
+    return ranks.on_root(
+        lambda: Found(
+            dict(pair for record in records for pair in record.similar),
+            dict(pair for record in records for pair in record.in_tasks),
+        )
+    )
+
+
+def write_names(path: Path, overlaps: Overlaps, corpus: Corpus, found: Found) -> None:
+    """Writes a line of JSON for each document of `found`: directory and id, and those or the file it overlaps with."""
+    names, owners = (
+        names_of(units, np.unique(np.array([*numbers], np.int64)))
+        for units, numbers in (
+            (corpus.units, [*found.similar, *found.in_tasks]),
+            (overlaps.held_out.units, found.similar.values()),
+        )
+    )
+    lines: list[dict[str, object]] = [
+        {"removed": names[document], "similar": owners[owner]} for document, owner in sorted(found.similar.items())
+    ]
+    for document, owner in sorted(found.in_tasks.items()):
+        lines.append({"removed": names[document], "task_file": overlaps.tasks[owner]})
+    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _similar(index: Index, batches: Iterable[Runs]) -> dict[int, int]:
+    """Returns the documents that are similar to an owner, and the number of the most similar one."""
+    found: dict[int, tuple[float, int]] = {}
+    for runs in batches:
+        runs = _thin(runs, index.every)
+        if not len(runs.texts):
+            continue
+        first = int(runs.texts[0])
+        sizes = np.bincount(runs.texts - first)  # of each document
+        documents, owners = index.find(runs)
+        pairs, common = np.unique(np.stack([documents, owners]), axis=1, return_counts=True)
+        own, others = sizes[pairs[0] - first], index.sizes[pairs[1]]  # (P,) runs
+        shorter = np.minimum(own, others)
+        share = common / np.maximum(1, shorter)
+        least = np.where(shorter * index.every >= LONG_TEXT, HELD_OUT_SHARE, SHORT_SHARE)
+        # A few words of a held-out document make no longer text similar to it.
+        enough = (own <= others) | (common * index.every >= MIN_COMMON)
+        for place in np.flatnonzero((share >= least) & enough).tolist():
+            document, owner = pairs[:, place].tolist()
+            found[document] = max(found.get(document, (0.0, 0)), (float(share[place]), -owner))
+    return {document: -owner for document, (_, owner) in sorted(found.items())}

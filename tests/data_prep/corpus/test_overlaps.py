@@ -1,0 +1,198 @@
+"""`shards` leaves out what is similar to held-out documents, and what overlaps with the files of tasks."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.errors import UserError
+from data_prep.__main__ import main
+from data_prep.corpus import overlaps
+from data_prep.corpus.documents import Document
+from data_prep.corpus.fingerprints import skeleton
+from data_prep.corpus.overlaps import Index, RunReader, plain
+from data_prep.format import shards
+from data_prep.sources.tasks import task_texts
+from tests.data_prep import corpora
+from tests.data_prep.corpus.editions import edit
+from tests.data_prep.corpus.test_dedup import text_of, write
+
+
+def shards_of(out: Path, vocabulary: Path, *options: object) -> list[dict[str, Any]]:
+    """Makes shards in `out`. Returns the lines of what was left out."""
+    words = ["shards", "--vocab", vocabulary, "--out", out, "--max-seq-length", 64, *options]
+    main([*map(str, words)])
+    path = out / "overlaps.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.text(alphabet="ab .-é中文\0\n", max_size=30), max_size=8),
+    length=st.integers(1, 4),
+    batch=st.integers(1, 40),
+)
+def test_runs_are_those_of_each_text_alone(texts: list[str], length: int, batch: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overlaps, "_BATCH_CHARACTERS", batch)
+        found = [pair for runs in RunReader(length, plain).read(texts) for pair in zip(*(c.tolist() for c in runs))]
+    expected = []
+    for number, text in enumerate(texts):
+        for dash in "-\0":
+            text = text.replace(dash, " ")
+        for sign in "中文":
+            text = text.replace(sign, f" {sign} ")
+        words = [*filter(None, map(plain, text.split()))]
+        expected += [(number, tuple(words[n : n + length])) for n in range(len(words) - length + 1)]
+    assert [number for number, _ in found] == [number for number, _ in expected]
+    hashes = {words: value for (_, value), (_, words) in zip(found, expected)}
+    assert [value for _, value in found] == [hashes[words] for _, words in expected]
+    assert len(set(hashes.values())) == len(hashes)
+
+
+def test_held_out_text_is_clean_by_default(
+    vocabulary_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Editions, copies and parts, in both directions, in two directories; other documents keep their pairs."""
+    long, short, novel = text_of(1, 200), text_of(2, 12), corpora.make_sentences(400, 3)
+    held_out = [Document("long", "", long), Document("short", "", short), Document("part", "", " ".join(novel[:60]))]
+    train = [Document(f"other-{n}", "", text_of(100 + n)) for n in range(20)]
+    train[3:3] = [Document("edition", "", edit(long, 5, 0.05)), Document("copy", "", short.upper())]
+    more = [Document("novel", "", " ".join(novel)), Document("excerpt", "", " ".join(long.split()[900:1000]))]
+    more += [Document("different", "", text_of(300, 150))]
+    first, second = write(tmp_path / "first", train, held_out), write(tmp_path / "second", more, [])
+    flags = ("--documents", first, second)
+    lines = shards_of(tmp_path / "set", vocabulary_file, *flags)
+    assert {line["removed"][1]: line["similar"] for line in lines} == {
+        "edition": ["first", "long"],
+        "copy": ["first", "short"],
+        "novel": ["first", "part"],
+        "excerpt": ["first", "long"],
+    }
+    assert "0 as duplicates, 4 as similar to held-out ones\n" in capsys.readouterr().out
+    manifest = shards.open_shards(tmp_path / "set").manifest
+    assert (manifest.counts.documents, manifest.counts.similar_left_out) == (25, 4)
+    assert manifest.counts.documents_left_out == 0
+    main(["verify", str(tmp_path / "set")])
+    assert not (tmp_path / "set" / ".dedup").exists()
+    assert shards_of(tmp_path / "set", vocabulary_file, *flags) == lines
+    assert "nothing to do" in capsys.readouterr().out
+    assert shards_of(tmp_path / "near", vocabulary_file, *flags, "--dedup", "near") == lines
+    counts = shards.open_shards(tmp_path / "near").manifest.counts
+    assert counts.duplicates_left_out + counts.similar_left_out == 4
+    assert shards_of(tmp_path / "all", vocabulary_file, *flags, "--keep-similar") == []
+    assert "similar_left_out" not in (tmp_path / "all" / "manifest.json").read_text()
+    with pytest.raises(UserError, match="overlaps_digest is '' there"):
+        shards_of(tmp_path / "all", vocabulary_file, *flags)
+    ids = [document.id for document in corpora.read_documents((first, second))]
+    everything, kept = (
+        {ids[number] for row in shards.open_shards(tmp_path / name) for number in row.documents}
+        for name in ("all", "set")
+    )
+    assert everything - kept == {"edition", "copy", "novel", "excerpt"}
+    lines = shards_of(tmp_path / "other", vocabulary_file, "--documents", second, "--held-out-of", first)
+    assert {line["removed"][1] for line in lines} == {"novel", "excerpt"}
+    assert shards_of(tmp_path / "held_out", vocabulary_file, "--documents", first, "--split", "held_out") == []
+    with pytest.raises(UserError, match="--held-out-of keeps the train split clean"):
+        shards_of(tmp_path / "no", vocabulary_file, *flags, "--keep-similar", "--held-out-of", second)
+
+
+def test_a_few_words_of_a_held_out_document_make_no_book_similar(vocabulary_file: Path, tmp_path: Path) -> None:
+    sentences = corpora.make_sentences(300, 3)
+    held_out = Document("line", "", " ".join(" ".join(sentences).split()[50:70]))
+    book, line = Document("book", "", " ".join(sentences)), Document("same line", "", held_out.text)
+    documents = write(tmp_path / "documents", [book, line], [held_out])
+    (found,) = shards_of(tmp_path / "set", vocabulary_file, "--documents", documents)
+    assert found["removed"] == ["documents", "same line"]
+
+
+def test_of_much_held_out_text_a_part_of_the_runs_tells(tmp_path: Path) -> None:
+    texts = [text_of(number, 160) for number in range(40)]
+    whole = Index.of(RunReader(8, skeleton).read(texts), None, 1 << 24)
+    thin = Index.of(RunReader(8, skeleton).read(texts), None, len(whole.hashes) // 10)
+    assert thin.every == 16
+    assert len(whole.hashes) / 24 < len(thin.hashes) < len(whole.hashes) / 10
+    thin.save(f"{tmp_path}/00000")
+    mapped = Index.mapped(f"{tmp_path}/00000")
+    trained = [edit(text, 3, 0.05) for text in texts[::4]] + [text_of(1000 + n, 160) for n in range(10)]
+    for index in (whole, thin, mapped):
+        assert overlaps._similar(index, RunReader(8, skeleton).read(trained)) == {n: 4 * n for n in range(10)}
+    assert overlaps._similar(Index.of([], None, 1), RunReader(8, skeleton).read(trained)) == {}
+
+
+WORDS = "the quick brown fox jumps over thirty lazy dogs near a quiet river bank today"
+TASKS = {
+    "glue/RTE/train.tsv": f"index\tsentence1\tsentence2\tlabel\n0\tIt is so.\t{WORDS}.\tentailment\n",
+    "squad/train-v1.1.json": json.dumps({"data": [{"paragraphs": [{"context": f"So: {WORDS.upper()}!", "qas": []}]}]}),
+    "race/high/1.txt": json.dumps({"article": f"One.\n\nTwo. {WORDS}", "answers": ["A"], "id": "high1.txt"}),
+    "race/lines.jsonl": '{"article": "None."}\n' + json.dumps({"article": WORDS}) + "\n",
+    "mine.csv": f"{WORDS}\r\n",
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_task_files_are_read_as_they_are(vocabulary_file: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "tasks" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(TASKS[name], encoding="utf-8")
+    words = WORDS.split()
+    train = [Document(f"other-{n}", "", text_of(n)) for n in range(5)]
+    for count in (12, 13):
+        inside = "“" + ", ".join(words[1 : 1 + count]).replace("brown", "BROWN") + "”"
+        train.append(Document(f"shares {count}", "", f"{text_of(90)} {inside} {text_of(91)}"))
+    documents = write(tmp_path / "documents", train, [])
+    flags = ("--documents", documents, "--not-in", tmp_path / "tasks")
+    lines = shards_of(tmp_path / "set", vocabulary_file, *flags)
+    assert lines == [{"removed": ["documents", "shares 13"], "task_file": f"tasks/{name}"}]
+    manifest = shards.open_shards(tmp_path / "set").manifest
+    assert (manifest.counts.in_tasks_left_out, manifest.task_overlaps) == (1, {f"tasks/{name}": 1})
+    assert "left out (in task files) | 1 |" in (tmp_path / "set" / "README.md").read_text()
+    lines = shards_of(tmp_path / "twelve", vocabulary_file, *flags, "--not-in-words", 12)
+    assert sorted(line["removed"][1] for line in lines) == ["shares 12", "shares 13"]
+    path.write_text(TASKS[name].replace("river", "rapid").replace("RIVER", "RAPID"), encoding="utf-8")
+    with pytest.raises(UserError, match="overlaps_digest is"):
+        shards_of(tmp_path / "set", vocabulary_file, *flags)
+
+
+def test_what_holds_no_task_is_named(vocabulary_file: Path, tmp_path: Path) -> None:
+    documents = write(tmp_path / "documents", [Document("a", "", text_of(1))], [])
+    (tmp_path / "tasks").mkdir()
+    with zipfile.ZipFile(tmp_path / "tasks" / "RTE.zip", "w") as archive:
+        archive.writestr("RTE/train.tsv", WORDS)
+    with pytest.raises(UserError, match=r"tasks holds no \.tsv, \.csv, \.txt, \.json or \.jsonl file of a task"):
+        shards_of(tmp_path / "set", vocabulary_file, "--documents", documents, "--not-in", tmp_path / "tasks")
+    (tmp_path / "tasks" / "noise.txt").write_bytes(bytes(range(256)) * 9 + b"{" * 100_000)
+    assert isinstance(list(task_texts(tmp_path / "tasks" / "noise.txt")), list)
+
+
+def test_an_interrupted_search_goes_on(vocabulary_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data_prep.corpus.work_units.MIN_UNIT_BYTES", 4000)
+    texts = [text_of(number) for number in range(60)]
+    train = [
+        Document(f"t-{n}", "", edit(text, n, 0.02) if n % 9 == 0 else text_of(n + 99)) for n, text in enumerate(texts)
+    ]
+    documents = write(tmp_path / "documents", train, [Document(f"h-{n}", "", text) for n, text in enumerate(texts)])
+    flags = ("--documents", documents)
+    expected = shards_of(tmp_path / "whole", vocabulary_file, *flags)
+    assert [line["removed"][1] for line in expected] == [f"t-{n}" for n in (*range(0, 60, 18), *range(9, 60, 18))]
+    searched = []
+    similar = overlaps._similar
+
+    def fail_at_third(*arguments: Any) -> dict[int, int]:
+        searched.append(1)
+        if len(searched) == 3:
+            raise KeyboardInterrupt
+        return similar(*arguments)
+
+    monkeypatch.setattr(overlaps, "_similar", fail_at_third)
+    with pytest.raises(KeyboardInterrupt):
+        shards_of(tmp_path / "set", vocabulary_file, *flags)
+    assert shards_of(tmp_path / "set", vocabulary_file, *flags) == expected
+    units = len(shards.open_shards(tmp_path / "set").manifest.shards())
+    assert len(searched) == units + 1 > 4, "only the unit that was interrupted is done again"
+    for file in (tmp_path / "whole").iterdir():
+        assert (tmp_path / "set" / file.name).read_bytes() == file.read_bytes()
