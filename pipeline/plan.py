@@ -8,6 +8,7 @@ space, warnings, and the fastest settings that fit. The speed of the GPU comes f
 `make gpu` (--benchmark). Without one it is an assumption, which is printed.
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.engine.hardware import GPUS, Cluster, Gpu, Hardware, find_gpu
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
+from pipeline.settings.pretrain import PretrainFlags
 from pipeline.settings.run import Precision
 
 if TYPE_CHECKING:
@@ -36,7 +38,14 @@ if TYPE_CHECKING:
 class PlanFlags:
     """The command line of `pipeline.plan`."""
 
-    preset: str = flag(f"a preset: {', '.join(PRESETS)}", name="--model", metavar="NAME", group="run")
+    preset: str | None = flag(
+        f"a preset: {', '.join(PRESETS)} (default: the student of --teacher)",
+        None,
+        name="--model",
+        metavar="NAME",
+        group="run",
+    )
+    teacher: Path | None = flag("the teacher of a distillation, as for pipeline.pretrain", None, metavar="DIR")
     model_args: tuple[str, ...] = flag("fields of AlbertConfig to replace", (), metavar="FIELD=VALUE")
     objective: Objective | None = flag("sentence loss (default: sop; BERT presets: nsp)", None)
     mask_probability: float = flag("part of the tokens that is predicted", 0.15, metavar="P")
@@ -81,6 +90,7 @@ def resolve(flags: PlanFlags) -> "Plan":
     from pipeline.planning.plan import Plan
     from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.earlier_start import paper_steps
+    from pipeline.pretraining.student import find_teacher
 
     gpu = find_gpu(flags.gpu, flags.network_gbit)
     cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
@@ -93,14 +103,21 @@ def resolve(flags: PlanFlags) -> "Plan":
     fields = parse_fields(flags.model_args)
     if flags.objective is not None:
         fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
+    if flags.preset is None and flags.teacher is None:
+        raise UserError("give --model NAME, or --teacher DIR for a student of its sizes")
+    teacher = find_teacher(flags.teacher, PretrainFlags.teacher_loss, PretrainFlags.teacher_layers)
     try:
-        model = AlbertConfig.preset(flags.preset, **fields)
+        if flags.preset is None:
+            assert teacher is not None
+            model = dataclasses.replace(teacher.student_config(), **fields)
+        else:
+            model = AlbertConfig.preset(flags.preset, **fields)
         masking = MaskingSettings(mask_probability=flags.mask_probability)
     except ValueError as error:
         raise UserError(str(error)) from None
     length = model.max_position_embeddings
     return Plan(
-        name=flags.preset,
+        name=flags.preset or f"a student of {flags.teacher}",
         model=model,
         engine=engine,
         cluster=cluster,
@@ -110,6 +127,7 @@ def resolve(flags: PlanFlags) -> "Plan":
         steps=flags.steps or paper_steps(engine.train_batch_size),
         text_bytes=flags.text_gb * 1e9,
         price_per_gpu_hour=flags.price_per_gpu_hour,
+        teacher=None if teacher is None else teacher.weights.config,
     )
 
 
@@ -118,12 +136,12 @@ def _speed(flags: PlanFlags, model: AlbertConfig, engine: "EngineConfig", gpu: G
     from pipeline.planning.time import assumed_speed, load_benchmark, measured_speed, page_of
 
     path = flags.benchmark or page_of(gpu)
-    measured = None
+    measured, name = None, flags.preset or "a student"
     if path is not None:
-        measured = measured_speed(load_benchmark(path), flags.preset, engine.precision, model.max_position_embeddings)
+        measured = measured_speed(load_benchmark(path), name, engine.precision, model.max_position_embeddings)
     if flags.benchmark is not None and measured is None:
         raise UserError(
-            f"--benchmark {flags.benchmark} has no measurement of {flags.preset} in {engine.precision} with rows of "
+            f"--benchmark {flags.benchmark} has no measurement of {name} in {engine.precision} with rows of "
             f"{model.max_position_embeddings} tokens; run `make gpu` for it, or leave --benchmark out"
         )
     return measured or assumed_speed(model, gpu.tflops[engine.precision])

@@ -8,7 +8,7 @@ from typing import Any
 from common.errors import UserError
 from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING
-from model.counts import executed_flops, model_flops, parameter_counts
+from model.counts import executed_flops, forward_flops, model_flops, parameter_counts
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.data import sampler
 from pipeline.data.collate import BatchShape
@@ -55,6 +55,7 @@ class Plan:
         steps: optimizer steps of the run.
         text_bytes: size of the corpus.
         price_per_gpu_hour: in any currency; None if it is not known.
+        teacher: of a distillation; None without one.
     """
 
     name: str
@@ -67,6 +68,14 @@ class Plan:
     steps: int
     text_bytes: float
     price_per_gpu_hour: float | None = None
+    teacher: AlbertConfig | None = None
+
+    @property
+    def teacher_bytes(self) -> int:
+        """Bytes of the teacher's weights, which each GPU holds whole. It keeps no activations."""
+        if self.teacher is None:
+            return 0
+        return memory_plan.BYTES[self.engine.precision] * parameter_counts(self.teacher).backbone
 
     @property
     def memory_settings(self) -> MemorySettings:
@@ -113,12 +122,13 @@ class Plan:
     @cached_property
     def memory(self) -> Memory:
         """Bytes on one GPU."""
-        return memory_plan.memory(self.model, self.engine.micro_batch_size, self.shape, self.memory_settings)
+        found = memory_plan.memory(self.model, self.engine.micro_batch_size, self.shape, self.memory_settings)
+        return replace(found, weights=found.weights + self.teacher_bytes)
 
     @property
     def graphs(self) -> float | None:
         """Bytes that `--cuda-graphs` keeps beside `memory`; None where it is refused."""
-        if self.engine.zero_stage == 3 or self.checkpointing != "none":
+        if self.engine.zero_stage == 3 or self.checkpointing != "none" or self.teacher is not None:
             return None
         rows, settings = self.engine.micro_batch_size, self.memory_settings
         return memory_plan.graph_bytes(self.model, self.parameters, rows, self.shape, settings)
@@ -136,7 +146,8 @@ class Plan:
     @cached_property
     def largest_micro_batch(self) -> int:
         """Rows; 0 if not even one fits."""
-        return memory_plan.largest_micro_batch(self.model, self.shape, self.memory_settings, self.usable_memory)
+        usable = self.usable_memory - self.teacher_bytes
+        return memory_plan.largest_micro_batch(self.model, self.shape, self.memory_settings, usable)
 
     @cached_property
     def step(self) -> StepTime:
@@ -144,6 +155,8 @@ class Plan:
         engine, length, predictions = self.engine, self.shape.sequence_length, self.shape.predictions
         rows = engine.micro_batch_size * engine.accumulation_steps
         flops = rows * executed_flops(self.model, length, predictions, self.checkpointing)
+        if self.teacher is not None:
+            flops += rows * sum(forward_flops(self.teacher, length, 0))
         collectives = collective_seconds(
             self.parameters, engine.precision, engine.zero_stage, engine.accumulation_steps, self.cluster
         )
@@ -233,6 +246,7 @@ def report(plan: Plan) -> str:
         f"batch: {engine.describe_batch(f'rows of {plan.shape.sequence_length}', 'GPU')}; activation checkpointing "
         f"{plan.checkpointing}",
         *(f"note: {note}" for note in engine.notes),
+        *([f"distilled from a teacher of {_gb(plan.teacher_bytes)} of weights"] if plan.teacher is not None else []),
         "",
         "memory of a GPU",
         *memory,

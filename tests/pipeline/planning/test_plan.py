@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import UserError
 from model import AlbertConfig
-from model.counts import model_flops
+from model.counts import forward_flops, model_flops, parameter_counts
 from pipeline import plan
 from pipeline.engine.hardware import GPUS, Cluster
 from pipeline.plan import parse, resolve
@@ -16,6 +16,7 @@ from pipeline.planning import time as plan_time
 from pipeline.planning.memory import MemorySettings
 from pipeline.planning.plan import Plan, alternatives, fastest, report, warnings_of
 from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.pretraining import trained_models
 
 XXLARGE = AlbertConfig.preset("albert-xxlarge")
 
@@ -277,3 +278,19 @@ def test_the_command_prints_every_part(price: list[str], line: str, capsys: pyte
     ):
         assert part in printed, part
     assert ("cost" in printed) == bool(line)
+
+
+def test_a_teacher_takes_the_memory_of_its_weights_and_a_forward_pass(corpus, tmp_path: Path) -> None:
+    teacher = trained_models.export(tmp_path / "teacher", corpus.vocabulary)
+    config = str(REPOSITORY / "ds_configs" / "student.json")
+    words = ["--teacher", str(teacher), "--deepspeed_config", config, "--gpu", "t4", "--gpus-per-node", "1"]
+    made = resolve(parse([*words, "--model-args", "max_position_embeddings=128"]))
+    alone = replace(made, teacher=None)
+    trained = parameter_counts(AlbertConfig.from_dict({**made.model.to_dict(), "max_position_embeddings": 64})).backbone
+    assert made.memory.total - alone.memory.total == 2 * trained  # fp16; the teacher has the student's sizes here
+    seconds = made.step.total - alone.step.total
+    flops = sum(forward_flops(made.model, 128, 0)) * 16
+    assert seconds == pytest.approx(flops / (1e12 * made.speed.tflops))
+    assert "distilled from a teacher" in report(made)
+    with pytest.raises(UserError, match=r"--model NAME, or --teacher DIR"):
+        resolve(parse(words[2:]))
