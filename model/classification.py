@@ -10,6 +10,7 @@ from typing import NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from model.albert import EncoderInputs, ModelWithHead
 from model.config import AlbertConfig, ExecutionOptions
@@ -26,7 +27,8 @@ class ClassificationOutput(NamedTuple):
     """(N, C); (N, K) for multiple choice; (T, C) for tokens."""
 
     loss_sum: Tensor | None = None
-    """Sum of the cross entropies, in nats; for a regression, of the squared errors."""
+    """Sum of the cross entropies, in nats (of each label if a text may have several); of a regression, of the squared
+    errors."""
 
     correct: Tensor | None = None
     """Number of labels that have the highest logit; 0 for a regression."""
@@ -61,7 +63,8 @@ class _PooledClassifier(ModelWithHead):
             sequences: int64, the index of each text, row * P + place in the row (the row alone without
                 `cls_positions`). Classification: (N,); None takes all texts in this order. Multiple choice: (N, K);
                 None takes all texts as the options of one question.
-            labels: (N,), int64 classes or options, -100 where unused; or floats for a regression, NaN where unused.
+            labels: (N,), int64 classes or options, -100 where unused; or floats for a regression, NaN where unused; or
+                (N, C), floats of 0 and 1 if a text has any number of labels, NaN where unused.
             inputs: see `EncoderInputs`.
 
         Raises:
@@ -74,7 +77,9 @@ class _PooledClassifier(ModelWithHead):
         logits = self._logits(self.classifier(self.dropout(texts)))  # (N, C), or (N, K)
         if labels is None:
             return ClassificationOutput(logits)
-        sums = regression_sums if logits.shape[-1] == 1 and labels.is_floating_point() else classification_sums
+        sums = classification_sums
+        if labels.is_floating_point():
+            sums = regression_sums if labels.dim() == 1 else multi_label_sums
         return ClassificationOutput(logits, *sums(logits, labels))
 
     def _logits(self, outputs: Tensor) -> Tensor:
@@ -145,3 +150,17 @@ def regression_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
     errors = torch.where(counted, logits.squeeze(-1).float() - labels, 0.0)  # (...)
     zero = torch.zeros((), device=logits.device)  # ()
     return ClassificationSums(errors.square().sum(), zero, counted.sum(dtype=torch.float32))
+
+
+def multi_label_sums(logits: Tensor, labels: Tensor) -> ClassificationSums:
+    """Cross entropy of each label, hits and count of logits (N, C) against labels (N, C) of 0 and 1, NaN where ignored.
+
+    Fp32 sums.
+    """
+    counted = ~labels.isnan()  # (N, C)
+    losses = functional.binary_cross_entropy_with_logits(
+        logits.float(), labels.nan_to_num(), reduction="none"
+    )  # (N, C)
+    hits = counted & ((logits > 0) == (labels > 0.5))  # (N, C)
+    loss = torch.where(counted, losses, 0.0).sum()
+    return ClassificationSums(loss, hits.sum(dtype=torch.float32), counted.sum(dtype=torch.float32))

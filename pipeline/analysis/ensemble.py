@@ -64,6 +64,7 @@ def _write_ensemble(task: Task, runs: Sequence[TaskRun], out: Path) -> dict[str,
         "ensemble": [str(run.directory.absolute()) for run in runs],
         "members": len(directories),
         "init": None,
+        "random_weights": all(run.results.get("random_weights") for run in runs),
         "examples": {},
         "metrics": {},
     }

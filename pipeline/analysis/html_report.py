@@ -12,7 +12,9 @@ from pipeline.analysis.finished_runs import TaskRun
 MAX_VALUE = 48
 """Characters of a setting that are shown."""
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
-_COUNTS = ("step", "split", "samples", "predictions", "pairs", "epochs", "seconds", "total")
+_COUNTS = ("step", "split", "samples", "predictions", "pairs", "epochs", "seconds")
+_NOT_CHARTED = ("total", "missing", "thresh")
+"""Ends of names of SQuAD's numbers that say nothing about quality."""
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1d232b; margin: 2rem auto; max-width: 1180px; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #d6dae0 }
@@ -148,7 +150,7 @@ def _pretraining_charts(runs: Sequence[ComparedRun]) -> Iterator[Chart]:
 def _finetuning_charts(runs: Sequence[ComparedRun]) -> Iterator[Chart]:
     yield _chart("training loss", "loss", runs, "step")
     for name in dict.fromkeys(name for run in runs for record in run.evaluations for name in record):
-        if name.rpartition("/")[2] not in _COUNTS:
+        if name.rpartition("/")[2] not in _COUNTS and not name.endswith(_NOT_CHARTED):
             yield _chart(f"dev: {name}", name, runs, "step", ("eval",))
 
 

@@ -73,6 +73,7 @@ class PretrainRecord(_Settings):
     optimizer: dict[str, Any] | None = None
     scheduler: dict[str, Any] | None = None
     corpora: list[CorpusRecord] | None = None
+    eval_data_directories: list[str] | None = None
     lengths: list[LengthRecord] | None = None
     init: str | None = None
     init_weights: str | None = None

@@ -202,10 +202,10 @@ def _print_header(
     weights = "random weights" if settings.random_weights else f"weights from {settings.init}"
     new = f"; new: {', '.join(new_tensors)}" if new_tensors else ""
     subject = [f"task: {task.name}, seed {settings.seed}; examples: {examples}", f"model: {weights}{new}"]
-    if task.columns is not None:
+    if task.columns is not None and task.labels:
         subject.append(f"labels: {', '.join(task.labels[:20])}{', ...' if len(task.labels) > 20 else ''}")
     details = [
-        f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps; "
-        f"longest sequence {settings.max_length}"
+        f"learning rate: {settings.engine.learning_rate:g} after {settings.warmup_steps:,} steps"
+        f"{settings.rate_reason}; longest sequence {settings.max_length}"
     ]
     lifecycle.print_header(opened, subject, len(features["train"].lengths), "samples", details)

@@ -26,6 +26,10 @@ from pipeline.tasks.task import SpanLimits, Task, steps_of_epochs
 from pipeline.training.run_settings import RunSettings
 
 MIN_LENGTH = 16
+TABLE_WIDTH = 768
+"""The hidden size of the smallest model of Table 14."""
+MAX_RATE = 1e-3
+"""The highest default of the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class FinetuneSettings(FinetuneFlags, RunSettings):
         task: what the model learns.
         init_digest: of the weights of --init.
         pretraining: what the settings.json of the pre-training run said when this run began; None if there was none.
+        rate_reason: why the learning rate is not that of the table; "" if it is, or the user chose it.
         data: directory, or name of a data set.
         data_on_hub: whether `data` is the name of a data set on the hub.
         data_digest: of the examples that training sees: those of train and the dev sets.
@@ -101,6 +106,7 @@ class FinetuneSettings(FinetuneFlags, RunSettings):
     task: Task
     init_digest: str
     pretraining: dict[str, Any] | None
+    rate_reason: str
     data: str
     data_on_hub: bool
     data_digest: str
@@ -165,7 +171,8 @@ def resolve(
         initial: the model that is fine-tuned.
         data_digest: see `FinetuneSettings`.
     """
-    engine = engine_config.fit(_deepspeed_json(flags, task, hardware), world_size, hardware, flags.precision)
+    rate, reason = _learning_rate(flags, task, initial.config)
+    engine = engine_config.fit(_deepspeed_json(flags, task, hardware, rate), world_size, hardware, flags.precision)
     defaults = task.hyperparameters
     steps = flags.steps or defaults.steps
     if flags.epochs is not None or steps is None:
@@ -185,6 +192,7 @@ def resolve(
         model=model,
         execution=ExecutionOptions(activation_checkpointing=flags.activation_checkpointing),
         engine=engine,
+        rate_reason=reason,
         init_digest=initial.digest,
         pretraining=None if flags.random_weights else initial.pretraining,
         data=flags.data or flags.own_data().source,
@@ -205,13 +213,34 @@ def resolve(
     ]
 
 
-def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware) -> dict[str, Any]:
+def _learning_rate(flags: FinetuneFlags, task: Task, config: AlbertConfig) -> tuple[float, str]:
+    """The peak of the learning rate without a JSON, and the reason for people; "" for the user's or the table's.
+
+    The table has the rates of wide models. A smaller model needs a higher one: here by the square of the width. A run
+    that has begun keeps its rate.
+    """
+    if flags.deepspeed_config is not None or flags.learning_rate is not None:
+        return flags.learning_rate or task.hyperparameters.learning_rate, ""
+    for run in flags.outputs():
+        if (run / SETTINGS).exists():
+            recorded = (run_directory.read_settings(run).get("hyperparameters") or {}).get("learning_rate")
+            if isinstance(recorded, float):
+                return recorded, ""
+    table = task.hyperparameters.learning_rate
+    if config.hidden_size >= TABLE_WIDTH:
+        return table, ""
+    rate = min(MAX_RATE, float(f"{table * (TABLE_WIDTH / config.hidden_size) ** 2:.1g}"))
+    of_table = "Table 14" if task.columns is None else "own files"
+    return rate, f" ({table:g} of {of_table} suits a width from {TABLE_WIDTH} on; this model has {config.hidden_size})"
+
+
+def _deepspeed_json(flags: FinetuneFlags, task: Task, hardware: Hardware, rate: float) -> dict[str, Any]:
     """The user's JSON with the values of the flags; without one, Table 14 and the optimizer of the paper's code.
 
     That is AdamW without bias correction.
     """
     default = task.hyperparameters
-    adamw = {"lr": default.learning_rate, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
+    adamw = {"lr": rate, "betas": [0.9, 0.999], "eps": 1e-6, "weight_decay": 0.01}
     json: dict[str, Any] = {
         "train_batch_size": default.batch_size,
         "optimizer": {"type": "AdamW", "params": {**adamw, "bias_correction": False}},

@@ -99,7 +99,9 @@ class FinetuneFlags(ColumnFlags, RunFlags):
         "steps of warm-up (default: the same fraction of the steps as in Table 14; own files: a tenth)", None, natural
     )
     learning_rate: float | None = flag(
-        "peak of the learning rate, which then decays to 0 (default: Table 14)", None, below_one
+        "peak of the learning rate, which then decays to 0 (default: Table 14; higher for models of a width below 768)",
+        None,
+        below_one,
     )
     batch_size: int | None = flag(
         "examples (windows of SQuAD, questions of RACE) in a step (default: Table 14)", None, positive

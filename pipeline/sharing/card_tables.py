@@ -11,7 +11,15 @@ from typing import Any
 from common.text import format_duration, quantity
 from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.analysis.finished_runs import read_predictions
-from pipeline.checkpoint.run_records import RESULTS, FinetuneRecord, PretrainRecord, read_results
+from pipeline.checkpoint.run_records import (
+    RESULTS,
+    SETTINGS,
+    FinetuneRecord,
+    PretrainRecord,
+    read_record,
+    read_results,
+)
+from pipeline.data.mixture import names_of
 from pipeline.tasks.metrics import Interval, is_share, wilson_interval
 from pipeline.tasks.task import Task
 from pipeline.training import metrics_log
@@ -156,8 +164,15 @@ def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
     record = next((one for one in metrics_log.read_records(run, "eval") if one["step"] == step), {})
     numbers = {name: value for name, value in record.items() if isinstance(value, int | float)}
     if task is None:
+        settings = read_record(run / SETTINGS)
+        assert isinstance(settings, PretrainRecord)
+        first = names_of([Path(given) for given in settings.eval_data_directories or ()])[:1]
         prefixes = sorted(name.removesuffix("mlm_loss") for name in numbers if name.endswith("mlm_loss"))
-        return [row for prefix in prefixes for row in _of_held_out_set(prefix, numbers)]
+        return [
+            (plain(prefix.removesuffix("/") or next(iter(first), "held-out rows")), *row)
+            for prefix in prefixes
+            for row in _of_held_out_set(prefix, numbers, settings.objective)
+        ]
     results = run / RESULTS
     if results.exists() and (run / "logits").is_dir() and read_results(results).get("best_step") == step:
         return [row for split, found in read_predictions(run, task).items() for row in _of_split(task, split, found)]
@@ -165,21 +180,21 @@ def describe_evaluation(run: Path, step: int, task: Task | None) -> list[Row]:
     return [(task.dev_splits[0], name, _shown(task, name, numbers[name])) for name in names]
 
 
-def _of_held_out_set(prefix: str, numbers: Mapping[str, float]) -> list[Row]:
-    """The figures of the held-out set whose metrics begin with `prefix`."""
+def _of_held_out_set(prefix: str, numbers: Mapping[str, float], objective: str) -> list[Row]:
+    """The figures of the held-out set whose metrics begin with `prefix`; of sentences what the model was trained on."""
     found = {name.removeprefix(prefix): value for name, value in numbers.items() if name.startswith(prefix)}
     entropy = f"; unigram entropy {found['mlm_unigram_entropy']:.3f}" if "mlm_unigram_entropy" in found else ""
-    rows = [("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{entropy}")]
+    rows: list[Row] = [("loss of masked tokens (MLM)", f"{found['mlm_loss']:.3f} nats{entropy}")]
     if "mlm_accuracy" in found and (count := int(found.get("predictions", 0))):
         interval = wilson_interval(found["mlm_accuracy"] * count, count)
         value = f"{_percent(found['mlm_accuracy'], interval)} of {quantity(count, 'token')}"
         rows.append(("accuracy of masked tokens (MLM)", value))
-    for loss, name in SENTENCE_LOSSES.items():
-        accuracy, low, high = (found.get(f"{loss}_accuracy{end}") for end in ("", "_low", "_high"))
-        if accuracy is not None and "pairs" in found:
-            bounds = None if low is None or high is None else (low, high)
-            rows.append((f"accuracy of {name}", f"{_percent(accuracy, bounds)} of {found['pairs']:,} pairs"))
-    return [(plain(prefix.removesuffix("/")) or "first", *row) for row in rows]
+    accuracy, low, high = (found.get(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
+    if accuracy is not None and "pairs" in found:
+        bounds = None if low is None or high is None else (low, high)
+        value = f"{_percent(accuracy, bounds)} of {found['pairs']:,} pairs"
+        rows.append((f"accuracy of {SENTENCE_LOSSES[objective]}", value))
+    return rows
 
 
 def _of_split(task: Task, split: str, predictions: Any) -> list[Row]:

@@ -109,6 +109,7 @@ class Kind(ABC):
         uses_span_limits: whether `SpanLimits` decide how an example is read.
         in_percent: whether the metrics are percentages already.
         noun: what an example is called.
+        best_by: the metric that chooses the best step of a task on own files; None for its first one.
         record_names: the keys of `records`.
         architecture: the class of `transformers` that opens an export; None if it has none.
         problem_type: of an export, as `transformers` calls it; "" for none.
@@ -128,6 +129,7 @@ class Kind(ABC):
     uses_span_limits: ClassVar[bool] = False
     in_percent: ClassVar[bool] = False
     noun: ClassVar[str] = "example"
+    best_by: ClassVar[str | None] = None
     record_names: ClassVar[tuple[str, ...]]
     architecture: ClassVar[str | None] = None
     problem_type: ClassVar[str] = ""
@@ -159,6 +161,10 @@ class Kind(ABC):
     def find_labels(self, table: "Table", columns: "Columns") -> tuple[str, ...]:
         """The names of the labels of a task on own files, from its training rows. Raises UserError if they are none."""
         raise NotImplementedError
+
+    def kind_for(self, examples: Sequence[Any]) -> str:
+        """The name of the kind of a task on own files with these training examples: this one, or a variant of it."""
+        return self.name
 
     def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
         """The metrics of a task on own files; the first one chooses the best step."""

@@ -81,7 +81,8 @@ def read(data: OwnData) -> tuple[Task, Splits]:
         split: read_examples(table, kind, columns, labels, "optional" if split == "test" else "required")
         for split, table in tables.items()
     }
-    return make_task(data.name, OwnRecord(kind.name, labels, kind.choose_metrics(labels), columns)), splits
+    record = OwnRecord(kind.kind_for(splits["train"]), labels, kind.choose_metrics(labels), columns)
+    return make_task(data.name, record), splits
 
 
 def _tables(data: OwnData) -> dict[str, Table]:
@@ -124,6 +125,7 @@ def make_task(name: str, record: OwnRecord) -> Task:
         Hyperparameters(2e-5, 32, 0.1, steps=None, warmup_steps=None),
         labels=record.labels,
         metrics=record.metrics,
+        best_by=KINDS[record.kind].best_by,
         value_range=(-1e30, 1e30),
         columns=record.columns,
     )
@@ -171,7 +173,8 @@ def task_of_head(head: Head, source: Path) -> Task | None:
     for kind in KINDS.values():
         if kind.architecture in classes and kind.problem_type in ("", problem) and kind.own_tasks:
             columns = next(iter(kind.own_tasks.values()))
-            record = OwnRecord(kind.name, labels, kind.choose_metrics(labels), columns)
+            outputs = () if kind.uses_span_limits else labels
+            record = OwnRecord(kind.name, outputs, kind.choose_metrics(outputs), columns)
             try:
                 return make_task(kind.name, record)
             except ValueError as error:

@@ -4,11 +4,13 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from common.errors import UserError
 from pipeline import report
+from pipeline.analysis import html_report
 from pipeline.analysis.charts import MAX_POINTS, Chart, Curve, draw_charts, thinned
 from pipeline.analysis.compared_runs import ComparedRun, mean_over_time, sustained_speed
 from tests.pipeline.analysis import made_runs
@@ -180,6 +182,13 @@ def test_an_evaluation_between_two_records_has_its_place():
 
 def drawn(*points, names=("a",), **more):
     return draw_charts(names, [Chart("t", "x", [Curve(0, points, marked=True, **more)])])
+
+
+def test_only_what_says_something_of_quality_is_charted():
+    names = ("exact", "missing", "HasAns_f1", "HasAns_total", "best_f1", "best_f1_thresh", "total", "step")
+    run = SimpleNamespace(evaluations=[dict.fromkeys(names, 1.0)], points=lambda *_: [])
+    charts = [chart.title for chart in html_report._finetuning_charts([run])]
+    assert charts == ["training loss", "dev: exact", "dev: HasAns_f1", "dev: best_f1"]
 
 
 def test_a_chart_has_its_names_and_round_ticks():

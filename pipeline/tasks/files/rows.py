@@ -25,6 +25,7 @@ class ExampleRow:
         id: of the example.
         columns: of the task.
         label: the value in the column of labels; None if it is missing, or labels are ignored.
+        has_label: whether there is such a column, and it is read.
     """
 
     def __init__(self, table: Table, index: int, columns: Columns, labelling: Labelling = "required") -> None:
@@ -32,10 +33,15 @@ class ExampleRow:
         self._needs_label = labelling == "required"
         self.id, self.columns = str(index) if table.ids is None else table.ids[index], columns
         self.label = None if labelling == "ignored" else self._row.get(columns.label)
+        self.has_label = labelling != "ignored" and columns.label in table.columns
 
     def mistake(self, text: str) -> UserError:
         """The error that names the place of the row."""
         return UserError(f"{self._table.place(self._index)}: {text}")
+
+    def value(self, column: str) -> Any:
+        """What is in a column; None if it is missing or an empty cell."""
+        return None if (value := self._row.get(column)) == "" else value
 
     def text(self, column: str, may_be_empty: bool = False) -> str:
         """The text in a column. Texts of official files may always be empty."""

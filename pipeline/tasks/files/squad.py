@@ -9,7 +9,7 @@ from common.errors import UserError
 from common.files import atomic
 from common.files.json_files import check_as
 from pipeline.tasks.files.tables import load_json, read_text
-from pipeline.tasks.kinds.answers import AnswersById, Passage, Question
+from pipeline.tasks.kinds.answers import AnswersById, Passage, Question, wrong_place
 from pipeline.tasks.task import Columns, Task, TaskFiles
 
 VERSIONS = ("v1.1", "v2.0")
@@ -143,12 +143,8 @@ class SquadFiles(TaskFiles):
         """Returns a question. Raises UserError, which names `place`, for wrong answers."""
         here = f"{place}: question {question.id}"
         for answer, start in question.answers:
-            there = question.passage.text[max(0, start) :][: len(answer)]
-            if start < 0 or not answer or there != answer:
-                raise UserError(
-                    f"{here} says that {answer!r} is at character {start} of its passage, where {there!r} is; correct "
-                    "answer_start, or get the file again"
-                )
+            if wrong := wrong_place(question.passage.text, answer, start):
+                raise UserError(f"{here} {wrong}, or get the file again")
         if self.version == "v1.1" and question.labelled and not question.answers:
             raise UserError(f"{here} has no answer; use --task squad2, or remove it")
         return question

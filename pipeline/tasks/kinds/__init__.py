@@ -1,6 +1,7 @@
 """The kinds of tasks: each is one object with its examples, features, predictions and metrics.
 
 texts        classes and numbers of texts and pairs: GLUE
+multi_label  any number of labels for a text
 choices      questions with options: RACE
 tags         a class for each token
 spans        answers in a passage: SQuAD
@@ -12,6 +13,7 @@ row_packing  texts as tokens, and sequences packed into rows
 
 from pipeline.tasks.kind import Kind
 from pipeline.tasks.kinds.choices import Choice
+from pipeline.tasks.kinds.multi_label import MultiLabel
 from pipeline.tasks.kinds.spans import ConditionedSpans, Spans
 from pipeline.tasks.kinds.tags import Tagging
 from pipeline.tasks.kinds.texts import Classification, Regression
@@ -21,6 +23,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Classification(),
         Regression(),
+        MultiLabel(),
         Choice(),
         Tagging(),
         Spans(),

@@ -48,6 +48,14 @@ class Question:
         return self.answers if self.labelled else None
 
 
+def wrong_place(passage: str, answer: str, start: int) -> str:
+    """What is wrong with an answer that is said to begin at character `start` of its passage; "" if it does."""
+    there = passage[max(0, start) :][: len(answer)]
+    if start >= 0 and answer and there == answer:
+        return ""
+    return f"says that {answer!r} is at character {start} of its passage, where {there!r} is; correct answer_start"
+
+
 @dataclass(frozen=True)
 class Span:
     """A span of a passage that may be the answer.

@@ -33,7 +33,8 @@ class Logits:
     Attributes:
         ids: (N,) text; the examples.
         logits: float32 (rows, classes), (N, 1) for a number, or (N, options).
-        labels: (rows,) the true values; None if they are not known.
+        labels: (rows,) the true values, or (rows, classes) of 0 and 1 if several can be true; None if they
+            are not known.
         levels: (N,) text; RACE only: "middle" or "high", "" where the level is not known.
         lengths: (N,) int64; tagging only: the tokens of each text, at least 1.
 
@@ -133,6 +134,8 @@ class Logits:
         """Raises ValueError for arrays of other types or shapes than `save` writes, or numbers that cannot be."""
         for name, array in self.arrays().items():
             if array.dtype.kind not in _DTYPES[name] or array.ndim != (2 if name == "logits" else 1):
+                if name == "labels" and array.shape == self.logits.shape and array.dtype.kind in "iuf":
+                    continue  # several labels of an example
                 raise ValueError(f"{name} are {array.dtype}, {array.shape}")
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ValueError(f"{name} hold NaN or infinity")

@@ -1,8 +1,9 @@
 """Questions about passages, read window by window: SQuAD 1.1 and 2.0."""
 
 import functools
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -13,14 +14,17 @@ from data_prep.text.encoder import OffsetEncoder
 from data_prep.text.vocabulary import TokensWithOffsets, Vocabulary
 from pipeline.data.packed_rows import sequence_length
 from pipeline.tasks.files.rows import ExampleRow
+from pipeline.tasks.files.tables import Table
 from pipeline.tasks.kind import Features, Kind, Statistic
-from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span, squad, squad_scores
+from pipeline.tasks.kinds.answers import Answers, AnswersById, Passage, Question, Span, squad, squad_scores, wrong_place
 from pipeline.tasks.kinds.row_packing import EncodedTexts, SegmentPair, Tokens, pack
-from pipeline.tasks.task import SpanLimits, Task
+from pipeline.tasks.task import Columns, SpanLimits, Task
 
 if TYPE_CHECKING:
     from model.spans import SpanOutput
 
+STARTS = "answer_start"
+"""The column of the place of the answer, in characters of the passage."""
 _USAGE = """import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
@@ -234,6 +238,7 @@ class Spans(Kind):
     in_percent = True
     noun = "question"
     record_names: ClassVar[tuple[str, ...]] = ("prediction", "probability", "start", "end")
+    own_tasks: ClassVar[Mapping[str, Columns]] = {"question-answering": Columns("question", "context", "answer")}
     architecture: ClassVar[str | None] = "AlbertForQuestionAnswering"
     pipeline_tag = "question-answering"
 
@@ -251,10 +256,24 @@ class Spans(Kind):
         return SpanFeatures(vocabulary, examples, max_length, limits)
 
     def read_row(self, row: ExampleRow, labels: Sequence[str]) -> Question:
-        """The question and the passage, without the answers."""
+        """The question, the passage and, if they are read, the answers."""
         columns = row.columns
         assert columns.second_text is not None
-        return Question(row.id, row.text(columns.text), Passage(row.text(columns.second_text)), labelled=False)
+        passage = row.text(columns.second_text)
+        answers = tuple(_accepted(row, passage)) if row.has_label else ()
+        return Question(row.id, row.text(columns.text), Passage(passage), answers, row.has_label)
+
+    def find_labels(self, table: Table, columns: Columns) -> tuple[str, ...]:
+        """None: the answers are texts."""
+        return ()
+
+    def kind_for(self, examples: Sequence[Question]) -> str:
+        """The name of `ConditionedSpans` if a question has no answer."""
+        return self.name if all(question.answers for question in examples) else ConditionedSpans.name
+
+    def choose_metrics(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """See `Kind.choose_metrics`."""
+        return ("f1", "exact")
 
     def records(self, task: Task, predictions: AnswersById) -> dict[str, dict[str, Any]]:
         """See `Answers.record`."""
@@ -281,12 +300,50 @@ class Spans(Kind):
         return _USAGE
 
 
+def _accepted(row: ExampleRow, passage: str) -> Iterator[tuple[str, int]]:
+    """The answers to the question of a row, each with its place in the passage; nothing for an unanswerable question.
+
+    The column has a text, a list of them, or a list of objects with "text" and "answer_start", also as an object of
+    lists, as in the data sets of SQuAD. The column `STARTS` may have the places; without them it is the first one.
+    """
+    given, starts = row.value(row.columns.label), row.value(STARTS)
+    if isinstance(given, dict):
+        starts = given.get(STARTS)
+        given = given.get("text")
+    answers: Sequence[Any] = given if isinstance(given, list | tuple) else [] if given is None else [given]
+    places = starts if isinstance(starts, list | tuple) else [starts] * len(answers)
+    for answer, place in zip(answers, places):
+        if isinstance(answer, dict):
+            place = answer.get(STARTS)
+            answer = answer.get("text")
+        if not isinstance(answer, str):
+            raise row.mistake(f"the answer {answer!r:.80} is no text; correct it, or leave it empty if there is none")
+        if place is None:
+            found = re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", passage)  # rather a word than a part of one
+            place = found.start() if found else passage.find(answer)
+            if place < 0:
+                raise row.mistake(
+                    f"the answer {answer!r:.80} is not in column {row.columns.second_text!r}; copy it from there, or "
+                    "leave it empty if there is none"
+                )
+        try:
+            start = int(place)
+        except (TypeError, ValueError):
+            message = f"{STARTS} is {place!r:.80}, which is no whole number; correct it, or leave it out"
+            raise row.mistake(message) from None
+        if wrong := wrong_place(passage, answer, start):
+            raise row.mistake(f"the row {wrong}, or leave it out")
+        yield answer, start
+
+
 class ConditionedSpans(Spans):
     """An answer in a passage, or the verdict that there is none (SQuAD 2.0)."""
 
     name = "conditioned_spans"
     model_class = "model.spans.AlbertForConditionedQuestionAnswering"
     record_names = (*Spans.record_names, "no_answer_score")
+    own_tasks: ClassVar[Mapping[str, Columns]] = {}
+    best_by = "best_f1"
     architecture = None
 
     def usage(self, task: Task) -> str:

@@ -1,9 +1,11 @@
 """Texts with a tag for each token, and the metrics of tags.
 
-The first piece of a token carries its tag. A text that is longer than the model's sequence is divided into windows, so
-that each token gets a tag. Entities are counted as `seqeval` and CoNLL-2000's script count them: an entity is right if
-its type and both of its ends are. A tag is "O", or a prefix and a type, such as "B-PER". The prefix is B (first token),
-I (inside), E (last) or S (single). An I or E that continues no entity of its type begins one.
+The first piece of a token decides its tag. But all pieces are trained: the further ones with the tag of the token, as a
+continuation (I) of what it begins (B). So programs that join the tags of pieces find the same entities. A text that is
+longer than the model's sequence is divided into windows, so that each token gets a tag. Entities are counted as
+`seqeval` and CoNLL-2000's script count them: an entity is right if its type and both of its ends are. A tag is "O", or
+a prefix and a type, such as "B-PER". The prefix is B (first token), I (inside), E (last) or S (single). An I or E that
+continues no entity of its type begins one.
 """
 
 import re
@@ -53,7 +55,7 @@ class TagBatch(NamedTuple):
     position_ids: NDArray[np.int64]  # (B, S)
     sequence_ids: NDArray[np.int64]  # (B, S)
     cls_positions: NDArray[np.int64]  # (B, P)
-    token_positions: NDArray[np.int64]  # (T,) row * S + position of the first piece of each token
+    token_positions: NDArray[np.int64]  # (T,) row * S + position: of each piece in training, else of a token's first
     labels: NDArray[np.int64]  # (T,) -100 where unknown
 
     @property
@@ -77,6 +79,10 @@ class TagFeatures:
         self._lengths = np.minimum(self._pieces.lengths, self._capacity)  # (tokens,)
         labels = [example.labels or [IGNORED_LABEL] * len(example.tokens) for example in examples]
         self._labels = np.concatenate([np.array(of_text, dtype=np.int64) for of_text in labels])  # (tokens,)
+        inside = [label.replace("B-", "I-", 1) if label.startswith("B-") else label for label in task.labels]
+        self._continued = np.array(
+            [task.labels.index(name) if name in task.labels else number for number, name in enumerate(inside)]
+        )  # (C,) the tag of the further pieces of a token
         self._windows = self._make_windows()
         lengths = [2 + self._lengths[start:end].sum() for start, end in self._windows]
         self.lengths = np.array(lengths, dtype=np.int64)  # (samples,)
@@ -109,11 +115,18 @@ class TagFeatures:
         rows, placement = pack([(self._segment(sample), None) for sample in samples])
         begins = placement.row * rows.input_ids.shape[1] + placement.start + 1  # (N,) behind [CLS]
         nothing = np.zeros(0, dtype=np.int64)  # of a batch without samples
-        seen = [nothing, *(self._seen(sample) for sample in samples)]
-        # Where the first piece of each token is: behind all pieces of the tokens before it.
-        before = [np.cumsum(self._lengths[tokens]) - self._lengths[tokens] for tokens in seen]
-        positions = np.concatenate([nothing, *(begin + of for begin, of in zip(begins, before[1:], strict=True))])
-        return TagBatch(*rows, cls_grid(placement, len(rows.input_ids)), positions, self._labels[np.concatenate(seen)])
+        tokens = np.concatenate([nothing, *(self._seen(sample) for sample in samples)])  # (tokens,)
+        pieces = [np.arange(length - 2) for length in self.lengths[np.asarray(samples, dtype=np.int64)].tolist()]
+        positions = np.concatenate([nothing, *(begin + of for begin, of in zip(begins, pieces, strict=True))])  # (T,)
+        lengths, labels = self._lengths[tokens], self._labels[tokens]  # (tokens,) each
+        first = np.cumsum(lengths) - lengths  # (tokens,) behind all pieces of the tokens before it
+        if training:
+            of_pieces = np.repeat(self._continued[labels], lengths)  # (T,)
+            of_pieces[first] = labels
+            labels = of_pieces
+        else:
+            positions = positions[first]
+        return TagBatch(*rows, cls_grid(placement, len(rows.input_ids)), positions, labels)
 
     def decode(
         self, samples: Sequence[int], batch: TagBatch, output: "ClassificationOutput"

@@ -36,13 +36,14 @@ class TextExample:
     Attributes:
         id: of a test example the file's own index; of any other the number of its row, from 0.
         second: None if the task has single texts.
-        label: the number of the class, or the number of a regression; None if it is not known.
+        label: the number of the class, the number of a regression, or the numbers of several labels; None if it is not
+            known.
     """
 
     id: str
     first: str
     second: str | None = None
-    label: int | float | None = None
+    label: int | float | tuple[int, ...] | None = None
 
 
 class TextBatch(NamedTuple):
@@ -54,7 +55,7 @@ class TextBatch(NamedTuple):
     sequence_ids: NDArray[np.int64]  # (B, S)
     cls_positions: NDArray[np.int64]  # (B, P)
     sequences: NDArray[np.int64]  # (N,), or (N, K) of the options: row * P + number
-    labels: NDArray  # (N,) int64 classes, -100 where unknown, or float32 numbers, NaN where unknown
+    labels: NDArray  # (N,) int64 classes, -100 where unknown; float32 numbers, NaN where unknown; or (N, C) of these
 
     @property
     def label_count(self) -> int:
@@ -140,7 +141,7 @@ class Classification(LogitsKind):
         """See `Kind.choose_metrics`."""
         return ("accuracy", "f1_macro", "matthews") if len(labels) == 2 else ("accuracy", "f1_macro")
 
-    def read_label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | None:
+    def read_label(self, row: ExampleRow, labels: Sequence[str]) -> int | float | tuple[int, ...] | None:
         """The label of a row: here the number of the class."""
         return row.class_of(row.label, labels)
 

@@ -31,6 +31,11 @@ def test_a_gain_is_shown_only_where_there_is_one(tmp_path, capsys):
     same = comparison.compare(finished_runs.find_runs([tmp_path / "same"]), random)
     assert same[0]["gain_interval"][0] >= 0.0  # four of two hundred are won, none lost
     assert [row["weights"] for row in comparison.compare(random, [])] == ["pre-trained", "random"]
+    line = ["ensemble", "--runs", str(tmp_path / "random" / "sst2"), "--out", str(tmp_path / "mean")]
+    assert evaluate.main(line) == 0
+    (mean,) = comparison.compare(finished_runs.find_runs([tmp_path / "mean"]), [])
+    assert mean["weights"] == "random"
+    capsys.readouterr()
     arguments = ["compare", "--runs", str(tmp_path / "good"), "--random", str(tmp_path / "random")]
     assert evaluate.main([*arguments, "--out", str(tmp_path / "out")]) == 0
     squad, sst2 = (line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:4])
@@ -96,7 +101,7 @@ def test_ensembles_by_the_command_line(tmp_path, capsys):
     written = json.loads((tmp_path / "mean" / "rte" / "results.json").read_text())
     # Where the two disagree, the mean logits are equal, and the first class is predicted.
     assert 0.70 <= written["metrics"]["dev"]["accuracy"] <= 0.75
-    assert written["ensemble"] == runs[:2]
+    assert (written["ensemble"], written["random_weights"]) == (runs[:2], False)
     assert (tmp_path / "mean" / "rte" / "submission" / "RTE.tsv").read_text().startswith("index\tprediction\n0\t")
     squad = json.loads((tmp_path / "mean" / "squad2" / "results.json").read_text())
     assert squad["members"] == 2

@@ -11,6 +11,7 @@ import pytest
 from common.errors import UserError
 from model import AlbertConfig
 from pipeline.checkpoint import run_directory
+from pipeline.checkpoint.run_records import Head
 from pipeline.engine.hardware import Hardware
 from pipeline.finetuning import command, resolve
 from pipeline.finetuning.resolve import InitialModel
@@ -48,6 +49,29 @@ def resolved_runs(task="rte", *flags, hardware=CPU, model=MODEL):
 def resolved(*arguments, **options):
     (settings,) = resolved_runs(*arguments, **options)
     return settings
+
+
+@pytest.mark.parametrize(
+    ("width", "rate", "reason"),
+    [
+        (1024, 1e-5, ""),
+        (384, 4e-5, " (1e-05 of Table 14 suits a width from 768 on; this model has 384)"),
+        (128, 4e-4, " (1e-05 of Table 14 suits a width from 768 on; this model has 128)"),
+        (16, 1e-3, " (1e-05 of Table 14 suits a width from 768 on; this model has 16)"),
+    ],
+)
+def test_a_small_model_has_a_higher_rate(tmp_path, monkeypatch, width, rate, reason):
+    model = AlbertConfig.preset("albert-tiny", hidden_size=width, num_attention_heads=1)
+    settings = resolved("sst2", model=model)
+    assert (settings.engine.learning_rate, settings.rate_reason) == (rate, reason)
+    chosen = resolved("sst2", "--learning-rate", "2e-5", model=model)
+    assert (chosen.engine.learning_rate, chosen.rate_reason) == (2e-5, "")
+    # A run that was begun with another default keeps it.
+    monkeypatch.chdir(tmp_path)
+    Path("output").mkdir()
+    record = {"task": "sst2", "model": model.to_dict(), "hyperparameters": {"learning_rate": 1e-5}}
+    Path("output/settings.json").write_text(json.dumps(record))
+    assert resolved("sst2", model=model).engine.learning_rate == 1e-5
 
 
 @pytest.mark.parametrize("row", TABLE_14, ids=[row[0] for row in TABLE_14])
@@ -175,5 +199,6 @@ def test_the_file_that_a_run_writes_starts_the_same_run(tmp_path):
     ],
 )
 def test_a_head_is_kept_for_the_same_task_and_labels_only(task, labels, keeps):
-    assert command._has_head_of(SimpleNamespace(task=task, labels=labels), find_task("rte")) == keeps
-    assert command._has_head_of(SimpleNamespace(task="squad2", labels=None), find_task("squad2"))
+    names = None if labels is None else dict(enumerate(labels))
+    assert command._has_head_of(SimpleNamespace(head=Head(task, names)), find_task("rte")) == keeps
+    assert command._has_head_of(SimpleNamespace(head=Head("squad2")), find_task("squad2"))

@@ -30,6 +30,7 @@ CORPUS = {
 }
 RECORDED = {
     "corpora": [CORPUS],
+    "eval_data_directories": ["shards/held_out", "shards/second"],
     "precision": "bf16",
     "world_size": 2,
     "device": "NVIDIA H200",

@@ -23,11 +23,13 @@ DIRECTORIES = {
     "regression": "stars",
     "tagging": "names",
     "multiple-choice": "exam",
+    "multi-label": "topics",
+    "question-answering": "answers",
 }
 """The directory of each task's files in docs/own_tasks.md."""
 
-ENDINGS = {"classification": "csv", "pairs": "tsv", "multiple-choice": "parquet"}
-"""Of the files of a task; of the others jsonl."""
+ENDINGS = {"pairs": "tsv", "multiple-choice": "parquet", "regression": "jsonl", "tagging": "jsonl"}
+"""Of the files of a task; of the others csv."""
 
 
 def write_all(root: Path, seed: int = 0) -> None:
@@ -51,6 +53,12 @@ def write_all(root: Path, seed: int = 0) -> None:
                 **{name: [f"{cut(text, 2)} {name}" for text in first] for name in "abcd"},
                 "answer": ["abcd"[number_of(text, 4)] for text in first],
             },
+            "multi-label": {"text": first, "labels": [", ".join(labels_of(text)) for text in first]},
+            "question-answering": {
+                "question": second,
+                "context": whole if split != "test" else first,
+                "answer": [text.split()[-1] if number_of(text, 3) else "" for text in whole],
+            },
         }
         for task, of_task in columns.items():
             if split == "test":
@@ -68,12 +76,17 @@ def cut(text: str, words: int) -> str:
 
 def file_of(root: Path, task: str, split: str) -> Path:
     """The file of one split of a task."""
-    return root / DIRECTORIES[task] / f"{split}.{ENDINGS.get(task, 'jsonl')}"
+    return root / DIRECTORIES[task] / f"{split}.{ENDINGS.get(task, 'csv')}"
 
 
 def number_of(text: str, count: int) -> int:
     """The number of the class of a text, by its first letter."""
     return (ord(text[0].lower()) - ord("a")) * count // 26
+
+
+def labels_of(text: str) -> list[str]:
+    """The letters a, b and d that are in a text."""
+    return [letter for letter in "abd" if letter in text.lower()]
 
 
 def tags_of(tokens: Sequence[str]) -> list[str]:

@@ -119,8 +119,51 @@ def test_choices(tmp_path):
     assert [example.label for example in splits["train"]] == [2, 0, 1, 2]
 
 
+def test_several_labels(tmp_path):
+    for labels, ending in (
+        ([["b", "a"], [], ["c"], ["a"]], "jsonl"),
+        (["b, a", "", "c", "a"], "csv"),
+        (['["b", "a"]', "[]", "c", "a"], "tsv"),
+    ):
+        columns = {"text": TEXTS, "labels": labels}
+        task, splits = read("--task", "multi-label", *files(tmp_path, columns, ending=ending))
+        assert (task.labels, task.metrics) == (("a", "b", "c"), ("f1_micro", "f1_macro", "exact_match"))
+        assert [example.label for example in splits["train"]] == [(1, 0), (), (2,), (0,)]
+
+
+PASSAGE = "The party of art was an art."
+
+
+@pytest.mark.parametrize(
+    ("answers", "more", "found"),
+    [
+        (["art", "party"], {}, [(("art", 13),), (("party", 4),)]),  # "art" is a part of "party"
+        (["art", "ar"], {"answer_start": [24, ""]}, [(("art", 24),), (("ar", 5),)]),
+        ([["art", "an art"], ["an"]], {}, [(("art", 13), ("an art", 21)), (("an", 21),)]),
+        ([{"text": ["art"], "answer_start": [24]}, {"text": ["an"], "answer_start": [21]}], {},
+         [(("art", 24),), (("an", 21),)]),
+        ([[{"text": "art", "answer_start": 24}], [{"text": "an"}]], {}, [(("art", 24),), (("an", 21),)]),
+    ],
+)  # fmt: skip
+def test_answers(tmp_path, answers, more, found):
+    columns = {"question": ["What?", "Which?"], "context": [PASSAGE] * 2, "answer": answers, **more}
+    hidden = {name: columns[name] for name in ("question", "context")}
+    task, splits = read("--task", "question-answering", *files(tmp_path, columns, test=hidden, ending="jsonl"))
+    assert (task.kind.name, task.labels, task.score) == ("spans", (), "f1")
+    assert [question.answers for question in splits["train"]] == found
+    assert [question.label for question in splits["test"]] == [None, None]
+
+
+def test_questions_without_an_answer(tmp_path):
+    columns = {"question": ["What?", "Why?"], "context": [PASSAGE] * 2, "answer": ["art", ""]}
+    task, splits = read("--task", "question-answering", *files(tmp_path, columns, test=columns))
+    assert (task.kind.name, task.score) == ("conditioned_spans", "best_f1")
+    assert [question.label for question in splits["test"]] == [(("art", 13),), ()]
+
+
 GOOD = {"text": TEXTS, "label": ["x", "y", "x", "y"]}
 TAGS = {"tokens": [["a", "b"], ["c"]], "tags": [["O", "B-X"], ["O"]]}
+ASKED = {"question": ["What?", "Which?"], "context": [PASSAGE] * 2, "answer": ["art", "art"]}
 CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0, 1]}
 
 
@@ -157,6 +200,16 @@ CHOICES = {"text": ["a", "b"], "choices": [["x", "y"], ["x", "z"]], "label": [0,
          "line 2: 3 choices instead of 2; give every row as many"),
         ("multiple-choice --choice-columns choices", CHOICES | {"choices": ["x", "y"]}, None,
          "line 1: column 'choices' is no list; write JSON Lines"),
+        ("multi-label", GOOD | {"labels": [["x"], "[", ["y"], []]}, None, "line 2: column 'labels' holds '['"),
+        ("multi-label", GOOD | {"labels": [["x"], None, ["y"], []]}, None, "line 2: column 'labels' is empty"),
+        ("multi-label", GOOD | {"labels": [["x"], ["y"]] * 2}, GOOD | {"labels": [["x", "z"]] * 4},
+         "dev.jsonl, line 1: the label 'z' is none of x, y"),
+        ("question-answering", ASKED | {"answer": ["art", "arts"]}, None,
+         "line 2: the answer 'arts' is not in column 'context'; copy it from there"),
+        ("question-answering", ASKED | {"answer": ["art", 5]}, None, "line 2: the answer 5 is no text"),
+        ("question-answering", ASKED | {"answer_start": ["one", 1]}, None, "line 1: answer_start is 'one', which"),
+        ("question-answering", ASKED | {"answer_start": [24, 12]}, None,
+         "line 2: the row says that 'art' is at character 12 of its passage, where ' ar' is; correct answer_start"),
         ("multiple-choice --choice-columns choices", CHOICES | {"label": [0, 2]}, None,
          "line 2: the right choice '2' is none of 0, 1, nor a number from 0 to 1, nor"),
     ],

@@ -19,6 +19,7 @@ from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.task import Columns
 
 TASK = make_task("names", OwnRecord("tagging", ("B-X", "O"), ("entity_f1",), Columns("tokens")))
+LONG = make_task("names", OwnRecord("tagging", ("B-X", "O", "I-X"), ("entity_f1",), Columns("tokens")))
 
 
 def pieces(vocabulary, token):
@@ -29,13 +30,22 @@ def test_the_first_piece_of_each_token_is_labelled(vocabulary):
     tokens = ("Bafilon", "dolon", "\u0301", "kemist", "Sara vi")
     examples = [TagExample("0", tokens, (0, 1, 1, 0, 1)), TagExample("1", ("mo",), (1,))]
     features = TagFeatures(TASK, vocabulary, examples, 64)
-    batch = features.batch([0, 1], training=True)
+    batch = features.batch([0, 1], training=False)
     assert pieces(vocabulary, tokens[2]) == []  # normalisation leaves nothing of an accent alone
     flat = batch.input_ids.flatten()
     firsts = [pieces(vocabulary, token)[0] for token in (*tokens[:2], *tokens[3:], "mo")]
     assert flat[batch.token_positions].tolist() == firsts
     assert batch.labels.tolist() == [0, 1, 0, 1, 1]
     assert batch.label_count == 5
+    # All pieces are trained: those of the tag B-X go on with I-X.
+    batch = TagFeatures(LONG, vocabulary, examples, 64).batch([0, 1], training=True)
+    trained = [
+        (piece, label if number == 0 else {0: 2, 1: 1}[label])
+        for token, label in zip((*tokens[:2], *tokens[3:], "mo"), (0, 1, 0, 1, 1))
+        for number, piece in enumerate(pieces(vocabulary, token))
+    ]
+    flat = batch.input_ids.flatten()
+    assert list(zip(flat[batch.token_positions].tolist(), batch.labels.tolist())) == trained
     whole = [CLS_ID, *(piece for token in tokens for piece in pieces(vocabulary, token)), SEP_ID]
     row, start = np.argwhere(batch.input_ids == whole[1])[0]
     assert batch.input_ids[row, start - 1 : start - 1 + len(whole)].tolist() == whole

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from common.errors import UserError
 from data_prep.text.encoder import Encoder
-from model.classification import regression_sums
+from model.classification import multi_label_sums, regression_sums
 from pipeline.data.packed_rows import sequence_length
+from pipeline.tasks.kinds import KINDS
 from pipeline.tasks.kinds.choices import ChoiceExample, ChoiceFeatures, query
+from pipeline.tasks.kinds.logits import Logits
 from pipeline.tasks.kinds.texts import TextExample, TextFeatures
+from pipeline.tasks.own_tasks import OwnRecord, make_task
 from pipeline.tasks.registry import TASKS
+from pipeline.tasks.task import Columns, SpanLimits
 
 
 def tokens(vocabulary, text):
@@ -113,3 +118,41 @@ def test_questions_with_options(vocabulary):
     short = ChoiceFeatures(TASKS["race"], vocabulary, examples, 32)
     assert max(len(asked) for _, asked in short.segments(0)) == 16
     assert max(sequence_length(*texts) for texts in short.segments(0)) == 32
+
+
+def test_any_number_of_labels(vocabulary):
+    columns = Columns("text", label="labels")
+    task = make_task(
+        "topics", OwnRecord("multi_label", ("a", "b", "c"), KINDS["multi_label"].choose_metrics(()), columns)
+    )
+    labels = [(0, 2), (), (1,), None]
+    examples = [TextExample(str(number), "Bafi dolon.", None, label) for number, label in enumerate(labels)]
+    features = task.kind.make_features(task, vocabulary, examples, 32, SpanLimits())
+    batch = features.batch(range(4), training=True)
+    assert batch.label_count == 9  # three texts with three labels each
+    logits = torch.tensor([[2.0, -1.0, -0.5], [-3.0, -1.0, 1.0], [-1.0, 4.0, -1.0], [5.0, 5.0, 5.0]])  # (N, C)
+    sums = multi_label_sums(logits, torch.from_numpy(batch.labels))
+    wanted = torch.nn.BCEWithLogitsLoss(reduction="sum")(logits[:3], torch.from_numpy(batch.labels[:3]))
+    assert [float(value) for value in sums] == pytest.approx([float(wanted), 7.0, 9.0])
+    assert features.predictions(dict(enumerate(logits.numpy()))).labels is None
+
+    features.describe(task, examples[:3])
+    found = features.predictions(dict(enumerate(logits.numpy()[:3])))
+    # Of a: one of one; of b: one of one; of c: none of one, and one too many.
+    assert task.kind.metrics(task, found) == pytest.approx({"f1_micro": 4 / 6, "f1_macro": 2 / 3, "exact_match": 1 / 3})
+    assert task.kind.metrics(task, task.kind.majority(task, found))["f1_micro"] == 0.0
+    records = task.kind.records(task, found)
+    assert [records[name]["prediction"] for name in "012"] == [["a"], ["c"], ["b"]]
+    assert records["0"]["probabilities"]["a"] == pytest.approx(torch.sigmoid(torch.tensor(2.0)).item())
+    low, high = task.kind.interval(task, "f1_micro", found)
+    assert 0.0 <= low <= 4 / 6 <= high <= 1.0
+
+
+def test_labels_of_several_are_kept_in_the_file(tmp_path):
+    labels = np.array([[1, 0], [0, 0]], np.float32)
+    written = Logits(np.array(["0", "1"]), np.ones((2, 2), np.float32), labels)
+    written.save(tmp_path / "dev.npz")
+    np.testing.assert_array_equal(Logits.load(tmp_path / "dev.npz").labels, labels)
+    np.savez(tmp_path / "bad.npz", **(written.arrays() | {"labels": labels[:, :1]}))
+    with pytest.raises(UserError, match="labels are float32"):
+        Logits.load(tmp_path / "bad.npz")
