@@ -13,7 +13,7 @@ from typing import Any, Self
 
 IGNORED_LABEL = -100
 """The label of a position that the losses ignore."""
-ACTIVATION_CHECKPOINTING = ("none", "layer", "ffn")
+ACTIVATION_CHECKPOINTING = ("none", "pointwise", "layer", "ffn")
 NEIGHBOURS = "neighbours"
 _CHOICES: dict[str, tuple[object, ...]] = {
     "parameter_sharing": ("all", "attention", "ffn", "none"),
@@ -215,7 +215,8 @@ class ExecutionOptions:
     """
 
     activation_checkpointing: str = "none"
-    """Activations that the backward pass recomputes: "none", "ffn" (feed-forward only) or "layer" (whole blocks)."""
+    """Activations that the backward pass recomputes: "none", "pointwise" (outputs of GELU and LayerNorm), "ffn"
+    (feed-forward only) or "layer" (whole blocks)."""
 
     compile: bool = False
     """Whether torch.compile fuses each block's GELU, dropout, residual and LayerNorm. The first step then takes
@@ -231,12 +232,19 @@ class ExecutionOptions:
     """Attention kernel for packed rows: "masked", "cudnn", "flash", "sequences", or "auto", which takes one that
     works on the device (`model/attention/kernels.py`)."""
 
+    chunked_loss: bool = False
+    """Whether training computes the loss of the masked tokens in chunks, and no logits of all predictions."""
+
+    sum_gradients: bool = False
+    """Whether the layers add the gradients of a matrix that they share to one fp32 buffer. Not for ZeRO stage 3, which
+    gathers a matrix in each application."""
+
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)
         check_choice("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
         if self.attention == "sequences" and self.compile:
             raise ValueError("attention 'sequences' reads lengths, which a compiled graph cannot; leave one out")
-        if self.cuda_graphs and self.activation_checkpointing != "none":
+        if self.cuda_graphs and self.activation_checkpointing in ("ffn", "layer"):
             raise ValueError(
                 "activation checkpointing reads the random state, which a CUDA graph cannot; leave out one of the two"
             )

@@ -92,7 +92,8 @@ class AlbertForDistillation(AlbertForPreTraining):
             taught = teacher(input_ids, **inputs)
         sums = self._distances(encoded, taught, teacher, inputs["sequence_ids"], inputs["cls_positions"])
         if self._uses_heads:
-            output = self.predict(encoded, masked_positions, masked_labels, sentence_labels)
+            last, pooled = encoded.last_hidden_state, encoded.pooled_output
+            output = self.predict(last, pooled, masked_positions, masked_labels, sentence_labels)
         else:
             output = self._without_heads(sums.states)
         return output._replace(distillation=sums)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 import torch
 from torch import Tensor
 
-from model.albert import AlbertModelOutput, EncoderInputs, ModelWithHead
+from model.albert import EncoderInputs, ModelWithHead
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.heads import ClassificationSums, MaskedTokenHead, SentenceHead, classification_sums, gather_positions
 
@@ -24,8 +24,9 @@ class PreTrainingOutput(NamedTuple):
     sentence head the sentence sums are zeros.
     """
 
-    mlm_logits: Tensor
-    """(B, M, V) at `masked_positions`, or (B, S, V) without them; empty if only a teacher's states are learned."""
+    mlm_logits: Tensor | None
+    """(B, M, V) at `masked_positions`, or (B, S, V) without them; empty if only a teacher's states are learned, None in
+    training with `chunked_loss`."""
 
     sentence_logits: Tensor | None = None
     """(B, P, 2) at `cls_positions`, or (B, 2) without them; None without a sentence head."""
@@ -58,6 +59,7 @@ class AlbertForPreTraining(ModelWithHead):
     def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution)
         self.mlm_head = MaskedTokenHead(config)
+        self._chunked_loss = execution is not None and execution.chunked_loss
         self.sentence_head = SentenceHead(config) if config.sentence_head is not None else None
         self.initialise_head()
 
@@ -85,32 +87,41 @@ class AlbertForPreTraining(ModelWithHead):
         packed = inputs.get("sequence_ids") is not None
         if packed and inputs.get("cls_positions") is None and self.sentence_head is not None:
             raise ValueError("packed rows (sequence_ids) need cls_positions, one [CLS] for each pair")
-        return self.predict(self.albert(input_ids, **inputs), masked_positions, masked_labels, sentence_labels)
+        encoded = self.albert(input_ids, **inputs)
+        hidden, pooled = encoded.last_hidden_state, encoded.pooled_output  # (B, S, H), (B, P, H)
+        del encoded  # the states of the other layers: autograd keeps those that it needs
+        return self.predict(hidden, pooled, masked_positions, masked_labels, sentence_labels)
 
     def predict(
         self,
-        encoded: AlbertModelOutput,
+        predicted: Tensor,
+        pooled: Tensor | None,
         masked_positions: Tensor | None,
         masked_labels: Tensor | None,
         sentence_labels: Tensor | None,
     ) -> PreTrainingOutput:
-        """Computes the output of `forward` from that of the encoder."""
-        predicted = encoded.last_hidden_state  # (B, S, H)
+        """Computes the output of `forward` from the last states (B, S, H) and the pooled ones (B, P, H)."""
         if masked_positions is not None:
             predicted = gather_positions(predicted, masked_positions)  # (B, M, H)
-        mlm_logits = self.mlm_head(predicted, self.albert.embeddings.word_embeddings.weight)  # (B, M, V)
-        sentence_logits = None
+        mlm_logits, mlm_sums, sentence_logits = None, _NO_SUMS, None
+        word_embeddings = self.albert.embeddings.word_embeddings.weight  # (V, E)
+        if self._chunked_loss and self.training and masked_labels is not None:
+            mlm_sums = self.mlm_head.sums(predicted, word_embeddings, masked_labels)
+        else:
+            mlm_logits = self.mlm_head(predicted, word_embeddings)  # (B, M, V)
+            if masked_labels is not None:
+                mlm_sums = classification_sums(mlm_logits, masked_labels)
         if self.sentence_head is not None:
-            sentence_logits = self.sentence_head(encoded.pooled_output)  # (B, P, 2)
-        mlm_sums = classification_sums(mlm_logits, masked_labels) if masked_labels is not None else _NO_SUMS
+            sentence_logits = self.sentence_head(pooled)  # (B, P, 2)
         sentence_sums = _sentence_sums(sentence_logits, sentence_labels)
         return PreTrainingOutput(mlm_logits, sentence_logits, *mlm_sums, *sentence_sums)
 
 
-_NO_SUMS = (None, None, None)
+_Sums = ClassificationSums | tuple[None, None, None]
+_NO_SUMS: _Sums = (None, None, None)
 
 
-def _sentence_sums(logits: Tensor | None, labels: Tensor | None) -> ClassificationSums | tuple[None, None, None]:
+def _sentence_sums(logits: Tensor | None, labels: Tensor | None) -> _Sums:
     if labels is None:
         return _NO_SUMS
     if logits is None:

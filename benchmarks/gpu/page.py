@@ -6,11 +6,12 @@ from typing import Any
 from pipeline.engine.hardware import PAGE_FORMAT
 
 Result = dict[str, Any]
-EQUALITY = {"compile": "compiled", "cuda_graphs": "graphs"}
+EQUALITY = {"compile": "compiled", "cuda_graphs": "graphs", "chunked_loss": "chunked", "sum_gradients": "summed"}
 """Features that may become a default, and the word in the names of the tests that show them equal to eager."""
 GOALS = {"albert-base": (0.5, 2.0), "albert-xxlarge": (0.75, 1.4)}
 """By model, what is aimed at with rows of 512 tokens: the share of the matrix product, and times `transformers`."""
-FEATURES = ("compile", "cuda_graphs", "both", "kernel", "packing", "transformers")
+FEATURES: tuple[str, ...] = ("compile", "cuda_graphs", "both", "chunked_loss", "sum_gradients", "all")
+FEATURES += ("kernel", "packing", "transformers")
 
 
 def combine(machine: Result, files: dict[str, Result]) -> Result:

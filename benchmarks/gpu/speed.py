@@ -1,11 +1,7 @@
 """Speed of a training step beside a large matrix product and `transformers`, and what each feature brings to it."""
 
 import gc
-import os
-import shutil
-import sysconfig
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +14,7 @@ from benchmarks.shared.systems import loss_difference, make_systems, variant
 from benchmarks.train_step import compare
 from common.errors import one_line
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from pipeline.engine.hardware import missing_for_compilation
 from pipeline.run.attention_choice import DTYPES
 
 MODELS = ("albert-base", "albert-xxlarge")
@@ -29,6 +26,9 @@ GAINS = {
     "this, compiled": "compile",
     "this, graphs": "cuda_graphs",
     "this, compiled, graphs": "both",
+    "this, chunked loss": "chunked_loss",
+    "this, summed gradients": "sum_gradients",
+    "this, all but graphs": "all",
     "this, masked attention": "kernel",
     "this, one pair a row": "packing",
 }
@@ -101,14 +101,6 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
         yield result
 
 
-def missing_for_compilation() -> str:
-    """What Inductor and Triton need on this machine and do not find; "" if nothing is missing."""
-    missing = [] if any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))) else ["a C compiler (gcc)"]
-    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    missing += [] if header.exists() else [f"{header} (python3-dev)"]
-    return f"torch.compile needs {' and '.join(missing)}" if missing else ""
-
-
 def _variants(place: Place, kernel: str) -> dict[str, ExecutionOptions]:
     """How each variant is executed, by its name."""
     common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor", "attention": kernel}
@@ -116,6 +108,9 @@ def _variants(place: Place, kernel: str) -> dict[str, ExecutionOptions]:
         "this, compiled": ExecutionOptions(compile=True, **common),
         "this, graphs": ExecutionOptions(cuda_graphs=True, **common),
         "this, compiled, graphs": ExecutionOptions(compile=True, cuda_graphs=True, **common),
+        "this, chunked loss": ExecutionOptions(chunked_loss=True, **common),
+        "this, summed gradients": ExecutionOptions(sum_gradients=True, **common),
+        "this, all but graphs": ExecutionOptions(compile=True, chunked_loss=True, sum_gradients=True, **common),
         "this, masked attention": ExecutionOptions(attention="masked"),
         "this, one pair a row": ExecutionOptions(),
     }

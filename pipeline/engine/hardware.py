@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 import sys
+import sysconfig
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,17 +27,20 @@ by the clock."""
 
 @dataclass(frozen=True)
 class Hardware:
-    """The precisions of an accelerator.
+    """The precisions of an accelerator, and what it can run.
 
     Attributes:
         name: as a person would call it, "NVIDIA H200" or "CPU".
         fp16: whether fp16 matrix products are native.
         bf16: whether bf16 matrix products are native.
+        compiles: whether torch.compile is worth its start: a GPU of compute capability 8.0 or newer, and a host with
+            what the compiler needs.
     """
 
     name: str
     fp16: bool
     bf16: bool
+    compiles: bool = False
 
 
 def detect_hardware() -> Hardware:
@@ -59,7 +64,16 @@ def detect_hardware() -> Hardware:
         torch.cuda.is_bf16_supported(including_emulation=False)
         if accelerator.device_name() == "cuda"
         else bool(accelerator.is_bf16_supported()),
+        torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0) and not missing_for_compilation(),
     )
+
+
+def missing_for_compilation() -> str:
+    """What Inductor and Triton need on this machine and do not find; "" if nothing is missing."""
+    missing = [] if any(map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))) else ["a C compiler (gcc)"]
+    header = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    missing += [] if header.exists() else [f"{header} (python3-dev)"]
+    return f"torch.compile needs {' and '.join(missing)}" if missing else ""
 
 
 def check_gpus_are_usable() -> None:
@@ -221,11 +235,11 @@ def newest_page(is_wanted: Callable[[str], bool]) -> tuple[Path, Page] | None:
     return max(found, key=lambda one: one[1].date, default=None)
 
 
-def is_shown_faster(feature: str, device_name: str, case: str) -> bool:
-    """Whether a page of this GPU shows a feature to be equal and worthwhile.
+def is_shown_faster(feature: str, device_name: str, case: str) -> bool | None:
+    """Whether the page of this GPU shows a feature to be equal and worthwhile; None if no page measured the case.
 
     Args:
-        feature: "compile" or "cuda_graphs".
+        feature: a key of `Page.features`, such as "compile".
         device_name: of the GPU, as its driver says it.
         case: model, length and precision, such as "albert-base-512-bf16".
     Raises:
@@ -233,4 +247,6 @@ def is_shown_faster(feature: str, device_name: str, case: str) -> bool:
     """
     found = newest_page(lambda name: name == device_name)
     shown = None if found is None else found[1].features.get(feature)
-    return shown is not None and shown.equal and shown.gains.get(case, 0.0) >= WORTHWHILE
+    if shown is None or case not in shown.gains:
+        return None
+    return shown.equal and shown.gains[case] >= WORTHWHILE

@@ -302,21 +302,31 @@ def _execution_options(
         ),
         f"--compile {hooks}": flags.compile == "on" and at_stage_3,
         f"--cuda-graphs {hooks}": flags.cuda_graphs == "on" and at_stage_3,
+        "--sum-gradients does not work at ZeRO stage 3, which frees a matrix after each layer": (
+            flags.sum_gradients == "on" and at_stage_3
+        ),
         "--cuda-graphs needs a GPU": flags.cuda_graphs == "on" and on_cpu,
         "--cuda-graphs cannot record the teacher of --teacher": flags.cuda_graphs == "on" and flags.teacher is not None,
     }.items():
         if is_there:
             raise UserError(f"{problem}; leave the flag out")
     # Without the flag, what does not fit together with the others stays off.
-    fits = engine.zero_stage < 3 and flags.attention != "sequences"
-    plain = fits and flags.activation_checkpointing == "none" and flags.teacher is None
+    below_3 = engine.zero_stage < 3
+    fits = below_3 and flags.attention != "sequences"
+    plain = fits and flags.activation_checkpointing in ("none", "pointwise") and flags.teacher is None
     case = f"{flags.preset}-{length}-{engine.precision}"
+
+    def is_on(feature: str, fits: bool, by_default: bool) -> bool:
+        return _is_on(getattr(flags, feature), feature, case, fits, by_default, hardware, earlier)
+
     try:
         execution = ExecutionOptions(
             flags.activation_checkpointing,
-            compile=_is_on(flags.compile, "compile", case, fits, hardware, earlier),
-            cuda_graphs=_is_on(flags.cuda_graphs, "cuda_graphs", case, plain, hardware, earlier),
+            compile=is_on("compile", fits, hardware.compiles),
+            cuda_graphs=is_on("cuda_graphs", plain, False),
             attention=flags.attention,
+            chunked_loss=is_on("chunked_loss", True, True),
+            sum_gradients=is_on("sum_gradients", below_3, True),
         )
         execution.check(model)
     except ValueError as error:
@@ -324,15 +334,25 @@ def _execution_options(
     return execution
 
 
-def _is_on(value: str, feature: str, case: str, fits: bool, hardware: Hardware, earlier: EarlierStart | None) -> bool:
+def _is_on(
+    value: str,
+    feature: str,
+    case: str,
+    fits: bool,
+    by_default: bool,
+    hardware: Hardware,
+    earlier: EarlierStart | None,
+) -> bool:
     """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`.
 
     "auto" is what the last start did on the same kind of GPU, so that a new page does not change a run that has begun.
+    Otherwise the page of this GPU decides; without one, `by_default`. A processor has no default but "off".
     """
     if value != "auto" or not fits or hardware.name == "CPU":
         return value == "on"
     if earlier is not None and earlier.settings.get("device") == hardware.name:
-        recorded = (earlier.settings.get("implementation") or {}).get(feature)
-        if isinstance(recorded, bool):
-            return recorded
-    return is_shown_faster(feature, hardware.name, case)
+        recorded = earlier.settings.get("implementation")
+        if isinstance(recorded, dict):
+            return recorded.get(feature) is True  # a version without the feature did not use it
+    shown = is_shown_faster(feature, hardware.name, case)
+    return by_default if shown is None else shown

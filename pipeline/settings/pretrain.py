@@ -135,9 +135,22 @@ class PretrainFlags(MaskingFlags, RunFlags):
         "auto: the fastest on the device", "auto", choices=ATTENTION_KERNELS, group="speed and memory"
     )
     compile: Switch = flag(
-        "compile the layer; auto: as at the last start, or if a page of `make gpu` shows it faster", "auto", alone="on"
+        "compile the layer; auto: as at the last start, else on a GPU of capability 8.0 or newer with a C "
+        "compiler, unless its page of `make gpu` shows no gain",
+        "auto",
+        alone="on",
     )
-    cuda_graphs: Switch = flag("replay each micro-step as CUDA graphs; auto: as for --compile", "auto", alone="on")
+    cuda_graphs: Switch = flag(
+        "replay each micro-step as CUDA graphs; auto: as at the last start, or if a page of `make gpu` shows it faster",
+        "auto",
+        alone="on",
+    )
+    chunked_loss: Switch = flag(
+        "compute the loss of the masked tokens in chunks, without logits of all; auto: on a GPU", "auto", alone="on"
+    )
+    sum_gradients: Switch = flag(
+        "sum the gradients of a shared matrix over the layers in one fp32 buffer; auto: on a GPU", "auto", alone="on"
+    )
 
 
 def parser() -> Parser:

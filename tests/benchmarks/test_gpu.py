@@ -95,13 +95,13 @@ def test_variants_that_fail_leave_the_other_figures(tmp_path: Path, monkeypatch:
         return systems.variant(name, *rest, **more)
 
     monkeypatch.setattr(speed, "variant", make)
-    monkeypatch.setattr(speed.shutil, "which", lambda name: None)
+    monkeypatch.setattr(hardware.shutil, "which", lambda name: None)
     out, name = tmp_path / "out", "speed-albert-base-128-bf16"
     assert gpu.main([*TINY, "--out", str(out), "--here", name]) == 1
     found = json.loads((out / f"{name}.json").read_text())
     result = page.combine(MACHINE, {name: found})
     for gains in (found["gains"], result["gains"]["albert-base-128-bf16"]):
-        assert set(gains) == set(page.FEATURES) - {"compile", "both", "kernel"}
+        assert set(gains) == set(page.FEATURES) - {"compile", "both", "all", "kernel"}
     for message in (
         "this, compiled: torch.compile needs a C compiler (gcc)",
         "this, masked attention: no kernel image is available",

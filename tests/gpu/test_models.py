@@ -93,6 +93,17 @@ def test_compiled_in_graphs_equals_eager(device: torch.device, dtype: torch.dtyp
     check_as_close_as_eager(device, dtype, execution)
 
 
+@PRECISIONS
+def test_chunked_loss_and_summed_gradients_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
+    check_as_close_as_eager(device, dtype, ExecutionOptions("pointwise", chunked_loss=True, sum_gradients=True))
+
+
+@PRECISIONS
+def test_compiled_chunked_and_summed_in_graphs_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
+    both = ExecutionOptions(chunked_loss=True, sum_gradients=True, cuda_graphs=True)
+    check_as_close_as_eager(device, dtype, replace(both, compile=True, compile_backend=backend(device)))
+
+
 def reserved(execution: ExecutionOptions) -> int:
     """Bytes that the allocator reserves at most for two micro-steps of albert-base on the GPU."""
     device = torch.device("cuda")

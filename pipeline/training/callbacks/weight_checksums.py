@@ -93,7 +93,9 @@ def layout_of(settings: RunSettings) -> str:
     """How a step is divided, and what computes it. Only the same layout computes the same bits."""
     config, execution = settings.engine, settings.execution
     division = f"{config.world_size} x {config.accumulation_steps} x {config.micro_batch_size} rows"
-    features = (", compiled" if execution.compile else "") + (", CUDA graphs" if execution.cuda_graphs else "")
+    words = {"compile": "compiled", "cuda_graphs": "CUDA graphs"}
+    words |= {"chunked_loss": "chunked loss", "sum_gradients": "summed gradients"}
+    features = "".join(f", {word}" for name, word in words.items() if getattr(execution, name))
     kernels = f"attention {execution.attention}{features}"
     return f"{division}, ZeRO stage {config.zero_stage}, {config.precision}, {config.device}, {kernels}"
 

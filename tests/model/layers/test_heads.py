@@ -1,12 +1,17 @@
 """The heads: which positions they read, and sums of losses compared with float64."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from model import AlbertForPreTraining
-from model.layers.heads import classification_sums
+from model import AlbertForPreTraining, ExecutionOptions
+from model.layers import heads
+from model.layers.heads import chunked_sums, classification_sums
 from tests.model.examples import few_examples, random_ids, randomise, tiny_config
 
 
@@ -57,3 +62,55 @@ def test_a_model_without_a_sentence_head_has_no_pooler_and_counts_no_pairs() -> 
     output = model(random_ids(0, 2, 6), sentence_labels=torch.tensor([0, 1]))
     assert output.sentence_logits is None
     assert output.sentence_loss_sum == output.sentence_correct == output.sentence_count == 0
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that an operator made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple) else (made,):
+            self.elements = max(self.elements, one.numel() if isinstance(one, torch.Tensor) else 0)
+        return made
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "tolerance"),
+    [(torch.float32, 1.0, 1e-6), (torch.bfloat16, 1.0, 1e-2), (torch.float16, 2.0**10, 2e-3)],
+)
+def test_chunks_give_the_sums_and_gradients_of_all_logits_without_them(
+    dtype: torch.dtype, scale: float, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "CHUNK", 4)
+    generator = torch.Generator().manual_seed(0)
+    inputs, weight, bias = (torch.randn(size, generator=generator).to(dtype) for size in ((11, 6), (300, 6), (300,)))
+    labels = torch.randint(0, 300, (11,), generator=generator)
+    labels[[2, 10]] = -100
+    exact = [one.double().requires_grad_() for one in (inputs, weight, bias)]
+    whole = torch.nn.functional.cross_entropy(exact[0] @ exact[1].T + exact[2], labels, reduction="sum")
+    (scale * whole).backward()
+    chunked = [one.requires_grad_() for one in (inputs, weight, bias)]
+    with Largest() as largest:
+        sums = chunked_sums(*chunked, labels)
+        (scale * sums.loss).backward()
+    assert largest.elements == weight.numel()  # 1,800; one chunk has 1,200 logits, all have 3,300
+    assert sums.loss.dtype == torch.float32
+    assert float(sums.loss.detach()) == pytest.approx(float(whole.detach()), rel=tolerance)
+    guesses = (exact[0] @ exact[1].T + exact[2]).argmax(-1)
+    assert (float(sums.hits), float(sums.total)) == (float((guesses == labels).sum()), 9.0)
+    for one, other in zip(chunked, exact):
+        assert one.grad is not None
+        assert float((one.grad.double() - other.grad).norm() / other.grad.norm()) <= tolerance
+
+
+def test_training_with_chunks_has_the_losses_of_all_logits_and_evaluation_has_logits() -> None:
+    models = [AlbertForPreTraining(tiny_config(), ExecutionOptions(chunked_loss=chunked)) for chunked in (True, False)]
+    ids, labels = random_ids(0, 2, 6), random_ids(1, 2, 6)
+    for model in models:
+        randomise(model, seed=5)
+    found, expected = (model(ids, masked_labels=labels) for model in models)
+    assert found.mlm_logits is None
+    assert found[2:5] == expected[2:5]
+    assert torch.equal(models[0].eval()(ids, masked_labels=labels).mlm_logits, models[1].eval()(ids).mlm_logits)

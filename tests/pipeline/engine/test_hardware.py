@@ -93,5 +93,9 @@ def test_emulated_bf16_does_not_count(monkeypatch: pytest.MonkeyPatch, is_native
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or is_native
     )
-    found = detect_hardware()
-    assert (found.name, found.fp16, found.bf16) == ("some GPU", True, is_native)
+    for capability, missing in [((8, 0), ""), ((7, 5), ""), ((9, 0), "gcc")]:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        monkeypatch.setattr("pipeline.engine.hardware.missing_for_compilation", lambda missing=missing: missing)
+        found = detect_hardware()
+        assert (found.name, found.fp16, found.bf16) == ("some GPU", True, is_native)
+        assert found.compiles is (capability == (8, 0))

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,8 @@ from pipeline.settings.declare import earlier_values
 from tests.pipeline.conftest import REPOSITORY, run
 from tests.pipeline.pretraining.command_lines import CONFIG, GPU, line, resolve, resolve_flags
 
+CPU = Hardware("CPU", fp16=False, bf16=True)
+
 
 def test_the_model_follows_the_data(words):
     found = resolve(words)
@@ -38,12 +41,11 @@ def test_objectives_choose_the_sentence_head(words):
 
 
 def test_flags_say_how_the_model_runs(words):
-    assert resolve(words).execution == ExecutionOptions()
+    assert resolve(words, hardware=CPU).execution == ExecutionOptions()
     words |= {"--activation-checkpointing": "ffn", "--compile": None, "--attention": "masked"}
-    assert resolve(words).execution == ExecutionOptions("ffn", compile=True, attention="masked")
-
-
-CPU = Hardware("CPU", fp16=False, bf16=True)
+    words |= {"--chunked-loss": None}
+    expected = ExecutionOptions("ffn", compile=True, attention="masked", chunked_loss=True)
+    assert resolve(words, hardware=CPU).execution == expected
 
 
 @pytest.mark.parametrize(
@@ -73,14 +75,25 @@ def test_graphs_are_refused_at_stage_3_only(words, tmp_path, flag):
 
 def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.pretraining.resolve.is_shown_faster", lambda feature, name, case: name == GPU.name)
-    both = ExecutionOptions(compile=True, cuda_graphs=True)
-    assert resolve(words, hardware=GPU).execution == both
+    every = ExecutionOptions(compile=True, cuda_graphs=True, chunked_loss=True, sum_gradients=True)
+    assert resolve(words, hardware=GPU).execution == every
     assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
-    assert resolve(words | {"--compile": "off", "--cuda-graphs": "off"}, hardware=GPU).execution == ExecutionOptions()
+    off = {"--compile": "off", "--cuda-graphs": "off", "--chunked-loss": "off", "--sum-gradients": "off"}
+    assert resolve(words | off, hardware=GPU).execution == ExecutionOptions()
     again = resolve(words | {"--activation-checkpointing": "ffn"}, hardware=GPU).execution
-    assert again == ExecutionOptions("ffn", compile=True)
+    assert again == replace(every, activation_checkpointing="ffn", cuda_graphs=False)
+    assert resolve(words | {"--activation-checkpointing": "pointwise"}, hardware=GPU).execution.cuda_graphs
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
-    assert resolve(words, hardware=GPU).execution == ExecutionOptions()
+    assert resolve(words, hardware=GPU).execution == ExecutionOptions(chunked_loss=True)
+    with pytest.raises(UserError, match="--sum-gradients does not work at ZeRO stage 3"):
+        resolve(words | {"--sum-gradients": None}, hardware=GPU)
+
+
+def test_without_a_page_a_gpu_has_the_features_that_it_can_run(words):
+    known = ExecutionOptions(chunked_loss=True, sum_gradients=True)
+    assert resolve(words, hardware=GPU).execution == known
+    assert resolve(words, hardware=replace(GPU, compiles=True)).execution == replace(known, compile=True)
+    assert resolve(words | {"--compile": "off"}, hardware=replace(GPU, compiles=True)).execution == known
 
 
 @pytest.mark.parametrize("lacks", [False, True])
@@ -150,6 +163,8 @@ def test_a_run_that_was_begun_with_earlier_code_is_resumed(words):
     now = json.loads(json.dumps(found.to_dict()))
     for name in ("data", "corpora", "data_directories", "eval_data_directories", "command"):  # of other places
         written[name] = now[name]
+    for feature in ("chunked_loss", "sum_gradients"):  # newer than the file, and on by default on a GPU
+        assert now["implementation"].pop(feature)
     assert now == written
     found.output.mkdir()
     (found.output / "settings.json").write_text(json.dumps(written))

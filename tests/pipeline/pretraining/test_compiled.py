@@ -1,0 +1,42 @@
+"""The compiled block serves all batches of real shards: no graph break, and no graph after the first ones."""
+
+import pytest
+import torch
+
+from benchmarks.shared.examples import batch_of, open_collator
+from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from model.config import ACTIVATION_CHECKPOINTING
+from pipeline.data.prefetch import to_device
+
+pytestmark = pytest.mark.slow
+COUNTERS = torch._dynamo.utils.counters
+
+
+def graphs_of(corpus, batches: int, sharing: str = "all", **options) -> int:
+    """The graphs of a model that trains on batches of shards, with an evaluation of a batch before and after."""
+    torch.compiler.reset()
+    COUNTERS.clear()
+    collator = open_collator(corpus.train)
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "embedding_size": 16}
+    sizes |= {"vocab_size": len(collator.continues_word), "max_position_embeddings": collator.shape.sequence_length}
+    sizes |= {"parameter_sharing": sharing, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    model = AlbertForPreTraining(AlbertConfig.preset("albert-tiny", **sizes), ExecutionOptions(compile=True, **options))
+    for number in range(batches):
+        inputs = to_device(batch_of(collator, number, 2), torch.device("cpu"))
+        if number in (0, batches - 1):
+            with torch.no_grad():
+                assert torch.isfinite(model.eval()(**inputs).mlm_loss_sum)
+        output = model.train()(**inputs)
+        (output.mlm_loss_sum + output.sentence_loss_sum).backward()
+    assert not COUNTERS["graph_break"]
+    return COUNTERS["stats"]["unique_graphs"]
+
+
+def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_200_batches(corpus) -> None:
+    assert graphs_of(corpus, 200, chunked_loss=True, sum_gradients=True) == 2
+
+
+@pytest.mark.parametrize("what", ACTIVATION_CHECKPOINTING)
+def test_with_every_option_two_graphs_serve_all_layers_and_batches(corpus, what: str) -> None:
+    options = {"activation_checkpointing": what, "compile_backend": "aot_eager"}
+    assert graphs_of(corpus, 3, "ffn", sum_gradients=what != "none", **options) == 2
