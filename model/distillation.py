@@ -223,7 +223,7 @@ def _relations(model: AlbertModel, hidden: Tensor, heads: int, same: Tensor) -> 
         same: bool (B, 1, 1, S, S), whether two tokens belong to one sequence.
     """
     attention = model.encoder.attention[model.encoder.indices[-1][0]]
-    weight, bias = attention.get_submodule("query_key_value")()
+    weight, bias, *_ = attention.get_submodule("query_key_value")()
     projected = linear(hidden, weight, bias).unflatten(-1, (3, heads, -1))  # (B, S, 3, R, D)
     vectors = projected.permute(0, 2, 3, 1, 4)  # (B, 3, R, S, D)
     scores = vectors @ (vectors * vectors.shape[-1] ** -0.5).mT  # (B, 3, R, S, S)
