@@ -1,11 +1,12 @@
 """What one wiki calls things: namespaces, redirects, lists of meanings, sections without prose, numbers.
 
-`languages.toml` has the words of each language. An export's header adds the names of its namespaces. The English wiki's
-names are understood everywhere, as MediaWiki does.
+`languages.toml` has the words of each language, and `mediawiki.toml` those of MediaWiki's own message files. An
+export's header adds the names of its namespaces. The English wiki's names are understood everywhere, as MediaWiki does.
 """
 
 import functools
 import html
+import itertools
 import re
 import tomllib
 import unicodedata
@@ -125,11 +126,12 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
         language: code of the language.
         hidden: the names of the hidden namespaces, from the export's header.
     """
-    table = read_table("languages.toml")
-    words = table.get(language, {})
+    table, of_mediawiki = read_table("languages.toml"), read_table("mediawiki.toml").get(language, {})
+    words = of_mediawiki | table.get(language, {})
 
     def listed(key: str) -> list[str]:
-        return list(dict.fromkeys((*table[ENGLISH][key], *words.get(key, ()))))
+        names = (part.get(key, ()) for part in (table[ENGLISH], of_mediawiki, words))
+        return list(dict.fromkeys(itertools.chain.from_iterable(names)))
 
     guessed = "" if language == ENGLISH else _FILE_NAME
     hidden_names = [name.lower() for name in (*listed("hidden"), *hidden) if name.strip()]
@@ -137,7 +139,7 @@ def site_of(language: str, hidden: Iterable[str] = ()) -> Site:
     return Site(
         language=language,
         hidden_link=re.compile(rf"\s*(?:{_alternatives(hidden_names)})\s*:{guessed}", re.IGNORECASE),
-        redirect=re.compile(rf"\s*[#＃](?:{_alternatives(listed('redirect'))})", re.IGNORECASE),
+        redirect=re.compile(rf"\s*[#＃](?:{_alternatives(listed('redirect'))})\s*:?\s*\[\[", re.IGNORECASE),
         disambiguation=re.compile(
             rf"\{{\{{\s*(?:{'|'.join([_DISAMBIGUATION, *marks])})\s*(?:\||\}}\}})|__DISAMBIG__", re.IGNORECASE
         ),
@@ -179,7 +181,8 @@ def language_of(header: str) -> str:
     if match := _HEADER_LANGUAGE.search(header):
         return match[1].lower().partition("-")[0]
     match = _HEADER_DATABASE.search(header)
-    return match[1] if match and match[1] in read_table("languages.toml") else ENGLISH
+    known = read_table("languages.toml") | read_table("mediawiki.toml")
+    return match[1] if match and match[1] in known else ENGLISH
 
 
 ENGLISH_SITE = site_of(ENGLISH)

@@ -221,6 +221,13 @@ def ordinal(arguments: Arguments) -> str:
 
 
 @renders
+def season(arguments: Arguments) -> str:
+    """{{nhly|2010}} "2010–11", {{nhly|1999}} "1999–2000": a season that begins in a year and ends in the next."""
+    end = int(arguments[0]) + 1
+    return f"{arguments[0]}–{end if end % 100 == 0 else f'{end % 100:02}'}"
+
+
+@renders
 def number_in_words(arguments: Arguments) -> str:
     """{{spell number|42}} "forty-two"."""
     return spelled(arguments[0])

@@ -9,7 +9,7 @@ from data_prep.corpus.documents import Document
 from data_prep.sources import Skipped
 from data_prep.sources.wikipedia import Wikipedia
 from data_prep.wikitext import to_prose
-from data_prep.wikitext.site import read_site, read_table, site_of
+from data_prep.wikitext.site import grouped, read_site, read_table, site_of
 from data_prep.wikitext.tags import choose_variants
 from tests.data_prep import foreign_pages
 from tests.data_prep.foreign_pages import WIKIS, Wiki
@@ -70,6 +70,35 @@ def test_a_file_is_one_by_its_ending_too() -> None:
 def test_the_header_names_the_language(head: str, language: str) -> None:
     assert read_site(head.encode()).language == language
     assert read_site(head.encode(), "pl").language == "pl"
+
+
+@pytest.mark.parametrize(
+    ("language", "link", "redirect", "number"),
+    [
+        ("th", "ไฟล์:ก", "เปลี่ยนทาง", "1,234,567"),
+        ("eu", "Fitxategi:A", "BIRZUZENDU", "1.234.567"),
+        ("no", "Fil:A", "OMDIRIGERING", "1 234 567"),
+        ("uk", "Изображение:А", "перенаправление", "1 234 567"),
+        ("sr", "Шаблон:А", "Преусмјери", "1.234.567"),
+        ("sh", "Kategorija:A", "PREUSMERI", "1.234.567"),
+        ("kn", "ಚಿತ್ರ:ಅ", "REDIRECT", "12,34,567"),
+        ("ceb", "Payl:A", "REDIRECT", "1,234,567"),
+    ],
+)
+def test_the_words_are_those_of_mediawiki(language: str, link: str, redirect: str, number: str) -> None:
+    """Written from memory, many of these were missing."""
+    site = site_of(language)
+    assert site.hidden_link.match(link)
+    assert site.redirect.match(f"#{redirect} [[A]]")
+    assert grouped("1234567", site.numbers) == number
+    assert read_site(f"<mediawiki><siteinfo><dbname>{language}wiki</dbname>".encode()).language == language
+
+
+def test_a_list_that_begins_as_a_redirect_is_none() -> None:
+    """#TAM is a redirect of the Polish wiki, and #tam an entry of a list."""
+    site = site_of("pl")
+    assert site.redirect.match("#TAM: [[A]]")
+    assert not site.redirect.match("#tam jest [[A]].")
 
 
 def test_the_largest_wikis_have_tables() -> None:
