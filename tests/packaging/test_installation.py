@@ -13,6 +13,7 @@ import pytest
 
 from common import __version__
 from tests.conftest import HIDDEN
+from tests.docs.pages import blocks_of
 
 pytestmark = pytest.mark.slow
 
@@ -111,25 +112,60 @@ def test_a_wheel_works_beside_modules_of_the_same_names(installed, tmp_path):
     assert " -m albert_pretraining.data_prep shards " in planned
     assert " -m albert_pretraining.pipeline.pretrain " in planned
     assert " -m pipeline" not in planned
+    assert "see `albert predict --help`" in run(programs / "albert", "predict", cwd=own, status=2)
 
 
-def test_a_wheel_trains_and_says_its_own_commands(installed, tmp_path):
+SMALLER = {
+    "size=8000": "size=60",
+    "held_out=0.02": "held_out=0.5",
+    "max_seq_length=512": "max_seq_length=64",
+    "albert-base": "albert-tiny",
+    "one-gpu.json": "ds_configs/demo.json",
+    "steps=20000": "steps=2, eval_batches=1",
+    "epochs=3": "epochs=1",
+    "hidden_size=768": "hidden_size=24, embedding_size=8, intermediate_size=24",
+}
+"""What the test replaces in the code of docs/python.md, so that it takes seconds."""
+CHECKS = """
+assert run.metrics["split"] == "eval" and run.metrics["step"] == 2, run.metrics
+assert run.records("eval")[-1] == run.metrics
+assert vectors.shape == (2, 128)
+assert found["prediction"] in ("good", "bad")
+again, = tuned.load().predict([{"text": "It was awful."}])
+assert abs(again["probabilities"]["good"] - found["probabilities"]["good"]) < 1e-3, again
+assert loss.item() > 0
+for mistake, line in (
+    ({"task": "classificaton"}, "no task 'classificaton'"), ({"epocs": 2}, "did you mean --epochs?")
+):
+    try:
+        albert.finetune(**{"task": "classification", "init": run.path, "data": "reviews", "output": "x"} | mistake)
+    except albert.UserError as error:
+        assert line in str(error), error
+    else:
+        raise AssertionError(mistake)
+import sys
+assert not {"common", "data_prep", "model", "pipeline"} & set(sys.modules)
+"""
+
+
+def test_the_code_of_the_python_page_works_in_a_wheel(installed):
     programs, own = installed
-    (tmp_path / "text").mkdir()
-    for number in range(3):
+    (own / "text").mkdir()
+    for number in range(8):
         sentences = "\n\n".join(f"The {n} dogs of house {number} met {n * number} cats on a road." for n in range(80))
-        (tmp_path / "text" / f"{number}.txt").write_text(sentences, encoding="utf-8")
-    albert = programs / "albert"
-    documents, vocabulary, shards, out = (tmp_path / name for name in ("d", "v.model", "s", "r"))
-    run(albert, "data", "extract", "--source", "books", "--input", tmp_path / "text", "--out", documents, cwd=own)
-    run(albert, "data", "vocab", "--documents", documents, "--out", vocabulary, "--size", 50, cwd=own)
-    made = ("--documents", documents, "--vocab", vocabulary, "--out", shards)
-    run(programs / "python", "-m", "albert_pretraining.data_prep", "shards", *made, "--max-seq-length", 64, cwd=own)
-    train = ("--model", "albert-tiny", "--data", shards, "--deepspeed_config", "ds_configs/demo.json", "--output", out)
-    assert "finished after 2 steps" in run(albert, "pretrain", *train, "--steps", 2, cwd=own)
-    refused = run(albert, "pretrain", *train, "--stepz", 2, cwd=own, status=2)
-    assert refused == "error: unknown argument --stepz; did you mean --steps?\n"
-    assert "`albert predict --help`" in run(albert, "predict", cwd=own, status=2)
+        (own / "text" / f"{number}.txt").write_text(sentences, encoding="utf-8")
+    (own / "reviews").mkdir()
+    for split in ("train", "dev"):
+        rows = "a lovely dog,good\nan awful road,bad\n" * 10
+        (own / "reviews" / f"{split}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    page = REPOSITORY / "docs" / "python.md"
+    code = "\n".join("\n".join(block.lines) for block in blocks_of(page) if block.kind == "code")
+    for given, smaller in SMALLER.items():
+        assert given in code
+        code = code.replace(given, smaller)
+    (own / "page.py").write_text(code + CHECKS, encoding="utf-8")
+    printed = run(programs / "python", "page.py", cwd=own)
+    assert "finished after 2 steps" in printed
 
 
 def test_help_imports_no_torch(installed):
