@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.inference.predictor import BATCH_SIZE, Predictor, open_predictor
+from common.files import storage
 from pipeline.inference.pretrained import Fill
 
 
@@ -16,11 +16,12 @@ def load(source: str | os.PathLike[str]) -> "Model":
     """Opens a model for predictions, on the GPU if there is one.
 
     Args:
-        source: a run, an export, a model published for `transformers`, or the name of one on the hub (OWNER/NAME).
+        source: a run, an export, a model published for `transformers`, the name of one on the hub (OWNER/NAME), or
+            the URL of a run or an export in object storage (docs/storage.md).
     Raises:
-        UserError: there is no model, or it is damaged.
+        UserError: there is no model, or it is damaged, or the storage refuses it.
     """
-    return Model(open_predictor(Path(source), "the source"))
+    return Model(open_predictor(storage.readable.local(storage.readable(os.fspath(source))), "the source"))
 
 
 class Model:
