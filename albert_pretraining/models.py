@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.inference.predictor import BATCH_SIZE, Predictor, open_predictor
 from common.files import storage
+from pipeline.inference.predictor import BATCH_SIZE, Predictor, open_predictor
 from pipeline.inference.pretrained import Fill
 
 
