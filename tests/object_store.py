@@ -67,8 +67,12 @@ class ObjectStore:
 
     def objects(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
         """All objects whose names begin with `prefix`."""
-        found = self.client.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
-        return {one["Key"]: self.client.get_object(Bucket=bucket, Key=one["Key"])["Body"].read() for one in found}
+        found = [name for name in self.names(bucket) if name.startswith(prefix)]
+        return {name: self.client.get_object(Bucket=bucket, Key=name)["Body"].read() for name in found}
+
+    def names(self, bucket: str) -> set[str]:
+        """The names of all objects."""
+        return {one["Key"] for one in self.client.list_objects_v2(Bucket=bucket).get("Contents", ())}
 
     @contextlib.contextmanager
     def failing(self, fault: Fault) -> Iterator[None]:

@@ -74,11 +74,11 @@ def _explained(url: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except FileNotFoundError:
-        raise UserError(f"{url} does not exist: there is no such bucket or object; correct the URL") from None
     except Exception as error:  # each store has errors of its own library
         if isinstance(error, OSError) and (error.errno in places.FULL or str(error.filename or "").startswith("/")):
             raise
+        if isinstance(error, FileNotFoundError):
+            raise UserError(f"{url} does not exist: there is no such bucket or object; correct the URL") from None
         if isinstance(error, PermissionError) or "redential" in str(error):
             raise UserError(
                 f"{url}: access is denied ({one_line(error)}); check the credentials, and what they allow"
@@ -137,6 +137,27 @@ class Store:
         """Copies an object to the file `path`, which is absent or complete."""
         with atomic.replacing(path) as temporary, _explained(f"{self.url}/{name}".rstrip("/")):
             self._files.get_file(self._place(name), str(temporary))
+
+    def put(self, path: Path, name: str) -> None:
+        """Copies a file, which nobody changes meanwhile, to an object. It is absent, the old one, or complete."""
+        with _explained(f"{self.url}/{name}"):
+            self._files.put_file(str(path), self._place(name))
+
+    def read(self, name: str) -> bytes | None:
+        """The content of an object; None if there is none."""
+        with _explained(f"{self.url}/{name}"), contextlib.suppress(FileNotFoundError):
+            return bytes(self._files.cat_file(self._place(name)))
+        return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes an object."""
+        with _explained(f"{self.url}/{name}"):
+            self._files.pipe_file(self._place(name), content)
+
+    def remove(self, name: str) -> None:
+        """Removes an object, if there is one."""
+        with _explained(f"{self.url}/{name}"), contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._place(name))
 
 
 def cache_directory() -> Path:

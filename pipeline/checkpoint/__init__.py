@@ -6,6 +6,7 @@ retention      publishes a checkpoint, finds the newest and the best, deletes ol
 saver          saves an engine on all ranks together, while training goes on
 loader         loads an engine on all ranks together
 run_records    what settings.json, metrics.jsonl and results.json must hold
+mirror         uploads a run to object storage, and restores it from there
 run_directory  the other files of a run: its lock, its settings, its vocabulary
 initial_weights  reads the weights and the vocabulary that another run starts from; loads the model of a run
 new_vocabulary  carries the embeddings of trained weights over to another vocabulary

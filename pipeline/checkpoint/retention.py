@@ -28,6 +28,11 @@ def tag_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def is_tag_name(name: str) -> bool:
+    """Whether `name` is that of a checkpoint."""
+    return _NAME.fullmatch(name) is not None
+
+
 def step_of(tag: Path) -> int:
     """The number of steps before the checkpoint `tag`."""
     return int(tag.name.split("-")[1])

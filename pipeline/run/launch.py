@@ -19,6 +19,7 @@ from common import PREFIX
 from common.environment import whole_number
 from common.errors import UserError
 from common.files import places
+from pipeline.checkpoint import mirror
 from pipeline.distributed import launcher
 from pipeline.distributed.rendezvous import Rendezvous, raise_file_limit
 from pipeline.distributed.watch import Watch
@@ -71,6 +72,13 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     def check() -> Prepared:
         with _explained(places.explain):
             args = parse(words)
+            if args.mirror is not None:
+                try:
+                    mirror.restore(args.output, args.mirror, rendezvous.rank)
+                except UserError as error:
+                    if rendezvous.rank == 0:  # the others wait for what it restores
+                        report_user_error(error, 0)
+                    raise
             prepared: Prepared = importlib.import_module(PREFIX + module).prepare(args, world_size)
         if whole_number("LOCAL_RANK") == 0:
             ranks.check_shared_memory()

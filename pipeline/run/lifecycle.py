@@ -20,6 +20,7 @@ from common.files.json_files import check_as
 from common.text import fit_to_terminal
 from data_prep.text.vocabulary import Vocabulary
 from pipeline.checkpoint import loader, run_directory
+from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed import progress
 from pipeline.distributed.control import ControlGroup
 from pipeline.distributed.exits import EXIT_STOPPED, StopSignals, say_stopped
@@ -138,7 +139,28 @@ def open_run(
     # After the load: a run that cannot be resumed stays as it is.
     control.all_or_raise(write_settings if control.rank == 0 else lambda: None, (OSError,), cannot_begin)
     hosts = control.gather(socket.gethostname()) or ()
-    return TrainingRun(settings, control, engine, state, description, rollbacks, hosts, Clock(state.seconds))
+    run = TrainingRun(settings, control, engine, state, description, rollbacks, hosts, Clock(state.seconds))
+    _open_mirror(run)
+    return run
+
+
+def _open_mirror(run: TrainingRun) -> None:
+    """Claims the place of --mirror and starts the uploads, on rank 0. Collective. Raises UserError on all ranks."""
+    output, url = run.settings.output, run.settings.mirror
+
+    def claim() -> None:
+        if url is not None and run.is_rank_0:
+            run.mirror = Mirror(output, url, lambda line: run.say(line))
+
+    run.control.all_or_raise(claim, (OSError,), cannot_begin)
+    if run.mirror is not None:
+        run.mirror.begin()
+
+
+def _finish_mirror(run: TrainingRun) -> None:
+    """Waits for the last uploads."""
+    if run.mirror is not None:
+        run.mirror.finish(progress.get_progress().beat)
 
 
 def _state_of(saved: Any, settings: RunSettings) -> TrainState:
@@ -206,6 +228,7 @@ def train(run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput
     finally:
         progress.get_progress().enter("end")
     if status:
+        _finish_mirror(run)
         run.control.barrier()  # the launcher ends all ranks as soon as one exits
     return status
 
@@ -244,4 +267,5 @@ def finish(run: TrainingRun, export: Callable[[Path, Path], str], model: str = "
         form = export(output, output / "export")
         atomic.write_text(output / "done", f"{steps}\n")
         print(fit_to_terminal(f"finished after {steps} steps: {output / 'export'} holds {model} {form}"))
+        _finish_mirror(run)
     run.control.barrier()

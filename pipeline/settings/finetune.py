@@ -208,6 +208,8 @@ def parse(words: Sequence[str]) -> FinetuneFlags:
     flags = declare.from_namespace(FinetuneFlags, parser().parse_all(words))
     if flags.steps is not None and flags.epochs is not None:
         raise UserError("--steps and --epochs both say how long to train; drop one")
+    if flags.mirror is not None and flags.seeds is not None:
+        raise UserError("--mirror is of one run, and --seeds makes several; give one of them")
     if flags.is_own_task:
         flags.own_data()
         return flags

@@ -23,6 +23,11 @@ class RunFlags:
     """The flags of a training run."""
 
     output: Path = flag("directory of the run", metavar="RUN", group="run")
+    mirror: str | None = flag(
+        "copy the run to this URL of object storage while it trains; restore it from there if --output is empty",
+        None,
+        metavar="URL",
+    )
     seed: int = flag("seed of all random numbers", 0, natural, identity=True)
     deterministic: bool = flag(
         "the same command gives the same bits on the same hardware; slower", False, identity=True

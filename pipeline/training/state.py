@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 from annotated_types import Interval
 
 from common.files.json_files import Count, Finite
+from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.state import Engine
 from pipeline.training.rollback import Rollback
@@ -125,6 +126,7 @@ class TrainingRun:
         ends: whether the step in progress is the last one; a callback may set it. All ranks have the same.
         score: of the evaluation after the present step; None without one. A callback sets it.
         undo_step: the newest checkpoint up to this step must be kept; None if none must. A callback sets it.
+        mirror: uploads the run; None without --mirror, and on ranks other than 0.
     """
 
     settings: RunSettings
@@ -140,6 +142,7 @@ class TrainingRun:
     ends: bool = False
     score: float | None = None
     undo_step: int | None = None
+    mirror: Mirror | None = None
 
     @property
     def is_rank_0(self) -> bool:

@@ -1,0 +1,222 @@
+"""The mirror of a run, with a real S3 server. What a training run makes of it is tested with pre-training."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from pipeline.checkpoint import mirror, retention
+from pipeline.checkpoint.files import write_state
+from pipeline.checkpoint.manifest import STATE, CheckpointManifest
+from pipeline.checkpoint.mirror import Mirror, restore
+from tests.object_store import ObjectStore
+
+
+@pytest.fixture
+def url(s3: ObjectStore) -> str:
+    return f"s3://{s3.make_bucket()}/run"
+
+
+def save(run: Path, step: int, text: str = "", keep: int = 2) -> None:
+    """Makes a checkpoint, as training does."""
+    tag = run / "checkpoints" / retention.tag_name(step)
+    retention.make_temporary(tag)
+    temporary = retention.temporary_of(tag)
+    manifest = CheckpointManifest(step, None, {STATE: write_state(temporary, text or f"state {step}")}, {})
+    retention.publish(temporary, tag, manifest)
+    retention.prune(run / "checkpoints", keep, tag)
+
+
+def make_run(run: Path, *steps: int) -> Path:
+    for step in steps:
+        save(run, step)
+    (run / "settings.json").write_text("{}")
+    (run / "metrics.jsonl").write_text(f"{steps}\n")
+    (run / "tensorboard").mkdir()
+    (run / "tensorboard" / "events").write_bytes(b"events")
+    return run
+
+
+def content(run: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(run).as_posix(): path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != "latest"
+    }
+
+
+def held(s3: ObjectStore, url: str) -> dict[str, bytes]:
+    """The objects of a mirror."""
+    bucket = url.split("/")[2]
+    return {name.removeprefix("run/"): body for name, body in s3.objects(bucket, "run/").items()}
+
+
+def checkpoints_in(names: Iterator[str] | dict[str, bytes]) -> set[str]:
+    return {name.split("/")[1] for name in names if name.endswith("manifest.json")}
+
+
+def test_a_run_is_restored_as_it_was(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1, 2, 3)
+    uploads = Mirror(run, url)
+    uploads.sync()
+    assert checkpoints_in(held(s3, url)) == {"step-00000002", "step-00000003"}
+    first = [path for method, path in s3.requests if method == "PUT"]
+    assert first[-1].endswith("step-00000002/manifest.json")
+    save(run, 4)
+    (run / "metrics.jsonl").write_text("longer\n")
+    (run / "export").mkdir()
+    (run / "export" / "model").write_bytes(b"model")
+    (run / "done").write_text("4\n")
+    s3.requests.clear()
+    uploads.sync()
+    changes = [(method, path.partition("/run/")[2]) for method, path in s3.requests if method in ("PUT", "DELETE")]
+    assert [("PUT", f"checkpoints/step-00000004/{name}") for name in (STATE, "manifest.json")] == changes[3:5]
+    assert changes[0] == changes[2] == ("PUT", "mirror-files.json")
+    assert ("PUT", "done") in changes[-4:-2], "the mark of the end comes after all files"
+    assert changes[-2:] == [("DELETE", f"checkpoints/step-00000002/{name}") for name in ("manifest.json", STATE)]
+
+    for rank in (0, 1):
+        restore(tmp_path / "other", url, rank)
+    assert content(tmp_path / "other") == content(run)
+    restore(tmp_path / "other", url, 0)  # of a run that is done: uploads what is new
+    # A run that goes on is not done.
+    (run / "done").unlink()
+    Mirror(run, url).sync()
+    assert "done" not in held(s3, url)
+
+
+def test_a_kill_during_an_upload_leaves_the_checkpoint_before(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1)
+    Mirror(run, url).sync()
+    save(run, 2)
+    arrived, ends = threading.Event(), threading.Event()
+
+    def hold(method: str, path: str) -> int | None:
+        if (method, path.endswith("step-00000002/state.json")) != ("PUT", True):
+            return None
+        arrived.set()
+        ends.wait()
+        return 503
+
+    code = "import sys; from pipeline.checkpoint.mirror import *; Mirror(Path(sys.argv[1]), sys.argv[2]).sync()"
+    with s3.failing(hold), subprocess.Popen([sys.executable, "-c", code, run, url]) as process:
+        assert arrived.wait(120)
+        process.kill()
+        process.wait()
+        ends.set()
+    assert checkpoints_in(held(s3, url)) == {"step-00000001"}
+    restore(tmp_path / "other", url, 0)
+    assert {path.name for path in retention.tags(tmp_path / "other" / "checkpoints")} == {"step-00000001"}
+    # The same run goes on from its own directory, and uploads the rest.
+    restore(run, url, 0)
+    Mirror(run, url).sync()
+    assert checkpoints_in(held(s3, url)) == {"step-00000001", "step-00000002"}
+
+
+def test_a_store_that_fails_or_stands_still_costs_a_line(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+    run, lines = make_run(tmp_path / "run", 1), []
+    failed = threading.Event()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        failed.set()
+
+    uploads = Mirror(run, url, say)
+    with s3.failing(lambda method, path: 403):
+        uploads.begin()
+        assert failed.wait(60)
+        for step in (2, 3, 4):
+            save(run, step)
+            uploads.wake()
+    statuses = [500, 503]
+    with s3.failing(lambda method, path: statuses.pop() if statuses and method == "PUT" else None):
+        uploads.finish(lambda: None)
+    assert not statuses
+    assert len(lines) == 2
+    assert lines[0].startswith("--mirror: s3://bucket")
+    assert "access is denied" in lines[0]
+    assert lines[0].endswith("training goes on, and the upload is tried again")
+    assert lines[1].endswith("is up to date again")
+    assert checkpoints_in(held(s3, url)) == {"step-00000003", "step-00000004"}, "not what was deleted meanwhile"
+
+
+def test_two_runs_on_one_prefix(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+    run, other = make_run(tmp_path / "run", 1), make_run(tmp_path / "other", 1)
+    uploads, said = Mirror(run, url, lambda line: said.append(line)), list[str]()
+    uploads.sync()
+    for refused in (lambda: restore(other, url, 0), lambda: Mirror(other, url)):
+        with pytest.raises(UserError, match=r"holds another run than .*other; choose another --mirror"):
+            refused()
+    # The same run, started on another host: the earlier start uploads no more.
+    restore(tmp_path / "moved", url, 0)
+    Mirror(tmp_path / "moved", url)
+    before = held(s3, url)
+    save(run, 2)
+    uploads.begin()
+    uploads.finish(lambda: None)
+    assert held(s3, url) == before
+    assert len(said) == 1
+    assert "this one goes on without it" in said[0]
+
+
+def test_an_older_copy_of_the_run_does_not_overwrite_it(url: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1)
+    uploads = Mirror(run, url)
+    uploads.sync()
+    shutil.copytree(run, tmp_path / "older")
+    save(run, 2)
+    uploads.sync()
+    with pytest.raises(UserError, match=r"holds step 2 of the run, and .*older step 1; give an empty --output"):
+        restore(tmp_path / "older", url, 0)
+    # A rollback deletes later checkpoints, here before the mirror learns of it.
+    (tmp_path / "older" / "rollbacks.json").write_text("{}")
+    restore(tmp_path / "older", url, 0)
+
+
+def test_damaged_objects_are_found_by_their_hash(
+    s3: ObjectStore, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket, output = url.split("/")[2], tmp_path / "other"
+    Mirror(make_run(tmp_path / "run", 1, 2), url).sync()
+    s3.put(bucket, "run/metrics.jsonl", b"(1, 3)\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is not the file that mirror-files\.json lists"):
+        restore(output, url, 0)
+    assert not (output / "settings.json").exists()
+    s3.put(bucket, "run/metrics.jsonl", b"(1, 2)\n")
+    s3.put(bucket, "run/checkpoints/step-00000002/state.json", b"state")  # cut short
+    restore(output, url, 0)  # goes on where the one before was left, which has whole checkpoints
+    assert "left out" not in capsys.readouterr().err
+    output = tmp_path / "second"
+    restore(output, url, 0)
+    assert retention.find_latest(output / "checkpoints") == output / "checkpoints" / "step-00000001"
+    assert "step-00000002 (state.json: 5 bytes instead of 7) is damaged and left out" in capsys.readouterr().err
+    s3.put(bucket, "run/checkpoints/step-00000001/state.json", b"state X")  # of the same size
+    with pytest.raises(UserError, match=r"holds no whole checkpoint: .*state\.json: checksum"):
+        restore(tmp_path / "third", url, 0)
+
+
+def test_a_restore_writes_over_nothing(url: str, tmp_path: Path) -> None:
+    Mirror(make_run(tmp_path / "run", 1), url).sync()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "metrics.jsonl").write_text("mine")
+    with pytest.raises(UserError, match=r"holds metrics\.jsonl and no run"):
+        restore(tmp_path / "other", url, 0)
+    assert content(tmp_path / "other") == {"metrics.jsonl": b"mine"}
+
+
+def test_an_empty_place_is_a_new_run(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        restore(tmp_path / "run", url, rank)
+        restore(tmp_path / "run", None, rank)
+    assert not (tmp_path / "run").exists()
+    with s3.demanding_known_keys(), pytest.raises(UserError, match="access is denied"):
+        restore(tmp_path / "run", url, 0)
+    s3.put(url.split("/")[2], f"run/{mirror.CLAIM}", json.dumps({"run": 1}).encode())
+    with pytest.raises(UserError, match=r"mirror-claim\.json"):
+        restore(tmp_path / "run", url, 0)
