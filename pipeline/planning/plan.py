@@ -219,12 +219,14 @@ def _can_train(json: dict[str, Any], precision: str) -> bool:
 
 
 def fastest(plan: Plan) -> Plan | None:
-    """The fastest alternative that fits; None if none fits.
+    """The fastest alternative that fits, at stage 3 only if no lower stage fits; None if none fits.
 
     If several are equally fast, it is one without empty rows, then the one with the largest micro-batch, then the one
     with the lowest ZeRO stage above 0.
     """
     fitting = [other for other in alternatives(plan) if other.fits]
+    # Stage 3 gathers each matrix in every layer, which the time does not count, and excludes compile and CUDA graphs.
+    fitting = [other for other in fitting if other.engine.zero_stage < 3] or fitting
     least = min((other.step.total for other in fitting), default=0.0)
 
     def rank(other: Plan) -> tuple[bool, int, bool, int]:

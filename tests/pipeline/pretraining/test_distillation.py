@@ -65,7 +65,7 @@ def last_vectors(model, row, inputs):
     """Queries, keys and values (3, R, N, D) of the last layer for one sequence."""
     states = model(**inputs).hidden_states
     block = model.encoder.attention[model.encoder.indices[-1][0]]
-    weight, bias = block.query_key_value()
+    weight, bias, *_ = block.query_key_value()
     return (states[-2][0] @ weight.T + bias).view(-1, 3, 4, 8).permute(1, 2, 0, 3)
 
 
