@@ -1,11 +1,11 @@
 """Texts with a tag for each token, and the metrics of tags.
 
 The first piece of a token decides its tag. But all pieces are trained: the further ones with the tag of the token, as a
-continuation (I) of what it begins (B). So programs that join the tags of pieces find the same entities. A text that is
-longer than the model's sequence is divided into windows, so that each token gets a tag. Entities are counted as
-`seqeval` and CoNLL-2000's script count them: an entity is right if its type and both of its ends are. A tag is "O", or
-a prefix and a type, such as "B-PER". The prefix is B (first token), I (inside), E (last) or S (single). An I or E that
-continues no entity of its type begins one.
+continuation (I) of what it begins (B), for programs that join the tags of pieces. A text that is longer than the
+model's sequence is divided into windows, so that each token gets a tag. Entities are counted as `seqeval` and
+CoNLL-2000's script count them: an entity is right if its type and both of its ends are. A tag is "O", or a prefix and a
+type, such as "B-PER". The prefix is B (first token), I (inside), E (last) or S (single). An I or E that continues no
+entity of its type begins one.
 """
 
 import re
