@@ -211,9 +211,9 @@ def test_a_run_whose_host_and_disk_are_gone_goes_on_from_its_mirror_to_the_same_
         process.wait()
     shutil.rmtree(output)
     moved = tmp_path / "moved"
-    job = Job([moved if word == str(output) else word for word in map(str, words)], moved, 2)
+    job = Job([str(moved) if word == str(output) else word for word in words], moved, 2)
     job.finish()
-    assert f"restoring the run in s3://{bucket}/run" in job.log.read_text()
+    assert f"restoring the run in s3://{bucket}/run" in moved.with_suffix(".out").read_text()
     assert differences(moved, finished[0]) == []
     held = s3.names(bucket)
     assert {"run/done", "run/export/model.safetensors", "run/metrics.jsonl"} <= held
