@@ -9,7 +9,7 @@ from pipeline import preflight
 from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import REPOSITORY
 
-NOT_NEEDED_TO_TRAIN = {"tests", "benchmarks"}
+NOT_NEEDED_TO_TRAIN = {"tests", "benchmarks", "albert_pretraining"}
 
 
 def test_every_package_is_compared_between_hosts() -> None:
