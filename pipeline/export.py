@@ -31,6 +31,11 @@ def parser() -> Parser:
     which.add_argument("--all", action="store_true", help="every checkpoint, each in DIR/step-N")
     p.add_argument("--onnx", action="store_true", help="also write model.onnx, for ONNX Runtime")
     p.add_argument(
+        "--sentence-transformers",
+        action="store_true",
+        help="also write the files by which that library embeds sentences, as pipeline.predict --embed does",
+    )
+    p.add_argument(
         "--license",
         default="other",
         metavar="ID",

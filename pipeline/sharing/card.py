@@ -56,6 +56,7 @@ class ExportOptions:
         languages: codes such as "en"; none if they are not stated.
         onnx: whether to write an ONNX graph.
         repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
+        sentence_transformers: whether the library of that name can open the export.
 
     Raises:
         UserError: an identifier or a code is malformed.
@@ -65,6 +66,7 @@ class ExportOptions:
     languages: tuple[str, ...] = ()
     onnx: bool = False
     repository: str | None = None
+    sentence_transformers: bool = False
 
     def __post_init__(self) -> None:
         if _IDENTIFIER.fullmatch(self.license) is None:

@@ -35,9 +35,10 @@ MAIN = "main"
 FILES = (
     *(huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, *VOCABULARY_FILES),
     *("tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
-    *(CARD, ONNX_FILE),
+    *(CARD, ONNX_FILE, "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
 )
 """The names of all files that an export of one checkpoint may have."""
+_MODULES = (("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize"))
 
 
 def export_usual(run: Path, out: Path) -> str:
@@ -120,9 +121,29 @@ def _write(
         form = f"in the project's own format: transformers {lacking}"
     if options.onnx:
         save_onnx(model, directory / ONNX_FILE)
+    if options.sentence_transformers:
+        if not in_layout:
+            raise ValueError(f"--sentence-transformers: the model is {form}; leave the flag out")
+        _write_sentence_files(directory, model.config.hidden_size, model.config.max_position_embeddings)
     card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout, revision)
     atomic.write_text(directory / CARD, card)
     return form
+
+
+def _write_sentence_files(directory: Path, width: int, positions: int) -> None:
+    """Writes what makes an export a model of the library sentence-transformers: mean pooling, length 1, as --embed."""
+    modules = [
+        {"idx": int(name), "name": name, "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for name, path, kind in _MODULES
+    ]
+    pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    (directory / "1_Pooling").mkdir()
+    for name, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", pooling),
+        ("sentence_bert_config.json", {"max_seq_length": positions, "do_lower_case": False}),
+    ):
+        atomic.write_text(directory / name, json.dumps(content, indent=2) + "\n")
 
 
 def _prediction_record(run: TrainedRun) -> dict[str, Any]:
@@ -142,7 +163,7 @@ def run(args: argparse.Namespace) -> None:
     """
     if args.public and args.push is None:
         raise UserError("--public says how --push makes a repository; give --push OWNER/NAME, or leave it out")
-    options = ExportOptions(args.license, tuple(args.language), args.onnx, args.push)
+    options = ExportOptions(args.license, tuple(args.language), args.onnx, args.push, args.sentence_transformers)
     if args.onnx and (missing := missing_packages()):
         raise UserError(f"--onnx needs {' and '.join(missing)}; pip install 'albert-pretraining[onnx]'")
     owned.check_replaceable(args.out, run_directory.EXPORT_TOOL)
