@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
         found, products = [], dict[str, float]()
         for row in _measure_all(args, Path(scratch)):
             found.append(row)
-            # Measured after every row, and the best one counts: other load would make it look slow.
+            # After every row, and the best one counts: other load would make it look slow.
             speed = measure.matrix_product_tflops(DTYPES[row["precision"]], CPU)
             products[row["precision"]] = max(speed, products.get(row["precision"], 0.0))
     result = report.describe(CPU) | {"matrix_product_tflops": products, "measurements": found}
@@ -130,9 +130,11 @@ def compare(
             "memory_bytes": _memory(system, examples[0], device),
         }
         if system.name != "transformers":
-            flops = model_flops(this.config, shape.sequence_length, shape.predictions)
+            squares = statistics.mean(float(batch.packed["cu_seqlens"].diff().square().sum()) for batch in examples)
             row["rows_per_second"] = micro_batch / statistics.median(seconds)
-            row["tflops"] = row["rows_per_second"] * flops / 1e12
+            for name, found in (("tflops", None), ("packed_tflops", squares / micro_batch)):
+                flops = model_flops(this.config, shape.sequence_length, shape.predictions, found)
+                row[name] = row["rows_per_second"] * flops / 1e12
             row["time_shares"] = time_shares(partial(system.gradients, examples[0]), system.optimizer.step, device)
         rows.append(row)
     if len(rows) == len(systems):

@@ -63,25 +63,28 @@ class ForwardFlops(NamedTuple):
     ends: int
 
 
-def forward_flops(config: AlbertConfig, sequence_length: int, predictions: int) -> ForwardFlops:
+def forward_flops(
+    config: AlbertConfig, sequence_length: int, predictions: int, squares: float | None = None
+) -> ForwardFlops:
     """Counts L*S*2*(4H^2 + 2HI) + 4*L*S^2*H + 2*S*E*H + M*(2HE + 2EV) + 2H^2 operations, for L blocks.
 
-    The S^2 term assumes one sequence in the row. Packed sequences need fewer operations.
+    `squares` stands for S^2: the sum of the squared lengths of the sequences in the row. None: one sequence.
     """
+    squares = sequence_length**2 if squares is None else squares
     hidden, inner, embedding = config.hidden_size, config.intermediate_size, config.embedding_size
     blocks = config.num_hidden_layers
     projection = 2 * sequence_length * embedding * hidden if config.has_embedding_projection else 0
     pooler = 2 * hidden * hidden if config.sentence_head is not None else 0
     return ForwardFlops(
-        attention=blocks * (sequence_length * 8 * hidden * hidden + 4 * sequence_length**2 * hidden),
+        attention=blocks * (sequence_length * 8 * hidden * hidden + round(4 * squares * hidden)),
         ffn=blocks * sequence_length * 4 * hidden * inner,
         ends=projection + predictions * (2 * hidden * embedding + 2 * embedding * config.vocab_size) + pooler,
     )
 
 
-def model_flops(config: AlbertConfig, sequence_length: int, predictions: int) -> int:
+def model_flops(config: AlbertConfig, sequence_length: int, predictions: int, squares: float | None = None) -> int:
     """Counts the operations of training on one row: forward, and twice as many backward. MFU is based on it."""
-    return 3 * sum(forward_flops(config, sequence_length, predictions))
+    return 3 * sum(forward_flops(config, sequence_length, predictions, squares))
 
 
 def executed_flops(config: AlbertConfig, sequence_length: int, predictions: int, checkpointing: str) -> int:

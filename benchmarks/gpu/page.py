@@ -38,6 +38,11 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         "parts": {name: {key: one[key] for key in ("seconds", "error") if key in one} for name, one in files.items()},
         "tests": tests,
         "matrix_product_tflops": products,
+        "states": {name.removeprefix("speed-"): one["state"] for name, one in speeds.items() if one.get("state")},
+        "copy_gigabytes_per_second": max(
+            (one.get("copy_gigabytes_per_second", 0.0) for one in speeds.values()), default=0.0
+        ),
+        "runs": [row for one in files.values() for row in one.get("runs", [])],
         "measurements": rows,
         "gains": {name.removeprefix("speed-"): one["gains"] for name, one in speeds.items()},
         "features": features,
@@ -65,6 +70,7 @@ def markdown(result: Result) -> str:
         f"{told}; {result['date']}. docs/gpu.md explains it.",
     ]
     for title, body in (
+        ("Runs of the presets", _runs(result)),
         ("Tests", _tests(result)),
         ("Speed", _speed(result)),
         ("Gain of each feature", _gains(result)),
@@ -89,9 +95,19 @@ def _tests(result: Result) -> Iterable[str]:
         yield from (f"- {name}: {told}" for name, told in result["tests"].items() if told != "passed")
 
 
+def _runs(result: Result) -> Iterable[str]:
+    names = ["model", "preset", "micro_batch", "checkpointing", "attention", "loss", "tokens_per_second"]
+    names += ["rows_per_second", "peak_memory_gb"]
+
+    def cell(value: object) -> str:
+        return f"{value:,.2f}" if isinstance(value, float) else str(value or "")
+
+    return _table([name.replace("_", " ") for name in names], [[cell(r.get(n)) for n in names] for r in result["runs"]])
+
+
 def _speed(result: Result) -> Iterable[str]:
     def cells(row: Result) -> list[str]:
-        share = row["tflops"] / result["matrix_product_tflops"][row["precision"]] if "tflops" in row else None
+        share = row["packed_tflops"] / result["matrix_product_tflops"][row["precision"]] if "tflops" in row else None
         labels = [str(row[name]) for name in ("model", "length", "precision", "micro_batch", "system")]
         speed = [f"{row['rows_per_second']:,.1f}", f"{row['tflops']:,.1f}", f"{share:.2f}"] if share else ["", "", ""]
         return [*labels, f"{row['tokens_per_second']:,.0f}", *speed, f"{row['memory_bytes'] / 2**20:,.0f}"]
@@ -103,12 +119,18 @@ def _speed(result: Result) -> Iterable[str]:
     products = ", ".join(f"{name} {speed:,.1f}" for name, speed in sorted(result["matrix_product_tflops"].items()))
     yield from (
         "",
-        f"Share: of a large matrix product in the same run ({products} TFLOP/s). Forward, backward and LAMB.",
+        f"Share: of a large matrix product, sustained in the same run ({products} TFLOP/s), without attention between "
+        "the sequences of a row. Forward, backward and LAMB. A copy of the GPU's memory reads and writes "
+        f"{result['copy_gigabytes_per_second']:,.0f} GB/s.",
     )
+    for name, state in result["states"].items():
+        yield from ("", f"During the product of {name}: {', '.join(f'{key} {value}' for key, value in state.items())}.")
     yield ""
     for model, (share, over) in GOALS.items():
         rows = [row for row in result["measurements"] if (row["model"], row["length"]) == (model, 512)]
-        mine = [row["tflops"] / result["matrix_product_tflops"][row["precision"]] for row in rows if "tflops" in row]
+        mine = [
+            row["packed_tflops"] / result["matrix_product_tflops"][row["precision"]] for row in rows if "tflops" in row
+        ]
         fastest = {name: max([row["tokens_per_second"] for row in rows if (row["system"] == "transformers") is name],
                              default=0.0) for name in (True, False)}  # fmt: skip
         if mine and fastest[True]:
@@ -149,6 +171,7 @@ def _several(result: Result) -> Iterable[str]:
         found = result["network"]
         rows = [(row["megabytes"], f"{row['gigabytes_per_second']:.2f}") for row in found.get("network", [])]
         yield from _table((f"MB, all-reduce over {found.get('gpus')} GPUs", "GB/s"), rows)
+        yield from ["", *(f"    {line}" for line in found.get("topology", "").splitlines())]
     rows = result.get("scaling", {}).get("scaling", [])
     if rows:
         yield ""

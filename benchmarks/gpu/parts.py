@@ -1,5 +1,6 @@
 """The parts of `make gpu`. Each measures one thing in less than ten minutes and returns what goes into its file."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -8,7 +9,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,7 +32,7 @@ TEST_FILES = ("kernels", "models", "training")
 TESTS = REPOSITORY / "tests" / "gpu"
 DEMO_STEPS = 3000
 """Steps of `make demo`: about two minutes on a GPU."""
-SCALING_STEPS = 30
+SCALING_STEPS, PRESET_STEPS = 30, 6
 MEGABYTES = (1, 16, 128, 512)
 """Of the sums between GPUs."""
 REPEATS = 10
@@ -57,6 +58,10 @@ class Part:
 def parts() -> list[Part]:
     """All parts, in their order."""
     found = [
+        Part(f"run-{model}", "a run of its preset through DeepSpeed's engine", partial(train_preset, model=model))
+        for model in speed.MODELS
+    ]
+    found += [
         Part(f"tests-{name}", f"the tests of tests/gpu/test_{name}.py", partial(run_tests, name=name))
         for name in TEST_FILES
     ]
@@ -145,7 +150,10 @@ def bandwidth(place: Place) -> Result:
     port, result, world = reserve_port(), place.out / "network-result.json", world_size(place)
     sizes = [1] if place.tiny else list(MEGABYTES)
     torch.multiprocessing.spawn(_reduce, (world, port, place.on_gpu, sizes, result), nprocs=world)
-    return {"gpus": world, "network": json.loads(result.read_text(encoding="utf-8"))}
+    topology = ""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        topology = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60).stdout
+    return {"gpus": world, "network": json.loads(result.read_text(encoding="utf-8")), "topology": topology}
 
 
 def _reduce(rank: int, world: int, port: int, on_gpu: bool, sizes: list[int], result: Path) -> None:
@@ -182,21 +190,55 @@ def scaling(place: Place) -> Result:
             "optimizer": {"type": "Lamb", "params": {"lr": 0.001}},
             "zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000, "allgather_bucket_size": 50_000_000},
         }
-        path = place.out / f"scaling-{ranks}.json.config"
-        path.write_text(json.dumps(config), encoding="utf-8")
-        words = ["--model", "albert-tiny" if place.tiny else "albert-base", "--data", str(place.shards(512))]
-        words += ["--deepspeed_config", str(path), "--log-interval", "1"]
-        words += ["--steps", str(4 if place.tiny else SCALING_STEPS)]
+        words = ["--steps", str(4 if place.tiny else SCALING_STEPS)]
         words += ["--precision", "fp16" if place.on_gpu else "fp32"]
-        job = Job(words, place.out / f"scaling-{ranks}", ranks, place.device.type)
-        shutil.rmtree(job.output, ignore_errors=True)  # a finished run would not be measured again
-        job.finish()
-        found.append({"gpus": ranks, "tokens_per_second": statistics.median(speeds(job.output))})
+        run = place.out / f"scaling-{ranks}"
+        shutil.rmtree(run, ignore_errors=True)  # a finished run would not be measured again
+        records = _train(place, run, "albert-base", config, words, ranks)
+        found.append({"gpus": ranks, **_middle(records, "tokens_per_second")})
     return {"scaling": found}
 
 
-def speeds(run: Path) -> list[float]:
-    """Tokens per second of the second half of a run's steps."""
+def train_preset(place: Place, model: str) -> Iterator[Result]:
+    """Trains as the preset of a model does, but with four micro-batches a step: DeepSpeed's engine and the trainer.
+
+    Dropout, precision, micro-batch, clipping, LAMB and the choice of the kernel are those of the preset. Yields the
+    figures of a start with evaluations and a save, and of a second one that loads it and checkpoints activations.
+    """
+    large = place.on_gpu and torch.cuda.get_device_properties(0).total_memory > 70e9
+    name = "tiny" if place.tiny else f"{model.removeprefix('albert-')}{'-80gb' if large else ''}"
+    config = json.loads((REPOSITORY / "ds_configs" / f"{name}.json").read_text(encoding="utf-8"))
+    rows = 2 if place.tiny else config.get("train_micro_batch_size_per_gpu", 16)
+    config |= {"train_batch_size": 4 * rows, "train_micro_batch_size_per_gpu": rows}
+    run, found = place.out / f"run-{model}", list[Result]()
+    shutil.rmtree(run, ignore_errors=True)
+    for start, checkpointing in enumerate(("none", "layer")):
+        words = ["--steps", str(PRESET_STEPS * (start + 1)), "--activation-checkpointing", checkpointing]
+        words += ["--eval-data", str(place.held_out(512)), "--eval-interval", str(PRESET_STEPS), "--eval-batches", "2"]
+        records = _train(place, run, model, config, words)[PRESET_STEPS * start :]
+        settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
+        kernel = (settings.get("implementation") or {}).get("attention")
+        figures = _middle(records, "tokens_per_second", "rows_per_second", "peak_memory_gb")
+        labels = {"model": model, "preset": name, "micro_batch": rows, "checkpointing": checkpointing}
+        found.append(labels | {"attention": kernel, "loss": records[-1]["loss"]} | figures)
+        yield {"runs": found}
+
+
+def _train(
+    place: Place, run: Path, model: str, config: Result, words: Sequence[str], ranks: int = 1
+) -> list[dict[str, Any]]:
+    """The records of the training steps of a run."""
+    path = run.with_suffix(".deepspeed.json")
+    path.write_text(json.dumps(config), encoding="utf-8")
+    flags = ["--model", "albert-tiny" if place.tiny else model, "--data", str(place.shards(512))]
+    Job(
+        [*flags, "--deepspeed_config", str(path), "--log-interval", "1", *words], run, ranks, place.device.type
+    ).finish()
     lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    found = [line["tokens_per_second"] for line in lines if line["split"] == "train"]
-    return found[len(found) // 2 :]
+    return [line for line in lines if line["split"] == "train"]
+
+
+def _middle(records: Sequence[dict[str, Any]], *names: str) -> dict[str, float]:
+    """The medians over the second half of the steps."""
+    half = records[len(records) // 2 :]
+    return {name: statistics.median(record[name] for record in half) for name in names if name in half[0]}

@@ -1,8 +1,11 @@
 """Measures seconds, bytes, and the speed of a plain matrix product."""
 
+import contextlib
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +65,10 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def matrix_product_tflops(dtype: torch.dtype, device: torch.device, rounds: int = 5, size: int | None = None) -> float:
-    """TFLOP/s of one square product of width `size`; the best of `rounds`.
+def matrix_product_tflops(
+    dtype: torch.dtype, device: torch.device, seconds: float = 3.0, size: int | None = None
+) -> float:
+    """TFLOP/s of square products of width `size`, sustained: the median over so many seconds.
 
     The default width is 8192 on a GPU and 2048 on a processor. Tests give a small one: a processor without instructions
     for bf16 is very slow in it.
@@ -77,5 +82,25 @@ def matrix_product_tflops(dtype: torch.dtype, device: torch.device, rounds: int 
             torch.mm(a, b)
 
     work()
-    best = min(seconds_of(work, device) for _ in range(rounds))
-    return 2 * size**3 * repeats / best / 1e12
+    times = [seconds_of(work, device)]
+    while sum(times) < seconds:
+        times.append(seconds_of(work, device))
+    return 2 * size**3 * repeats / statistics.median(times) / 1e12
+
+
+def copy_gigabytes_per_second(device: torch.device, megabytes: int = 1024) -> float:
+    """GB/s of the device's memory, read and written: the median of ten copies."""
+    source = torch.zeros(megabytes << 18, device=device)
+    copy = source.clone()
+    middle = statistics.median(seconds_of(partial(copy.copy_, source), device) for _ in range(10))
+    return 2 * source.nbytes / middle / 1e9
+
+
+def gpu_state() -> dict[str, str]:
+    """What `nvidia-smi` says of the first GPU at this moment; {} where it is missing or refuses."""
+    names = "clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
+    words = ["nvidia-smi", "-i", "0", f"--query-gpu={names}", "--format=csv,noheader"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+        return dict(zip(names.split(","), map(str.strip, said.split(","))))
+    return {}

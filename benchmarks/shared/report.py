@@ -28,14 +28,16 @@ def describe(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         hardware: dict[str, Any] = {"name": properties.name, "memory_bytes": properties.total_memory}
+        libraries = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
+        libraries["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     else:
-        hardware = {"name": processor(), "threads": torch.get_num_threads()}
+        hardware, libraries = {"name": processor(), "threads": torch.get_num_threads()}, {}
     return {
         "format": FORMAT,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": device.type,
         "hardware": hardware,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__} | _transformers(),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, **libraries} | _transformers(),
     }
 
 
@@ -83,7 +85,7 @@ def markdown(result: dict[str, Any]) -> str:
         product = result["matrix_product_tflops"][row["precision"]]
         speedup = f"{row['speedup']:.2f}" if "speedup" in row else ""
         share = f"{row['memory_ratio']:.2f}" if "memory_ratio" in row else ""
-        tflops = f"{row['tflops']:.2f} ({100 * row['tflops'] / product:.0f} %)" if "tflops" in row else ""
+        tflops = f"{row['tflops']:.2f} ({100 * row['packed_tflops'] / product:.0f} %)" if "tflops" in row else ""
         labels = [row[name] for name in ("model", "precision", "text", "micro_batch", "system")]
         figures = [f"{row['tokens_per_second']:,.0f}", speedup, f"{row['memory_bytes'] / 2**20:,.0f} MiB", share]
         rows.append([*labels, *figures, tflops])
@@ -93,7 +95,8 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         "Tokens a second, padding not counted: forward, backward and LAMB update, medians of alternating rounds; times "
         "as fast: the median of the rounds' ratios. TFLOP/s by the formula of `model/counts.py`, in brackets "
-        f"the share of one large matrix product in the same run ({products} TFLOP/s).",
+        "those without attention between the sequences of a row, as a share of a large matrix product in the same run "
+        f" ({products} TFLOP/s).",
     ]
     lines += ["", "Where the time goes, in % of a profiled step:", "", _profile_table(result["measurements"]), ""]
     differences = {row["precision"]: row["loss_difference"] for row in result["measurements"]}

@@ -28,6 +28,10 @@ def pins(*files: str) -> dict[str, set[str]]:
 BASE = ("requirements.lock", "requirements-cuda.lock")
 
 
+def test_what_the_gpu_benchmarks_need_is_pinned_as_for_developers() -> None:
+    assert pins("requirements-gpu.txt").items() <= pins("requirements-dev.txt").items()
+
+
 @pytest.mark.parametrize(
     ("requirements", "locks"),
     [("requirements.txt", BASE), ("requirements-dev.txt", (*BASE, "requirements-dev.lock"))],
