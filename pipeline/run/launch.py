@@ -72,7 +72,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     def check() -> Prepared:
         with _explained(places.explain):
             args = parse(words)
-            if args.mirror is not None:
+            if getattr(args, "mirror", None) is not None:
                 try:
                     mirror.restore(args.output, args.mirror, rendezvous.rank)
                 except UserError as error:

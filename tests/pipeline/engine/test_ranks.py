@@ -93,7 +93,7 @@ def test_ranks_on_a_host(monkeypatch: pytest.MonkeyPatch, variables: dict[str, s
     assert ranks.ranks_on_host() == expected
 
 
-@pytest.mark.parametrize("gigabytes", [0.1, 0.7, 1.6])
+@pytest.mark.parametrize("gigabytes", [0.7, 1.6])
 def test_a_limit_below_what_a_rank_maps_is_a_line_before_a_library_is_loaded(gigabytes: float) -> None:
     limit = int(gigabytes * 1e9)
     ended = subprocess.run(

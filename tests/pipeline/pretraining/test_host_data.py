@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found(corpus: Any, folder: Path) -> dict[str, Any]:
     damaged = folder / "damaged"
     shutil.copytree(corpus.train, damaged)
-    flip_a_bit(damaged / read_manifest(damaged).files[1].name)
+    flip_a_bit(damaged / read_manifest(damaged).files[-1].name)
     answers: dict[str, Any] = processes.run(
         2, prepare_in_many_ways, corpus.train, damaged, folder / "work", scratch=_made(folder / "work")
     )
@@ -61,7 +61,7 @@ def files(corpus: Any) -> list[str]:
 def test_the_ranks_of_a_host_share_its_files_and_each_host_reads_all(
     found: dict[str, Any], corpus: Any, files: list[str]
 ) -> None:
-    assert len(files) == 2
+    assert len(files) == 3
     assert found["in place"] == [(corpus.train, sorted(files[rank::2]), []) for rank in range(2)]
     assert found["on two hosts"] == [(corpus.train, sorted(files), [])] * 2
 
@@ -110,7 +110,7 @@ def test_a_stage_is_copied_once_and_checked_at_every_start(
 def test_all_ranks_are_told_why_nothing_is_staged(found: dict[str, Any], folder: Path, files: list[str]) -> None:
     work = folder / "work"
     for name, message in {
-        "damaged": f"{folder / 'damaged'} is damaged: the content of {files[1]} has changed; run `python -m data_prep",
+        "damaged": f"{folder / 'damaged'} is damaged: the content of {files[-1]} has changed; run `python -m data_prep",
         "full": f"--stage {work / 'small'} has 0.00 GB free on host ",
         "foreign": f"{work / 'foreign'} is not empty and has no .albert-pretraining.json",
     }.items():
