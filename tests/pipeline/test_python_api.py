@@ -3,6 +3,7 @@
 `tests/packaging/test_installation.py` runs the code of docs/python.md.
 """
 
+import signal
 import sys
 
 import numpy as np
@@ -43,8 +44,12 @@ def test_a_command_says_what_it_prints_and_how_it_ended(capfd):
 
 
 def test_an_interrupt_waits_for_the_command_to_save(capfd):
-    with pytest.raises(KeyboardInterrupt):
-        run("import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(0.3); print('saved')")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run("import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(0.3); print('saved')")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert capfd.readouterr().out == "saved\n"
 
 
