@@ -142,8 +142,8 @@ class AlbertForDistillation(AlbertForPreTraining):
             if "similarity" in parts:
                 # With all of the teacher's width: a projection changes cosines.
                 full = wanted if self._directions is None else mean_states(taught.last_hidden_state, members)
-                error = (_cosines(mean) - _cosines(full)).square()  # (B, P, P), 0 on the diagonal
-                sums["similarity"] = (error * is_sequence[:, :, None] * is_sequence[:, None, :]).sum()
+                error = (_cosines(mean) - _cosines(full)).square().triu(1)  # (B, P, P)
+                sums["similarity"] = 2.0 * (error * is_sequence[:, :, None] * is_sequence[:, None, :]).sum()
         if "relations" in parts:
             sums["relations"] = self._relation_distance(student, taught, teacher, sequence_ids)
         return DistillationSums(**sums)
@@ -193,20 +193,30 @@ def mean_states(hidden: Tensor, members: Tensor) -> Tensor:
 def principal_directions(teacher: AlbertModel, width: int, counts: Tensor | None = None) -> Tensor:
     """Returns orthonormal directions (width, H') in which the teacher's word embeddings are largest, largest first.
 
+    Each rank computes them for itself. So the work is in fp64, a direction's largest element is positive, and where the
+    embeddings are 0 (those of an ALBERT fill E + 1 of H' dimensions at most) the first axes come first.
+
     Args:
         counts: (V,) how much each word counts; None: all alike.
     """
     embeddings = teacher.embeddings
-    words = embeddings.projection(embeddings.word_embeddings.weight).detach().float()  # (V, H')
-    weighted = words if counts is None else words * counts[:, None]  # (V, H')
-    _, vectors = torch.linalg.eigh(words.T @ weighted)  # (H', H'), smallest first
+    words = embeddings.projection(embeddings.word_embeddings.weight).detach().double()  # (V, H')
+    weighted = words if counts is None else words * counts.double()[:, None]  # (V, H')
+    gram = words.T @ weighted  # (H', H')
+    order = torch.linspace(1.0, 0.0, len(gram), dtype=gram.dtype)  # (H',)
+    _, vectors = torch.linalg.eigh(gram + torch.diag(order * gram.diagonal().amax() * 1e-9))  # (H', H'), smallest first
     directions = vectors.flip(1).T[:width]  # (min(width, H'), H')
-    return functional.pad(directions, (0, 0, 0, max(0, width - len(directions))))
+    largest = directions.gather(1, directions.abs().argmax(1, keepdim=True))  # (min(width, H'), 1)
+    return functional.pad((directions * largest.sign()).float(), (0, 0, 0, max(0, width - len(directions))))
 
 
 def _distance(own: Tensor, goal: Tensor, counted: Tensor) -> Tensor:
-    """Returns the sum of 1 - cosine of (..., H) and (..., H) where `counted` (...), a scalar ()."""
-    return ((1.0 - functional.cosine_similarity(own.float(), goal.float(), dim=-1)) * counted).sum()
+    """Returns the sum of 1 - cosine of (..., H) and (..., H) where `counted` (...), a scalar ().
+
+    It is half the squared difference of the unit vectors: 1 - cosine would lose its digits where they are alike.
+    """
+    difference = functional.normalize(own.float(), dim=-1) - functional.normalize(goal.float(), dim=-1)  # (..., H)
+    return (0.5 * difference.square().sum(-1) * counted).sum()
 
 
 def _cosines(vectors: Tensor) -> Tensor:

@@ -66,6 +66,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places[item.path])
 
 
+@pytest.fixture(autouse=True)
+def no_process_group_is_left() -> Iterator[None]:
+    """A test that leaves torch's process group fails itself, and not a later one of its worker."""
+    yield
+    if "torch" in sys.modules and (dist := sys.modules["torch"].distributed).is_initialized():
+        dist.destroy_process_group()
+        pytest.fail("this test left a process group of torch")
+
+
 @pytest.fixture(scope="session")
 def sample_corpus() -> Path:
     """What `python -m data_prep sample` makes: wikipedia/, books/, api/. It is fetched once a checkout and version."""

@@ -59,6 +59,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
         fsync_directory(path.parent)
     except OSError as error:
+        locks.check_still_there(path)  # a directory that was moved is why nothing could be written
         if error.errno in FULL and error.filename is None:  # that of a write does not name its file
             error.filename = str(path)
         raise

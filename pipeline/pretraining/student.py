@@ -223,8 +223,23 @@ def _start_embeddings(student: AlbertModel, teacher: AlbertModel, directions: Te
             own.word_embeddings(words) + own.position_embeddings(positions) + own.token_type_embeddings(types)
         )[0]  # (V, E)
         wanted = goal(words, types, positions)[0] @ directions.T  # (V, H)
-        share = counts.sqrt()[:, None]  # (V, 1)
-        solution = torch.linalg.lstsq(functional.pad(narrow, (0, 1), value=1.0) * share, wanted * share).solution
+        solution = _fit_linear(functional.pad(narrow, (0, 1), value=1.0), wanted, counts)  # (E + 1, H)
         project.weight.copy_(solution[:-1].T)
         project.bias.copy_(solution[-1])
     return {f"albert.embeddings.{name}" for name in own.state_dict()}
+
+
+def _fit_linear(inputs: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
+    """Returns the smallest X (I, O) for which `inputs` @ X is nearest to `wanted`, fp64, the same in each run.
+
+    Rows out of a LayerNorm sum to 0, so `inputs` may lack a dimension. `torch.linalg.lstsq` decides by rounding
+    whether it does, and gives other bits each time.
+
+    Args:
+        inputs: (N, I).
+        wanted: (N, O).
+        weights: (N,) of the squared errors.
+    """
+    inputs, wanted = inputs.double(), wanted.double()
+    weighted = inputs * weights.double()[:, None]  # (N, I)
+    return torch.linalg.pinv(weighted.T @ inputs, rtol=1e-9, hermitian=True) @ (weighted.T @ wanted)

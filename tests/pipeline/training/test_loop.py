@@ -105,13 +105,13 @@ MEANS = (
 def test_how_it_runs_does_not_change_what_it_computes(ended: Ends, folder: Path, alone: Run, run: Run) -> None:
     for made in (alone, run):
         assert ended(made).status == 0, ended(made).stderr
-    if run.distils and run.world > 1:
-        pytest.xfail("the start of a distillation is not yet the same in every run")
     for split in ("train", "eval"):
         wanted = records(folder, alone, split)
         for found, record in zip(records(folder, run, split), wanted, strict=True):
             for name in set(MEANS) & set(record):
-                assert found[name] == pytest.approx(record[name], rel=1e-5), (split, name)
+                # Distances are taken from unit vectors in fp32.
+                rounding = 1e-7 if name.startswith("distil_") else 0.0
+                assert found[name] == pytest.approx(record[name], rel=1e-5, abs=rounding), (split, name)
             for name in ("step", "samples", "tokens", "interval_tokens", "predictions", "pairs"):
                 assert found.get(name) == record.get(name), (split, name)
 
