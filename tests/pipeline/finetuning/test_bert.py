@@ -57,6 +57,7 @@ def test_the_way_from_a_published_bert_to_scores_and_back(published, data, tmp_p
     )
     assert finetune.main([*command, "--precision", "fp32"]) == 0
     assert finetune.main(["--output", str(tmp_path / "run")]) == 0  # done: the vocabulary of the run is read
+    torch.distributed.destroy_process_group()  # a command leaves it to the end of its process
     export = tmp_path / "run" / "export"
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(export).eval()
     assert type(theirs) is transformers.BertForSequenceClassification
