@@ -42,7 +42,7 @@ def test_the_order_of_the_faults_follows_from_the_seed_and_two_hosts_always_trai
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if reason := what_is_missing():
         pytest.skip(reason)
     out = tmp_path / "chaos"
@@ -53,8 +53,8 @@ def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     monkeypatch.setattr(texts, "call", call)  # what makes the data, without new interpreters
-    # tests/cluster/test_elastic.py loses hosts, and tests/pipeline/training/test_rollback.py has spikes.
-    kinds = ["a full disk", "a flipped bit in a rank's weights"]
+    # tests/cluster/test_elastic.py loses hosts, and tests/pipeline/training/ has spikes and flipped bits.
+    kinds = ["a full disk"]
     status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
     assert status == 0, capfd.readouterr()
     result = json.loads((out / "chaos.json").read_text(encoding="utf-8"))
@@ -62,9 +62,8 @@ def test_a_few_faults(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeyp
     end = result["end"]
     assert end["differences"] == []
     assert end["weights_apart"] < end["weights_moved"] / 100
-    full, flipped = result["costs"]
+    (full,) = result["costs"]
     assert full["steps_again"] == 0
     assert "No space left" in full["line"]
-    assert "holds wrong weights" in flipped["line"]
     assert capfd.readouterr().out.count("noticed after") == len(kinds)
     assert chaos.main(["--faults", "2", "--out", str(out)]) == 2, "it has files"

@@ -1,7 +1,6 @@
 """The measurement beside `transformers`: the same work for both, and a result that says what it was measured on."""
 
 import json
-from functools import partial
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import torch
 from benchmarks import train_step
 from benchmarks.shared.examples import draw, open_collator
 from benchmarks.shared.systems import make_systems
-from model import AlbertConfig, ExecutionOptions
+from model import AlbertConfig
 
 pytestmark = pytest.mark.slow
 
@@ -72,15 +71,3 @@ def test_the_command_writes_what_it_measured(corpus, tmp_path, capsys):
     table = out.with_suffix(".md").read_text()
     assert table.endswith(capsys.readouterr().out)
     assert f"| {this['speedup']:.2f} |" in table
-
-
-def test_every_micro_batch_has_a_compiled_graph_of_its_own(corpus, monkeypatch):
-    """torch.compile gives a second size a graph of unknown sizes, which is slower, and after eight graphs gives up."""
-    compiled = partial(ExecutionOptions, compile_backend="aot_eager")
-    monkeypatch.setattr("benchmarks.shared.systems.ExecutionOptions", compiled)
-    systems = make_systems(SMALL, torch.float32, CPU, compiled=True)
-    collator = open_collator(corpus.train)
-    with torch._dynamo.config.patch(recompile_limit=1):
-        for micro_batch in (1, 2, 3):
-            rows = train_step.compare(systems, collator, micro_batch, rounds=1, device=CPU)
-            assert [row["system"] for row in rows] == ["this", "this, compiled", "transformers"]

@@ -1,10 +1,7 @@
 """The command line: help, mistakes, and how it ends."""
 
 import errno
-import signal
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -89,24 +86,3 @@ def test_how_a_job_ends(
     monkeypatch.setattr(command_line, "main", fail)
     assert finish([], monkeypatch) == status
     assert capsys.readouterr().err.startswith(shown)
-
-
-def test_control_c_ends_a_job_without_a_traceback(
-    documents_directory: Path, vocabulary_file: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "set"
-    process = corpora.start(
-        [
-            *("-m", "tests.data_prep.small_units", "shards", "--documents", documents_directory),
-            *("--vocab", vocabulary_file, "--out", out),
-        ],
-        SECONDS_A_UNIT="0.3",
-    )
-    while not (out / ".units" / "options.json").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=1500)
-    assert process.returncode == 130
-    assert "Traceback" not in err
-    assert err.endswith("interrupted; give the same command to go on\n")

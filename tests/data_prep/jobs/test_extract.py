@@ -172,17 +172,3 @@ def test_parts_of_few_documents_are_held_out(
     assert {document.id.partition("#")[0] for document in held_out} == {"a.txt", "b.txt", "c.txt"}
     with pytest.raises(UserError, match="held_out_by is 'part' there"):
         run("text", [tmp_path / "in"], tmp_path / "parts", "--held-out", "0.1")
-
-
-def test_a_run_whose_units_were_other_files_does_not_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before small files shared a unit, unit k was another one."""
-    (tmp_path / "in").mkdir()
-    for number in range(3):
-        (tmp_path / "in" / f"{number}.jsonl").write_text(json.dumps({"text": f"It is {number}."}))
-    with monkeypatch.context() as patch:
-        patch.setattr("data_prep.sources.Source.add_part", lambda source, part, size, limit: source.add([part], size))
-        patch.setattr("data_prep.jobs.extract.write_manifest", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            run("jsonl", [tmp_path / "in"], tmp_path / "out")
-    with pytest.raises(UserError, match=r"unfinished run of other options .units is None there, 1 was asked for"):
-        run("jsonl", [tmp_path / "in"], tmp_path / "out")

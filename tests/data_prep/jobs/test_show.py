@@ -62,11 +62,3 @@ def test_a_reader_that_stops_early_is_no_error(shard_directory: Path) -> None:
     result = corpora.run(["-c", shell])
     assert result.stdout.splitlines()[-1] == "0"
     assert result.stderr == ""
-
-
-@pytest.mark.slow
-def test_several_ranks_show_it_once_on_a_terminal_without_unicode(shard_directory: Path) -> None:
-    result = corpora.run(["-m", "data_prep", "show", shard_directory, "-n", "1"], ranks=2, PYTHONIOENCODING="ascii")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("row 0:") == 1
-    assert "\\u2581" in result.stdout  # the mark of a word's start

@@ -29,13 +29,6 @@ def by_words(encoder: Encoder, sentences: list[str]) -> list[list[int]]:
     return [ids[end - length : end].tolist() for end, length in zip(ends, lengths)]
 
 
-def test_ids_are_those_of_whole_sentences(vocabulary: Vocabulary) -> None:
-    encoder = Encoder(vocabulary)
-    sentences = corpora.make_sentences(3000, seed=3)
-    found = [ids for first in range(0, 3000, 700) for ids in by_words(encoder, sentences[first : first + 700])]
-    assert found == plain(vocabulary, sentences)
-
-
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_rounding_decides_is_decided_alike(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch, whole: bool

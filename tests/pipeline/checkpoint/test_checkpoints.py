@@ -1,6 +1,5 @@
 """Checkpoints are complete or absent, and load on any number of ranks, at any ZeRO stage and in any precision."""
 
-import os
 import signal
 import time
 from dataclasses import dataclass
@@ -114,9 +113,8 @@ def test_the_state_says_what_ran(saved: Saved) -> None:
 
 @pytest.fixture(scope="module")
 def found_faults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    directory = tmp_path_factory.mktemp("faults")
-    tiny = tmp_path_factory.mktemp("tiny") if os.geteuid() == 0 else None
-    found: dict[str, Any] = processes.run(2, faults, directory, tiny, scratch=tmp_path_factory.mktemp("result"))
+    directory, result = tmp_path_factory.mktemp("faults"), tmp_path_factory.mktemp("result")
+    found: dict[str, Any] = processes.run(2, faults, directory, scratch=result)
     return found
 
 
@@ -129,14 +127,6 @@ def test_a_save_that_fails_on_one_rank_fails_on_all_and_leaves_nothing(found_fau
     assert listing == left
     assert found_faults["after"] < 1e-5
     assert found_faults["three"] == ["latest", "step-00000002", "step-00000003", "step-00000004"]
-
-
-def test_a_really_full_disk(found_faults: dict[str, Any]) -> None:
-    if "full disk" not in found_faults:
-        pytest.skip("only root may mount a small file system")
-    message, listing = found_faults["full disk"]
-    assert "No space left on device" in message
-    assert listing == []
 
 
 def test_damage_is_passed_over_and_said(found_faults: dict[str, Any]) -> None:
@@ -164,18 +154,6 @@ def test_a_checkpoint_of_another_model_is_refused(found_faults: dict[str, Any]) 
     message, step, lines = found_faults["another model"]
     assert "is of another model: another is absent there and (1,) here" in message
     assert (step, lines) == (0, [])
-
-
-def test_a_save_in_the_background_holds_the_weights_of_its_beginning(found_faults: dict[str, Any]) -> None:
-    found = found_faults["in the background"]
-    assert found["busy"] == [False, True]  # while training went on
-    assert found["too early"] is None
-    assert (found["saved"], found["state"]) == (2, {"number": 1})
-    assert found["there at sync"] == [None], "records are synced once, before the checkpoint is published"
-    assert found["weights"] < 1e-5
-    left = ["latest", "step-00000002"]
-    assert found["full"] == (3, "rank 1: [Errno 28] No space left on device", left)
-    assert found["put there"] == [*left, "step-00000003"], "the saver deletes only the directories that it has written"
 
 
 def test_killed_at_every_point_of_a_save_it_goes_on_to_the_same_weights(saved: Saved, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -14,8 +13,6 @@ import torch
 from common.errors import UserError
 from pipeline.distributed.control import ControlGroup, all_or_raise, decode, encode
 from tests.pipeline.conftest import REPOSITORY
-from tests.pipeline.workers import processes
-from tests.pipeline.workers.cases.control import agree_in_many_ways
 
 
 class Point(NamedTuple):
@@ -96,14 +93,3 @@ def test_the_numbers_of_all_ranks_are_waited_for(monkeypatch: pytest.MonkeyPatch
     finish = control.begin_sum([1, 2])
     assert finish() == [11.0, 22.0]
     assert control.all_gather([1, 2]) == [[1, 2], [10, 20]]
-
-
-@pytest.mark.slow
-def test_what_fails_on_one_rank_fails_on_all_with_the_first_message(tmp_path: Path) -> None:
-    assert processes.run(3, agree_in_many_ways, scratch=tmp_path) == {
-        "all succeed": [0, 10, 20],
-        "one fails": ["rank 1 is ill"] * 3,
-        "two fail": ["rank 1 is ill"] * 3,
-        "without a message": ["ValueError"] * 3,
-        "afterwards": [[0, 1, 2]] * 3,
-    }

@@ -5,11 +5,11 @@ import ctypes
 import os
 import signal
 import sys
-import time
 
 import pytest
 
 from common.errors import UserError
+from pipeline.distributed import exits
 from pipeline.distributed.exits import (
     ExitNotice,
     StopSignals,
@@ -194,21 +194,11 @@ def test_a_third_ctrl_c_may_come_while_the_second_one_is_answered(tmp_path):
         process.process.kill()
 
 
-def be_told_once(output):
-    from pipeline.distributed.exits import StopSignals
-
-    stop = StopSignals()
-    print("begun", flush=True)
-    deadline = time.monotonic() + 1500
-    # Another thread writes the answer, so the process must not end before it is there.
-    while (stop.received is None or "step" not in output.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def test_a_scheduler_s_signal_is_answered_without_the_words_for_a_person(tmp_path):
-    process = Forked(tmp_path / "process", be_told_once, tmp_path / "process.out")
-    process.has_said("begun\n")
-    os.kill(process.process.pid, signal.SIGUSR1)
-    process.has_said("ending before the first step\n")
-    assert process.status() == 0
-    assert "again" not in process.stdout
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGUSR1, ""), (signal.SIGINT, "; again to quit now")])
+def test_a_scheduler_s_signal_is_answered_without_the_words_for_a_person(monkeypatch, capfd, number, words):
+    monkeypatch.setattr(exits, "get_progress", Progress)
+    monkeypatch.setattr(exits, "keep_output_open", lambda: None)
+    stop = StopSignals.__new__(StopSignals)  # without handlers
+    stop._saves = True
+    stop._print_answer(number)
+    assert capfd.readouterr().out == f"\nending before the first step{words}\n"

@@ -139,18 +139,6 @@ def torchrun(*words, **environment):
 
 
 @pytest.mark.slow
-def test_a_mistake_is_made_once(tmp_path):
-    how = ("--standalone", "--nproc-per-node", 1, "--max-restarts", 5)
-    words = ("-m", "pipeline.pretrain", "--stepps", 3)
-    ended = torchrun(*how, *words, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
-    assert ended.returncode != 0
-    assert ended.stderr.count("error: unknown argument --stepps") == 1, ended.stderr
-    ended = torchrun(*how, *words)
-    assert ended.returncode != 0
-    assert ended.stderr.count("error: torchrun would start the ranks again with the store") == 1, ended.stderr
-
-
-@pytest.mark.slow
 def test_plain_torchrun_trains(corpus, tmp_path):
     config = tmp_path / "small.json"
     config.write_text(json.dumps(CONFIG))

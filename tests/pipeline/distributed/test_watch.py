@@ -252,13 +252,8 @@ def start(tmp_path):
         secret.chmod(0o600)
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(reserve_port()), "WORLD_SIZE": str(ranks)}
         shared[SECRET_FILE] = str(secret)
-        return [
-            Forked(
-                tmp_path / str(rank), work, case, tmp_path,
-                environment={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            )
-            for rank in range(ranks)
-        ]  # fmt: skip
+        own = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        return [Forked(tmp_path / each["RANK"], work, case, tmp_path, environment=shared | each) for each in own]
 
     return start_ranks
 
@@ -268,7 +263,7 @@ def ends(processes):
     return [process.status() for process in processes], [process.stderr for process in processes]
 
 
-def wait_for_each_other(case, output):
+def wait_for_each_other(_, output):
     """What each of the processes does: they meet, and wait for each other once."""
     import torch.distributed as dist
 
@@ -279,8 +274,6 @@ def wait_for_each_other(case, output):
         with Watch(rendezvous, output, host_timeout=3.0, hang_timeout=0.0):
             dist.init_process_group("gloo")
             print("begun", flush=True)
-            if case == "raises" and rendezvous.rank == 1:
-                raise ValueError("row 7 is odd")
             dist.barrier()
             time.sleep(600)
 
@@ -290,7 +283,7 @@ def wait_for_each_other(case, output):
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_rank_that_is_killed_ends_the_others(start, lost):
-    processes = start(wait_for_each_other, "waits", 3)
+    processes = start(wait_for_each_other, None, 3)
     for process in processes:
         process.has_said("begun\n")
     processes[lost].process.kill()
@@ -304,7 +297,7 @@ def test_a_rank_that_is_killed_ends_the_others(start, lost):
 @pytest.mark.slow
 def test_no_command_line_shows_the_secret_or_the_key(start, tmp_path):
     """As `ps` shows them to everybody on the host."""
-    ranks = start(wait_for_each_other, "waits", 2)
+    ranks = start(wait_for_each_other, None, 2)
     for rank in ranks:
         rank.has_said("begun\n")
     store = TCPStore("127.0.0.1", int(ranks[0].environment["MASTER_PORT"]), is_master=False)
@@ -315,15 +308,6 @@ def test_no_command_line_shows_the_secret_or_the_key(start, tmp_path):
         assert any(guard.__file__ in line and f"\0{rank.process.pid}\0" in line for line in lines.values())
         rank.process.kill()
     assert not [line for line in lines.values() for hidden in (secret.decode(), key.hex()) if hidden in line]
-
-
-@pytest.mark.slow
-def test_a_rank_that_fails_ends_those_that_wait_for_it_and_says_why(start):
-    statuses, errors = ends(start(wait_for_each_other, "raises", 3))
-    assert statuses == [1, 1, 1]
-    assert errors[0] == f"error: rank 1 on host {HOST} failed: ValueError: row 7 is odd\n"
-    assert "Traceback" in errors[1]
-    assert errors[2] == ""
 
 
 def lack_memory(case, output):
@@ -350,10 +334,9 @@ def lack_memory(case, output):
     "case",
     [
         ("check", ImportError("a.so: failed to map segment from shared object")),
-        ("work", MemoryError()),
         ("work", RuntimeError("DefaultCPUAllocator: can't allocate memory")),
     ],
-    ids=["import", "python", "torch"],
+    ids=["import", "torch"],
 )
 def test_too_little_memory_in_a_rank_is_one_line(start, case):
     statuses, errors = ends(start(lack_memory, case, 2))
@@ -363,7 +346,7 @@ def test_too_little_memory_in_a_rank_is_one_line(start, case):
 
 
 def make_steps(case, output):
-    """What each of the processes does: ten steps with a collective each, the fifth of which goes as `case` says."""
+    """What each of the processes does: ten steps with a collective each; in the fifth, ranks 1 and 2 hang."""
     import torch.distributed as dist
 
     rendezvous = Rendezvous()
@@ -371,7 +354,7 @@ def make_steps(case, output):
     def fail(own):
         own.enter("backward", 2)
         time.sleep(HANG_SECONDS / 15)  # longer than between two reports
-        if rendezvous.rank < 2:
+        if rendezvous.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
         else:  # locks a mutex twice in compiled code: no signal and no other thread of this process ends that
             mutex, libc = ctypes.create_string_buffer(128), ctypes.PyDLL(None)
@@ -386,7 +369,7 @@ def make_steps(case, output):
             for own.step in range(1, 11):
                 own.enter("data")
                 began = time.perf_counter()
-                if own.step == 5 and rendezvous.rank in case:
+                if own.step == 5 and rendezvous.rank:
                     fail(own)
                 own.enter("agreement")
                 dist.barrier()
@@ -397,23 +380,19 @@ def make_steps(case, output):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("culprits", [(0,), (1, 2)])
-def test_the_ranks_that_do_not_come_are_named(start, tmp_path, culprits):
-    """Rank 0 or 1 is stopped; rank 2 holds Python's lock, so nothing but a kill ends it."""
-    processes = start(make_steps, culprits, 3)
-    statuses, errors = ends(processes)
-    assert statuses == ([69] * 3 if culprits == (0,) else [69, 69, -signal.SIGKILL])
-    lines = {line for error in errors for line in error.splitlines()}
-    (line,) = lines
+def test_the_ranks_that_do_not_come_are_named(start, tmp_path):
+    """Rank 1 is stopped; rank 2 holds Python's lock, so nothing but a kill ends it."""
+    statuses, errors = ends(start(make_steps, None, 3))
+    assert statuses == [69, 69, -signal.SIGKILL]
+    (line,) = {line for error in errors for line in error.splitlines()}
     assert re.match(
-        rf"error: rank {culprits[0]} on host {HOST} hangs: no progress for \d+ s in phase backward of step 5, "
+        rf"error: rank 1 on host {HOST} hangs: no progress for \d+ s in phase backward of step 5, "
         r"micro-step 2; no thread of it runs: ",
         line,
     )
-    assert ("ranks that hang as well: 2" in line) == (culprits == (1, 2))
+    assert "ranks that hang as well: 2" in line
     assert f"; the stacks are in {tmp_path}/hangs/" in line
-    for rank, status in enumerate(statuses):
-        # Without rank 0 each rank finds the hang by itself, maybe in another second, which names the directory.
-        stacks = [path.read_text() for path in (tmp_path / "hangs").glob(f"*/rank-{rank:05d}.txt")]
-        assert len(stacks) == (status == 69)
-        assert all(("in make_steps" if rank in culprits else "in barrier") in text for text in stacks)
+    stacks = {path.name: path.read_text() for path in (tmp_path / "hangs").glob("*/*")}
+    assert stacks.keys() == {"rank-00000.txt", "rank-00001.txt"}
+    assert "in barrier" in stacks["rank-00000.txt"]
+    assert "in make_steps" in stacks["rank-00001.txt"]

@@ -1,12 +1,10 @@
 """Metrics of pre-training from sums, and sentences with predictions, by hand."""
 
 import math
-import re
 
 import numpy as np
 import pytest
 import torch
-from tensorboard import plugin_util
 
 from model.layers.heads import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
@@ -31,22 +29,6 @@ def test_right_and_wrong_predictions_are_told_apart() -> None:
         r"| \[CLS\] the <strong>cat</strong> s<strong>at</strong>\* \[SEP\] "
         r"| \[CLS\] the <strong>cat</strong> s <em>✗dog</em>\* \[SEP\] | 1/2 |"
     )
-
-
-def test_tensorboard_renders_the_table() -> None:
-    batch = blank(1, BatchShape(16, pairs=1, predictions=4))
-    batch.input_ids[0, :6] = [2, 4, 4, 11, 4, 3]
-    batch.sequence_ids[0, :6] = 0
-    batch.masked_positions[0, :3] = [1, 2, 4]
-    batch.masked_labels[0, :3] = [8, 9, 12]
-    lines = evaluation.show_predictions(batch, np.array([[8, 12, 11, 0]]), [*PIECES, "<b>|x", " "])
-    shown = plugin_util.markdown_to_safe_html("\n".join(lines))
-    cells = re.findall(r"<td>(.*?)</td>", shown)
-    assert cells == [
-        "[CLS]<strong>at</strong><strong>*</strong>&lt;b&gt;|x <strong>␣</strong> [SEP]",
-        "[CLS]<strong>at</strong> <em>✗␣</em>&lt;b&gt;|x<em>✗&lt;b&gt;|x</em> [SEP]",  # an empty piece is seen
-        "1/3",
-    ]
 
 
 def test_a_long_sequence_is_cut() -> None:

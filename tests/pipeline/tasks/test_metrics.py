@@ -132,7 +132,7 @@ def test_squad_2_by_hand():
     assert answers.squad({"e": ""}, {"e": ["The"]}, {"e": 2.0})["exact"] == 0.0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), st.booleans())
 def test_squad_equals_a_second_implementation(data, with_odds):
     accepted = st.lists(TEXTS, min_size=0 if with_odds else 1, max_size=3)
@@ -190,7 +190,7 @@ def test_a_bootstrap_of_a_mean_has_the_interval_of_the_normal_distribution():
     assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.12 * half)
 
 
-@pytest.mark.parametrize(("task", "metric"), [("mrpc", "f1"), ("cola", "matthews"), ("stsb", "spearman")])
+@pytest.mark.parametrize(("task", "metric"), [("mrpc", "f1"), ("cola", "matthews")])
 def test_other_metrics_have_a_bootstrap_over_the_examples(task, metric):
     predictions, labels = two_classes(300)
     kind, found = TASKS[task].kind, predicted(task, predictions, labels)

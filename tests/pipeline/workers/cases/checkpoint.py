@@ -4,10 +4,7 @@ import contextlib
 import errno
 import io
 import os
-import shutil
 import signal
-import subprocess
-import threading
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +17,7 @@ from torch import Tensor
 from common.errors import UserError
 from pipeline.checkpoint import files as checkpoint_files
 from pipeline.checkpoint import loader, retention
-from pipeline.checkpoint.retention import find_latest, remove
+from pipeline.checkpoint.retention import remove
 from pipeline.checkpoint.saver import HostCopy, SaveFailed, Saver
 from pipeline.engine import state as engine_state
 from pipeline.engine import zero_layout
@@ -145,64 +142,8 @@ def no_space(*_: Any, **__: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def in_background(directory: Path) -> dict[str, Any]:
-    """Saves in the background on two ranks, of which rank 1 writes slowly, or cannot write."""
-    rank = torch.distributed.get_rank()
-    engine = Setup(1).engine()
-    training.train(engine, 0, 2)
-    there_at_sync: list[Path | None] = []
-    saver = Saver(engine, directory, keep=1, sync_records=lambda: there_at_sync.append(find_latest(directory)))
-    found: dict[str, Any] = {}
-    may_write = threading.Event()
-
-    def save_slowly(*arguments: Any) -> None:
-        may_write.wait()
-        save_file(*arguments)
-
-    def failed_step() -> tuple[int, str, list[str]]:
-        try:
-            saver.start({})
-            training.train(engine, 3, 4)
-            saver.finish()
-        except SaveFailed as error:
-            engine.global_steps = 3
-            torch.distributed.barrier()
-            return error.step, str(error), sorted(path.name for path in directory.iterdir())
-        raise AssertionError("the save did not fail")
-
-    save_file = checkpoint_files.save_file
-    with mock.patch("pipeline.checkpoint.files.save_file", save_slowly if rank == 1 else save_file):
-        saver.start({"number": 1}, score=0.5)
-        training.train(engine, 2, 3)
-        while rank == 0 and saver.is_busy:
-            time.sleep(0.01)
-        busy: list[Any] = [None, None]
-        torch.distributed.all_gather_object(busy, saver.is_busy)
-        found["busy"], found["too early"] = busy, find_latest(directory)
-        may_write.set()
-        saved = saver.finish()
-    found["saved"], found["there at sync"] = saved.step if saved else None, list(there_at_sync)
-    with mock.patch("pipeline.checkpoint.files.save_file", no_space if rank == 1 else save_file):
-        found["full"] = failed_step()
-    found["state"] = loader.load_latest(engine, directory)
-    found["weights"] = training.difference(training.full(engine), training.reference(2)["weight"])
-    if rank == 0:  # a person archives the checkpoint and puts a copy in its place, which is another directory
-        archive = directory.with_name("archive")
-        shutil.copytree((directory / "step-00000002").rename(archive), directory / "step-00000002")
-    training.train(engine, 2, 3)
-    saver.start({}, score=1.0)
-    saver.finish()
-    found["put there"] = sorted(path.name for path in directory.iterdir())
-    training.close(engine)
-    return found
-
-
-def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
-    """Saves and loads that fail, on two ranks: the messages, and the files that are left.
-
-    Args:
-        tiny: where root may mount a disk that is full.
-    """
+def faults(directory: Path) -> dict[str, Any]:
+    """Saves and loads that fail, on two ranks: the messages, and the files that are left."""
     rank = torch.distributed.get_rank()
     found: dict[str, Any] = {}
 
@@ -223,14 +164,6 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
             found["not shared"] = failed(engine, directory), listing()
     else:
         found["not shared"] = failed(engine, directory), listing()
-    if tiny is not None:
-        if rank == 0:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(tiny)], check=True)
-        torch.distributed.barrier()
-        found["full disk"] = failed(engine, tiny), sorted(path.name for path in tiny.iterdir())
-        torch.distributed.barrier()
-        if rank == 0:
-            subprocess.run(["umount", str(tiny)], check=True)
 
     # The failed saves have not changed the run.
     save(engine, directory, {"number": 2}, score=float("nan"))
@@ -276,7 +209,6 @@ def faults(directory: Path, tiny: Path | None) -> dict[str, Any]:
     damage(directory / "step-00000002" / "state.json")
     found["all damaged"] = loaded(other)
     training.close(other)
-    found["in the background"] = in_background(directory.with_name(f"{directory.name}-background"))
     return found
 
 
