@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from common.errors import UserError
-from pipeline.distributed.query import read_environment, read_hostfile
+from pipeline.distributed.query import read_hostfile
 from tests.cluster.hosts import REPOSITORY
 
 KEEPALIVE = "-o ServerAliveInterval=10"
@@ -108,9 +108,3 @@ def test_a_hostfile_that_deepspeed_cannot_read(tmp_path, content, message):
     hostfile.write_text(content)
     with pytest.raises(UserError, match=message):
         read_hostfile(hostfile)
-
-
-def test_a_line_at_which_deepspeed_would_stop(tmp_path):
-    (tmp_path / ".deepspeed_env").write_text("A=b=c\n\nD=e\n")
-    with pytest.raises(UserError, match=r"line 2: '' is not NAME=value"):
-        read_environment(tmp_path, tmp_path / "nowhere")

@@ -21,7 +21,6 @@ from common.command_line import (
     price,
 )
 from common.errors import UserError
-from pipeline.settings import finetune, pretrain
 
 
 def parser() -> Parser:
@@ -66,15 +65,6 @@ def test_a_url_is_no_directory_of_that_name(words: list[str]) -> None:
 
 def test_a_text_may_be_a_url() -> None:
     assert parser().parse_all(["--name", "https://a", "--out", "a:b"]).name == "https://a"
-
-
-@pytest.mark.parametrize("flag", ["--data", "--eval-data", "--stage", "--output", "--deepspeed_config"])
-def test_a_run_refuses_urls(flag: str) -> None:
-    for parse in (pretrain.parse, finetune.parse):
-        if flag in ("--eval-data", "--stage") and parse is finetune.parse:
-            continue
-        with pytest.raises(UserError, match="URLs are not supported"):
-            parse([flag, "s3://bucket/a"])
 
 
 def test_errors_of_files_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,8 @@
 All numbers come from a seeded generator.
 """
 
-import bz2
 import contextlib
 import ctypes
-import gzip
 import json
 import os
 import random
@@ -19,9 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-from pyarrow import parquet
-
 from common.files.checksums import content_checksum, file_checksum
 
 VALUES: tuple[Any, ...] = (
@@ -32,10 +27,8 @@ VALUES: tuple[Any, ...] = (
 OF_VALUES = ("replace_value", "replace_value", "drop_value", "retype_value", "resize_number", "extend", "repeat_key")
 OF_BYTES = ("truncate", "flip", "flip", "overwrite", "overwrite", "append", "garble", "other_json")
 OF_FILES = ("swap", "missing", "directory", "link", "fifo", "socket")
-OF_TABLES = ("combine_marks", "repeat_column", "bomb")
 AROUND = ("variables", "read_only", "full", "place", "replaced")
 """The names of all changes. The others take place around the command."""
-TABLES = (".jsonl", ".txt", ".tsv", ".csv", ".parquet")
 
 
 def change_file(path: Path, rng: random.Random, wanted: str = "") -> str:
@@ -45,8 +38,6 @@ def change_file(path: Path, rng: random.Random, wanted: str = "") -> str:
     changed manifests get the hash of their content: a checksum protects against accidents only.
     """
     kinds = OF_VALUES if path.suffix in (".json", ".jsonl") and rng.random() < 0.6 else (*OF_BYTES, *OF_FILES)
-    if path.suffix in TABLES and rng.random() < 0.2:
-        kinds = OF_TABLES
     name = wanted or rng.choice(kinds)
     if name in OF_FILES:
         _replace(path, name, rng)
@@ -54,11 +45,9 @@ def change_file(path: Path, rng: random.Random, wanted: str = "") -> str:
         try:
             if name in OF_VALUES:
                 _change_values(path, name, rng)
-            elif name in OF_TABLES:
-                _change_table(path, name, rng)
             else:
                 path.write_bytes(_changed(path.read_bytes(), name, rng))
-        except (ValueError, LookupError, pyarrow.ArrowException):  # it needs text, or a Parquet file
+        except (ValueError, LookupError):  # it needs text
             name = "flip"
             path.write_bytes(_changed(path.read_bytes(), name, rng))
     if rng.random() < 0.5 and not path.is_symlink() and path.is_file():
@@ -100,8 +89,6 @@ def _edit(container: Any, key: Any, name: str, rng: random.Random) -> None:
         container[f"{key} too"] = value
     elif name == "replace_value":
         container[key] = rng.choice(VALUES)
-    elif name == "combine_marks":
-        container[key] = _marks(rng)
     elif name == "resize_number" and isinstance(value, (int, float)) and not isinstance(value, bool):
         container[key] = rng.choice((value + 1, value - 1, value * 1000, -value, value * 10**9))
     elif name == "retype_value" and isinstance(value, dict):
@@ -155,47 +142,6 @@ def _replace(path: Path, name: str, rng: random.Random) -> None:
     elif name == "directory":
         path.mkdir()
         (path / "file").write_text("of a person")
-
-
-def _change_table(path: Path, name: str, rng: random.Random) -> None:
-    """Makes a table of texts slow to normalise, wide or with a column twice, or puts a bomb beside it or in its place.
-
-    A bomb is 400 MB of newlines in a compressed file of some hundred KB, or a file of 100 GB of zeros.
-    """
-    if name == "bomb":
-        compress, ending = rng.choice(((gzip.compress, ".gz"), (bz2.compress, ".bz2"), (None, "")))
-        if compress is None:
-            os.truncate(path, 100 << 30)
-        else:
-            path.with_name(path.name + ending).write_bytes(compress(b"\n" * (1 << 20)) * 400)
-        return
-    more = rng.choice((1, 100_000))  # columns
-    if path.suffix == ".parquet":
-        table = parquet.read_table(path)
-        if name == "combine_marks":
-            texts = pyarrow.array([_marks(rng), *table.column("text").to_pylist()[1:]])
-            table = table.set_column(table.schema.get_field_index("text"), "text", texts)
-        else:
-            column = rng.choice(table.column_names)
-            for number in range(min(more, 1000)):
-                table = table.append_column(column if more == 1 else f"more{number}", table.column(column))
-        parquet.write_table(table, path)
-    elif name == "combine_marks" and path.suffix == ".jsonl":
-        _change_values(path, name, rng)
-    elif name == "combine_marks":
-        path.write_text(f"{path.read_text()}\n{_marks(rng)}\n")
-    else:
-        sign = "\t" if path.suffix == ".tsv" else ","
-        header, *rows = path.read_text().splitlines()
-        added = [rng.choice(header.split(sign))] if more == 1 else [f"more{number}" for number in range(more)]
-        lines = [sign.join([header, *added]), *(sign.join([row, *["x"] * more]) for row in rows[:20])]
-        path.write_text("\n".join(lines) + "\n")
-
-
-def _marks(rng: random.Random) -> str:
-    """A sentence with up to a million combining marks after one letter, in an order that is slow to normalise."""
-    marks = rng.choice(("\u0301\u0323", "\u0301", "\u0345\u0300\u0327")) * rng.choice((1000, 500_000))
-    return f"It is a{marks} text."
 
 
 def _seal(path: Path) -> bool:

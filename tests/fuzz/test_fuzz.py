@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CASES = 30
+CASES = 15
 BAD = """
 import os, sys
 from dataclasses import dataclass

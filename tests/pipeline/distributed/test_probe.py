@@ -71,18 +71,6 @@ def test_a_host_that_trains_on_its_processor_is_not_asked_for_gpus(tmp_path: Pat
     assert "and 5,000 slots in the hostfile" in line
 
 
-def test_the_port_is_open_until_the_slowest_host_has_answered() -> None:
-    assert probe.OPEN_SECONDS > query._ANSWER_SECONDS
-
-
-def test_the_lock_of_an_editor_is_no_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "module.py").write_text("")
-    (tmp_path / "package" / ".#module.py").symlink_to("somebody@node1.4711")
-    assert list(probe._digests(["package", "missing"])) == ["package/module.py"]
-
-
 def test_the_greeting_of_a_host_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ssh = tmp_path / "ssh"
     ssh.write_text(

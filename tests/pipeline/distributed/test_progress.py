@@ -22,15 +22,6 @@ def seen(own: Progress) -> tuple[object, ...]:
     return own.phase, own.step, own.micro_step
 
 
-def test_notes_are_counted(own: Progress) -> None:
-    own.step = 7
-    own.enter("forward", 3)
-    assert seen(own) == ("forward", 7, 3)
-    before = own.notes
-    own.beat()
-    assert (seen(own), own.notes) == (("forward", 7, 3), before + 1)
-
-
 def test_the_collectives_of_all_groups_are_counted() -> None:
     assert progress.count_collectives() == 0
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

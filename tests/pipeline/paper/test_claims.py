@@ -87,22 +87,6 @@ def test_the_narrow_unshared_side_has_the_parameters_of_the_shared_one():
     assert counts["unshared"] == 4 * counts["base"]
 
 
-@pytest.mark.parametrize(
-    ("claim", "first", "second", "varied"),
-    [
-        ("5", "sop", "nsp", {"objective"}),
-        ("4", "base", "unshared", {"fields"}),
-        ("8", "base", "dropout", {"fields"}),
-        ("3", "embedding-64", "embedding-256", {"fields"}),
-        ("masks", "base", "single-words", {"max_ngram"}),
-    ],
-)
-def test_two_sides_differ_in_what_the_claim_varies(claim, first, second, varied):
-    sides = [dataclasses.asdict(SIDES[key]) for key in (first, second)]
-    assert {name for name, value in sides[0].items() if value != sides[1][name]} == varied | {"title"}
-    assert {first, second} <= set(CLAIMS[claim].sides)
-
-
 def test_the_page_compares_seed_by_seed(tmp_path, capsys):
     claims.prepare(ALL, setting_at(tmp_path, [tmp_path / "news", tmp_path / "books"]))
     accuracies = {"sop": [(0.80, 0.61), (0.84, 0.63), (0.82, 0.62)], "nsp": [(0.49, 0.70), (0.51, 0.72)]}

@@ -36,18 +36,6 @@ def words_after(flag, command):
     return command.argv[command.argv.index(flag) + 1]
 
 
-def test_table_2_is_six_models_on_five_tasks():
-    pretraining, finetuning, table = stages(TABLES["2"], paths())
-    assert [words_after("--model", command) for command in pretraining] == [
-        "bert-base", "bert-large", "albert-base", "albert-large", "albert-xlarge", "albert-xxlarge",
-    ]  # fmt: skip
-    assert [words_after("--objective", command) for command in pretraining] == ["nsp"] * 2 + ["sop"] * 4
-    assert len(finetuning) == 30
-    for command in finetuning:
-        assert words_after("--init", command) == str(Path(words_after("--output", command)).parent / "pretrain")
-    assert table[0].argv[2:4] == ("pipeline.evaluate", "tables")
-
-
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_the_trainers_accept_every_command(table):
     made = [command for stage in stages(table, paths(), max_hours=9) for command in stage]
@@ -68,15 +56,6 @@ def test_the_trainers_accept_every_command(table):
     assert next(rows, None) is None
     more = [words_after("--additional-data", command) for command in made if "--additional-data" in command.argv]
     assert more == (["more"] if any(row.additional_data for row in table.pretrainings) else [])
-
-
-def test_rows_that_tables_share_have_one_directory():
-    outputs = {}
-    for name in "234578":
-        for command in stages(TABLES[name], paths())[0]:
-            outputs.setdefault(words_after("--output", command), set()).add(command.argv)
-    assert all(len(words) == 1 for words in outputs.values())
-    assert len(outputs) == 22
 
 
 def test_table_9_starts_three_tasks_from_mnli_and_averages_two_models():

@@ -14,12 +14,6 @@ from pipeline.pretraining.resolve import Corpora
 from tests.pipeline.pretraining.command_lines import resolve
 
 
-def test_there_may_be_fewer_rows_than_ranks(words):
-    engine = resolve(words, world_size=4096).engine
-    assert (engine.train_batch_size, engine.micro_batch_size, engine.accumulation_steps) == (8, 1, 1)
-    assert engine.empty_rows == 4088
-
-
 def test_several_corpora_have_weights_or_the_share_of_their_rows(words, corpus, second):
     alone = resolve(words)
     assert (alone.data, alone.corpus_weights) == ((corpus.train,), (1,))

@@ -109,13 +109,6 @@ def test_another_architecture_is_refused_with_what_differs(flags, message, corpu
     assert not (tmp_path / "run").exists()
 
 
-def test_as_many_groups_as_layers_is_no_other_sharing(corpus, start, tmp_path):
-    model = trained_models.albert(corpus.vocabulary, num_hidden_groups=2)
-    directory = trained_models.publish(model, tmp_path / "groups", corpus.vocabulary)
-    found = start(directory, "--model-args", "parameter_sharing=none", "num_hidden_groups=1")
-    assert command.fill_initial(AlbertForPreTraining(found.model), found, None) == []
-
-
 def test_heads_that_are_missing_or_of_another_task_start_fresh_and_are_named(corpus, start, tmp_path):
     whole = trained_models.albert(corpus.vocabulary)
     encoder = trained_models.publish(whole.albert, tmp_path / "encoder", corpus.vocabulary)

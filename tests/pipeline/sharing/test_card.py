@@ -118,14 +118,6 @@ def test_the_header_is_what_the_hub_reads(made, tmp_path, name, tag):
     }
 
 
-def test_a_bert_is_called_a_bert(corpus, tmp_path):
-    config = runs.config_of(parameter_sharing="none", embedding_projection=False, sentence_head="nsp")
-    runs.pretraining(tmp_path / "run", corpus.vocabulary, config=config)
-    card = exported(tmp_path, "run", tmp_path / "out")
-    assert ModelCard(card).data.tags == ["bert"]
-    assert "A BERT model (Devlin et al., [arXiv 1810.04805]" in card
-
-
 def test_the_weights_it_began_with_and_the_vocabulary(corpus, tmp_path):
     proto = sentencepiece_model_pb2.ModelProto.FromString(corpus.vocabulary.read_bytes())
     proto.normalizer_spec.name = "identity+case"

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.text.vocabulary import CLS_ID, PAD_ID, SEP_ID
-from pipeline.data.packed_rows import sequence_length
-from pipeline.tasks.kinds.row_packing import MIN_ROW_LENGTH, cls_grid, distribute, pack, truncate_pair
+from pipeline.tasks.kinds.row_packing import cls_grid, distribute, pack, truncate_pair
 
 TEXTS = st.lists(st.integers(5, 99), max_size=60).map(lambda ids: np.array(ids, dtype=np.uint16))
 SEQUENCES = st.lists(st.tuples(TEXTS, st.none() | TEXTS), max_size=12)
@@ -48,14 +47,6 @@ def test_rows_are_few_and_even(lengths):
     assert len(rows) <= max(1, 2 * -(-sum(lengths) // 128))
     if len(rows) == -(-sum(lengths) // 128):
         assert max(fills) - min(fills) <= max(lengths)
-
-
-def test_a_batch_of_short_texts_has_little_padding():
-    rng = np.random.default_rng(0)
-    sequences = [(np.full(n, 7, dtype=np.uint16), None) for n in rng.integers(3, 40, 32)]
-    rows, _ = pack(sequences)
-    assert rows.input_ids.shape[1] <= MIN_ROW_LENGTH
-    assert sum(sequence_length(*texts) for texts in sequences) / rows.input_ids.size > 0.9
 
 
 @given(TEXTS, TEXTS, st.integers(1, 130))
