@@ -1,9 +1,7 @@
 """One table over all commands that write: none removes or overwrites a file that it did not write, and what they write
 has the modes of the umask."""
 
-import contextlib
 import json
-import os
 import shutil
 import stat
 import sys
@@ -190,20 +188,6 @@ def other_modes(directory, umask):
         if mode != (0o777 if path.is_dir() else 0o666) & ~umask:
             found.append((path.relative_to(directory).as_posix(), oct(mode)))
     return found
-
-
-@pytest.mark.parametrize("case", ["export", "ensemble", "tables", "compare", "stats", "extract", "shards", "reproduce"])
-def test_a_command_writes_with_the_modes_of_the_umask(made, tmp_path, monkeypatch, case):
-    umask = 0o027
-    before = os.umask(umask)
-    try:
-        (tmp_path / "out").mkdir()
-        with contextlib.suppress(SystemExit):
-            assert CASES[case][1](made, tmp_path / "out")(monkeypatch) in (0, None)
-    finally:
-        os.umask(before)
-    assert any(path.is_file() for path in tmp_path.rglob("*"))
-    assert other_modes(tmp_path, umask) == []
 
 
 def test_an_export_replaces_an_export_and_nothing_that_was_added_or_changed(made, tmp_path, capsys):

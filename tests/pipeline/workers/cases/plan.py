@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
-from model.counts import parameter_counts
 from pipeline.engine import zero_layout
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
@@ -83,32 +82,6 @@ def settings(case: Case) -> dict[str, Any]:
     if case.accumulates is not None:
         json["data_types"] = {"grad_accum_dtype": case.accumulates}
     return json | ({} if case.precision == "fp32" else {case.precision: {"enabled": True}})
-
-
-PASSES = {
-    "allreduce_": 2,
-    "_allgather_base_": 1,
-    "allgather_": 1,
-    "_reduce_scatter_base_": 1,
-    "reduce_": 1,
-    "broadcast_": 1,
-}
-"""How often each collective sends the numbers that it is about."""
-
-
-class Sent(TorchDispatchMode):
-    """Counts the numbers that collectives send, an all-reduce as a reduce-scatter and an all-gather of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            name = func.overloadpacket.__name__
-            whole = args[1] if name == "_reduce_scatter_base_" else args[0]
-            self.numbers += PASSES[name] * sum(tensor.numel() for tensor in flat(whole))
-        return func(*args, **(kwargs or {}))
 
 
 class NoProducts(TorchDispatchMode):
@@ -193,9 +166,8 @@ def measure(case: Case) -> dict[str, float]:
     zero_layout.attach(engine)
     inputs = batch(case)
     buckets = watch_buckets(engine)
-    found = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "buckets", "passes"), 0.0)
+    found = dict.fromkeys(("weights", "gradients", "optimizer", "activations", "buckets"), 0.0)
     for _ in range(2 if case.stage == 3 else 1):
-        sent = Sent()
         for _ in range(case.accumulation):
             kept: list[Tensor] = []
 
@@ -211,19 +183,17 @@ def measure(case: Case) -> dict[str, float]:
                 hooks.append(
                     block.query_key_value.register_forward_hook(lambda _, __, made, kept=kept: kept.append(made.weight))
                 )
-            with NoProducts(), sent, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            with NoProducts(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
                 output = engine(**inputs)
             for hook in hooks:
                 hook.remove()
             found["activations"] = total(kept)
             found["weights"] = max(found["weights"], weights(engine))
             kept.clear()
-            with NoProducts(), sent:
+            with NoProducts():
                 engine.backward((output.mlm_loss_sum + output.sentence_loss_sum) / 100)
             found["gradients"] = max(found["gradients"], gradients(engine))
-            with sent:
-                engine.step()
-    found["passes"] = sent.numbers / parameter_counts(case.config).total
+            engine.step()
     found["buckets"] = max(buckets)
     found["optimizer"] = optimizer(engine)
     engine.destroy()
