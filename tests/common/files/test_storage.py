@@ -108,13 +108,6 @@ def test_mistakes_are_one_line(s3: ObjectStore) -> None:
         fetch(f"s3://{bucket}/a")
 
 
-def test_a_busy_store_is_asked_again(s3: ObjectStore) -> None:
-    bucket, left = s3.make_bucket(), [500, 503]
-    s3.put(bucket, "a/b", b"content")
-    with s3.failing(lambda method, path: left.pop() if left else None):
-        assert (fetch(f"s3://{bucket}/a") / "b").read_bytes() == b"content"
-
-
 def test_a_flag_takes_a_url(s3: ObjectStore) -> None:
     bucket = s3.make_bucket()
     s3.put(bucket, "run/settings.json", b"{}")

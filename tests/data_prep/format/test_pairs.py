@@ -202,32 +202,6 @@ def test_a_documents_cuts_do_not_depend_on_its_company_if_words_go_on() -> None:
         assert alone.parts.total().tolist() == together.parts.total()[together.documents == number].tolist()
 
 
-def test_short_spans_are_drawn_for_each_span() -> None:
-    # A section of one-token sentences, so that every span can be divided: one draw a section would divide all or none.
-    end = 1_000_000
-    stops, _ = span_stops(0, end, 100, 0.1, np.random.default_rng(0), list(range(end + 1)), b"\1" * (end + 1))
-    lengths = np.diff([0, *stops])[:-2]
-    divided = np.flatnonzero(lengths < 100)[::2]  # the first halves
-    assert (lengths[divided] + lengths[divided + 1] == 100).all()
-    spans = len(lengths) - len(divided)
-    share = 0.1 / 1.9  # of the spans; then 0.1 of what results is short
-    assert abs(len(divided) / spans - share) < 5 * (share * (1 - share) / spans) ** 0.5
-    histogram = np.bincount(lengths[divided], minlength=100)[2:99]
-    expected = len(divided) / 97
-    assert len(divided) == histogram.sum()
-    assert ((histogram - expected) ** 2 / expected).sum() < 96 + 5 * (2 * 96) ** 0.5
-    # Independent of the span before: a divided span follows another as often as anything.
-    twice = (np.diff(divided) == 2).mean()
-    assert abs(twice - share) < 5 * (share * (1 - share) / len(divided)) ** 0.5
-
-
-def test_cuts_are_uniform_over_the_inner_boundaries() -> None:
-    pairs = pairs_of([[10] * 600_000], max_seq_length=103, short_probability=0.0)  # 10 sentences a pair, 9 boundaries
-    counts = np.bincount(pairs.parts.a // 10, minlength=10)[1:10]
-    expected = counts.sum() / 9
-    assert ((counts - expected) ** 2 / expected).sum() < 8 + 5 * 16**0.5
-
-
 @pytest.mark.parametrize("sentences_in_document", [30, 150_000])
 @pytest.mark.parametrize("short_probability", [0.1, 1.0])
 def test_lengths_do_not_tell_the_order(sentences_in_document: int, short_probability: float) -> None:
