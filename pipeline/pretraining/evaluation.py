@@ -6,6 +6,7 @@ Every mean is over predicted tokens or pairs, never over means.
 import html
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args
 
@@ -136,7 +137,6 @@ def evaluate(
         below that entropy), `predictions` and `guesses`, see `show_predictions`. With a sentence loss also `sop_loss`,
         `sop_accuracy` with its interval, the same for `nsp`, and `pairs`.
     """
-    engine.eval()
     totals, frequencies, table = _pass(engine, collator, control, micro_batch_size, pieces, limit, pace)
     task = None if collator.objective == "mlm" else collator.objective
     metrics = summarise(totals, task)
@@ -155,7 +155,6 @@ def evaluate(
         for name, sums in ((task, totals), (other, of_other)):
             if sums.sentence_count:
                 metrics |= sentence_metrics(sums, name) | _interval(name, sums.sentence_correct, sums.sentence_count)
-    engine.train()
     return metrics
 
 
@@ -165,6 +164,22 @@ def _interval(name: str, correct: float, count: float) -> dict[str, float]:
 
 
 @torch.no_grad()
+def outputs_of(
+    engine: "Engine", collator: Collator, control: ControlGroup, micro_batch_size: int, limit: int | None, pace: Pace
+) -> Iterator[tuple[Batch, dict[str, Tensor], Any]]:
+    """Yields this rank's held-out batches, on the host and on the device, with the output for each.
+
+    The engine is in evaluation mode meanwhile, and in training mode afterwards. Collective.
+    """
+    engine.eval()
+    count = collate.evaluation_batches(collator, control.world_size, micro_batch_size, limit)
+    batches = collate.evaluation(collator, control.rank, control.world_size, micro_batch_size, limit)
+    for batch in pace(batches, count):
+        tensors = to_device(batch, engine.device)
+        yield batch, tensors, engine(**tensors)
+    engine.train()
+
+
 def _pass(
     engine: "Engine",
     collator: Collator,
@@ -182,11 +197,7 @@ def _pass(
     meter = Meter(PretrainingSums, engine.device)
     frequencies = torch.zeros(len(collator.continues_word), dtype=torch.float64, device=engine.device)
     table: list[str] = []
-    count = collate.evaluation_batches(collator, control.world_size, micro_batch_size, limit)
-    batches = collate.evaluation(collator, control.rank, control.world_size, micro_batch_size, limit)
-    for batch in pace(batches, count):
-        tensors = to_device(batch, engine.device)
-        output = engine(**tensors)
+    for batch, tensors, output in outputs_of(engine, collator, control, micro_batch_size, limit, pace):
         meter.add(batch_sums(output, tensors["sequence_ids"]))
         labels = tensors["masked_labels"].flatten()  # (B * M,)
         # An unused label adds 0 at id 0, so that no shape depends on their number.

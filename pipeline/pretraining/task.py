@@ -46,7 +46,7 @@ class PreTraining:
     pieces: list[str]
 
     name = "pretrain"
-    sums_kind = PretrainingSums
+    sums_kind: type[Any] = PretrainingSums
 
     @property
     def evaluates(self) -> bool:
@@ -117,9 +117,15 @@ class PreTraining:
         """Evaluates on up to `limit` rows of each held-out directory."""
         found: dict[str, Any] = {}
         for number, (name, collator) in enumerate(self.held_out.items()):
-            rows = self.settings.engine.micro_batch_size
-            named = evaluation.evaluate(engine, collator, self.control, rows, self.pieces, limit, pace)
+            named = self._evaluate_rows(engine, collator, limit, pace)
             found |= {f"{name}/{key}": value for key, value in named.items()} if number else named
+        return self._score(found)
+
+    def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
+        rows = self.settings.engine.micro_batch_size
+        return evaluation.evaluate(engine, collator, self.control, rows, self.pieces, limit, pace)
+
+    def _score(self, metrics: dict[str, Any]) -> Evaluation:
         objective = self.settings.objective
         tasks = ("mlm",) if objective == "mlm" else ("mlm", objective)
-        return Evaluation(found, found["mlm_accuracy"], "mlm_loss", tasks)
+        return Evaluation(metrics, metrics["mlm_accuracy"], "mlm_loss", tasks)
