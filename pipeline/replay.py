@@ -31,6 +31,7 @@ def parser() -> Parser:
     )
     p.add_argument("--data", nargs="+", metavar="DIR[:WEIGHT]", help="where the run's shards are now, if they moved")
     p.add_argument("--deepspeed_config", type=Path, metavar="JSON", help="the run's JSON, if it moved")
+    p.set_defaults(mirror=None)  # nothing is restored
     p.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # the launcher adds it
     return p
 

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -45,30 +45,28 @@ CHECKPOINTS = "checkpoints"
 DONE = "done"
 POLL_SECONDS = 30.0
 """How often records are uploaded when there is no new checkpoint."""
-MAX_PAUSE_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+"""From a failed upload to the next trial."""
 END_SECONDS = 1200.0
 """How long a run that has ended waits for its last uploads. Less than `progress.LONG_SECONDS`."""
 _RECORDS = (
     *(SETTINGS, "config.yaml", *VOCABULARY_FILES, "metrics.jsonl", "rollbacks.json", "trackers.json"),
-    *("tensorboard", "results.json", "logits", "submission", "export", DONE),
+    *("tensorboard", "results.json", "logits", "submission"),
 )
+_LAST = ("export", DONE)
 _REMEDY = "choose another --mirror"
 
 
 @dataclass(frozen=True)
-class _Identity:
-    """The content of MIRROR."""
-
-    run: str
-
-
-@dataclass(frozen=True)
 class _Claim:
-    """The content of CLAIM: the run, the start of it that uploads, and the host and the process of that start."""
+    """The content of CLAIM: the run, the start of it that uploads, its host and process. MIRROR has the run alone."""
 
     run: str
-    start: str
-    process: str
+    start: str = ""
+    process: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self)) + "\n"
 
 
 def restore(output: Path, url: str | None, rank: int) -> None:
@@ -120,7 +118,7 @@ def _bring(store: Store, held: Mapping[str, Remote], output: Path, claim: _Claim
     if _identity_of(output) != claim.run:  # otherwise a start that was killed has begun
         run_directory.check_output(output)
         output.mkdir(parents=True, exist_ok=True)
-        atomic.write_text(output / MIRROR, json.dumps(asdict(_Identity(claim.run))) + "\n")
+        atomic.write_text(output / MIRROR, _Claim(claim.run).to_json())
     print(f"restoring the run in {store.url} to {output}", flush=True)
     hashes = _read_hashes(store)
     damaged, whole = [], False
@@ -134,7 +132,7 @@ def _bring(store: Store, held: Mapping[str, Remote], output: Path, claim: _Claim
         raise UserError(f"--mirror {store.url} holds no whole checkpoint: {', '.join(damaged)}; {_REMEDY}")
     for fault in damaged:
         print(f"{store.url}/{CHECKPOINTS}/{fault} is damaged and left out", file=sys.stderr, flush=True)
-    names = [name for name in held if name.split("/")[0] in _RECORDS]
+    names = [name for name in held if name.split("/")[0] in (*_RECORDS, *_LAST)]
     for name in sorted(names, key=lambda name: (name == SETTINGS, name)):
         path = output / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,8 +175,8 @@ class Mirror:
         if claim is not None and claim.run != run:
             raise UserError(f"--mirror {url} holds another run than {output}; {_REMEDY}")
         self._claim = _Claim(run, uuid.uuid4().hex, f"process {os.getpid()} on host {socket.gethostname()}")
-        atomic.write_text(output / MIRROR, json.dumps(asdict(_Identity(run))) + "\n")
-        self._store.write(CLAIM, json.dumps(asdict(self._claim)).encode())
+        atomic.write_text(output / MIRROR, _Claim(run).to_json())
+        self._store.write(CLAIM, self._claim.to_json().encode())
         self._uploaded: dict[str, str] = {}
         """The hash of each record that this start has uploaded."""
         self._sent: set[tuple[str, str]] = set()
@@ -211,7 +209,7 @@ class Mirror:
             self._done.set()
 
     def _upload(self) -> None:
-        pause, has_failed = 1.0, False
+        has_failed = False
         while True:
             self._wake.clear()
             ends = self._ends
@@ -224,12 +222,11 @@ class Mirror:
                 if not has_failed:
                     has_failed = True
                     self.say(f"--mirror: {error}; training goes on, and the upload is tried again")
-                time.sleep(pause)
-                pause = min(2 * pause, MAX_PAUSE_SECONDS)
+                self._wake.wait(RETRY_SECONDS)
                 continue
             if has_failed:
                 self.say(f"--mirror {self._store.url} is up to date again")
-            pause, has_failed = 1.0, False
+            has_failed = False
             if ends:
                 return
             self._wake.wait(POLL_SECONDS)
@@ -252,36 +249,32 @@ class Mirror:
                 self._remove_checkpoint(tag.name, held)
         if DONE in held and not (self._output / DONE).exists():
             self._store.remove(DONE)
-        names = list(self._names())
-        is_last = {name: name.split("/")[0] in ("export", DONE) for name in names}
-        self._upload_records([name for name in names if not is_last[name]], held)
+        self._upload_records(_RECORDS, held)
         uploaded = [self._upload_checkpoint(tag, held) for tag in local]  # the newest one first
-        last = sorted((name for name in names if is_last[name]), key=lambda name: (name == DONE, name))
-        # The list of an export's files comes behind them.
-        self._upload_records(sorted(last, key=lambda name: (name == DONE, name.endswith(owned.MARKER))), held)
+        self._upload_records(_LAST, held)
         kept = {tag.name for tag in local}
         for tag in _tags(held):
             if any(uploaded[:1]) and tag.name not in kept:
                 self._remove_checkpoint(tag.name, held)
 
-    def _names(self) -> Iterator[str]:
-        """The records, relative to the run's directory."""
-        for top in _RECORDS:
-            path = self._output / top
-            for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+    def _names(self, tops: Sequence[str]) -> Iterator[str]:
+        """The files of these names, relative to the run's directory. The list of an export's files comes after them."""
+        for top in tops:
+            files = [self._output / top, *(self._output / top).rglob("*")]
+            for file in sorted(files, key=lambda file: (file.name == owned.MARKER, file)):
                 if file.is_file() and not file.is_symlink() and not atomic.TEMPORARY.fullmatch(file.name):
                     yield file.relative_to(self._output).as_posix()
 
-    def _upload_records(self, names: list[str], held: Mapping[str, Remote]) -> None:
-        """Uploads records that have changed. Both hashes of such a record are listed until it is there."""
+    def _upload_records(self, tops: Sequence[str], held: Mapping[str, Remote]) -> None:
+        """Uploads the records of these names that have changed. Both hashes of one are listed until it is there."""
         with tempfile.TemporaryDirectory() as place:
-            snapshot, changed = Path(place), {}
-            for number, name in enumerate(names):
+            changed = {}
+            for number, name in enumerate(self._names(tops)):
                 # metrics.jsonl and TensorBoard's files grow meanwhile.
-                shutil.copyfile(self._output / name, snapshot / str(number))
-                digest = file_checksum(snapshot / str(number))
+                copy = shutil.copyfile(self._output / name, Path(place) / str(number))
+                digest = file_checksum(copy)
                 if name not in held or self._uploaded.get(name) != digest:
-                    changed[name] = (digest, snapshot / str(number))
+                    changed[name] = digest, copy
             if not changed:
                 return
             self._write_hashes({name: digest for name, (digest, _) in changed.items()})
@@ -301,20 +294,16 @@ class Mirror:
         with contextlib.suppress(FileNotFoundError, DamagedCheckpoint):  # retention has deleted it meanwhile
             manifest, prefix = CheckpointManifest.read(tag), f"{CHECKPOINTS}/{tag.name}"
             text = (tag / MANIFEST).read_bytes()
-            lacking = [
-                name
-                for name, file in manifest.files.items()
-                if (found := held.get(f"{prefix}/{name}")) is None or found.bytes != file.bytes
-            ]
-            is_published = f"{prefix}/{MANIFEST}" in held
-            if is_published:
-                if self._store.read(f"{prefix}/{MANIFEST}") == text and not lacking:
+            sizes = {name: held[f"{prefix}/{name}"].bytes for name in manifest.files if f"{prefix}/{name}" in held}
+            there = {name for name, file in manifest.files.items() if sizes.get(name) == file.bytes}
+            if f"{prefix}/{MANIFEST}" in held:
+                if len(there) == len(manifest.files) and self._store.read(f"{prefix}/{MANIFEST}") == text:
                     return True
                 self._store.remove(f"{prefix}/{MANIFEST}")
             for name, file in manifest.files.items():
                 sent = f"{prefix}/{name}", file.xxh3_128
                 # The size alone does not tell that an object without a manifest is this file.
-                if name in lacking or sent not in self._sent:
+                if name not in there or sent not in self._sent:
                     self._store.put(tag / name, sent[0])
                     self._sent.add(sent)
             self._store.write(f"{prefix}/{MANIFEST}", text)
@@ -336,7 +325,7 @@ class _TakenOver(Exception):
 def _identity_of(output: Path) -> str | None:
     """The identity of the run in its mirror; None if it never had one."""
     path = output / MIRROR
-    return read_as(path, _Identity, "restore it").run if path.exists() else None
+    return read_as(path, _Claim, "restore it").run if path.exists() else None
 
 
 def _read_claim(store: Store) -> _Claim | None:

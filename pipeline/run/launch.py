@@ -52,7 +52,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     """Runs a command line on this rank and returns the exit status. Every rank of the job must call it.
 
     Args:
-        parse: reads the words of the command line.
+        parse: reads the words of the command line. The result has `mirror`, and `output` unless that is None.
         module: name of a module with `prepare(args, world_size) -> Prepared`, which checks what `parse` returns and
             writes nothing. It imports DeepSpeed, so it is imported once `parse` has found no mistake.
         argv: words of the command line; None for those of this process.
@@ -72,7 +72,7 @@ def run_command(parse: Callable[[Sequence[str]], Any], module: str, argv: Sequen
     def check() -> Prepared:
         with _explained(places.explain):
             args = parse(words)
-            if getattr(args, "mirror", None) is not None:
+            if args.mirror is not None:
                 try:
                     mirror.restore(args.output, args.mirror, rendezvous.rank)
                 except UserError as error:

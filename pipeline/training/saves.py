@@ -93,4 +93,6 @@ class Saves(Callback):
                 return
         if checkpoint is not None:
             self.saved_step = checkpoint.step
+            if self._run.mirror is not None:
+                self._run.mirror.wake()
             tell(self._others, Callback.on_checkpoint, checkpoint)

@@ -5,7 +5,6 @@ divergence        losses that are not finite, and spikes
 early_end         ends a run within --max-hours, or out of patience
 hang_progress     notes what the rank is doing
 metrics_log       metrics.jsonl, TensorBoard and trackers
-mirror_uploads    tells the mirror of a run about a checkpoint
 step_metrics      the metrics of a record: of the task, of the engine, speed and memory
 stragglers        names the rank that arrives last
 weight_checksums  compares what the ranks hold by checksum, and names the one that is wrong
@@ -19,7 +18,6 @@ from pipeline.training.callbacks.divergence import Divergence
 from pipeline.training.callbacks.early_end import BestScore, Deadline
 from pipeline.training.callbacks.hang_progress import HangProgress
 from pipeline.training.callbacks.metrics_log import MetricsLog
-from pipeline.training.callbacks.mirror_uploads import MirrorUploads
 from pipeline.training.callbacks.step_metrics import StepMetrics, Throughput
 from pipeline.training.callbacks.stragglers import Stragglers
 from pipeline.training.callbacks.weight_checksums import WeightChecksums
@@ -52,7 +50,6 @@ def make_trainer(
         BestScore(run),
         metrics_log,
         Console(run, task.name),
-        MirrorUploads(run),
     ]
     saves = Saves(run, callbacks, metrics_log.sync)
     callbacks = [*callbacks, saves]

@@ -119,7 +119,10 @@ def test_a_kill_during_an_upload_leaves_the_checkpoint_before(s3: ObjectStore, u
     assert checkpoints_in(held(s3, url)) == {"step-00000001", "step-00000002"}
 
 
-def test_a_store_that_fails_or_stands_still_costs_a_line(s3: ObjectStore, url: str, tmp_path: Path) -> None:
+def test_a_store_that_fails_or_stands_still_costs_a_line(
+    s3: ObjectStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "RETRY_SECONDS", 0.1)
     run, lines = make_run(tmp_path / "run", 1), []
     failed = threading.Event()
 

@@ -1,5 +1,6 @@
 """Ranks that are lost, fail or hang: watches in this process, then real processes without a model."""
 
+import argparse
 import contextlib
 import ctypes
 import hashlib
@@ -326,7 +327,7 @@ def lack_memory(case, output):
         return launch.Prepared(output, {}, work, host_timeout=60.0, hang_timeout=0.0)
 
     sys.modules["made_up"] = SimpleNamespace(prepare=prepare)
-    run_and_exit(lambda: launch.run_command(list, "made_up", []))
+    run_and_exit(lambda: launch.run_command(lambda words: argparse.Namespace(mirror=None), "made_up", []))
 
 
 @pytest.mark.slow
