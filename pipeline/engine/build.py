@@ -2,7 +2,6 @@
 
 import logging
 import warnings
-from typing import Any
 
 import deepspeed
 from torch import nn
@@ -33,10 +32,7 @@ def initialise(model: nn.Module, config: EngineConfig, graphs: bool = False) -> 
     groups = parameter_groups(model, config.json["optimizer"].get("params", {}).get("weight_decay", 0.01))
     description = describe_groups(groups, config.optimizer)
     optimizer = optimizers.make_optimizer(config.json, groups)
-    made: dict[str, Any] = {"model_parameters": groups} if optimizer is None else {"optimizer": optimizer}
-    # DeepSpeed refuses another optimizer than its own with an offloaded state, unless it is told that this is meant.
-    settings["zero_force_ds_cpu_optimizer"] = optimizer is None
-    engine, *_ = deepspeed.initialize(model=model, config=settings, **made)
+    engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=optimizer)
     # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
     engine._config.train_batch_size = config.train_batch_size
     zero_layout.attach(engine)

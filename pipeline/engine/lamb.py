@@ -102,26 +102,17 @@ class Lamb(torch.optim.Optimizer):
         self._slices: dict[Tensor, list[TensorSlice]] = {}
         self._views: dict[tuple[int, ...], _Views] = {}
         self._process_group: dist.ProcessGroup | None = None
-        self._communication_device: torch.device | None = None
 
-    def attach(
-        self,
-        slices: Sequence[TensorSlice],
-        process_group: dist.ProcessGroup | None,
-        communication_device: torch.device | None = None,
-    ) -> None:
+    def attach(self, slices: Sequence[TensorSlice], process_group: dist.ProcessGroup | None) -> None:
         """Stores where the elements of each tensor lie on this rank.
 
         Args:
             slices: one for each tensor of the model, the same tensors in the same order on all ranks; length 0
                 where this rank holds no element. `flat` is a tensor of a group's "params" when `step` is called.
             process_group: the ranks among which the tensors are divided; None if each rank holds all elements.
-            communication_device: a device on which `process_group` can sum; None: the weights' own. CPU offload needs
-                another one.
         """
         self._is_attached = True
         self._process_group = process_group
-        self._communication_device = communication_device
         self._slices, self._views = {}, {}
         for slice_ in slices:
             self._slices.setdefault(slice_.flat, []).append(slice_)
@@ -236,12 +227,9 @@ class Lamb(torch.optim.Optimizer):
             self.last_trust_ratios[views.tensors] = ratios[views.tensors]
 
     def _sum_over_ranks(self, squares: Tensor) -> Tensor:
-        if self._process_group is None or dist.get_world_size(self._process_group) == 1:
-            return squares
-        # Without CPU offload `to` copies nothing.
-        summed = squares if self._communication_device is None else squares.to(self._communication_device)
-        dist.all_reduce(summed, group=self._process_group)
-        return summed.to(squares.device)
+        if self._process_group is not None and dist.get_world_size(self._process_group) > 1:
+            dist.all_reduce(squares, group=self._process_group)
+        return squares
 
 
 def squared_norms(tensors: Sequence[Tensor]) -> Tensor:

@@ -1,9 +1,8 @@
-"""The optimizers that a DeepSpeed JSON can name, the project's, torch's and DeepSpeed's, and their parameter groups.
+"""The optimizers that a DeepSpeed JSON can name, the project's and torch's, and their parameter groups.
 
 Lamb                            the project's own
 AdamW without bias correction   the same class with every trust ratio 1, as in the paper's code
 Adam, AdamW                     torch's, fused into one kernel on a GPU
-... with an offloaded state     DeepSpeed's CPUAdam, which it compiles at the first start, unless "torch_adam" is true
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ class Parameters(Strict):
 class AdamParameters(Parameters):
     """`optimizer.params` of Adam and AdamW."""
 
-    torch_adam: bool = True
+    torch_adam: bool = True  # means nothing here: it is torch's
     adam_w_mode: bool = True
     bias_correction: Literal[True] = True
 
@@ -69,26 +68,12 @@ def is_own(block: Mapping[str, Any]) -> bool:
     return parameters_of(block) is not AdamParameters
 
 
-def uses_deepspeed_adam(config: Mapping[str, Any]) -> bool:
-    """Whether DeepSpeed makes the optimizer of a JSON: Adam whose state is offloaded."""
-    block = config["optimizer"]
-    return _offloads(config) and not is_own(block) and not block.get("params", {}).get("torch_adam", False)
-
-
-def _offloads(config: Mapping[str, Any]) -> bool:
-    """Whether the optimizer's state is in the host's memory."""
-    offload = (config.get("zero_optimization") or {}).get("offload_optimizer") or {}
-    return bool(offload.get("device", "none") != "none")
-
-
-def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer | None:
-    """Makes the optimizer of a DeepSpeed JSON; None if DeepSpeed makes it.
+def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> torch.optim.Optimizer:
+    """Makes the optimizer of a DeepSpeed JSON.
 
     Args:
         groups: see `parameter_groups`. They have the weight decay.
     """
-    if uses_deepspeed_adam(config):
-        return None
     from deepspeed.accelerator import get_accelerator  # slow to import, and this module also reads settings
 
     block = config["optimizer"]
@@ -102,7 +87,7 @@ def make_optimizer(config: Mapping[str, Any], groups: Sequence[dict[str, Any]]) 
         return Lamb([group | {"trust_ratio": False} for group in groups], **params)
     # As in DeepSpeed, Adam is AdamW unless the JSON says otherwise.
     is_decoupled = block["type"] == "AdamW" or given.get("adam_w_mode", True)
-    on_gpu = get_accelerator().device_name() == "cuda" and not _offloads(config)
+    on_gpu = get_accelerator().device_name() == "cuda"
     kind = torch.optim.AdamW if is_decoupled else torch.optim.Adam
     return kind(list(groups), fused=True if on_gpu else None, **params)  # None: torch decides
 

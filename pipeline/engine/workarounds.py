@@ -19,7 +19,6 @@ from deepspeed import DeepSpeedEngine
 from deepspeed.accelerator import get_accelerator
 
 from common.errors import UserError, one_line
-from pipeline.engine import optimizers
 from pipeline.engine.lamb import squared_norms
 from pipeline.engine.ranks import SHARED_MEMORY, buffer_prefix
 
@@ -93,7 +92,7 @@ def watch_builds() -> None:
             except Exception as error:  # of many kinds: no compiler, no nvcc, no GPU, another CUDA than torch's
                 raise UserError(
                     f"DeepSpeed cannot build its extension {name}: {one_line(error)}; install the compiler and the "
-                    'CUDA toolkit that torch was built with, or use "torch_adam": true if it is for Adam'
+                    "CUDA toolkit that torch was built with"
                 ) from error
 
     watched.is_watched = True  # type: ignore[attr-defined]
@@ -157,14 +156,12 @@ def read_norm_once(engine: DeepSpeedEngine) -> None:
     finite, which an overflow does not leave it. At stages 1 and 2, `unscale_and_clip_grads` reads that again for each
     parameter group. What it guards against, a norm of -1, does not come from `scaled_global_norm`.
 
-    Nothing is changed for an offloaded optimizer, whose gradients are on the host, and without a norm.
+    Nothing is changed without a norm.
     """
     optimizer, level = engine.optimizer, engine.zero_optimization_stage()
     if level == 0 or not hasattr(optimizer, "unscale_and_clip_grads"):
         return
     if not getattr(optimizer, "compute_grad_norm", True):
-        return
-    if optimizer.offload_optimizer if level == 3 else optimizer.cpu_offload:
         return
     # DeepSpeed has set `optimizer.overflow` to False before; an invalid norm sets it to True afterwards.
     optimizer.check_overflow = lambda partition_gradients=True: None
@@ -211,7 +208,6 @@ UNSUPPORTED = {
     "zero_optimization.round_robin_gradients": "moves the tensors of a group but not the map of where they lie, so "
     "trust ratios would mix tensors",
     "zero_optimization.zenflow": _MOVES_BUFFERS,
-    "zero_optimization.offload_optimizer.super_offload": _MOVES_BUFFERS,
     "zero_optimization.zero_quantized_weights": _MOVES_BUFFERS,
     "zero_optimization.zero_quantized_gradients": _MOVES_BUFFERS,
     "fp16.fp16_master_weights_and_grads": _KEEPS_16_BITS,
@@ -239,24 +235,20 @@ def reject_unsafe_settings(config: Mapping[str, Any]) -> None:
     devices = [
         _value_at(config, f"zero_optimization.{block}.device") for block in ("offload_optimizer", "offload_param")
     ]
-    needs_stage_1 = 'set "zero_optimization": {"stage": 1}, on one GPU as well'
     for is_unsafe, problem in (
         (
             _value_at(config, "fp16.enabled") and stage == 0,
-            f"fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; {needs_stage_1}",
+            "fp16 at ZeRO stage 0 divides gradients by a loss scale that never multiplied the loss; set "
+            '"zero_optimization": {"stage": 1}, on one GPU as well',
         ),
         (
             (_value_at(config, "zero_optimization.zero_hpz_partition_size") or 1) > 1,
             "zero_optimization.zero_hpz_partition_size keeps second copies that a resume would miss; remove it",
         ),
         (
-            "nvme" in devices,
-            'offloading to "nvme" leaves no weights in memory to read; use "cpu" or no offload',
-        ),
-        (
-            _value_at(config, "bf16.enabled") and stage == 0 and optimizers.uses_deepspeed_adam(config),
-            "bf16 with DeepSpeed's Adam at ZeRO stage 0 keeps its fp32 weights where checkpoints do not look; "
-            + needs_stage_1,
+            any(device not in (None, "none") for device in devices),
+            "offloading is for models that no GPU holds, and the largest ALBERT takes 4 GB; remove offload_optimizer "
+            "and offload_param, or use a higher ZeRO stage",
         ),
     ):
         if is_unsafe:

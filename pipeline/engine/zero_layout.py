@@ -157,7 +157,7 @@ def attach(engine: DeepSpeedEngine) -> None:
     check_all_covered(engine)
     if isinstance(engine.basic_optimizer, Lamb):
         divided = process_group(engine) if stage(engine) > 0 else None
-        engine.basic_optimizer.attach(slices(engine), divided, engine.device)
+        engine.basic_optimizer.attach(slices(engine), divided)
 
 
 @torch.no_grad()

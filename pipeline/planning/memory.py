@@ -51,7 +51,6 @@ class MemorySettings:
         bucket: elements of the reduce bucket.
         overlap: True if stages 1 and 2 have two reduce buckets (overlap_comm).
         max_live: the largest number of parameters that stage 3 keeps gathered.
-        offload: True if the optimizer's state is in the host's memory.
     """
 
     precision: str
@@ -63,7 +62,6 @@ class MemorySettings:
     bucket: int = DEFAULT_BUCKET
     overlap: bool = False
     max_live: int = 1_000_000_000
-    offload: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,7 +254,7 @@ def memory(config: AlbertConfig, rows: int, shape: BatchShape, settings: MemoryS
     return Memory(
         weights=weights,
         gradients=gradients,
-        optimizer=0.0 if settings.offload else optimizer,
+        optimizer=optimizer,
         activations=activation_bytes(config, rows, shape, settings),
         buffers=buffer_bytes(config, parameters, rows, shape, settings),
     )

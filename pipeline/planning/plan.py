@@ -91,7 +91,6 @@ class Plan:
             bucket=int(zero.get("reduce_bucket_size", memory_plan.DEFAULT_BUCKET)),
             overlap=bool(zero.get("overlap_comm", False)),
             max_live=int(zero.get("stage3_max_live_parameters", 1e9)),
-            offload=(zero.get("offload_optimizer") or {}).get("device", "none") != "none",
         )
 
     @property

@@ -36,7 +36,6 @@ SETUPS = [
     *[Setup(stage, "bf16") for stage in range(4)],
     Setup(1, "fp16"),
     Setup(3, "fp16"),
-    Setup(2, "bf16", (("zero_optimization", {"offload_optimizer": {"device": "cpu"}}),)),
     *[Setup(stage, "fp32", ADAMW) for stage in (0, 2, 3)],
 ]
 

@@ -73,8 +73,6 @@ def test_shared_memory_has_no_name_that_outlives_the_job() -> None:
 
 
 LAMB = {"optimizer": {"type": "Lamb"}}
-ADAM = {"optimizer": {"type": "AdamW"}}
-OFFLOADED = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
 
 
 @pytest.mark.parametrize("key", workarounds.UNSUPPORTED)
@@ -93,9 +91,11 @@ def test_a_key_that_gives_wrong_results_is_rejected(key: str) -> None:
     [
         (LAMB | {"fp16": {"enabled": True}}, '"stage": 1'),
         (LAMB | {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}, "zero_hpz_partition_size"),
-        (LAMB | {"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}, "nvme"),
-        (LAMB | {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "nvme"),
-        (ADAM | {"bf16": {"enabled": True}} | OFFLOADED, "bf16 with DeepSpeed's Adam at ZeRO stage 0"),
+        (
+            LAMB | {"zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}},
+            "remove offload_optimizer",
+        ),
+        (LAMB | {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}, "remove offload_optimizer"),
     ],
 )
 def test_unsafe_settings_are_rejected(config: dict[str, Any], message: str) -> None:
@@ -109,10 +109,7 @@ def test_unsafe_settings_are_rejected(config: dict[str, Any], message: str) -> N
         LAMB,
         LAMB | {"fp16": {"enabled": True}, "zero_optimization": {"stage": 1, "zero_hpz_partition_size": 1}},
         LAMB | {"fp16": {"enabled": False}},
-        LAMB | {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}},
-        LAMB | {"bf16": {"enabled": True}} | OFFLOADED,
-        ADAM | {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}},
-        ADAM | {"bf16": {"enabled": True}},
+        LAMB | {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_param": {"device": "none"}}},
     ],
 )
 def test_safe_settings_are_accepted(config: dict[str, Any]) -> None:

@@ -42,16 +42,12 @@ def test_owned_parts_of_a_whole_tensor_cover_it(elements: int, world: int) -> No
         assert torch.equal(part.weight, flat[part.start : part.start + part.length])
 
 
-OFFLOAD = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
 CODED: list[tuple[int, str, dict[str, Any]]] = [
     *[(stage, "fp32", {}) for stage in range(4)],
     (0, "bf16", {}),
     (2, "bf16", {}),
     (3, "fp16", {}),
     (1, "bf16", {"data_types": {"grad_accum_dtype": "fp32"}}),
-    (1, "bf16", OFFLOAD),
-    (3, "bf16", OFFLOAD),
-    (3, "bf16", {"zero_optimization": {"offload_param": {"device": "cpu"}, **OFFLOAD["zero_optimization"]}}),
     (2, "fp32", {"zero_optimization": {"parameter_alignment": True}}),
     (3, "fp32", {"zero_optimization": {"sub_group_size": 10**9}}),
 ]

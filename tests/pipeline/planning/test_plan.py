@@ -82,14 +82,11 @@ def test_time_and_cost_follow_from_the_speed() -> None:
 def test_the_json_decides_about_memory(tmp_path: Path) -> None:
     config = json.loads((REPOSITORY / "ds_configs" / "xxlarge.json").read_text())
     zero = {"stage": 3, "reduce_bucket_size": 7, "overlap_comm": True, "stage3_max_live_parameters": 9}
-    zero["offload_optimizer"] = {"device": "cpu"}
     more = {"zero_optimization": zero, "data_types": {"grad_accum_dtype": "fp32"}}
     path = tmp_path / "config.json"
-    path.write_text(json.dumps(config | more | {"zero_force_ds_cpu_optimizer": False}))
+    path.write_text(json.dumps(config | more))
     wanted = request("--deepspeed_config", str(path), "--activation-checkpointing", "ffn")
-    assert wanted.memory_settings == MemorySettings(
-        "fp16", 3, 8, "ffn", 32, "fp32", bucket=7, overlap=True, max_live=9, offload=True
-    )
+    assert wanted.memory_settings == MemorySettings("fp16", 3, 8, "ffn", 32, "fp32", bucket=7, overlap=True, max_live=9)
     path.write_text(json.dumps(config | {"zero_optimization": {"stage": 2}}))
     assert request("--deepspeed_config", str(path)).memory_settings == MemorySettings("fp16", 2, 8, accumulation=32)
     assert request("--objective", "mlm").model.sentence_head is None
@@ -185,9 +182,6 @@ def test_nothing_is_proposed_that_pretrain_refuses(tmp_path: Path) -> None:
     assert stages() == {0, 1, 2, 3}
     assert stages(data_types={"grad_accum_dtype": "fp32"}) == {1, 2, 3}  # DeepSpeed cannot, at stage 0
     assert stages(optimizer={"type": "Adam", "params": {"lr": 1e-3}}) == {0, 1, 2, 3}
-    offloaded = {"stage": 1, "offload_optimizer": {"device": "cpu"}}
-    adam = {"type": "Adam", "params": {"lr": 1e-3}}
-    assert stages(optimizer=adam, zero_optimization=offloaded) == {1, 2, 3}
     path.write_text(json.dumps(config | {"zero_optimization": {"stage": 0}}))
     with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
         request("--deepspeed_config", str(path))

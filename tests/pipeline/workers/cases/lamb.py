@@ -17,7 +17,6 @@ class Case:
 
     Attributes:
         accumulation: micro-batches of a step on each rank.
-        offload: the optimizer's state is on the CPU.
         accumulate_fp32: bf16 gradients are added up in fp32, which is another optimizer class at stage 1.
         attached: False makes LAMB treat each flat buffer as one tensor.
     """
@@ -25,14 +24,11 @@ class Case:
     stage: int
     precision: str = "fp32"
     accumulation: int = 1
-    offload: bool = False
     accumulate_fp32: bool = False
     attached: bool = True
 
     def settings(self, world: int) -> dict[str, Any]:
         extra: dict[str, Any] = {}
-        if self.offload:
-            extra["zero_optimization"] = {"offload_optimizer": {"device": "cpu"}}
         if self.accumulate_fp32:
             extra["data_types"] = {"grad_accum_dtype": "fp32"}
         return training.config(self.stage, self.precision, world, self.accumulation, **extra)
