@@ -2,10 +2,9 @@
 
     python -m pipeline.export --run runs/base --out albert-base
     python -m pipeline.export --run runs/base --out albert-base --license apache-2.0 --push me/albert-base
-    python -m pipeline.export --run runs/base --out albert-steps --all
 
-Exports the newest complete checkpoint of a pre-training run, or the best one of a fine-tuning run. --step, --best and
---all choose others. One process is enough, however many ranks trained.
+Exports the newest complete checkpoint of a pre-training run, or the best one of a fine-tuning run. --step and
+--best choose others. One process is enough, however many ranks trained.
 """
 
 import sys
@@ -28,7 +27,6 @@ def parser() -> Parser:
         action="store_true",
         help="the checkpoint with the lowest held-out loss; of a fine-tuning run, with the best metric",
     )
-    which.add_argument("--all", action="store_true", help="every checkpoint, each in DIR/step-N")
     p.add_argument("--onnx", action="store_true", help="also write model.onnx, for ONNX Runtime")
     p.add_argument(
         "--sentence-transformers",

@@ -84,7 +84,6 @@ def model_card(
     options: ExportOptions,
     name: str,
     in_layout: bool,
-    revision: str | None,
 ) -> str:
     """The content of README.md.
 
@@ -92,7 +91,6 @@ def model_card(
         step: of the checkpoint.
         name: of the export, for the title.
         in_layout: whether it is in the layout of `transformers`.
-        revision: its branch on the hub; None for main.
     Raises:
         UserError: a record of the run cannot be read.
     """
@@ -142,7 +140,6 @@ def model_card(
         task=task,
         step=step,
         in_layout=in_layout,
-        revision=revision,
     )
     return printable(re.sub(r"\n{3,}", "\n\n", str(card)).rstrip(), keep="\n") + "\n"
 

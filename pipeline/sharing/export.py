@@ -1,6 +1,6 @@
-"""Exports checkpoints as directories: the model, its vocabulary, a model card and, if wanted, an ONNX graph.
+"""Exports a checkpoint as a directory: the model, its vocabulary, a model card and, if wanted, an ONNX graph.
 
-`run` is the work of `pipeline.export`, which also pushes them to the Hugging Face hub.
+`run` is the work of `pipeline.export`, which also pushes it to the Hugging Face hub.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ FILES = (
     *("tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
     *(CARD, ONNX_FILE, "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
 )
-"""The names of all files that an export of one checkpoint may have."""
+"""The names of all files that an export may have."""
 _MODULES = (("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize"))
 
 
@@ -59,28 +59,10 @@ def export_one(run: TrainedRun, tag: Path, out: Path, options: ExportOptions | N
         return _write(run, tag, temporary, _name(run, out), options or ExportOptions())
 
 
-def export_each(run: TrainedRun, tags: Sequence[Path], out: Path, options: ExportOptions) -> str:
-    """Writes each checkpoint to a directory of its own below `out`, such as step-1000. See `export_one`."""
-    form = ""
-    with _directory(out) as temporary:
-        for tag in tags:
-            revision = revision_of(tag)
-            (temporary / revision).mkdir()
-            form = _write(
-                run, tag, temporary / revision, f"{_name(run, out)}, step {step_of(tag):,}", options, revision
-            )
-    return form
-
-
 def _name(run: TrainedRun, out: Path) -> str:
     """The title of the card. The directory "export" of a run has the run's name."""
     place = out.resolve()
     return run.directory.resolve().name if place.parent == run.directory.resolve() else place.name
-
-
-def revision_of(tag: Path) -> str:
-    """The name of a checkpoint's directory in an export of all, and of its branch on the hub, such as step-1000."""
-    return f"step-{step_of(tag)}"
 
 
 @contextmanager
@@ -97,10 +79,8 @@ def _directory(out: Path) -> Iterator[Path]:
         raise UserError(f"cannot write {out}: {one_line(error)}; choose another place") from None
 
 
-def _write(
-    run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions, revision: str | None = None
-) -> str:
-    """Writes the files of one export into `directory`. Returns the format, for people."""
+def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: ExportOptions) -> str:
+    """Writes the files of the export into `directory`. Returns the format, for people."""
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
     vocabulary = Vocabulary.load(vocabulary_file)
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
@@ -125,7 +105,7 @@ def _write(
         if not in_layout:
             raise ValueError(f"--sentence-transformers: the model is {form}; leave the flag out")
         _write_sentence_files(directory, model.config.hidden_size, model.config.max_position_embeddings)
-    card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout, revision)
+    card = model_card(run, step_of(tag), model, vocabulary, options, name, in_layout)
     atomic.write_text(directory / CARD, card)
     return form
 
@@ -171,26 +151,11 @@ def run(args: argparse.Namespace) -> None:
     if seeds and not (args.run / "settings.json").exists():
         raise UserError(f"--run {args.run} holds a run of several seeds; name one of them, such as {seeds[0]}")
     trained = open_run(args.run)
-    tags, on_main = _chosen(trained, args)
+    tag = trained.of_step(args.step) if args.step is not None else trained.best() if args.best else trained.usual()
     hub = None if args.push is None else Hub(args.push)
-    if args.all:
-        form = export_each(trained, tags, args.out, options)
-        print(f"wrote {args.out} {form}: {', '.join(map(revision_of, tags))}")
-    else:
-        print(f"wrote {args.out} {export_one(trained, tags[0], args.out, options)}")
+    print(f"wrote {args.out} {export_one(trained, tag, args.out, options)}")
     if hub is not None:
-        hub.push(tags, on_main, args)
-
-
-def _chosen(trained: TrainedRun, args: argparse.Namespace) -> tuple[list[Path], Path | None]:
-    """The checkpoints to export, and the one of them that main gets on the hub; None if main stays as it is."""
-    if args.step is not None:
-        return [trained.of_step(args.step)], None
-    if not args.all:
-        tag = trained.best() if args.best else trained.usual()
-        return [tag], tag
-    usual, tags = trained.usual(), trained.every()
-    return tags, usual if usual in tags else tags[-1]  # a run that is training may have deleted it meanwhile
+        hub.push(step_of(tag), args)
 
 
 class Hub:
@@ -227,34 +192,29 @@ class Hub:
         with self._reported():
             self._api.whoami()
 
-    def push(self, tags: list[Path], on_main: Path | None, args: argparse.Namespace) -> None:
-        """Pushes each exported checkpoint to its branch, and `on_main` to main as well. Raises UserError.
+    def push(self, step: int, args: argparse.Namespace) -> None:
+        """Pushes the export to the branch of its step and, unless --step chose it, to main. Raises UserError.
 
-        A new repository is private unless --public is given. Each branch gets the files that the export made, and
-        loses those of an earlier export that this one lacks. Other files stay.
+        A new repository is private unless --public is given. A branch gets the files that the export made, and loses
+        those of an earlier export that this one lacks. Other files stay.
         """
-        names = owned.files_of(args.out, run_directory.EXPORT_TOOL)
-        pushed = []
+        branches = [f"step-{step}", *([MAIN] if args.step is None else [])]
         with self._reported():
             self._api.create_repo(self.repository, private=not args.public, exist_ok=True)
-            for tag in tags:
-                branch = revision_of(tag)
-                folder, prefix = (args.out / branch, f"{branch}/") if args.all else (args.out, "")
-                for revision in [branch, MAIN] if tag == on_main else [branch]:
-                    if revision != MAIN:
-                        self._api.create_branch(self.repository, branch=revision, exist_ok=True)
-                    self._api.upload_folder(
-                        repo_id=self.repository,
-                        folder_path=folder,
-                        allow_patterns=[name.removeprefix(prefix) for name in names if name.startswith(prefix)],
-                        delete_patterns=list(FILES),
-                        revision=revision,
-                        commit_message=f"Step {step_of(tag):,}",
-                        commit_description=f"albert-pretraining {__version__}",
-                    )
-                    pushed.append(revision)
-        main = "" if on_main is None else f"; {MAIN} has step {step_of(on_main)}"
-        print(f"pushed to {self.url}: {', '.join(pushed)}{main}")
+            for branch in branches:
+                if branch != MAIN:
+                    self._api.create_branch(self.repository, branch=branch, exist_ok=True)
+                self._api.upload_folder(
+                    repo_id=self.repository,
+                    folder_path=args.out,
+                    allow_patterns=sorted(owned.files_of(args.out, run_directory.EXPORT_TOOL)),
+                    delete_patterns=list(FILES),
+                    revision=branch,
+                    commit_message=f"Step {step:,}",
+                    commit_description=f"albert-pretraining {__version__}",
+                )
+        main = "" if args.step is not None else f"; {MAIN} has step {step}"
+        print(f"pushed to {self.url}: {', '.join(branches)}{main}")
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -10,7 +10,6 @@ from model.albert import ModelWithHead
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.initial_weights import best_checkpoint, load_into, load_pretrained
-from pipeline.checkpoint.manifest import DamagedCheckpoint, check
 from pipeline.checkpoint.retention import find_best, find_latest, step_of, tags
 from pipeline.checkpoint.run_records import SETTINGS
 from pipeline.tasks.own_tasks import task_of
@@ -75,18 +74,6 @@ class TrainedRun:
                 f"give --step one of {self._steps()}"
             )
         return found
-
-    def every(self) -> list[Path]:
-        """All checkpoints, by step. Also raises UserError if one is damaged."""
-        found = sorted(self._tags(), key=step_of)
-        for tag in found:
-            try:
-                check(tag, content=False)
-            except DamagedCheckpoint as error:
-                raise UserError(
-                    f"{tag} is damaged ({error}); move it away, or give --step one of {self._steps()}"
-                ) from None
-        return found or [self._newest()]
 
     def _tags(self) -> list[Path]:
         return tags(self.directory / "checkpoints")

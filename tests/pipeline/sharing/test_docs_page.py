@@ -24,7 +24,7 @@ def test_the_page_does_what_it_says(corpus, hub, tmp_path, monkeypatch, capsys):
     for module, words in commands:
         assert module == "pipeline.export"
         assert export.main(words) == 0
-    assert set(hub.repositories["me/my-albert"].branches) == {"main", "step-500", "step-1000"}
+    assert set(hub.repositories["me/my-albert"].branches) == {"main", "step-1000"}
 
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.*?`) \|", page.split("## What is written")[1], re.MULTILINE)

@@ -40,19 +40,9 @@ def test_the_newest_goes_to_main_and_to_its_branch(run, hub, tmp_path, capsys):
     assert b"me/tiny" in exported["README.md"]
 
 
-def test_every_checkpoint_is_a_branch_and_main_has_the_newest(run, hub, tmp_path):
-    assert push(run, tmp_path / "out", "--all", "--public") == 0
-    repository = hub.repositories["me/tiny"]
-    assert not repository.private
-    assert set(repository.branches) == {"main", "step-1", "step-2", "step-3"}
-    for step in (1, 2, 3):
-        assert repository.branches[f"step-{step}"] == INITIAL | files_of(tmp_path / "out" / f"step-{step}")
-    assert repository.branches["main"] == repository.branches["step-3"]
-    assert len({files["model.safetensors"] for files in repository.branches.values()}) == 3
-
-
 def test_the_best_goes_to_main_a_step_to_its_branch_only_and_files_of_people_stay(run, hub, tmp_path):
-    assert push(run, tmp_path / "best", "--best") == 0
+    assert push(run, tmp_path / "best", "--best", "--public") == 0
+    assert not hub.repositories["me/tiny"].private
     branches = hub.repositories["me/tiny"].branches
     assert branches["main"] == INITIAL | files_of(tmp_path / "best")
     assert push(run, tmp_path / "first", "--step", 1) == 0

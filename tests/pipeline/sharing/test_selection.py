@@ -1,4 +1,4 @@
-"""`export --step`, `--best` and `--all`: which checkpoints are exported, and what is said if there are none."""
+"""`export --step` and `--best`: which checkpoints are exported, and what is said if there are none."""
 
 import json
 import shutil
@@ -7,7 +7,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from common.files.owned import MARKER
 from pipeline import export
 from pipeline.checkpoint.files import load_weights
 from pipeline.checkpoint.retention import tag_name
@@ -40,23 +39,6 @@ def test_one_checkpoint(run, tmp_path, capsys, words, step):
     assert export.main(["--run", str(run), "--out", str(tmp_path / "out"), *words]) == 0
     assert step_in(tmp_path / "out", run) == step
     assert capsys.readouterr().out == f"wrote {tmp_path / 'out'} in the Hugging Face layout\n"
-
-
-def test_every_checkpoint_has_a_directory(run, tmp_path, capsys):
-    out = tmp_path / "out"
-    words = ["--run", str(run), "--out", str(out), "--all"]
-    assert export.main(words) == 0
-    assert capsys.readouterr().out == f"wrote {out} in the Hugging Face layout: step-2, step-4, step-8\n"
-    assert {step: step_in(out / f"step-{step}", run) for step in (2, 4, 8)} == {2: 2, 4: 4, 8: 8}
-    listed = set(json.loads((out / MARKER).read_text())["files"])
-    assert listed == {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()} - {MARKER}
-    shutil.rmtree(run / "checkpoints" / tag_name(2))  # a second export of fewer checkpoints
-    assert export.main(words) == 0
-    assert sorted(path.name for path in out.iterdir()) == [MARKER, "step-4", "step-8"]
-    (out / "step-4" / "notes.txt").write_text("of a person")
-    assert export.main(words) == 2
-    assert "step-4/notes.txt" in capsys.readouterr().err
-    assert (out / "step-4" / "notes.txt").read_text() == "of a person"
 
 
 def refusal(capsys, *words):
@@ -92,7 +74,6 @@ def test_the_best_of_a_fine_tuning_run(corpus, tmp_path, capsys):
 
 def test_a_damaged_checkpoint(run, tmp_path, capsys):
     (run / "checkpoints" / tag_name(4) / "state.json").unlink()
-    assert f"{tag_name(4)} is damaged" in refusal(capsys, "--run", run, "--out", tmp_path / "out", "--all")
     assert f"{tag_name(4)} is damaged" in refusal(capsys, "--run", run, "--out", tmp_path / "out", "--step", 4)
     assert not (tmp_path / "out").exists()
 
@@ -102,9 +83,9 @@ def test_no_checkpoints_at_all_and_what_may_not_be_replaced_before_any_work(run,
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "mine.txt").write_text("mine")
     assert "mine is not empty" in refusal(capsys, "--run", run, "--out", tmp_path / "mine")
-    for words in ((), ("--best",), ("--all",), ("--step", "2"), ("--best", "--all"), ("--step", "0")):
+    for words in ((), ("--best",), ("--step", "2"), ("--best", "--step", "2"), ("--step", "0")):
         told = refusal(capsys, "--run", run, "--out", tmp_path / "out", *words)
-        assert ("holds no complete checkpoint" in told) == (words not in (("--best", "--all"), ("--step", "0")))
+        assert ("holds no complete checkpoint" in told) == (words not in (("--best", "--step", "2"), ("--step", "0")))
     assert not (tmp_path / "out").exists()
 
 
