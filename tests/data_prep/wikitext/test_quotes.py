@@ -14,6 +14,8 @@ from data_prep.wikitext import to_prose
         ("L'''Express'' is a paper, '''and''' so on.", "L'Express is a paper, and so on."),
         ("''Eagle'''s footpads and ''Eagle'''s '''large''' tanks.", "Eagle's footpads and Eagle's large tanks."),
         ("'''''Both''' and'' neither are here.", "Both and neither are here."),
+        ("Le mot'''gras''' d'''Iliade'' est ici.", "Le motgras d'Iliade est ici."),
+        ("Le mot'''gras''' é'''Iliade'' est ici.", "Le mot'gras éIliade est ici."),
         ("It''s ''one'' here.\nIt's '''two''' here.", "Its one here. It's two here."),
     ],
 )
