@@ -128,25 +128,6 @@ def test_any_mixture_gets_the_ids_of_the_training(
     assert tokenizer.encode(text, add_special_tokens=False).ids == expected
 
 
-@few_examples
-@given(
-    text=st.text(
-        st.sampled_from("AÀaéÉİıIßẞΣσς.'’`:-中カｶﾞガ\u3099 \u0301\u0327\u0306йЙ한\u1112\u1161\u11ab\u093cक्\u00ad")
-        | st.characters(max_codepoint=0x2FFF, codec="utf-8"),
-        max_size=12,
-    )
-)
-@example(text="\u0301leading")
-@example(text="Α'Σ ΑΣ'Α ΑΣ.Α 中Σ ΑΣ中 ʰΣ")
-@example(text="``e\u0301''")
-def test_any_text_is_normalised_as_in_training(text: str, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
-    contents = json.loads(tokenizer.to_str())
-    steps = contents["normalizer"]["normalizers"]
-    contents["normalizer"]["normalizers"] = [step for step in steps if step["type"] != "Precompiled"]  # of OWN_RULE
-    found = Tokenizer.from_str(json.dumps(contents)).normalizer.normalize_str(text)
-    assert found.removeprefix(" ") == normalize(text, vocabulary.normalization)
-
-
 def test_a_model_restored_from_the_tokenizer_gives_these_ids(
     directory: Path, vocabulary: Vocabulary, lines: list[str]
 ) -> None:

@@ -11,34 +11,6 @@ from tests.model.test_packing import make_pair, pack
 LENGTHS = [5, 7, 1, 11]
 
 
-def written_out(query, key, value, mask):
-    query, key, value = (tensor.double() for tensor in (query, key, value))
-    scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    return torch.softmax(scores, dim=-1) @ value
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 3e-2)])
-@pytest.mark.parametrize("packed", [True, False])
-def test_every_kernel_gives_the_softmax_and_its_gradients(dtype, tolerance, packed):
-    # bf16 keeps 8 bits: weights, products and sums each round at 2**-9 of values up to 3.
-    generator = torch.Generator().manual_seed(0)
-    tensors = [torch.randn(2, 3, 12, 8, generator=generator).to(dtype).requires_grad_() for _ in range(3)]
-    pattern = AttentionPattern()
-    if packed:
-        pattern = AttentionPattern.for_packed_rows(torch.tensor([[0] * 5 + [1] * 7, [0] * 9 + [-1] * 3]))
-    direction = torch.randn(2, 3, 12, 8, generator=generator)
-    expected = written_out(*tensors, pattern.mask)
-    expected_gradients = torch.autograd.grad((expected * direction).sum(), tensors)
-    projected = torch.stack([tensor.transpose(1, 2) for tensor in tensors], dim=2)  # (B, S, 3, heads, D)
-    found = attend(projected, pattern, dropout=0.0).transpose(1, 2)
-    found_gradients = torch.autograd.grad((found.float() * direction).sum(), tensors)
-    assert found.dtype == dtype
-    for one, other in zip((found, *found_gradients), (expected, *expected_gradients)):
-        torch.testing.assert_close(one.float(), other.float(), atol=tolerance, rtol=tolerance)
-
-
 def test_a_row_of_nothing_but_padding_has_numbers():
     """Result and gradients are finite, and those of other rows do not change."""
     projected = torch.randn(2, 6, 3, 2, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()

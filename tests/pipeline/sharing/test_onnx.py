@@ -13,24 +13,16 @@ from tests.pipeline.sharing import runs
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    ("task", "opened_by"),
-    [
-        (None, transformers.AlbertForPreTraining),
-        ("rte", transformers.AutoModelForSequenceClassification),
-    ],
-)
-def test_the_graph_gives_what_transformers_gives(corpus, tmp_path, task, opened_by):
+def test_the_graph_gives_what_transformers_gives(corpus, tmp_path):
+    # tests/model/test_onnx_export.py has the graphs of the other heads.
     run, out = tmp_path / "run", tmp_path / "out"
-    if task is None:
-        runs.pretraining(run, corpus.vocabulary)
-    else:
-        runs.finetuning(run, corpus.vocabulary, task)
+    runs.finetuning(run, corpus.vocabulary)
     assert export.main(["--run", str(run), "--out", str(out), "--onnx"]) == 0
     card = (out / "README.md").read_text()
     assert "model.onnx" in card
     assert "\n- onnx\n" in card
-    model, tokenizer = opened_by.from_pretrained(out).eval(), transformers.AutoTokenizer.from_pretrained(out)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(out).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
     session = onnxruntime.InferenceSession(out / "model.onnx")
     for texts in (["Badofi gukela."], ["Badofi gukela. Monipu.", "Monipu.", "Doba fidomist gukela mola."]):
         inputs = tokenizer(texts, padding=True, return_tensors="pt")
