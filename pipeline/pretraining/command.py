@@ -76,7 +76,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     with run_directory.lock_run(settings.output, control, check_unchanged, launcher.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
-        first_step = make_task(settings, training, held_out, control, vocabulary).steps([0])
+        first_step = make_task(settings, training, held_out, control).steps([0])
         settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
@@ -87,7 +87,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
 
         opened = lifecycle.open_run(settings, make_filled_model, vocabulary, control)
         _print_header(opened, settings, training, new_tensors)
-        task = make_task(settings, training, held_out, control, vocabulary)
+        task = make_task(settings, training, held_out, control)
         shape, precision = training.collators[0].shape, settings.engine.precision
         throughput = Throughput.of(settings.model, shape, control.world_size, device_name, precision)
         if status := lifecycle.train(opened, task, StopSignals(), throughput):
@@ -97,15 +97,11 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
 
 
 def make_task(
-    settings: PretrainSettings,
-    training: Mixture,
-    held_out: Mapping[str, Collator],
-    control: ControlGroup,
-    vocabulary: Vocabulary,
+    settings: PretrainSettings, training: Mixture, held_out: Mapping[str, Collator], control: ControlGroup
 ) -> PreTraining:
     """Pre-training, or with a teacher distillation."""
     kind = PreTraining if settings.distilled is None else Distillation
-    return kind(settings, training, held_out, control, vocabulary.spellings)
+    return kind(settings, training, held_out, control)
 
 
 def make_model(settings: PretrainSettings) -> AlbertForPreTraining:

@@ -100,7 +100,7 @@ class Distillation(PreTraining):
     def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
         meter = Meter(DistillationTotals, engine.device)
         rows = self.settings.engine.micro_batch_size
-        for _, tensors, output in evaluation.outputs_of(engine, collator, self.control, rows, limit, pace):
+        for tensors, output in evaluation.outputs_of(engine, collator, self.control, rows, limit, pace):
             meter.add(self.sums(output, tensors))
         (totals,) = sum_over_ranks(self.control, meter.totals())
         return self.summarise(totals)

@@ -1,24 +1,19 @@
-"""Losses and accuracies of pre-training from sums over batches; the evaluation on held-out rows, with predictions.
+"""Losses and accuracies of pre-training from sums over batches; the evaluation on held-out rows.
 
 Every mean is over predicted tokens or pairs, never over means.
 """
 
-import html
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from model.config import IGNORED_LABEL
 from model.pretraining import PreTrainingOutput
 from pipeline.data import collate
-from pipeline.data.collate import Batch, Collator, Objective
+from pipeline.data.collate import Collator, Objective
 from pipeline.data.prefetch import to_device
 from pipeline.distributed.control import ControlGroup
 from pipeline.tasks.metrics import wilson_interval
@@ -27,11 +22,6 @@ from pipeline.training.training_task import Pace, without_pauses
 
 if TYPE_CHECKING:
     from pipeline.engine.state import Engine
-
-HEADER = ("| the text, masked tokens in bold | what the model reads, wrong tokens after ✗ | right |", "|---|---|---|")
-MAX_PIECES = 60
-"""Pieces of a sequence that are shown; a row of 512 tokens would fill the screen."""
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]#|~])")
 
 T = TypeVar("T", Tensor, float)
 
@@ -114,7 +104,6 @@ def evaluate(
     collator: Collator,
     control: ControlGroup,
     micro_batch_size: int,
-    pieces: list[str],
     limit: int | None = None,
     pace: Pace = without_pauses,
 ) -> dict[str, Any]:
@@ -128,16 +117,15 @@ def evaluate(
 
     Args:
         collator: its objective is the model's; `loss` and the MLM metrics are those of the rows that it draws.
-        pieces: the vocabulary's, V strings.
         limit: number of rows, see `collate.evaluation`; None for all rows.
         pace: every batch passes through it.
     Returns:
         The metrics `loss`, `mlm_loss`, `mlm_accuracy` with its 95 % interval `mlm_accuracy_low` and
         `mlm_accuracy_high`, `mlm_unigram_entropy` (nats), `mlm_below_unigram` (from 0 to 1, by how much the MLM loss is
-        below that entropy), `predictions` and `guesses`, see `show_predictions`. With a sentence loss also `sop_loss`,
+        below that entropy), and `predictions`. With a sentence loss also `sop_loss`,
         `sop_accuracy` with its interval, the same for `nsp`, and `pairs`.
     """
-    totals, frequencies, table = _pass(engine, collator, control, micro_batch_size, pieces, limit, pace)
+    totals, frequencies = _pass(engine, collator, control, micro_batch_size, limit, pace)
     task = None if collator.objective == "mlm" else collator.objective
     metrics = summarise(totals, task)
     unigram_entropy = entropy(frequencies)
@@ -146,12 +134,11 @@ def evaluate(
         "mlm_below_unigram": 1.0 - metrics["mlm_loss"] / unigram_entropy if unigram_entropy > 0 else 0.0,
         # As if the masked tokens were independent.
         **_interval("mlm", totals.mlm_correct, totals.mlm_count),
-        "guesses": table,
     }
     if task is not None:
         other = next(other for other in get_args(Objective) if other not in (task, "mlm"))
         as_other = replace(collator, objective=other)
-        of_other, _, _ = _pass(engine, as_other, control, micro_batch_size, pieces, limit, pace)
+        of_other, _ = _pass(engine, as_other, control, micro_batch_size, limit, pace)
         for name, sums in ((task, totals), (other, of_other)):
             if sums.sentence_count:
                 metrics |= sentence_metrics(sums, name) | _interval(name, sums.sentence_correct, sums.sentence_count)
@@ -166,8 +153,8 @@ def _interval(name: str, correct: float, count: float) -> dict[str, float]:
 @torch.no_grad()
 def outputs_of(
     engine: "Engine", collator: Collator, control: ControlGroup, micro_batch_size: int, limit: int | None, pace: Pace
-) -> Iterator[tuple[Batch, dict[str, Tensor], Any]]:
-    """Yields this rank's held-out batches, on the host and on the device, with the output for each.
+) -> Iterator[tuple[dict[str, Tensor], PreTrainingOutput]]:
+    """Yields this rank's held-out batches on the device, with the output for each.
 
     The engine is in evaluation mode meanwhile, and in training mode afterwards. Collective.
     """
@@ -176,7 +163,7 @@ def outputs_of(
     batches = collate.evaluation(collator, control.rank, control.world_size, micro_batch_size, limit)
     for batch in pace(batches, count):
         tensors = to_device(batch, engine.device)
-        yield batch, tensors, engine(**tensors)
+        yield tensors, engine(**tensors)
     engine.train()
 
 
@@ -185,77 +172,20 @@ def _pass(
     collator: Collator,
     control: ControlGroup,
     micro_batch_size: int,
-    pieces: list[str],
     limit: int | None,
     pace: Pace,
-) -> tuple[PretrainingSums[float], Tensor, list[str]]:
+) -> tuple[PretrainingSums[float], Tensor]:
     """Evaluates the rows of `collator` with its objective. Collective.
 
     Returns:
-        Sums over all ranks; float64 (V,) how often each token is a label; predictions of this rank's first batch.
+        Sums over all ranks; float64 (V,) how often each token is a label.
     """
     meter = Meter(PretrainingSums, engine.device)
     frequencies = torch.zeros(len(collator.continues_word), dtype=torch.float64, device=engine.device)
-    table: list[str] = []
-    for batch, tensors, output in outputs_of(engine, collator, control, micro_batch_size, limit, pace):
+    for tensors, output in outputs_of(engine, collator, control, micro_batch_size, limit, pace):
         meter.add(batch_sums(output, tensors["sequence_ids"]))
         labels = tensors["masked_labels"].flatten()  # (B * M,)
         # An unused label adds 0 at id 0, so that no shape depends on their number.
         frequencies.index_add_(0, labels.clamp(min=0), (labels >= 0).double())
-        if not table:
-            table = show_predictions(batch, output.mlm_logits.argmax(dim=-1).cpu().numpy(), pieces)  # of (B, M)
     totals, counts = sum_over_ranks(control, meter.totals(), frequencies.tolist())
-    return totals, torch.tensor(counts), table
-
-
-def show_predictions(
-    batch: Batch, predicted_tokens: NDArray[np.integer], pieces: list[str], count: int = 3
-) -> list[str]:
-    """The first `count` sequences that have a prediction, as lines of a Markdown table.
-
-    TensorBoard renders the table. It renders no `~~`.
-
-    Args:
-        predicted_tokens: (B, M) the most likely token at each masked position.
-        pieces: `Vocabulary.spellings`, V strings.
-    """
-    shown: list[str] = []
-    for index, sequence_ids in enumerate(batch.sequence_ids):
-        used = batch.masked_labels[index] != IGNORED_LABEL  # (M,)
-        found = (batch.masked_positions, batch.masked_labels, predicted_tokens)
-        answers = {at: (label, token) for at, label, token in zip(*(values[index][used].tolist() for values in found))}
-        for sequence in range(int(sequence_ids.max()) + 1):
-            positions = np.flatnonzero(sequence_ids == sequence).tolist()
-            if len(shown) < count and not answers.keys().isdisjoint(positions[:MAX_PIECES]):
-                tokens = [(token, answers.get(at)) for at, token in enumerate(batch.input_ids[index].tolist())]
-                shown.append(_row([tokens[at] for at in positions], pieces))
-    return [*HEADER, *shown]
-
-
-def _row(places: list[tuple[int, tuple[int, int] | None]], pieces: list[str]) -> str:
-    """A sequence as a row of the table: the text, the model's reading, and how many predictions are right.
-
-    Args:
-        places: tokens of the input, each with (label, predicted token) at a masked position.
-    """
-    truth, reading, right = "", "", []
-    for token, answer in places[:MAX_PIECES]:
-        label, predicted = answer or (token, token)
-        if answer is not None:
-            right.append(label == predicted)
-        truth += _shown(pieces[label], "strong" if answer else "")
-        reading += _shown(pieces[predicted], ("strong" if label == predicted else "em") if answer else "")
-    end = " …" if len(places) > MAX_PIECES else ""
-    return f"| {truth.strip()}{end} | {reading.strip()}{end} | {sum(right)}/{len(right)} |"
-
-
-def _shown(piece: str, tag: str) -> str:
-    """A piece with the characters of Markdown and HTML escaped, in a tag or in none; the space before it is outside.
-
-    Tags instead of Markdown's marks: marks side by side, as in `**a****b**`, are ambiguous.
-    """
-    space = " " if piece.startswith(" ") or piece in ("[CLS]", "[SEP]", "[MASK]") else ""
-    text = _MARKDOWN.sub(r"\\\1", html.escape(piece.removeprefix(" "), quote=False))
-    if tag:
-        text = f"<{tag}>{'✗' if tag == 'em' else ''}{text.strip() or '␣'}</{tag}>"
-    return space + text
+    return totals, torch.tensor(counts)

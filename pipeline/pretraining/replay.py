@@ -133,7 +133,7 @@ def run(replay: Replay) -> int:
     training, _ = open_data(settings, vocabulary)
     workarounds.init_distributed()
     control = ControlGroup()
-    first_step = make_task(settings, training, {}, control, vocabulary).steps([0])
+    first_step = make_task(settings, training, {}, control).steps([0])
     settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
     torch.manual_seed(settings.seed)
     model = make_model(settings)
@@ -150,7 +150,7 @@ def run(replay: Replay) -> int:
         print(f"making steps {state.step + 1:,} to {last:,} of {settings.output} again", flush=True)
     hosts = control.gather(socket.gethostname()) or ()
     opened = TrainingRun(settings, control, engine, state, rollbacks=rollbacks, hosts=hosts, clock=Clock(state.seconds))
-    task = make_task(settings, training, {}, control, vocabulary)  # no held-out rows: it never evaluates
+    task = make_task(settings, training, {}, control)  # no held-out rows: it never evaluates
     recorder = _Recorder(opened, last)
     callbacks = [StepMetrics(opened, task), WeightChecksums(opened), recorder, Console(opened, "replay")]
     agreements = Agreements(control, StopSignals(saves=False), callbacks)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -36,17 +36,15 @@ class PreTraining:
 
     Attributes:
         held_out: collators by name. The metrics of the first one have no prefix and decide which step is the best.
-        pieces: `Vocabulary.spellings`, V strings, to print sentences.
     """
 
     settings: PretrainSettings
     training: Mixture
     held_out: Mapping[str, Collator]
     control: ControlGroup
-    pieces: list[str]
 
     name = "pretrain"
-    sums_kind: type[Any] = PretrainingSums
+    sums_kind: ClassVar[type[Any]] = PretrainingSums
 
     @property
     def evaluates(self) -> bool:
@@ -123,7 +121,7 @@ class PreTraining:
 
     def _evaluate_rows(self, engine: "Engine", collator: Collator, limit: int | None, pace: Pace) -> dict[str, Any]:
         rows = self.settings.engine.micro_batch_size
-        return evaluation.evaluate(engine, collator, self.control, rows, self.pieces, limit, pace)
+        return evaluation.evaluate(engine, collator, self.control, rows, limit, pace)
 
     def _score(self, metrics: dict[str, Any]) -> Evaluation:
         objective = self.settings.objective

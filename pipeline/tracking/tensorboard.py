@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 from common.text import markdown_table
@@ -10,7 +9,7 @@ from pipeline.tracking.tracker import Plain, Scalars, TrackedRun, shown_flat
 
 
 class TensorBoardFiles:
-    """Writes the event files of a run to `RUN/tensorboard`; of older runs to a directory in it, which goes on.
+    """Writes the event files of a run to `RUN/tensorboard`.
 
     Args:
         run: the points of later steps than its are dropped.
@@ -21,29 +20,16 @@ class TensorBoardFiles:
         from torch.utils.tensorboard import SummaryWriter
 
         _quiet_threads()
-        directory = run.directory / "tensorboard"
-        if (directory / run.name).is_dir():
-            directory /= run.name
         first = (run.step + 1 if run.step else 0) if purge else None
-        self._writer: Any = SummaryWriter(str(directory), purge_step=first, flush_secs=10)
+        self._writer: Any = SummaryWriter(str(run.directory / "tensorboard"), purge_step=first, flush_secs=10)
         if run.settings:  # of each start, because some may change
             rows = ((_cell(name), _cell(value)) for name, value in shown_flat(run.settings).items())
-            self.text("settings", markdown_table(["setting", "value"], rows), run.step)
+            self._writer.add_text("settings", markdown_table(["setting", "value"], rows), run.step)
 
     def log(self, scalars: Scalars) -> None:
         """Writes the scalars of one record."""
         for tag, value in scalars.values.items():
             self._writer.add_scalar(tag, value, scalars.step)
-
-    def histogram(self, tag: str, values: Sequence[float], step: int) -> None:
-        """Writes the distribution of `values`."""
-        import numpy as np
-
-        self._writer.add_histogram(tag, np.array(values), step)
-
-    def text(self, tag: str, markdown: str, step: int) -> None:
-        """Writes a text."""
-        self._writer.add_text(tag, markdown, step)
 
     def close(self) -> None:
         """Writes what waits."""

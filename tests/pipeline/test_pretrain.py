@@ -108,7 +108,7 @@ def test_its_files_have_the_modes_of_the_umask(finished):
 
 def test_tensorboard_has_the_curves(finished):
     output, _ = finished
-    events = EventAccumulator(str(output / "tensorboard"), size_guidance={"histograms": 0})
+    events = EventAccumulator(str(output / "tensorboard"))
     events.Reload()
     tags = events.Tags()
     assert {
@@ -120,10 +120,6 @@ def test_tensorboard_has_the_curves(finished):
     assert not [tag for tag in tags["scalars"] if "nsp" in tag or "tflops" in tag]
     assert [event.step for event in events.Scalars("train/loss")] == list(range(4, 41, 4))
     assert [event.step for event in events.Scalars("eval/mlm_loss")] == [0, 20, 40]
-    assert tags["histograms"] == ["trust_ratios"]
-    assert [event.step for event in events.Histograms("trust_ratios")] == list(range(4, 41, 4))
-    (text,) = [tag for tag in tags["tensors"] if tag.startswith("eval/guesses")]
-    assert b"[CLS" in events.Tensors(text)[-1].tensor_proto.string_val[0].replace(b"\\", b"")
 
 
 def test_the_log_is_short_and_says_what_is_left(finished):

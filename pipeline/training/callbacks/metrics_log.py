@@ -75,8 +75,7 @@ class MetricsLog(Callback):
     def log(self, step: int, metrics: Mapping[str, Any], split: str = "train") -> None:
         """Writes one record to metrics.jsonl, and its curves, such as `train/loss`, to TensorBoard and the trackers.
 
-        In TensorBoard, a mapping from tensor names to numbers also becomes a histogram, and a list of strings, rows of
-        a Markdown table, a text. A number that is not finite (a mean over nothing) is null in the record.
+        A number that is not finite (a mean over nothing) is null in the record.
         """
         if self._enabled:
             record = {"step": step, "split": split, **_plain(metrics)}
@@ -105,21 +104,15 @@ class MetricsLog(Callback):
     def _log_curves(self, step: int, metrics: Mapping[str, Any], split: str) -> None:
         scalars = self._curves.make_scalars(step, split, metrics)
         if not self._unwritten:  # otherwise the disk is full and would cut an event short
-            self._guarded(lambda: self._write_curves(scalars, metrics))
+            self._guarded(lambda: self._write_curves(scalars))
         for tracker in self._trackers:
             tracker.log(scalars)
 
-    def _write_curves(self, scalars: Scalars, metrics: Mapping[str, Any]) -> None:
+    def _write_curves(self, scalars: Scalars) -> None:
         if self._tensorboard is None:
             self._open_tensorboard(purge=False)
         assert self._tensorboard is not None
         self._tensorboard.log(scalars)
-        for name, value in metrics.items():
-            if isinstance(value, Mapping):
-                if finite := [number for number in value.values() if math.isfinite(number)]:
-                    self._tensorboard.histogram(name, finite, scalars.step)
-            elif isinstance(value, list):
-                self._tensorboard.text(f"{scalars.split}/{name}", "\n".join(map(str, value)), scalars.step)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Calls `work`. Prints the first I/O error; training continues after any of them."""

@@ -47,7 +47,7 @@ def test_the_loss_is_both_means_over_the_global_batch(cuts):
     expected.backward()
     wanted = gradients(model)
 
-    task = PreTraining(SimpleNamespace(), None, None, None, None)
+    task = PreTraining(SimpleNamespace(), None, None, None)
     ends = np.cumsum(cuts)
     parts = [Batch(*(field[end - cut : end] for field in whole)) for cut, end in zip(cuts, ends)]
     label_counts = task.label_counts(parts)
@@ -67,7 +67,7 @@ def test_the_loss_is_both_means_over_the_global_batch(cuts):
 def test_empty_rows_have_no_loss_and_gradients_of_zero(attention, dtype):
     model = make_model(attention=attention).to(dtype)
     batch = blank(3, collator(random_shards(count=12)).shape)
-    task = PreTraining(SimpleNamespace(), None, None, None, None)
+    task = PreTraining(SimpleNamespace(), None, None, None)
     assert task.label_counts([batch]) == (0, 0)
     output = model(**tensors(batch))
     loss = task.loss(output, LabelCounts(7.0, 0.0), 2)  # other ranks have labels

@@ -83,7 +83,7 @@ def test_trackers_get_the_curves_of_tensorboard(tmp_path):
         return [tracker]
 
     log, run = open_log(tmp_path, settings={"seed": 1}, open_trackers=opened)
-    log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "guesses": ["a"], "samples": 80})
+    log.log(10, {"loss": 1.5, "trust_ratios": {"w": math.inf}, "samples": 80})
     log.log(10, {"loss": math.nan, "accuracy": 0.5}, "eval")
     run.state.finished = True
     log.on_end()
