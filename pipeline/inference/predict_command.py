@@ -65,7 +65,7 @@ def embed_texts(args: argparse.Namespace) -> Rows:
 def fill_masks(args: argparse.Namespace) -> Rows:
     """The most likely pieces in the masks of each --mask. Prints them if there is no --out."""
     predictor = open_predictor(args.run)
-    filled = [(text, predictor.fill_masks(text, args.top_k)) for text in args.mask]
+    filled = list(zip(args.mask, predictor.fill_mask(args.mask, args.top_k)))
     if args.out is None:
         print("\n".join(line for text, fills in filled for line in pretrained.lines(text, fills)))
     return [

@@ -4,7 +4,7 @@
 pre-trained, and embeds texts in any case.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,9 @@ from pipeline.inference import pretrained
 from pipeline.inference.pretrained import Fill
 from pipeline.sharing.trained_run import open_run
 from pipeline.tasks.files.rows import read_examples
-from pipeline.tasks.files.tables import Row, Table
+from pipeline.tasks.files.tables import Table
 from pipeline.tasks.own_tasks import task_of_head
-from pipeline.tasks.task import Columns, Examples, SpanLimits, Task
+from pipeline.tasks.task import Examples, SpanLimits, Task
 
 BATCH_SIZE = 32
 _REMEDY = "restore it, or name another model"
@@ -68,37 +68,48 @@ class Predictor:
         found = outputs_of(self.model, features, self._device, batches)
         return task.kind.records(task, features.predictions(found))
 
-    def predict(self, rows: Sequence[Row], columns: Columns | None = None, batch_size: int = BATCH_SIZE) -> list[Row]:
-        """The prediction of each row, in their order.
+    def predict(
+        self, texts: Sequence[str | tuple[str, str] | Mapping[str, Any]], batch_size: int = BATCH_SIZE
+    ) -> list[dict[str, Any]]:
+        """The prediction of each text, with the columns that `pipeline.predict` writes, such as "label" and its score.
 
         Args:
-            rows: objects with the columns that the task reads, such as {"text": "Fine."}.
-            columns: those that are read; None takes those of the training.
+            texts: texts; pairs of texts if the task has them; or rows with the columns of the training.
+            batch_size: texts of a batch.
         Raises:
             UserError: the model has no task, or a row lacks a column.
         """
         task = self.require_task()
-        columns = columns or task.input_columns
+        columns = task.input_columns
         assert columns is not None
-        names = tuple(dict.fromkeys(name for row in rows for name in row))
-        table = Table("the input", names, rows, range(len(rows)), "row")
+        of_texts = [name for name in (columns.text, columns.second_text) if name is not None]
+        rows = [
+            dict(text) if isinstance(text, Mapping) else dict(zip(of_texts, [text] if isinstance(text, str) else text))
+            for text in _list(texts)
+        ]
         if not rows:
             return []
+        names = tuple(dict.fromkeys(name for row in rows for name in row))
+        table = Table("the input", names, rows, range(len(rows)), "row")
         examples = read_examples(table, task.kind, columns, task.labels, "ignored")
         by_id = self.answer(examples, batch_size)
         return [by_id[example.id] for example in examples]
 
-    def fill_masks(self, text: str, top_k: int = 5) -> list[list[Fill]]:
-        """The most likely pieces for each [MASK] of a text. Raises UserError if the model was not trained for it."""
+    def fill_mask(self, texts: Sequence[str], top_k: int = 5) -> list[list[list[Fill]]]:
+        """The most likely pieces for each [MASK] of each text, the most likely first.
+
+        Raises UserError if the model was not trained for it.
+        """
+        texts = _list(texts)
         if not isinstance(self.model, AlbertForPreTraining):
             what = f"is fine-tuned on {self.task.name}" if self.task else "has no head for masked tokens"
             raise UserError(f"{self.source} {what}; to fill a [MASK], name a pre-trained model")
-        return pretrained.fill(self.model, self.vocabulary, text, top_k)
+        return [pretrained.fill(self.model, self.vocabulary, text, top_k) for text in texts]
 
     def embed(self, texts: Sequence[str], batch_size: int = BATCH_SIZE) -> NDArray[np.float32]:
         """The embedding of each text, float32 (N, H), of Euclidean length 1. See `pretrained.embed`."""
         encoder = self.model.albert if isinstance(self.model, ModelWithHead) else self.model
-        return pretrained.embed(encoder, self.vocabulary, texts, batch_size)
+        return pretrained.embed(encoder, self.vocabulary, _list(texts), batch_size)
 
     def require_task(self) -> Task:
         """The task. Raises UserError if there is none."""
@@ -109,6 +120,12 @@ class Predictor:
     @property
     def _device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+
+def _list(texts: Sequence[Any]) -> list[Any]:
+    if isinstance(texts, str):
+        raise TypeError("give a list of texts, also for one text")
+    return list(texts)
 
 
 def open_predictor(source: Path, flag: str = "--run") -> Predictor:

@@ -45,7 +45,7 @@ def test_the_class_of_a_published_model_tells_its_task(tmp_path):
         shares = logits_of(published, "SequenceClassification", text).softmax(dim=0).tolist()
         assert row["probabilities"] == pytest.approx(dict(zip("xyz", shares)), abs=1e-5)
     with pytest.raises(UserError, match="is fine-tuned on classification; to fill a"):
-        predictor.fill_masks("a [MASK]")
+        predictor.fill_mask(["a [MASK]"])
     with pytest.raises(UserError, match="the input, row 1: column 'text' is empty"):
         predictor.predict([{"text": "a"}, {"label": "b"}])
 
@@ -62,7 +62,7 @@ def test_the_class_of_a_published_model_tells_its_task(tmp_path):
 def test_a_published_model_without_a_task(tmp_path):
     predictor = open_predictor(publish(tmp_path / "mlm", "MaskedLM"))
     shares = logits_of(tmp_path / "mlm", "MaskedLM", "a [MASK]")[2].softmax(dim=0)
-    ((best, *_),) = predictor.fill_masks("a [MASK]")
+    (((best, *_),),) = predictor.fill_mask(["a [MASK]"])
     assert (best.piece, best.probability) == (
         PIECES[int(shares.argmax())],
         pytest.approx(float(shares.max()), abs=1e-5),
