@@ -1,11 +1,18 @@
 """A self-contained HTML page that compares runs: figures, speed, cost, settings that differ, and curves."""
 
 import html
+import io
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
 
 from common.text import format_duration, printable, quantity
-from pipeline.analysis.charts import Chart, Curve, draw_charts
 from pipeline.analysis.compared_runs import ComparedRun, differing_settings, mean_over_time, sustained_speed
 from pipeline.analysis.finished_runs import TaskRun
 
@@ -15,6 +22,13 @@ _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _COUNTS = ("step", "split", "samples", "predictions", "pairs", "epochs", "seconds")
 _NOT_CHARTED = ("total", "missing", "thresh")
 """Ends of names of SQuAD's numbers that say nothing about quality."""
+COLUMNS = 2
+MAX_POINTS = 300
+"""Points of a drawn line. A longer one is drawn as means of parts."""
+_WIDTH, _HEIGHT, _LEGEND_HEIGHT = 5.8, 3.4, 0.22  # inches: of a chart, and of a line of the legend
+_DASHES = ("-", "--", ":", "-.")
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_XMLNS = re.compile(r' xmlns(:\w+)?="[^"]*"')  # HTML knows SVG without it
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1d232b; margin: 2rem auto; max-width: 1180px; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-bottom: 1px solid #d6dae0 }
@@ -25,6 +39,32 @@ svg { max-width: 100%; height: auto } .note { color: #5b6670 }
 """
 
 Column = Callable[[ComparedRun], str]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve.
+
+    Attributes:
+        place: of its run among the runs; it decides the colour.
+        points: (x, y), by x.
+        band: (x, low, high) of an interval around the line.
+        marked: True draws a mark at each point; False a thin line.
+    """
+
+    place: int
+    points: Sequence[tuple[float, float]]
+    band: Sequence[tuple[float, float, float]] = ()
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A title, what x is, and the curves."""
+
+    title: str
+    x_label: str
+    curves: Sequence[Curve]
 
 
 def page(runs: Sequence[ComparedRun], results: Sequence[TaskRun], price: float | None) -> str:
@@ -194,3 +234,56 @@ def _number(value: float | None, form: str) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
+
+
+def draw_charts(names: Sequence[str], charts: Sequence[Chart]) -> str:
+    """An SVG element with the charts and a legend of the runs' names; "" without charts."""
+    if not charts:
+        return ""
+    rows = -(-len(charts) // COLUMNS)
+    height = rows * _HEIGHT + -(-len(names) // COLUMNS) * _LEGEND_HEIGHT
+    figure = Figure(figsize=(COLUMNS * _WIDTH, height), layout="constrained")
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "report", "text.parse_math": False}):
+        handles = [Line2D([], [], color=colour, linestyle=dashes) for colour, dashes in map(_style, range(len(names)))]
+        figure.legend(
+            handles, [printable(name) for name in names], loc="outside upper left", ncols=COLUMNS, frameon=False
+        )
+        for number, chart in enumerate(charts, 1):
+            _draw(figure.add_subplot(rows, COLUMNS, number), chart)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata=_NO_METADATA)
+    text = drawn.getvalue()
+    return _XMLNS.sub("", text[text.index("<svg") :])
+
+
+def _draw(axes: Axes, chart: Chart) -> None:
+    for curve in chart.curves:
+        colour, dashes = _style(curve.place)
+        xs, ys = zip(*(curve.points if curve.marked else thinned(curve.points))) if curve.points else ((), ())
+        weight = {"linewidth": 1.8, "marker": "o", "markersize": 3} if curve.marked else {"linewidth": 1, "alpha": 0.6}
+        axes.plot(xs, ys, color=colour, linestyle=dashes, **weight)
+        if curve.band:
+            at, lows, highs = zip(*curve.band)
+            axes.fill_between(at, lows, highs, color=colour, alpha=0.18, linewidth=0)
+    low, high = axes.get_ylim()
+    middle = (low + high) / 2
+    if high - low < 1e-6 * abs(middle):  # one value, up to rounding
+        axes.set_ylim(*sorted((0.95 * middle, 1.05 * middle)))
+    axes.ticklabel_format(axis="y", useOffset=False)
+    if chart.x_label != "hours":  # of which 5m would be thousandths
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_title(printable(chart.title), fontsize="medium", loc="left")
+    axes.set_xlabel(chart.x_label)
+    axes.grid(alpha=0.3)
+
+
+def _style(place: int) -> tuple[str, str]:
+    """Colour and dashes of a run: 40 runs look different."""
+    return f"C{place % 10}", _DASHES[place // 10 % len(_DASHES)]
+
+
+def thinned(points: Sequence[tuple[float, float]], count: int = MAX_POINTS) -> list[tuple[float, float]]:
+    """At most `count` points, each the mean of a part of `points`."""
+    size = max(1, -(-len(points) // count))
+    parts = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in parts]

@@ -143,13 +143,8 @@ class ControlGroup:
         return finish
 
     def all_gather(self, values: Sequence[int]) -> list[list[int]]:
-        """The whole numbers of each rank, from -2**63 to 2**63 - 1 and as many on all ranks, by rank, on all ranks."""
-        if self._group is None:
-            return [list(values)]
-        mine = torch.tensor(values, dtype=torch.int64)
-        everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(everyone, mine, group=self._group)
-        return [one.tolist() for one in everyone]
+        """The whole numbers of each rank, by rank, on all ranks."""
+        return gather_all(self._group, list(values))
 
     def all_or_raise(
         self,

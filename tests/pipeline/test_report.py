@@ -11,8 +11,8 @@ import pytest
 from common.errors import UserError
 from pipeline import report
 from pipeline.analysis import html_report
-from pipeline.analysis.charts import MAX_POINTS, Chart, Curve, draw_charts, thinned
 from pipeline.analysis.compared_runs import ComparedRun, mean_over_time, sustained_speed
+from pipeline.analysis.html_report import MAX_POINTS, Chart, Curve, draw_charts, thinned
 from tests.pipeline.analysis import made_runs
 from tests.pipeline.tracking.made_records import SETTINGS, log_run
 

@@ -71,7 +71,7 @@ class WeightChecksums(Callback):
         weights = checksums.combine(mine.own["weight"])
         moments = checksums.combine(mine.own["exp_avg"] + mine.own["exp_avg_sq"])
         numbers = replica, len(mine.unequal), weights, moments, int(self._batches)
-        everyone = self._run.control.all_gather([_signed(number) for number in numbers])
+        everyone = self._run.control.all_gather(numbers)
         replicas, unequal, all_weights, all_moments, batches = zip(*everyone)
         if len(set(replicas)) > 1 or any(unequal):
             found = self._run.control.gather(mine, (RankChecksums,))
