@@ -186,8 +186,10 @@ def equal_pairs(directory: Path, firsts: Sequence[int], band: int, part: int, pa
     leaders = buckets[np.searchsorted(buckets, follows, side="right") - 1]
     others = np.concatenate([number[leaders], number[follows - 1]])  # (P,)
     own = np.concatenate([number[follows]] * 2)
-    packed = np.unique(np.minimum(others, own) << 32 | np.maximum(others, own))
-    pairs = np.stack([packed >> 32, packed & 0xFFFFFFFF], axis=1)
+    first, second = np.minimum(others, own), np.maximum(others, own)
+    order = np.lexsort((second, first))
+    pairs = np.stack([first[order], second[order]], axis=1)  # (P, 2), sorted
+    pairs = pairs[np.append(True, (np.diff(pairs, axis=0) != 0).any(axis=1))[: len(pairs)]]
     duplicates = [
         block[_are_same(directory, firsts, block)]
         for block in (pairs[first : first + MAX_PAIRS_IN_MEMORY] for first in range(0, len(pairs), MAX_PAIRS_IN_MEMORY))

@@ -97,6 +97,7 @@ class ShardManifest:
         overlaps_digest: hash of the held-out documents and task files with which no document overlaps.
         task_overlaps: for each task file the number of documents that overlap with it first. All names are in
             `overlaps.jsonl`.
+        shard_megabytes: text of a shard that was asked for; 0 for the usual work units. The file has it unless it is 0.
         language: codes of the languages of the documents, separated by a comma. The file has it unless it is English.
         rules_version: version of the rules that made the rows; a file without it is of version 1.
     """
@@ -119,6 +120,7 @@ class ShardManifest:
     duplicates: list[dict[str, list[str]]] = field(default_factory=list)
     overlaps_digest: str = ""
     task_overlaps: dict[str, Count] = field(default_factory=dict)
+    shard_megabytes: Count = 0
     language: str = ENGLISH
     rules_version: Count = 1
     format_version: int = FORMAT_VERSION
@@ -144,6 +146,8 @@ def write_manifest(directory: Path, manifest: ShardManifest) -> None:
     # The same bytes as from versions that did not know these.
     if manifest.language == ENGLISH:
         del content["language"]
+    if not manifest.shard_megabytes:
+        del content["shard_megabytes"]
     if not manifest.overlaps_digest:
         del content["overlaps_digest"], content["task_overlaps"]
         del content["counts"]["similar_left_out"], content["counts"]["in_tasks_left_out"]
@@ -216,7 +220,7 @@ Each row holds {packing}, without special tokens, masks or padding: those are ad
 | a_lengths | list of uint16 | for each pair, tokens of the whole sentences of segment A |
 | b_lengths | list of uint16 | for each pair, tokens of those of segment B; 0 in a segment without a partner |
 | trails | list of uint16 | for each pair, tokens behind its last whole sentence |
-| documents | list of uint32 | number of the document in the corpus, for each pair |
+| documents | list of uint32 (uint64 from number 2**32 on) | number of the document in the corpus, for each pair |
 
 `datasets.Dataset.from_file("shard-00000.arrow")` opens a shard.
 

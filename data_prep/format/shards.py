@@ -33,12 +33,15 @@ from data_prep.format.pairs import Parts
 from data_prep.text.vocabulary import Vocabulary, find_vocabulary
 
 _UINT16_COLUMNS = ("tokens", "leads", "a_lengths", "b_lengths", "trails")
-SCHEMA = pa.schema(
-    [
-        *(pa.field(name, pa.list_(pa.uint16()), nullable=False) for name in _UINT16_COLUMNS),
-        pa.field("documents", pa.list_(pa.uint32()), nullable=False),
-    ]
-)
+
+
+def _schema(documents: pa.DataType) -> pa.Schema:
+    types = [*((name, pa.uint16()) for name in _UINT16_COLUMNS), ("documents", documents)]
+    return pa.schema([pa.field(name, pa.list_(kind), nullable=False) for name, kind in types])
+
+
+SCHEMA, WIDE_SCHEMA = _schema(pa.uint32()), _schema(pa.uint64())
+"""Of a shard; and of one with document numbers of 2**32 or more."""
 BLOCK_ROWS = 16
 """Rows that have one checksum together. They are read together, so few cost less and many need less memory."""
 
@@ -55,7 +58,7 @@ class ShardColumns(NamedTuple):
     tokens: NDArray[np.uint16]
     pair_offsets: NDArray[np.int32]
     parts: tuple[NDArray[np.uint16], ...]
-    documents: NDArray[np.uint32]
+    documents: NDArray[np.uint32 | np.uint64]
 
     def between(self, first: int, end: int) -> tuple[NDArray[Any], ...]:
         """What is stored of the rows `first` to `end` - 1: offsets of tokens, of pairs, tokens, parts, documents."""
@@ -98,7 +101,7 @@ def map_shard(path: Path, rows: int) -> ShardColumns:
             batch.validate()
     except (pa.ArrowException, OSError, StopIteration, ValueError) as error:
         raise UserError(f"{path} cannot be read as a shard ({one_line(error)}); {remedy}") from error
-    if batch.schema != SCHEMA or batch.num_rows != rows:
+    if batch.schema not in (SCHEMA, WIDE_SCHEMA) or batch.num_rows != rows:
         raise UserError(f"{path} has other columns than a shard, or not {rows} rows; {remedy}")
     tokens, *parts, documents = batch.columns
     offsets = [_view(column.offsets) for column in batch.columns]
@@ -153,15 +156,17 @@ def write_shard(
     def offsets(lengths: NDArray[np.int64]) -> pa.Array:
         return array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), pa.int64()).cast(pa.int32())
 
+    schema = SCHEMA if documents.max(initial=0) < 2**32 else WIDE_SCHEMA
+    numbers = schema.field("documents").type.value_type
     token_offsets, pair_offsets = offsets(tokens_per_row), offsets(pairs_per_row)
     columns = [
         pa.ListArray.from_arrays(token_offsets, array(tokens.astype(np.uint16, copy=False), pa.uint16())),
         *(pa.ListArray.from_arrays(pair_offsets, array(part.astype(np.uint16), pa.uint16())) for part in parts),
-        pa.ListArray.from_arrays(pair_offsets, array(documents.astype(np.uint32), pa.uint32())),
+        pa.ListArray.from_arrays(pair_offsets, array(documents.astype(numbers.to_pandas_dtype()), numbers)),
     ]
     with replacing(path) as temporary:
-        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, SCHEMA) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+        with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
         described = describe_file(temporary, len(tokens_per_row))
     return ShardFile(path.name, described.bytes, described.xxh3_128, described.rows)
 

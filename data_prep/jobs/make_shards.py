@@ -87,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--seed", type=natural, default=0, metavar="N", help="seed of the cuts (default: %(default)s)")
     flag("--short-seq-prob", type=probability, default=0.1, metavar="P", help="share of shorter pairs (default: 0.1)")
     flag("--min-tokens", type=positive, default=16, metavar="N", help="least in a document (default: %(default)s)")
+    flag("--shard-size", type=positive, metavar="MB", help="text of a shard (default: up to 32; of 10 TB: 512)")
     flag("--no-pack", dest="pack", action="store_false", help="one pair in each row, as in the paper, not full rows")
     flag("--dedup", choices=("exact", "near", "none"), default="none", help="leave out duplicates (default: none)")
     flag("--against", type=Path, nargs="+", default=[], metavar="DIR", help="leave out duplicates of these, too")
@@ -156,7 +157,8 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
     if args.against and args.dedup == "none":
         raise UserError("--against names documents to compare with, and --dedup is none; add --dedup near, or exact")
     vocabulary = Vocabulary.load(args.vocab)
-    corpus = open_corpus(args.documents, args.split, args.language)
+    unit_bytes = args.shard_size and args.shard_size << 20
+    corpus = open_corpus(args.documents, args.split, args.language, unit_bytes)
     comparison = None
     if args.dedup != "none":
         comparison = dedup.compare(args.documents, args.split, corpus, args.against, args.dedup)
@@ -186,6 +188,7 @@ def plan_job(args: argparse.Namespace) -> JobPlan:
         sources=corpus.sources,
         compared_digest=comparison.digest if comparison else "",
         overlaps_digest=others.digest if others else "",
+        shard_megabytes=args.shard_size or 0,
         counts=ShardCounts(),
         files=[],
     )

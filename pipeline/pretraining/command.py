@@ -68,7 +68,7 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     workarounds.init_distributed()
     control = ControlGroup()
     directories = (*settings.data, *settings.eval_data)
-    found = host_data.prepare(directories, settings.stage, control, Share.of_this_process())
+    found = host_data.prepare(directories, settings.stage, control, Share.of_this_process(), settings.verify)
     training, held_out = open_data(settings, vocabulary, {d: here.place for d, here in zip(directories, found)})
     checksums = dict(found)
     for collator in (*training.collators, *held_out.values()):

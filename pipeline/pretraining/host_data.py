@@ -1,4 +1,4 @@
-"""What each host does with the shards before training: it checks every byte, or copies them to a local disk (--stage).
+"""What each host does with the shards before training: it checks every byte (--verify), or copies them (--stage).
 
 Rows are read in random order, so over the epochs every host reads every file. The ranks of a host share the files of a
 set, and each host reads all of them. A set that fits in memory is then read from there, and not from the network. Each
@@ -10,7 +10,7 @@ import shutil
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,10 @@ from data_prep.format.shards import BLOCK_ROWS, block_checksums
 from data_prep.jobs.verify import problem_of
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.ranks import ranks_on_host
+from pipeline.pretraining import checked_files
+from pipeline.pretraining.checked_files import Identity
+
+Verify = Literal["always", "once", "never"]
 
 
 class Share(NamedTuple):
@@ -45,19 +49,24 @@ class HostSet(NamedTuple):
 
     Attributes:
         place: its directory.
-        checksums: by name, the `block_checksums` of each shard when it was checked.
+        checksums: by name, the `block_checksums` of each shard when it was checked; none if nothing was.
     """
 
     place: Path
     checksums: dict[str, NDArray[np.uint32]]
 
 
-def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGroup, share: Share) -> list[HostSet]:
+def prepare(
+    directories: Sequence[Path], stage: Path | None, control: ControlGroup, share: Share, verify: Verify = "always"
+) -> list[HostSet]:
     """Checks the shard sets, and copies them to `stage` if it is given. Collective. Returns where this host reads them.
 
-    The data is read once per start, at the speed of the disk. Damaged data would waste far more GPU time. A copy that
-    is there already is checked and used again.
+    The check reads all data, at the speed of the disk. Damaged data would waste far more GPU time. A copy that is there
+    already is checked and used again.
 
+    Args:
+        verify: "once": files that this host has checked before, and that are as they were, are not read. "never":
+            only the sizes of the files are looked at.
     Raises:
         UserError: on all ranks, if a file has changed since it was written, or a disk has no room for the copy.
     """
@@ -74,9 +83,7 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
     def prepare_share() -> None:
         for (directory, manifest), place in zip(sets, places):
             for file in manifest.files[share.rank :: share.ranks]:
-                _check_or_copy(file, manifest, directory, place)
-                if file.rows:
-                    mine[place, file.name] = block_checksums(place / file.name, file.rows)
+                mine[place, file.name] = _check_or_copy(file, manifest, directory, place, verify)
 
     def finish_copies() -> None:
         if stage is not None and share.rank == 0:
@@ -88,6 +95,8 @@ def prepare(directories: Sequence[Path], stage: Path | None, control: ControlGro
     # All hosts have the same checksums, because their files agree with one manifest. So the sum over the ranks, divided
     # by the number of hosts, is exact: it is below 2**53.
     found = [HostSet(place, {}) for place in places]
+    if verify == "never":
+        return found
     files = [(host_set, file) for host_set, (_, manifest) in zip(found, sets) for file in manifest.shards()]
     lengths = [-(-file.rows // BLOCK_ROWS) for _, file in files]
     flat = [mine.get((one.place, file.name), np.zeros(length)) for (one, file), length in zip(files, lengths)]
@@ -130,20 +139,36 @@ def _prepare_stage(stage: Path, places: Sequence[Path], sets: Sequence[tuple[Pat
         print(f"copying {missing / 1e9:.2f} GB of shards to {stage} on each host", flush=True)
 
 
-def _check_or_copy(file: ShardFile, manifest: ShardManifest, directory: Path, place: Path) -> None:
+def _check_or_copy(
+    file: ShardFile, manifest: ShardManifest, directory: Path, place: Path, verify: Verify
+) -> NDArray[np.uint32]:
     """Checks one file where this host reads it, and copies it there before if it is not there.
+
+    Returns its `block_checksums`, none of a file without rows or if nothing is checked.
 
     Raises:
         UserError: the file is damaged or cannot be copied.
     """
+    path = place / file.name
+    if verify == "once" and file.rows and (known := checked_files.recall(path, file)) is not None:
+        return known
+    is_there = path.is_file() and path.stat().st_size == file.bytes
+    if verify == "never" and is_there:
+        return np.zeros(0, np.uint32)
+    before = Identity.of(path, file) if is_there else None
     problem = problem_of(place, file, manifest)
     if problem and place != directory:
-        _copy(directory / file.name, place / file.name)
+        _copy(directory / file.name, path)
+        before = Identity.of(path, file)
         problem = problem_of(place, file, manifest)
-    if problem:
+    if problem or before is None:
         raise UserError(
             f"{directory} is damaged: {problem}; run `python -m data_prep verify {directory}` for the whole list"
         )
+    checksums = block_checksums(path, file.rows) if file.rows else np.zeros(0, np.uint32)
+    if file.rows:
+        checked_files.remember(path, before, checksums)
+    return checksums
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -39,6 +39,16 @@ def test_units_are_about_equal(documents_directory: Path, monkeypatch: pytest.Mo
     assert min(sizes[:-1]) > 40_000 / 2  # the last one is what was left
 
 
+def test_units_have_the_size_that_is_asked_for(documents_directory: Path) -> None:
+    usual = work_units.open_corpus([documents_directory], "train")
+    sizes = [
+        len(work_units.open_corpus([documents_directory], "train", None, size).units) for size in (20_000, 1 << 30)
+    ]
+    assert sizes[0] > len(usual.units) >= sizes[1] == 1
+    (unit,) = work_units.open_corpus([documents_directory], "train", None, 1 << 30).units
+    assert list(work_units.read_texts(unit)) == [text for one in usual.units for text in work_units.read_texts(one)]
+
+
 def test_the_digest_follows_the_content_not_the_place(tmp_path: Path) -> None:
     documents = corpora.make_documents(5)
     one, same = (corpora.write_documents(tmp_path / name, documents) for name in ("one", "same"))

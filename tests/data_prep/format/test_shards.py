@@ -37,14 +37,14 @@ GOLDEN_SHARD = """
 """The shard of `write_two_rows` as version 0.2 wrote it: an Arrow stream, compressed, in base64."""
 
 
-def write_two_rows(path: Path) -> manifests.ShardFile:
-    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document 70000 (0, 1, 1, 0)."""
+def write_two_rows(path: Path, last: int = 70_000) -> manifests.ShardFile:
+    """Row 0: pairs of document 7 (parts 1, 1, 1, 0) and 8 (0, 3, 0, 0); row 1: one of document `last` (0, 1, 1, 0)."""
     return shards.write_shard(
         path,
         tokens=np.array([10, 11, 12, 20, 21, 22, 65535, 31], np.uint16),
         tokens_per_row=np.array([6, 2]),
         parts=Parts(np.array([1, 0, 0]), np.array([1, 3, 1]), np.array([1, 0, 1]), np.array([0, 0, 0])),
-        documents=np.array([7, 8, 70_000]),
+        documents=np.array([7, 8, last]),
         pairs_per_row=np.array([2, 1]),
     )
 
@@ -58,6 +58,13 @@ def test_a_shard_is_an_arrow_stream_of_the_documented_columns(tmp_path: Path) ->
         {"tokens": [65535, 31], "leads": [0], "a_lengths": [1], "b_lengths": [1], "trails": [0], "documents": [70_000]},
     ]
     assert write_two_rows(tmp_path / "again.arrow").xxh3_128 == file.xxh3_128
+
+
+@pytest.mark.parametrize(("last", "kind"), [(2**32 - 1, pa.uint32()), (2**32, pa.uint64()), (2**40, pa.uint64())])
+def test_document_numbers_above_32_bits(tmp_path: Path, last: int, kind: pa.DataType) -> None:
+    file = write_two_rows(tmp_path / "shard-00000.arrow", last)
+    assert pa.ipc.open_stream(tmp_path / file.name).schema.field("documents").type == pa.list_(kind)
+    assert shards.map_shard(tmp_path / file.name, rows=2).documents.tolist() == [7, 8, last]
 
 
 def test_a_shard_of_an_earlier_version_is_read(tmp_path: Path) -> None:

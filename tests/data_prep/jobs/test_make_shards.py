@@ -148,6 +148,18 @@ def test_a_complete_set_is_recognised_and_what_other_rules_or_options_made_is_no
     assert contents(out) == before
 
 
+def test_shards_have_the_size_that_is_asked_for(
+    documents_directory: Path, vocabulary_file: Path, shard_directory: Path, tmp_path: Path
+) -> None:
+    usual = shards.open_shards(shard_directory).manifest
+    out = tmp_path / "set"
+    large = make(documents_directory, vocabulary_file, out, "--max-seq-length", "64", "--shard-size", "512").manifest
+    assert len(large.shards()) == 1 < len(usual.shards())
+    assert (large.counts.tokens, large.counts.documents) == (usual.counts.tokens, usual.counts.documents)
+    with pytest.raises(UserError, match="shards of other options"):
+        make(documents_directory, vocabulary_file, out, "--max-seq-length", "64")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

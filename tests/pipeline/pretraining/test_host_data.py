@@ -11,6 +11,7 @@ import pytest
 
 from common.errors import UserError
 from common.files import owned
+from common.files.storage import CACHE
 from data_prep.format.manifest import MANIFEST, read_manifest
 from data_prep.format.shards import block_checksums
 from pipeline.pretraining import host_data
@@ -185,3 +186,46 @@ def test_nothing_is_staged_through_a_link_or_in_a_directory_of_another_user(corp
         os.chown(place, 12345, -1)
         victim = place
         assert refused() == f"cannot write to {place}: it is another user's; choose another --stage"
+
+
+def test_a_file_that_this_host_has_checked_is_read_again_only_if_it_changed(
+    corpus: Any, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    place, checked = tmp_path / "set", []
+    shutil.copytree(corpus.train, place)
+    shard, check = "shard-00000.arrow", host_data.problem_of
+    vocabulary = sorted(name for name in files if not name.startswith("shard-"))
+    monkeypatch.setattr(host_data, "problem_of", lambda *of: (checked.append(of[1].name), check(*of))[1])
+
+    def prepare(verify: str) -> tuple[list[str], Any]:
+        checked.clear()
+        (found,) = host_data.prepare([place], None, OneRank(), host_data.Share(0, 1), verify)  # type: ignore[arg-type]
+        return sorted(checked), {name: blocks.tolist() for name, blocks in found.checksums.items()}
+
+    assert prepare("never") == ([], {})
+    names, checksums = prepare("once")
+    assert names == sorted(files)
+    assert prepare("once") == (vocabulary, checksums)
+    assert prepare("always") == (names, checksums)
+    os.utime(place / shard)
+    assert prepare("once") == (sorted([*vocabulary, shard]), checksums)
+    for record in (tmp_path / "cache" / "checked").iterdir():
+        record.write_text(record.read_text().replace('"blocks": "', '"blocks": "00000000'))
+    assert prepare("once") == (names, checksums)
+    status = (place / shard).stat()
+    flip_a_bit(place / shard)
+    os.utime(place / shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(UserError, match=f"the content of {shard} has changed"):
+        prepare("once")
+    assert prepare("never") == ([], {})
+    (place / shard).unlink()
+    with pytest.raises(UserError, match=f"{shard} is missing"):
+        prepare("never")
+
+
+def test_without_a_cache_every_start_checks(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE, "/proc/none")
+    for _ in range(2):
+        (found,) = host_data.prepare([corpus.train], None, OneRank(), host_data.Share(0, 1), "once")  # type: ignore[arg-type]
+        assert found.checksums
