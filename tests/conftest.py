@@ -8,6 +8,7 @@ import importlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from tests.object_store import ObjectStore, run_store
 
 # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Copies and records of checked files do not go into the cache of the person who runs the tests.
+os.environ.setdefault(CACHE, str(Path(tempfile.gettempdir(), f"albert-tests-{os.getuid()}")))
 
 # The processes that tests start do without MLflow, and so does DeepSpeed here; the tests themselves use it.
 HIDDEN = str(Path(__file__).with_name("hidden"))

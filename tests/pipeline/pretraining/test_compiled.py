@@ -32,8 +32,8 @@ def graphs_of(corpus, batches: int, sharing: str = "all", **options) -> int:
     return COUNTERS["stats"]["unique_graphs"]
 
 
-def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_80_batches(corpus) -> None:
-    assert graphs_of(corpus, 80, chunked_loss=True, sum_gradients=True) == 2
+def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_200_batches(corpus) -> None:
+    assert graphs_of(corpus, 200, chunked_loss=True, sum_gradients=True) == 2
 
 
 @pytest.mark.parametrize("what", ACTIVATION_CHECKPOINTING)
