@@ -1,12 +1,13 @@
 # make demo        from nothing to a pre-trained, evaluated and exported model
 # make study DATA_ROOT=DIR   a larger model on your own text, its curves and its tasks: three hours, docs/study.md
+# make student     a small ALBERT distilled from a published BERT: an hour on two cores, docs/student.md
 # make test        all tests, lint and types
 # make test-fast   the tests that need seconds, without launchers, clusters or GPUs
 # make audit       the locked packages against the list of known vulnerabilities; needs the internet
 # make lock        the files of pinned versions and hashes, from requirements.txt and requirements-dev.txt; needs PyPI
 # make bill        the locked packages as a CycloneDX bill of materials, bill-of-materials.json
 # make gpu         what this machine's GPUs can do, as a page: docs/gpu.md
-# make clean       removes the environment, the demo and the caches; study/ and gpu-results/ stay
+# make clean       removes the environment, the demo and the caches; study/, student/ and gpu-results/ stay
 
 VENV ?= .venv
 PYTHON ?= $(firstword $(shell command -v python3.11 python3))
@@ -40,8 +41,10 @@ DOCUMENTS := $(DEMO)/documents/wikipedia $(DEMO)/documents/books $(DEMO)/documen
 DEMO_STEPS ?= 3000
 STUDY := study
 STUDY_HOURS ?= 3
+STUDENT := student
+STUDENT_HOURS ?= 1
 
-.PHONY: demo study test test-fast environment style lint audit lock bill gpu clean
+.PHONY: demo study student test test-fast environment style lint audit lock bill gpu clean
 
 demo: environment
 	python -m data_prep sample --out $(DEMO)/sample
@@ -61,6 +64,10 @@ demo: environment
 study: environment
 	@test -n "$(DATA_ROOT)" || { echo "error: no DATA_ROOT; give e.g. make study DATA_ROOT=data, as docs/study.md describes" >&2; exit 2; }
 	python -m benchmarks.study --data-root $(DATA_ROOT) --out $(STUDY) --hours $(STUDY_HOURS)
+
+# With DATA_ROOT=DIR it reads your own text.
+student: environment
+	python -m benchmarks.student --out $(STUDENT) --hours $(STUDENT_HOURS) --ranks $(RANKS) $(if $(DATA_ROOT),--data-root $(DATA_ROOT))
 
 # The tests start hundreds of processes, which compile every module again if Python may not keep what it has compiled.
 PYTEST := env --unset=PYTHONDONTWRITEBYTECODE python -m pytest

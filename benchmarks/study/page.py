@@ -160,11 +160,18 @@ def curves_table(curves: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     return markdown_table(header, rows, "lrrr")
 
 
-def plot(path: Path, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
-    """Draws MLM loss and SOP accuracy (with its 95 % interval) of every corpus against tokens and time."""
+MEASURES = (("mlm", "MLM below the unigram entropy (%)"), ("sop", "SOP accuracy (%)"))
+
+
+def plot(
+    path: Path,
+    curves: Mapping[str, Sequence[Mapping[str, float]]],
+    measures: Sequence[tuple[str, str]] = MEASURES,
+) -> None:
+    """Draws two measures of every corpus against tokens and time: SOP accuracy with its 95 % interval."""
     figure = Figure(figsize=(10, 7), layout="constrained")
     grid = figure.subplots(2, 2, sharex="col", sharey="row")
-    for row, (name, label) in enumerate((("mlm", "MLM below the unigram entropy (%)"), ("sop", "SOP accuracy (%)"))):
+    for row, (name, label) in enumerate(measures):
         for column, (axis, unit, scale) in enumerate((("tokens", "million tokens", 1e6), ("seconds", "minutes", 60.0))):
             axes = grid[row][column]
             for corpus, points in curves.items():

