@@ -57,7 +57,11 @@ class PlanFlags:
 
     nodes: int = flag("number of nodes", 1, positive, group="machines")
     gpus_per_node: int = flag("GPUs of each node", 8, positive)
-    gpu: str = flag(f"one of {', '.join(GPUS)}", metavar="KIND")
+    gpu: str = flag(f"one of {', '.join(GPUS)}; or any name, with the next two flags", metavar="KIND")
+    gpu_memory: float | None = flag("GB of one GPU, in place of the data sheet's", None, above_zero, metavar="GB")
+    gpu_tflops: float | None = flag(
+        "peak TFLOP/s in the precision of the run, in place of the data sheet's", None, above_zero, metavar="T"
+    )
     network_gbit: float | None = flag(
         "Gbit/s of a node in one direction (default: usual for the GPU)", None, above_zero, metavar="G"
     )
@@ -92,7 +96,7 @@ def resolve(flags: PlanFlags) -> "Plan":
     from pipeline.pretraining.earlier_start import paper_steps
     from pipeline.pretraining.student import find_teacher
 
-    gpu = find_gpu(flags.gpu, flags.network_gbit)
+    gpu = find_gpu(flags.gpu, flags.network_gbit, flags.gpu_memory, flags.gpu_tflops)
     cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
     hardware = Hardware(gpu.name, fp16="fp16" in gpu.tflops, bf16="bf16" in gpu.tflops)
     config = engine_config.load(flags.deepspeed_config)

@@ -145,23 +145,25 @@ class Gpu:
 
 
 _GIB = 2.0**30
+_PCIE = 32e9
+"""Bytes a second of PCIe 4.0 x16, one direction."""
 
 GPUS = {
     "v100": Gpu("V100 32 GB", 32 * _GIB, {"fp16": 125, "fp32": 15.7}, 150e9, 100, "V100-.*-32GB"),
     "t4": Gpu("T4", 15 * _GIB, {"fp16": 65, "fp32": 8.1}, 16e9, 50, "T4"),
-    "a10": Gpu("A10", 22.5 * _GIB, {"fp16": 125, "bf16": 125, "fp32": 31.2}, 32e9, 100, "A10"),
-    "l4": Gpu("L4", 22.5 * _GIB, {"fp16": 121, "bf16": 121, "fp32": 30.3}, 32e9, 100, "L4"),
+    "a10": Gpu("A10", 22.5 * _GIB, {"fp16": 125, "bf16": 125, "fp32": 31.2}, _PCIE, 100, "A10"),
+    "l4": Gpu("L4", 22.5 * _GIB, {"fp16": 121, "bf16": 121, "fp32": 30.3}, _PCIE, 100, "L4"),
     # Of GeForce cards, the peak with fp32 accumulation, which training uses.
-    "rtx3090": Gpu("RTX 3090", 24 * _GIB, {"fp16": 71, "bf16": 71, "fp32": 35.6}, 32e9, 10, "GeForce RTX 3090"),
-    "rtx4090": Gpu("RTX 4090", 24 * _GIB, {"fp16": 165, "bf16": 165, "fp32": 82.6}, 32e9, 10, "GeForce RTX 4090"),
+    "rtx3090": Gpu("RTX 3090", 24 * _GIB, {"fp16": 71, "bf16": 71, "fp32": 35.6}, _PCIE, 10, "GeForce RTX 3090"),
+    "rtx4090": Gpu("RTX 4090", 24 * _GIB, {"fp16": 165, "bf16": 165, "fp32": 82.6}, _PCIE, 10, "GeForce RTX 4090"),
     "rtx6000": Gpu(
-        "RTX 6000 Ada", 45 * _GIB, {"fp16": 364, "bf16": 364, "fp32": 91.1}, 32e9, 25, "RTX 6000 Ada Generation"
+        "RTX 6000 Ada", 45 * _GIB, {"fp16": 364, "bf16": 364, "fp32": 91.1}, _PCIE, 25, "RTX 6000 Ada Generation"
     ),
     "a100-40": Gpu("A100 40 GB", 40 * _GIB, {"fp16": 312, "bf16": 312, "fp32": 19.5}, 300e9, 400, "A100-.*-40GB"),
     "a100": Gpu(
         "A100 80 GB", 80 * _GIB, {"fp16": 312, "bf16": 312, "fp32": 19.5}, 300e9, 1600, "A100-.*-80GB|A100 80GB PCIe"
     ),
-    "l40s": Gpu("L40S", 45 * _GIB, {"fp16": 362, "bf16": 362, "fp32": 91.6}, 32e9, 400, "L40S"),
+    "l40s": Gpu("L40S", 45 * _GIB, {"fp16": 362, "bf16": 362, "fp32": 91.6}, _PCIE, 400, "L40S"),
     "h100": Gpu("H100 SXM 80 GB", 80 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200, "H100 80GB HBM3"),
     "h200": Gpu("H200 141 GB", 139 * _GIB, {"fp16": 989, "bf16": 989, "fp32": 67}, 450e9, 3200, "H200"),
     "mi300x": Gpu(
@@ -191,12 +193,29 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
 
-def find_gpu(name: str, network_gbit: float | None = None) -> Gpu:
-    """The GPU kind of that name, with `network_gbit` if it is given. Raises UserError for an unknown name."""
-    if name not in GPUS:
-        raise UserError(f"--gpu {name!r} is not known; choose one of {', '.join(GPUS)}")
-    gpu = GPUS[name]
-    return gpu if network_gbit is None else replace(gpu, network_gbit=network_gbit)
+def find_gpu(
+    name: str, network_gbit: float | None = None, memory_gb: float | None = None, tflops: float | None = None
+) -> Gpu:
+    """The GPU kind of that name, with the figures that are given. `memory_gb` and `tflops` make a kind of their own.
+
+    Args:
+        network_gbit: of a node, in Gbit/s, one direction.
+        memory_gb: of one GPU, in 1e9 bytes.
+        tflops: the peak in the precision of the run, whichever that is.
+    Raises:
+        UserError: an unknown name without memory and peak.
+    """
+    if name not in GPUS and None in (memory_gb, tflops):
+        raise UserError(
+            f"--gpu {name!r} is not known; choose one of {', '.join(GPUS)}, or give --gpu-memory and --gpu-tflops"
+        )
+    gpu = GPUS.get(name) or Gpu(name, 0.0, {}, _PCIE, network_gbit=100, device_names="")
+    return replace(
+        gpu,
+        network_gbit=network_gbit or gpu.network_gbit,
+        memory_bytes=memory_gb * 1e9 if memory_gb else gpu.memory_bytes,
+        tflops=dict.fromkeys(("fp16", "bf16", "fp32"), tflops) if tflops else gpu.tflops,
+    )
 
 
 PAGE_FORMAT = "gpu 1"

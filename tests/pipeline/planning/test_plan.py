@@ -119,6 +119,18 @@ def test_what_does_not_fit_or_waits_for_the_network_is_said() -> None:
     assert "network-bound" in warning
 
 
+def test_a_gpu_of_given_figures() -> None:
+    found = request("--gpu-memory", "96", "--gpu-tflops", "500", gpu="rtx-pro-6000")
+    assert found.usable_memory == pytest.approx(0.92 * 96e9)
+    assert found.cluster.gpu.network_gbit == 100
+    assert found.speed.tflops == pytest.approx(250), "half of the peak at this width"
+    assert "on 1 x 8 rtx-pro-6000: " in report(found)
+    known = request("--gpu-memory", "94", gpu="h100")
+    assert (known.cluster.gpu.memory_bytes, known.cluster.gpu.tflops) == (94e9, GPUS["h100"].tflops)
+    with pytest.raises(UserError, match=r"not known; choose one of v100, .* or give --gpu-memory and --gpu-tflops"):
+        request("--gpu-memory", "96", gpu="rtx-pro-6000")
+
+
 def test_the_proposal_is_the_fastest_of_those_that_fit() -> None:
     wanted = request("--nodes", "16", gpu="v100")
     best = fastest(wanted)
