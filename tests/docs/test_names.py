@@ -159,3 +159,14 @@ def test_what_does_not_exist_is_seen(tmp_path):
         with pytest.raises(AssertionError):
             check(page)
     assert resolves("model.AlbertForPreTraining")
+
+
+def test_the_reading_paths_take_less_than_20_minutes():
+    rows = re.findall(r"^\| [^|]+ \| (\[.+\)) \| (\d+) \|$", text_of(REPOSITORY / "README.md"), re.MULTILINE)
+    assert len(rows) == 3
+    for pages_of_path, minutes in rows:
+        words = sum(
+            len(text_of(REPOSITORY / name).split()) for name in re.findall(r"\((docs/\w+\.md)\)", pages_of_path)
+        )
+        assert abs(words / 200 - int(minutes)) < 1.5
+        assert words < 20 * 200
