@@ -59,8 +59,8 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
     rounds = 1 if place.tiny else 5
     ceiling = partial(measuring.matrix_product_tflops, dtype, place.device, *((0.0, 128) if place.tiny else ()))
-    with ThreadPoolExecutor(1) as pool:  # the state is that under load
-        state, product = pool.submit(measuring.gpu_state), ceiling()
+    with ThreadPoolExecutor(1) as pool:  # the state is that under load, which lasts for three seconds
+        state, product = pool.submit(measuring.gpu_state, 0.0 if place.tiny else 1.5), ceiling()
     result: dict[str, Any] = {
         "measurements": [],
         "matrix_product_tflops": product,

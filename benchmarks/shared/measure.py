@@ -96,8 +96,9 @@ def copy_gigabytes_per_second(device: torch.device, megabytes: int = 1024) -> fl
     return 2 * source.nbytes / middle / 1e9
 
 
-def gpu_state() -> dict[str, str]:
-    """What `nvidia-smi` says of the first GPU at this moment; {} where it is missing or refuses."""
+def gpu_state(wait: float = 0.0) -> dict[str, str]:
+    """What `nvidia-smi` says of the first GPU after `wait` seconds; {} where it is missing or refuses."""
+    time.sleep(wait)
     names = "clocks.sm,clocks.mem,power.draw,power.limit,temperature.gpu,driver_version"
     words = ["nvidia-smi", "-i", "0", f"--query-gpu={names}", "--format=csv,noheader"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):

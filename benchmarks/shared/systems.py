@@ -1,7 +1,7 @@
 """The two systems of train_step: the same weights and the same optimizer, each with its own loss computation."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from benchmarks.shared.examples import Examples, Inputs
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
 from model.layers.heads import IGNORED_LABEL, classification_sums
 from pipeline.engine import cuda_graphs
+from pipeline.engine.cuda_graphs import Capture, Work
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
@@ -135,6 +136,22 @@ def make_systems(
     return [*systems, reference_system(model)]
 
 
+class GraphFailed(Exception):
+    """A CUDA graph cannot be captured. Training goes on without it, but what is then measured is no gain of graphs."""
+
+
+def must_capture(capture: Capture) -> Capture:
+    """Returns `capture`, which raises GraphFailed where it fails."""
+
+    def captured(work: Work) -> tuple[Sequence[Tensor], Callable[[], None]]:
+        try:
+            return capture(work)
+        except RuntimeError as error:
+            raise GraphFailed(str(error)) from error
+
+    return captured
+
+
 def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions, packed: bool = True) -> System:
     """A copy of `model` that is executed in another way, and reads padded rows unless `packed`."""
     first = next(model.parameters())
@@ -142,7 +159,7 @@ def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions,
     copy.load_state_dict(model.state_dict())
     system = this_system(name, copy, packed)
     if execution.cuda_graphs and first.is_cuda:
-        cuda_graphs.install(copy)
+        cuda_graphs.install(copy, must_capture(cuda_graphs.make_capture()))
         system.micro_batches = lambda examples: [with_fixed_offsets(examples.packed)]
     return system
 

@@ -14,9 +14,9 @@ from benchmarks.gpu import page, speed
 from benchmarks.gpu import parts as gpu_parts
 from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
 from benchmarks.gpu.place import Place
-from benchmarks.shared import systems
+from benchmarks.shared import measure, systems
 from common.errors import UserError
-from pipeline.engine import hardware
+from pipeline.engine import cuda_graphs, hardware
 from pipeline.plan import parse, resolve
 from pipeline.planning import time as plan_time
 from tests.pipeline.test_pretrain import Job as ForkedJob
@@ -183,3 +183,25 @@ def test_a_damaged_page_is_one_line(change: dict[str, Any], tmp_path: Path, monk
     (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(1.1, "passed") | change))
     with pytest.raises(UserError, match=r"gpu-x.json .*; restore it, or delete it and run `make gpu` again"):
         hardware.is_shown_faster("compile", "NVIDIA H200", CASE)
+
+
+def test_a_graph_that_cannot_be_captured_is_no_figure() -> None:
+    def fail(work: Any) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    model = torch.nn.Linear(2, 2)
+    cuda_graphs.install(model, systems.must_capture(fail))
+    with pytest.raises(systems.GraphFailed, match="not permitted"):
+        model(input=torch.ones(1, 2))
+
+
+def test_the_state_of_the_gpu_is_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    said = "1980 MHz, 2619 MHz, 402.10 W, 700.00 W, 51, 580.95.05"
+    program.write_text(f"#!/bin/sh\ncase \"$*\" in *clocks.sm*power.draw*) echo '{said}';; *) exit 1;; esac\n")
+    program.chmod(0o755)
+    state = measure.gpu_state()
+    assert (state["clocks.sm"], state["power.draw"], state["temperature.gpu"]) == ("1980 MHz", "402.10 W", "51")
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert measure.gpu_state() == {}
