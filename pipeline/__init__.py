@@ -7,7 +7,6 @@ The modules of this directory are the commands, which `python -m pipeline` lists
     predict                        predicts with a finished run
     report                         compares runs on an HTML page
     plan, preflight, reproduce     before and around runs
-    replay                         makes a step of a run again, and compares it with the record
     show                           prints rows as training reads them
 
 All other code is in the packages. Imports point downwards only (ARCHITECTURE.md):

@@ -59,21 +59,6 @@ def load_latest(engine: Engine, directory: Path) -> dict[str, Any] | None:
     return None
 
 
-def load(engine: Engine, tag: Path) -> dict[str, Any]:
-    """Sets the engine to the checkpoint `tag` and changes no file. Collective; before the first step.
-
-    Returns:
-        The caller's state as given to `Saver.start`.
-    Raises:
-        UserError: the checkpoint is damaged, or of another model.
-    """
-    try:
-        checkpoint = _load_tensors(engine, tag)
-    except DamagedCheckpoint as error:
-        raise UserError(f"{tag} is damaged ({error}); restore it") from None
-    return _restore(engine, checkpoint)
-
-
 def _restore(engine: Engine, checkpoint: VerifiedCheckpoint) -> dict[str, Any]:
     """Sets all of the engine but its tensors, and returns the caller's state. Collective."""
     groups = {tensor: stored.group for tensor, stored in checkpoint.manifest.tensors.items()}

@@ -61,16 +61,12 @@ class StopSignals:
     Python calls a handler only between two instructions of the main thread, which may compute in compiled code for
     long. But it writes the number of each signal to a descriptor immediately. A thread reads it, prints what happens
     next, and ends a process that does not react to a second Ctrl-C.
-
-    Args:
-        saves: whether the process saves before it ends; the answer says so.
     """
 
     NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
-    def __init__(self, saves: bool = True) -> None:
+    def __init__(self) -> None:
         self.received: int | None = None
-        self._saves = saves
         self._interrupted = False  # not `received`: after one Ctrl-C the launcher sends SIGTERM as well
         self._quits = False  # no Event: a handler that is interrupted by a signal would wait for its own lock
         for number in self.NUMBERS:
@@ -117,17 +113,17 @@ class StopSignals:
             again = "; again to quit now" if number == signal.SIGINT else ""
             keep_output_open()  # Ctrl-C has ended what reads it, such as tee
             # The line break ends the line of a bar.
-            write_now(1, f"\n{describe_end(get_progress(), self._saves)}{again}\n")
+            write_now(1, f"\n{describe_end(get_progress())}{again}\n")
 
 
-def describe_end(own: Progress, saves: bool) -> str:
-    """What a process does after a stop signal, by its progress and whether it saves."""
+def describe_end(own: Progress) -> str:
+    """What a process does after a stop signal, by its progress."""
     if not own.step:
         return "ending before the first step"
     if own.phase == "end":
         return "training has ended; finishing what follows it"
     doing = "leaving the evaluation of" if own.phase in ("evaluation", "scoring") else "finishing"
-    return f"{doing} step {own.step}, then {'saving' if saves else 'ending'}"
+    return f"{doing} step {own.step}, then saving"
 
 
 def say_stopped(signal_number: int, step: int) -> None:

@@ -10,5 +10,4 @@ earlier_start       what an earlier start left in the run's directory: length, i
 task                pre-training as a `TrainingTask`
 student             the student of a teacher: its architecture and its initial weights
 distillation        distillation as a `TrainingTask`
-replay              the work of `pipeline.replay`: makes steps again and compares them
 """

@@ -120,20 +120,19 @@ def test_what_is_written_now_is_escaped_and_what_cannot_be_written_raises_nothin
 
 
 @pytest.mark.parametrize(
-    ("step", "phase", "saves", "words"),
+    ("step", "phase", "words"),
     [
-        (0, "start", True, "ending before the first step"),
-        (25, "backward", True, "finishing step 25, then saving"),
-        (25, "evaluation", True, "leaving the evaluation of step 25, then saving"),
-        (25, "forward", False, "finishing step 25, then ending"),
-        (25, "end", True, "training has ended; finishing what follows it"),
+        (0, "start", "ending before the first step"),
+        (25, "backward", "finishing step 25, then saving"),
+        (25, "evaluation", "leaving the evaluation of step 25, then saving"),
+        (25, "end", "training has ended; finishing what follows it"),
     ],
 )
-def test_the_answer_says_what_follows(step, phase, saves, words):
+def test_the_answer_says_what_follows(step, phase, words):
     own = Progress()
     own.step = step
     own.enter(phase)
-    assert describe_end(own, saves) == words
+    assert describe_end(own) == words
 
 
 def be_busy(rank):

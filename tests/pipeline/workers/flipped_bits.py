@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pipeline import pretrain, replay
+from pipeline import pretrain
 from pipeline.engine import state, zero_layout
 from pipeline.training.callback import Callback
 from pipeline.training.state import TrainingRun
@@ -28,15 +28,6 @@ def run_flipped(cases: list[tuple[list[str], Flip]]) -> list[Ended]:
     for command, flips in cases:
         with added_callback(lambda run, flips=flips: _Flipping(run, flips)):
             ends.append(run_command(pretrain.main, command))
-    return ends
-
-
-def run_and_replay(cases: list[tuple[tuple[list[str], list[str]], Flip | None]]) -> list[tuple[Ended, Ended]]:
-    """Runs each command line of pipeline.pretrain, with its flip, and then that of pipeline.replay."""
-    ends = []
-    for (command, replayed), flips in cases:
-        trained = run_flipped([(command, flips)])[0] if flips else run_command(pretrain.main, command)
-        ends.append((trained, run_command(replay.main, replayed)))
     return ends
 
 
