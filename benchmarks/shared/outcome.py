@@ -21,10 +21,6 @@ BY_THE_CLOCK = frozenset(
         "rows_per_second_per_gpu",
         "tflops_per_gpu",
         "data_wait_share",
-        "last_rank",
-        "last_rank_share",
-        "last_rank_seconds",
-        "last_rank_cost",
         "peak_memory_gb",
     }
 )

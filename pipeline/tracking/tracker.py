@@ -24,7 +24,7 @@ _COUNTS = frozenset({"step", "samples", "tokens", "interval_tokens", "pairs", "p
 _SHOWN = {
     "train": {
         *("loss", "mlm_loss", "mlm_accuracy", "learning_rate", "grad_norm", "loss_scale", "overflow_steps"),
-        *("batches_passed_over", "last_rank_cost", "tokens_per_second", "peak_share", "data_wait_share"),
+        *("batches_passed_over", "tokens_per_second", "peak_share", "data_wait_share"),
         "peak_memory_gb",
     },
     "eval": {"mlm_loss", "mlm_accuracy", "mlm_accuracy_low", "mlm_accuracy_high"},

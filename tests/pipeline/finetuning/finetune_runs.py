@@ -30,7 +30,7 @@ def start_ranks(folder, count, arguments):
 
 def records(output):
     """The metrics of training and evaluations that do not depend on the clock."""
-    timed = ("second", "wait", "mfu", "tflop", "share", "memory", "checkpoint", "last_rank")
+    timed = ("second", "wait", "mfu", "tflop", "share", "memory", "checkpoint")
     lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [
         {name: value for name, value in record.items() if not any(word in name for word in timed)}
