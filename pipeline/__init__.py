@@ -5,7 +5,6 @@ The modules of this directory are the commands, which `python -m pipeline` lists
     pretrain, finetune             train; started by `deepspeed --module`
     evaluate, export               use finished runs
     predict                        predicts with a finished run
-    report                         compares runs on an HTML page
     plan, preflight, reproduce     before and around runs
     show                           prints rows as training reads them
 

@@ -20,7 +20,7 @@ _PLACES = "directories to search for runs; for `claims` DIR/small of pipeline.re
 
 
 def _summary(args: argparse.Namespace) -> str:
-    from pipeline.analysis.compared_runs import summarise
+    from pipeline.analysis.summary import summarise
 
     return summarise(args.run, args.export or args.run / "export")
 

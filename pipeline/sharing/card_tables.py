@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from common.text import format_duration, quantity
-from pipeline.analysis.compared_runs import sustained_speed
 from pipeline.analysis.finished_runs import read_predictions
+from pipeline.analysis.summary import sustained_speed
 from pipeline.checkpoint.run_records import (
     RESULTS,
     SETTINGS,

@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import UserError
 from data_prep.__main__ import parse as parse_job
-from pipeline import evaluate, export, plan, predict, report, reproduce, show
+from pipeline import evaluate, export, plan, predict, reproduce, show
 from pipeline.settings import finetune, pretrain
 from tests.docs.pages import PAGES, REPOSITORY, commands_of, module_command
 
@@ -21,7 +21,6 @@ PARSERS: dict[str, Callable[[list[str]], object]] = {
     "pipeline.predict": lambda words: predict.parser().parse_all(words),
     "pipeline.plan": plan.parse,
     "pipeline.pretrain": pretrain.parse,
-    "pipeline.report": lambda words: report.parser().parse_all(words),
     "pipeline.reproduce": lambda words: reproduce.parser().parse_all(words),
     "pipeline.show": lambda words: show.parser().parse_all(words),
 }

@@ -1,0 +1,77 @@
+"""The table of one pre-training run, and the speed of a run."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.text import quantity
+from pipeline.checkpoint.run_records import SETTINGS, read_settings
+from pipeline.training import metrics_log
+
+
+def last_number(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """The newest finite number of this name; None if there is none."""
+    return next((value for record in reversed(records) if (value := _number(record, name)) is not None), None)
+
+
+def _number(record: Mapping[str, Any], name: str) -> float | None:
+    """A finite number of a record; None for anything else, also for an integer that no float can hold."""
+    value = record.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+        return float(value)
+    return None
+
+
+def sustained_speed(training: Sequence[Mapping[str, Any]]) -> float | None:
+    """Tokens a second of all training since the first record, evaluations and saves left out; None if unknown.
+
+    The speed of each record is that of its interval. A mean of speeds would count a short interval like a long one.
+    """
+    tokens = seconds = 0.0
+    for record in training:
+        so_far, speed = _number(record, "tokens"), _number(record, "tokens_per_second")
+        if so_far is not None and speed is not None and speed > 0 and so_far > tokens:
+            seconds += (so_far - tokens) / speed
+            tokens = so_far
+    return tokens / seconds if seconds else None
+
+
+def summarise(directory: Path, export: Path) -> str:
+    """A short table of a pre-training run: its last evaluation, its speed, and its files.
+
+    Raises:
+        UserError: the directory holds no run, a fine-tuning run, or a run without an evaluation on held-out rows.
+    """
+    settings = read_settings(directory / SETTINGS)
+    if "objective" not in settings:
+        raise UserError(f"{directory} is a fine-tuning run; its metrics are in {directory / 'results.json'}")
+    training, evaluations = (metrics_log.read_records(directory, split) for split in ("train", "eval"))
+    if not evaluations or (speed := sustained_speed(training)) is None:
+        raise UserError(f"{directory} has not been evaluated or has no speed; train it on with --eval-data DIR")
+
+    def last(name: str, records: Sequence[Mapping[str, Any]] = evaluations) -> float:
+        value = last_number(records, name)
+        return math.nan if value is None else value
+
+    objective, step = settings["objective"], max(training[-1]["step"], evaluations[-1]["step"])
+    loss, entropy = last("mlm_loss"), last("mlm_unigram_entropy")
+    distance = f"{100 * abs(1 - loss / entropy):.1f} % {'below' if loss <= entropy else 'above'}" if entropy else "?"
+    rows = {
+        "steps": f"{step:,} of {settings['steps']:,}, {last('tokens', training):,.0f} tokens",
+        "held-out MLM loss": f"{loss:.3f} nats, {distance} the unigram entropy {entropy:.3f}",
+        "held-out MLM accuracy": f"{100 * last('mlm_accuracy'):.1f} % of {last('predictions'):,.0f} tokens",
+    }
+    if last_number(evaluations, f"{objective}_accuracy") is not None:
+        value, low, high = (100 * last(f"{objective}_accuracy{end}") for end in ("", "_low", "_high"))
+        rows[f"held-out {objective.upper()} accuracy"] = (
+            f"{value:.1f} % (95 % interval {low:.1f} to {high:.1f}) of {last('pairs'):,.0f} pairs"
+        )
+    ranks = f" on {quantity(ranks, 'rank')}" if (ranks := settings.get("world_size")) else ""
+    rows["training speed"] = f"{speed:,.0f} tokens/s in {settings.get('precision', 'unknown precision')}"
+    rows["time"] = f"{last('seconds', training):.0f} s{ranks}"
+    rows |= {"run": str(directory), "exported model": str(export)}
+    lines = [f"{name:<24}{value}" for name, value in rows.items()]
+    return "\n".join([*lines, "", "to see the curves:", f"  tensorboard --logdir {directory / 'tensorboard'}"])

@@ -1,0 +1,33 @@
+"""The table of a pre-training run."""
+
+import pytest
+
+from pipeline.analysis.summary import summarise, sustained_speed
+from tests.pipeline.tracking.made_records import SETTINGS, log_run
+
+MODEL = {
+    "vocab_size": 50, "embedding_size": 4, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 16, "max_position_embeddings": 16,
+}  # fmt: skip
+PRETRAIN = {**SETTINGS, "model": MODEL, "train_batch_size": 8, "data": "digest", "world_size": 1}
+
+
+def test_the_table_says_what_the_records_say(tmp_path):
+    log_run(tmp_path / "base", 0, 60, PRETRAIN)
+    shown = dict(
+        line.split("  ", 1)
+        for line in summarise(tmp_path / "base", tmp_path / "export").splitlines()
+        if "  " in line.strip()
+    )
+    assert shown["steps"].strip() == "60 of 100, 1,200 tokens"
+    assert shown["held-out MLM loss"].strip() == "6.500 nats, 8.3 % above the unigram entropy 6.000"
+    assert shown["held-out SOP accuracy"].strip() == "60.0 % (95 % interval 50.0 to 70.0) of 40 pairs"
+    assert shown["training speed"].strip() == "50 tokens/s in fp16"
+    assert shown["time"].strip() == "60 s on 1 rank"
+
+
+def test_the_speed_is_that_of_the_run_and_not_of_the_last_interval():
+    slow, fast = {"tokens": 1000, "tokens_per_second": 10.0}, {"tokens": 2000, "tokens_per_second": 1000.0}
+    assert sustained_speed([slow, fast]) == pytest.approx(2000 / (100 + 1))
+    assert sustained_speed([{"tokens": 5, "tokens_per_second": None}, {"tokens": 10**400}]) is None
+    assert sustained_speed([]) is None
