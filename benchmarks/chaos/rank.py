@@ -3,7 +3,7 @@
 python -m benchmarks.chaos.rank DIRECTORY ARGUMENTS-OF-PRETRAIN
 
 DIRECTORY/spoilt.json   [[first, end], ...]: batches whose predicted tokens all have the same wrong label
-DIRECTORY/flip-HOST     a number: this bit of a weight of the rank on HOST flips after its next update
+DIRECTORY/flip-HOST     a number: this bit of a weight of the rank on HOST flips after the next update that is saved
 DIRECTORY/steps.log     rank 0 writes a line for each step: see `benchmarks.chaos.training.Made`
 """
 
@@ -67,7 +67,7 @@ class _Faults(Callback):
 
     def on_step(self, seconds: float) -> None:
         run, request = self._run, flip_of(self._directory, socket.gethostname())
-        if request.exists():
+        if request.exists() and run.state.step % run.settings.save_interval == 0:
             bit = int(request.read_text(encoding="utf-8"))
             request.unlink()
             values = run.engine.module.get_parameter(TENSOR).detach()

@@ -131,10 +131,6 @@ class MetricsRecord:
     predictions: Finite | None = None
     loss: Finite | None = None
     grad_norm: Finite | None = None
-    weights_checksum: str | None = None
-    moments_checksum: str | None = None
-    batch_checksum: str | None = None
-    layout: str | None = None
     pairs: Finite | None = None
     mlm_loss: Finite | None = None
     mlm_unigram_entropy: Finite | None = None

@@ -4,7 +4,7 @@ build          builds an engine from a model and a DeepSpeed JSON
 cuda_graphs    forward and backward pass of a micro-step as CUDA graphs
 step           one step and its failure; sets the learning rate; metrics of the last step
 state          reads and sets what a checkpoint holds of an engine
-checksums      checksums of weights, moments and batches, computed on the device
+checksums      compares the weights that all ranks hold, by checksum
 config         reads and checks the DeepSpeed JSON, and fits it to ranks and hardware
 optimizers     the optimizers that a JSON can name, their parameters and parameter groups
 lamb           LAMB, the optimizer

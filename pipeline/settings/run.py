@@ -64,6 +64,3 @@ class RunFlags:
         _hang_seconds,
         metavar="SECONDS",
     )
-    check_interval: int = flag(
-        "steps from one comparison of all ranks' weights, at a logged line, to the next; 0: at saves only", 1, natural
-    )

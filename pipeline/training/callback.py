@@ -82,7 +82,9 @@ class TrainingFailed(RuntimeError):
         status: the exit status of the ranks.
     """
 
-    status = EXIT_FAILED
+    def __init__(self, message: str, status: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def cannot_begin(problem: str) -> UserError:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
+from pipeline.distributed.exits import EXIT_LOST
+from pipeline.engine.checksums import differing_ranks, weights_checksum
 from pipeline.training.callback import Callback, SpikeFound, TrainingFailed, tell
 from pipeline.training.state import TrainingRun
 
@@ -49,10 +51,13 @@ class Saves(Callback):
         Args:
             required: waits for the end of the save in the background too.
         Raises:
-            TrainingFailed: a required save failed. If another save fails, training goes on.
+            TrainingFailed: the ranks hold different weights, or a required save failed. If another save fails, training
+                goes on.
         """
         self.finish()
         run = self._run
+        with run.clock.paused():
+            self._compare_weights()
 
         def start_save() -> Saved | None:
             waits = required or not self._saver.in_background
@@ -60,6 +65,20 @@ class Saves(Callback):
             return self._saver.finish() if waits else None
 
         self._run_stage(start_save, required)
+
+    def _compare_weights(self) -> None:
+        """Raises TrainingFailed on all ranks if the weights that all of them hold are not equal. Collective."""
+        run, line = self._run, ""
+        checksums = run.control.gather(weights_checksum(run.engine))
+        if checksums is not None and (ranks := differing_ranks(checksums)):
+            line = (
+                f"{' or '.join(f'rank {rank} on host {run.hosts[rank]}' for rank in ranks)} holds wrong weights after "
+                f"step {run.state.step}: an error of memory, of a link or of a computation that nothing else reported. "
+                "They are not saved; the same command goes on from the last checkpoint, better without that host "
+                "(docs/reliability.md)"
+            )
+        if line := run.control.broadcast(line):
+            raise TrainingFailed(line, EXIT_LOST)
 
     def finish(self) -> None:
         """Waits for the end of a save in progress. Collective."""

@@ -4,9 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, NamedTuple, TypeVar
-
-from annotated_types import Interval
+from typing import Literal, NamedTuple, TypeVar
 
 from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
@@ -95,7 +93,6 @@ class TrainState:
             after an "earlier" one; None if none is due.
         spikes: what the detector of spikes remembers.
         rollbacks: number of rollbacks that the run has made.
-        batches: checksum of the batches since the last logged line.
     """
 
     step: Count = 0
@@ -108,7 +105,6 @@ class TrainState:
     evaluation_due: Literal["earlier", "last"] | None = None
     spikes: SpikeState = field(default_factory=SpikeState)
     rollbacks: Count = 0
-    batches: Annotated[int, Interval(ge=-(2**63), lt=2**63)] = 0
 
 
 @dataclass

@@ -6,7 +6,6 @@ early_end         ends a run within --max-hours, or out of patience
 hang_progress     notes what the rank is doing
 metrics_log       metrics.jsonl, TensorBoard and trackers
 step_metrics      the metrics of a record: of the task, of the engine, speed and memory
-weight_checksums  compares what the ranks hold by checksum, and names the one that is wrong
 """
 
 from pipeline.distributed.exits import StopSignals
@@ -18,7 +17,6 @@ from pipeline.training.callbacks.early_end import BestScore, Deadline
 from pipeline.training.callbacks.hang_progress import HangProgress
 from pipeline.training.callbacks.metrics_log import MetricsLog
 from pipeline.training.callbacks.step_metrics import StepMetrics, Throughput
-from pipeline.training.callbacks.weight_checksums import WeightChecksums
 from pipeline.training.saves import Saves
 from pipeline.training.state import TrainingRun
 from pipeline.training.trainer import Trainer
@@ -43,7 +41,6 @@ def make_trainer(
         *([] if hours is None else [Deadline(run, task, hours)]),
         Divergence(run, metrics_log),
         StepMetrics(run, task, throughput),
-        WeightChecksums(run),
         BestScore(run),
         metrics_log,
         Console(run, task.name),
