@@ -225,9 +225,6 @@ class ExecutionOptions:
     compile_backend: str = "inductor"
     """The torch.compile backend; "aot_eager" traces without generating code."""
 
-    cuda_graphs: bool = False
-    """Whether training replays CUDA graphs of the forward and backward pass (`pipeline/engine/cuda_graphs.py`)."""
-
     attention: str = "auto"
     """Attention kernel for packed rows: "masked", "cudnn", "flash", "sequences", or "auto", which takes one that
     works on the device (`model/attention/kernels.py`)."""
@@ -244,10 +241,6 @@ class ExecutionOptions:
         check_choice("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
         if self.attention == "sequences" and self.compile:
             raise ValueError("attention 'sequences' reads lengths, which a compiled graph cannot; leave one out")
-        if self.cuda_graphs and self.activation_checkpointing in ("ffn", "layer"):
-            raise ValueError(
-                "activation checkpointing reads the random state, which a CUDA graph cannot; leave out one of the two"
-            )
 
     def check(self, config: AlbertConfig) -> None:
         """Raises ValueError if the attention kernel cannot compute what `config` asks for."""

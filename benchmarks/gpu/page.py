@@ -6,12 +6,11 @@ from typing import Any
 from pipeline.engine.hardware import PAGE_FORMAT
 
 Result = dict[str, Any]
-EQUALITY = {"compile": "compiled", "cuda_graphs": "graphs", "chunked_loss": "chunked", "sum_gradients": "summed"}
+EQUALITY = {"compile": "compiled", "chunked_loss": "chunked", "sum_gradients": "summed"}
 """Features that may become a default, and the word in the names of the tests that show them equal to eager."""
 GOALS = {"albert-base": (0.5, 2.0), "albert-xxlarge": (0.75, 1.4)}
 """By model, what is aimed at with rows of 512 tokens: the share of the matrix product, and times `transformers`."""
-FEATURES: tuple[str, ...] = ("compile", "cuda_graphs", "both", "chunked_loss", "sum_gradients", "all")
-FEATURES += ("kernel", "packing", "transformers")
+FEATURES: tuple[str, ...] = ("compile", "chunked_loss", "sum_gradients", "all", "kernel", "packing", "transformers")
 
 
 def combine(machine: Result, files: dict[str, Result]) -> Result:
@@ -27,9 +26,9 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
     for feature, word in EQUALITY.items():
         told = [outcome for name, outcome in tests.items() if word in name]
         gains = {
-            name.removeprefix("speed-"): min(found)
+            name.removeprefix("speed-"): one["gains"][feature]
             for name, one in speeds.items()
-            if (found := list(_gains_of(feature, one["gains"])))
+            if feature in one["gains"]
         }
         features[feature] = {"equal": bool(told) and set(told) == {"passed"}, "gains": gains}
     return {
@@ -50,14 +49,6 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         "memory": [row for one in files.values() for row in one.get("memory", [])],
         **{name: files[name] for name in ("network", "scaling", "demo-gpu", "demo-processor") if name in files},
     }
-
-
-def _gains_of(feature: str, gains: dict[str, float]) -> Iterable[float]:
-    """What a feature brings in one part; CUDA graphs also on top of compile, because both may become the default."""
-    if feature in gains:
-        yield gains[feature]
-    if feature == "cuda_graphs" and {"both", "compile"} <= gains.keys():
-        yield gains["both"] / gains["compile"]
 
 
 def markdown(result: Result) -> str:

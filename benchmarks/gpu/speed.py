@@ -29,10 +29,8 @@ GAINS = {
     "this, one pair a row": "packing",
     "this, chunked loss": "chunked_loss",
     "this, summed gradients": "sum_gradients",
-    "this, graphs": "cuda_graphs",
     "this, compiled": "compile",
-    "this, all but graphs": "all",
-    "this, compiled, graphs": "both",
+    "this, all": "all",
 }
 """What each variant of this model shows, those that a slow compiler delays last. The first two lack a feature."""
 LACKING = ("kernel", "packing")
@@ -113,10 +111,8 @@ def _variants(place: Place, kernel: str) -> dict[str, ExecutionOptions]:
         "this, one pair a row": ExecutionOptions(),
         "this, chunked loss": ExecutionOptions(chunked_loss=True, **common),
         "this, summed gradients": ExecutionOptions(sum_gradients=True, **common),
-        "this, graphs": ExecutionOptions(cuda_graphs=True, **common),
         "this, compiled": ExecutionOptions(compile=True, **common),
-        "this, all but graphs": ExecutionOptions(compile=True, chunked_loss=True, sum_gradients=True, **common),
-        "this, compiled, graphs": ExecutionOptions(compile=True, cuda_graphs=True, **common),
+        "this, all": ExecutionOptions(compile=True, chunked_loss=True, sum_gradients=True, **common),
     }
 
 

@@ -1,7 +1,7 @@
 """The two systems of train_step: the same weights and the same optimizer, each with its own loss computation."""
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from benchmarks.shared.examples import Examples, Inputs
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions, huggingface
 from model.layers.heads import IGNORED_LABEL, classification_sums
-from pipeline.engine import cuda_graphs
-from pipeline.engine.cuda_graphs import Capture, Work
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
@@ -136,40 +134,12 @@ def make_systems(
     return [*systems, reference_system(model)]
 
 
-class GraphFailed(Exception):
-    """A CUDA graph cannot be captured. Training goes on without it, but what is then measured is no gain of graphs."""
-
-
-def must_capture(capture: Capture) -> Capture:
-    """Returns `capture`, which raises GraphFailed where it fails."""
-
-    def captured(work: Work) -> tuple[Sequence[Tensor], Callable[[], None]]:
-        try:
-            return capture(work)
-        except RuntimeError as error:
-            raise GraphFailed(str(error)) from error
-
-    return captured
-
-
 def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions, packed: bool = True) -> System:
     """A copy of `model` that is executed in another way, and reads padded rows unless `packed`."""
     first = next(model.parameters())
     copy = AlbertForPreTraining(model.config, execution).to(device=first.device, dtype=first.dtype)
     copy.load_state_dict(model.state_dict())
-    system = this_system(name, copy, packed)
-    if execution.cuda_graphs and first.is_cuda:
-        cuda_graphs.install(copy, must_capture(cuda_graphs.make_capture()))
-        system.micro_batches = lambda examples: [with_fixed_offsets(examples.packed)]
-    return system
-
-
-def with_fixed_offsets(packed: Inputs) -> Inputs:
-    """Packed rows with as many offsets as `to_device` gives a run with graphs."""
-    rows, pairs = packed["cls_positions"].shape
-    offsets = packed["cu_seqlens"]  # (N + 1,)
-    missing = rows * (pairs + 1) + 1 - len(offsets)
-    return packed | {"cu_seqlens": nn.functional.pad(offsets, (0, missing), value=packed["input_ids"].numel())}
+    return this_system(name, copy, packed)
 
 
 @torch.no_grad()

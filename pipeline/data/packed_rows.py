@@ -106,18 +106,17 @@ def offset_count(sequences: int) -> int:
     return -(-sequences // step) * step
 
 
-def sequence_offsets(sequence_ids: NDArray[np.int64], sequences: int | None = None) -> NDArray[np.int32]:
+def sequence_offsets(sequence_ids: NDArray[np.int64]) -> NDArray[np.int32]:
     """Where each sequence begins if all rows are joined end to end; the padding of a row is a sequence, too.
 
     Args:
         sequence_ids: (B, S), see `PackedRows`.
-        sequences: a number N that is enough for every batch; None: an `offset_count`.
     Returns:
-        (N + 1,) ascending from 0, filled up with B * S.
+        (N + 1,) ascending from 0, filled up with B * S; N is an `offset_count`.
     """
     begins = np.ones(sequence_ids.shape, dtype=np.bool_)  # (B, S)
     np.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1], out=begins[:, 1:])
     places = np.flatnonzero(begins)
-    offsets = np.full((sequences or offset_count(len(places))) + 1, sequence_ids.size, dtype=np.int32)
+    offsets = np.full(offset_count(len(places)) + 1, sequence_ids.size, dtype=np.int32)
     offsets[: len(places)] = places
     return offsets

@@ -13,18 +13,13 @@ from pipeline.data.packed_rows import sequence_offsets
 T = TypeVar("T")
 
 
-def to_device(batch: Any, device: torch.device | str, fixed_shapes: bool = False) -> dict[str, Tensor]:
+def to_device(batch: Any, device: torch.device | str) -> dict[str, Tensor]:
     """The fields of `batch`, a named tuple of arrays, as tensors on `device` by name. Fields that are None are left
     out. Copies to a GPU go through pinned memory and do not block.
 
     `cu_seqlens` is added, for the attention kernel "flash": see `packed_rows.sequence_offsets`.
-
-    Args:
-        fixed_shapes: as many offsets in every batch of the same size, for CUDA graphs. Each costs the kernel memory.
     """
-    rows, pairs = batch.cls_positions.shape if fixed_shapes else (0, 0)
-    # The padding of a row is a sequence, too.
-    arrays = batch._asdict() | {"cu_seqlens": sequence_offsets(batch.sequence_ids, rows * (pairs + 1) or None)}
+    arrays = batch._asdict() | {"cu_seqlens": sequence_offsets(batch.sequence_ids)}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if array is not None}
     if torch.device(device).type == "cuda":
         return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in tensors.items()}

@@ -1,7 +1,6 @@
 """DeepSpeed: its configuration, its engine and the project's LAMB. No other package uses DeepSpeed's internals.
 
 build          builds an engine from a model and a DeepSpeed JSON
-cuda_graphs    forward and backward pass of a micro-step as CUDA graphs
 step           one step and its failure; sets the learning rate; metrics of the last step
 state          reads and sets what a checkpoint holds of an engine
 checksums      compares the weights that all ranks hold, by checksum

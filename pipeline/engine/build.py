@@ -6,18 +6,15 @@ import warnings
 import deepspeed
 from torch import nn
 
-from pipeline.engine import cuda_graphs, optimizers, zero_layout
+from pipeline.engine import optimizers, zero_layout
 from pipeline.engine.config import EngineConfig
 from pipeline.engine.optimizers import describe_groups, parameter_groups
 from pipeline.engine.state import Engine
 from pipeline.tracking.tracker import BLOCKS
 
 
-def initialise(model: nn.Module, config: EngineConfig, graphs: bool = False) -> tuple[Engine, str]:
+def initialise(model: nn.Module, config: EngineConfig) -> tuple[Engine, str]:
     """Gives `model` to DeepSpeed with the optimizer that the JSON names. Collective.
-
-    Args:
-        graphs: whether the model trains by CUDA graphs.
 
     Returns:
         The engine, ready to train, and a description of the optimizer's parameter groups.
@@ -36,8 +33,6 @@ def initialise(model: nn.Module, config: EngineConfig, graphs: bool = False) -> 
     # DeepSpeed uses its batch size to count samples only. It has demanded one that includes the empty rows.
     engine._config.train_batch_size = config.train_batch_size
     zero_layout.attach(engine)
-    if graphs:
-        cuda_graphs.install(model)
     return engine, description
 
 

@@ -187,16 +187,6 @@ def buffer_bytes(
     return max(max(in_pass, copied) + buckets, update)
 
 
-def graph_bytes(config: AlbertConfig, parameters: int, rows: int, shape: BatchShape, settings: MemorySettings) -> float:
-    """Bytes that `--cuda-graphs` keeps beside what the plan counts.
-
-    One copy of the gradients, and the temporary memory of a pass, which the reduction and the update cannot use.
-    """
-    in_pass, copied, update = _temporary_bytes(config, parameters, rows, shape, settings)
-    together = in_pass + max(copied + bucket_bytes(settings), update)
-    return parameters * BYTES[settings.precision] + together - buffer_bytes(config, parameters, rows, shape, settings)
-
-
 def _temporary_bytes(
     config: AlbertConfig, parameters: int, rows: int, shape: BatchShape, settings: MemorySettings
 ) -> tuple[float, float, float]:

@@ -125,14 +125,6 @@ class Plan:
         return replace(found, weights=found.weights + self.teacher_bytes)
 
     @property
-    def graphs(self) -> float | None:
-        """Bytes that `--cuda-graphs` keeps beside `memory`; None where it is refused."""
-        if self.engine.zero_stage == 3 or self.checkpointing != "none" or self.teacher is not None:
-            return None
-        rows, settings = self.engine.micro_batch_size, self.memory_settings
-        return memory_plan.graph_bytes(self.model, self.parameters, rows, self.shape, settings)
-
-    @property
     def usable_memory(self) -> float:
         """Bytes of one GPU that a run can use."""
         return USABLE * self.cluster.gpu.memory_bytes
@@ -224,7 +216,7 @@ def fastest(plan: Plan) -> Plan | None:
     with the lowest ZeRO stage above 0.
     """
     fitting = [other for other in alternatives(plan) if other.fits]
-    # Stage 3 gathers each matrix in every layer, which the time does not count, and excludes compile and CUDA graphs.
+    # Stage 3 gathers each matrix in every layer, which the time does not count, and excludes compile.
     fitting = [other for other in fitting if other.engine.zero_stage < 3] or fitting
     least = min((other.step.total for other in fitting), default=0.0)
 
@@ -252,7 +244,6 @@ def report(plan: Plan) -> str:
         "memory of a GPU",
         *memory,
         f"  {'together':<14}{_gb(plan.memory.total):>12} of {_gb(plan.usable_memory)} usable",
-        *([] if plan.graphs is None else [f"  {'--cuda-graphs':<14}{_gb(plan.graphs):>12} more"]),
         f"  largest micro-batch that fits: {plan.largest_micro_batch}{_division(plan, plan.largest_micro_batch)}",
         f"memory of a host: {_gb(copies)} for the copy of a checkpoint while it is written in the background",
         "",

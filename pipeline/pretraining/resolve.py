@@ -291,7 +291,6 @@ def _execution_options(
     earlier: EarlierStart | None,
 ) -> ExecutionOptions:
     on_cpu, at_stage_3 = hardware.name == "CPU", engine.zero_stage == 3
-    hooks = "does not work at ZeRO stage 3, whose hooks cannot be part of a graph"
     for problem, is_there in {
         f"--attention {flags.attention} needs a GPU": flags.attention in GPU_KERNELS and on_cpu,
         f"--attention {flags.attention} computes in 16 bits only": (
@@ -300,20 +299,18 @@ def _execution_options(
         f"--attention {flags.attention} adds in no fixed order, which --deterministic excludes": (
             flags.deterministic and flags.attention in NOT_DETERMINISTIC
         ),
-        f"--compile {hooks}": flags.compile == "on" and at_stage_3,
-        f"--cuda-graphs {hooks}": flags.cuda_graphs == "on" and at_stage_3,
+        "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph": (
+            flags.compile == "on" and at_stage_3
+        ),
         "--sum-gradients does not work at ZeRO stage 3, which frees a matrix after each layer": (
             flags.sum_gradients == "on" and at_stage_3
         ),
-        "--cuda-graphs needs a GPU": flags.cuda_graphs == "on" and on_cpu,
-        "--cuda-graphs cannot record the teacher of --teacher": flags.cuda_graphs == "on" and flags.teacher is not None,
     }.items():
         if is_there:
             raise UserError(f"{problem}; leave the flag out")
     # Without the flag, what does not fit together with the others stays off.
     below_3 = engine.zero_stage < 3
     fits = below_3 and flags.attention != "sequences"
-    plain = fits and flags.activation_checkpointing in ("none", "pointwise") and flags.teacher is None
     case = f"{flags.preset}-{length}-{engine.precision}"
 
     def is_on(feature: str, fits: bool, by_default: bool) -> bool:
@@ -323,7 +320,6 @@ def _execution_options(
         execution = ExecutionOptions(
             flags.activation_checkpointing,
             compile=is_on("compile", fits, hardware.compiles),
-            cuda_graphs=is_on("cuda_graphs", plain, False),
             attention=flags.attention,
             chunked_loss=is_on("chunked_loss", True, True),
             sum_gradients=is_on("sum_gradients", below_3, True),

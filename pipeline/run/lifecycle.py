@@ -126,7 +126,7 @@ def open_run(
     """
     progress.get_progress().start_run()
     torch.manual_seed(settings.seed)
-    engine, description = initialise(make_model(), settings.engine, settings.execution.cuda_graphs)
+    engine, description = initialise(make_model(), settings.engine)
     saved = loader.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
     rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else [], (rollback.Rollback,))

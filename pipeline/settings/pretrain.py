@@ -143,11 +143,6 @@ class PretrainFlags(MaskingFlags, RunFlags):
         "auto",
         alone="on",
     )
-    cuda_graphs: Switch = flag(
-        "replay each micro-step as CUDA graphs; auto: as at the last start, or if a page of `make gpu` shows it faster",
-        "auto",
-        alone="on",
-    )
     chunked_loss: Switch = flag(
         "compute the loss of the masked tokens in chunks, without logits of all; auto: on a GPU", "auto", alone="on"
     )

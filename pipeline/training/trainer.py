@@ -61,7 +61,7 @@ class Trainer:
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
         batches = batches_to_come(run.rollbacks, state.step, run.settings.steps)
-        schedule, execution = run.settings.schedule(), run.settings.execution
+        schedule = run.settings.schedule()
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
         with self._callbacks_at_work(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
             run.clock.lap()  # the time before is no training: of trackers that open, of steps before a rollback
@@ -82,7 +82,7 @@ class Trainer:
                 torch.manual_seed(rng.dropout_seed(run.settings.seed, state.step, run.control.rank))
                 for number, batch in enumerate(micro_batches, 1):
                     self._enter("forward", number)
-                    tensors = to_device(batch, engine.device, execution.cuda_graphs)
+                    tensors = to_device(batch, engine.device)
                     output = engine(**tensors)
                     loss = task.loss(output, agreed.label_counts, micro_batches_per_step)  # ()
                     self._enter("backward", number)

@@ -16,7 +16,7 @@ from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure, systems
 from common.errors import UserError
-from pipeline.engine import cuda_graphs, hardware
+from pipeline.engine import hardware
 from pipeline.plan import parse, resolve
 from pipeline.planning import time as plan_time
 from tests.pipeline.test_pretrain import Job as ForkedJob
@@ -147,14 +147,6 @@ def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:
     return page.combine(MACHINE, {f"speed-{CASE}": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
 
 
-def test_graphs_that_slow_a_compiled_step_are_no_default() -> None:
-    one = {"measurements": [{"precision": "fp16"}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
-    one |= {"gains": {"compile": 1.5, "cuda_graphs": 1.2, "both": 1.2}}
-    features = page.combine(MACHINE, {f"speed-{CASE}": one})["features"]
-    assert features["compile"]["gains"] == {CASE: 1.5}
-    assert features["cuda_graphs"]["gains"] == {CASE: pytest.approx(0.8)}
-
-
 @pytest.mark.parametrize(
     ("gain", "outcome", "on"), [(1.01, "passed", True), (1.009, "passed", False), (1.1, "failed: no", False)]
 )
@@ -169,7 +161,6 @@ def test_the_defaults_and_the_plan_follow_the_page(
     (tmp_path / "gpu-y.json").write_text(json.dumps(made_up(9.9 - 9 * on, "passed") | {"date": "2026-01-01"}))
     assert hardware.is_shown_faster("compile", "NVIDIA H200", CASE) is on  # by the newer page
     assert not hardware.is_shown_faster("compile", "NVIDIA H100 80GB HBM3", CASE)
-    assert not hardware.is_shown_faster("cuda_graphs", "NVIDIA H200", CASE)
     assert not hardware.is_shown_faster("compile", "NVIDIA H200", "albert-xxlarge-512-bf16")
     assert resolve(parse([*words, "--gpu", "h200"])).speed.tflops == 432.1
     assert "assumed" in resolve(parse([*words, "--gpu", "h100"])).speed.source
@@ -183,16 +174,6 @@ def test_a_damaged_page_is_one_line(change: dict[str, Any], tmp_path: Path, monk
     (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(1.1, "passed") | change))
     with pytest.raises(UserError, match=r"gpu-x.json .*; restore it, or delete it and run `make gpu` again"):
         hardware.is_shown_faster("compile", "NVIDIA H200", CASE)
-
-
-def test_a_graph_that_cannot_be_captured_is_no_figure() -> None:
-    def fail(work: Any) -> Any:
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    model = torch.nn.Linear(2, 2)
-    cuda_graphs.install(model, systems.must_capture(fail))
-    with pytest.raises(systems.GraphFailed, match="not permitted"):
-        model(input=torch.ones(1, 2))
 
 
 def test_the_state_of_the_gpu_is_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def pack(rows: list[list[Pair]], length: int) -> dict[str, Tensor]:
             batch["cls_positions"][row, number] = start
             batch["sentence_labels"][row, number] = pair["sentence_labels"]
             start, predictions = start + size, predictions + count
-    offsets = sequence_offsets(batch["sequence_ids"].numpy(), len(rows) * (PAIRS + 1))
+    offsets = sequence_offsets(batch["sequence_ids"].numpy())
     return batch | {"cu_seqlens": torch.from_numpy(offsets)}
 
 

@@ -159,16 +159,6 @@ def test_buffers_by_hand(engine: MemorySettings, expected: int) -> None:
     assert plan_memory.buffer_bytes(small(), 1000, 2, BatchShape(10, pairs=2, predictions=3), engine) == expected
 
 
-def test_what_graphs_keep_by_hand() -> None:
-    # One copy of the gradients, 2 * 1000. Logits and their gradient, 1800, stay beside the bucket of 600 with its copy
-    # of 600, or beside the fp32 gradients of the update, of which a rank of four has 1000, and one alone 4000.
-    shape = BatchShape(10, pairs=2, predictions=3)
-    for world, together in ((4, 1800 + 600 + 600), (1, 1800 + 4000)):
-        engine = MemorySettings("bf16", 1, world, bucket=300)
-        buffers = plan_memory.buffer_bytes(small(), 1000, 2, shape, engine)
-        assert plan_memory.graph_bytes(small(), 1000, 2, shape, engine) == 2000 + together - buffers
-
-
 @pytest.mark.parametrize(
     ("rows", "pairs", "sequences", "expected"),
     [

@@ -55,8 +55,6 @@ def test_flags_say_how_the_model_runs(words):
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
         ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
-        ({"--cuda-graphs": None}, CPU, "--cuda-graphs needs a GPU; leave the flag out"),
-        ({"--cuda-graphs": None, "--activation-checkpointing": "ffn"}, GPU, "random state, which a CUDA graph cannot"),
     ],
 )
 def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
@@ -64,25 +62,22 @@ def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware,
         resolve(words | more, hardware=hardware)
 
 
-@pytest.mark.parametrize("flag", ["--compile", "--cuda-graphs"])
-def test_graphs_are_refused_at_stage_3_only(words, tmp_path, flag):
-    execution = resolve(words | {flag: None}, hardware=GPU).execution
-    assert (execution.compile, execution.cuda_graphs) == (flag == "--compile", flag == "--cuda-graphs")
+def test_compile_is_refused_at_stage_3_only(words, tmp_path):
+    assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
-    with pytest.raises(UserError, match=f"{flag} does not work at ZeRO stage 3.*leave the flag out"):
-        resolve(words | {flag: None}, hardware=GPU)
+    with pytest.raises(UserError, match=r"--compile does not work at ZeRO stage 3.*leave the flag out"):
+        resolve(words | {"--compile": None}, hardware=GPU)
 
 
 def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.pretraining.resolve.is_shown_faster", lambda feature, name, case: name == GPU.name)
-    every = ExecutionOptions(compile=True, cuda_graphs=True, chunked_loss=True, sum_gradients=True)
+    every = ExecutionOptions(compile=True, chunked_loss=True, sum_gradients=True)
     assert resolve(words, hardware=GPU).execution == every
     assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
-    off = {"--compile": "off", "--cuda-graphs": "off", "--chunked-loss": "off", "--sum-gradients": "off"}
+    off = {"--compile": "off", "--chunked-loss": "off", "--sum-gradients": "off"}
     assert resolve(words | off, hardware=GPU).execution == ExecutionOptions()
     again = resolve(words | {"--activation-checkpointing": "ffn"}, hardware=GPU).execution
-    assert again == replace(every, activation_checkpointing="ffn", cuda_graphs=False)
-    assert resolve(words | {"--activation-checkpointing": "pointwise"}, hardware=GPU).execution.cuda_graphs
+    assert again == replace(every, activation_checkpointing="ffn")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
     assert resolve(words, hardware=GPU).execution == ExecutionOptions(chunked_loss=True)
     with pytest.raises(UserError, match="--sum-gradients does not work at ZeRO stage 3"):
