@@ -1,6 +1,6 @@
 """Plans a run: its memory, time and cost, before a GPU is rented.
 
-    python -m pipeline.plan --model albert-xxlarge --deepspeed_config ds_configs/xxlarge.json \\
+    python -m pipeline.plan --model albert-xxlarge --deepspeed_config ds_configs/xxlarge-80gb.json \\
         --nodes 8 --gpus-per-node 8 --gpu h100
 
 Prints parameters, bytes on a GPU by kind, the largest micro-batch that fits, the time of a step and of the run, disk

@@ -13,14 +13,14 @@ Two ranks on a laptop's CPU:
 Several machines, over ssh (pdsh):
 
     deepspeed --hostfile hostfile --module pipeline.pretrain --model albert-xxlarge --data shards/train \\
-        --eval-data shards/held_out --deepspeed_config ds_configs/xxlarge.json --output runs/xxlarge
+        --eval-data shards/held_out --deepspeed_config ds_configs/xxlarge-80gb.json --output runs/xxlarge
 
 Six to eight machines that may come and go, without ssh (docs/cluster.md):
 
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --nnodes 6:8 --nproc-per-node 8 --max-restarts 100 --rdzv-backend c10d --rdzv-endpoint node1:29400 \\
-        -m pipeline.pretrain --model albert-xxlarge --data shards/train --deepspeed_config ds_configs/xxlarge.json \\
-        --output runs/xxlarge
+        -m pipeline.pretrain --model albert-xxlarge --data shards/train \\
+        --deepspeed_config ds_configs/xxlarge-80gb.json --output runs/xxlarge
 
 Three samples of Wikipedia for each sample of books, evaluated separately:
 

@@ -134,15 +134,17 @@ def find_model(source: Path, flag: str = "--init") -> Path:
         return source
     if os.path.lexists(source) or _HUB_NAME.fullmatch(str(source)) is None:
         raise UserError(
-            f"{flag} {source} is not a directory; name an exported model, the --output of a run, or a model of the hub "
-            "as OWNER/NAME"
+            f"{flag} {source} is not a directory; name an exported model, the --output of a run (a directory with "
+            "settings.json and checkpoints/), or a model of the hub as OWNER/NAME"
         )
-    import huggingface_hub  # takes a third of a second
+    # These take a third of a second. The package loads its modules when they are named, so each is imported.
+    import huggingface_hub
+    from huggingface_hub.utils import disable_progress_bars
 
     safe = [*VOCABULARY_FILES, "tokenizer_config.json", HEAD_FILE]
     safe += [huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE]
     pickled, endpoint = [huggingface.PICKLED_WEIGHTS_FILE], os.environ.get("HF_ENDPOINT") or None
-    huggingface_hub.utils.disable_progress_bars()
+    disable_progress_bars()
     try:
         place = Path(huggingface_hub.snapshot_download(str(source), endpoint=endpoint, allow_patterns=safe))
         if not any((place / name).exists() for name in (huggingface.WEIGHTS_FILE, checkpoint.WEIGHTS_FILE)):
@@ -150,8 +152,9 @@ def find_model(source: Path, flag: str = "--init") -> Path:
     # The client raises errors of many types: its own, the network's and those of files.
     except Exception as error:
         raise UserError(
-            f"{flag} {source} is no directory, and the hub gives no such model ({one_line(error)}); check the name, "
-            "the network and HF_TOKEN"
+            f"{flag} {source}: there is no such directory, and the hub gives no model of this name "
+            f"({one_line(error)}); name a directory that exists, such as the --output of a run (with settings.json and "
+            "checkpoints/) or an export, or check the network and HF_TOKEN for a model of the hub"
         ) from None
     return place
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from deepspeed.launcher.runner import parse_args
+from deepspeed.utils.numa import parse_range_list
 from torch.distributed.run import get_args_parser
 
 from pipeline.settings import pretrain
@@ -29,7 +31,7 @@ esac
 """
 # Each task has its own process group, which scancel signals.
 SRUN = """#!/bin/bash
-while [[ $1 == --* ]]; do shift; done
+while [[ $1 == --* ]]; do echo "$1" >>"$FOLDER/srun"; shift; done
 tasks=() status=0
 for node in $HOSTS; do
   SLURM_NODEID=${#tasks[@]} setsid "$@" &
@@ -75,6 +77,7 @@ def slurm(tmp_path):
         "SLURM_JOB_NODELIST": "node[1-2]",
         "SLURM_JOB_NUM_NODES": "2",
         "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_CPUS_PER_TASK": "64",
     }
 
 
@@ -124,11 +127,16 @@ def test_a_job_is_requeued_only_where_that_helps(slurm, tmp_path, ends, status, 
     said, _ = process.communicate(timeout=1500)
     assert process.returncode == status, said
     assert (tmp_path / "requeued").exists() == requeued
+    # srun does not take over sbatch's number of cores a task by itself.
+    assert "--cpus-per-task=64" in (tmp_path / "srun").read_text().split()
     for node in (0, 1):
         (line,) = starts(tmp_path, node)
         found = parse_args(line.split())
         assert (found.hostfile, found.node_rank, found.no_ssh) == (str(tmp_path / "run" / "hostfile"), node, True)
         assert (found.master_addr, found.module, found.user_script) == ("localhost", True, "pipeline.pretrain")
+        assert found.bind_cores_to_rank == (shutil.which("numactl") is not None)
+        if found.bind_cores_to_rank:
+            assert set(parse_range_list(found.bind_core_list)) == os.sched_getaffinity(0)
         assert found.user_args == ["--output", str(tmp_path / "run"), "--model", "albert-tiny"]
 
 
@@ -140,6 +148,7 @@ def test_when_the_time_is_up_the_agents_end_and_the_job_is_requeued(slurm, tmp_p
     assert "ended with 75: back into the queue" in said
     assert (tmp_path / "requeued").read_text() == f"{slurm['SLURM_JOB_ID']}\n"
     assert (tmp_path / "stopped").read_text().count("stopped") == 2
+    assert "--cpus-per-task=64" in (tmp_path / "srun").read_text().split()
     for node in (0, 1):
         (line,) = starts(tmp_path, node)
         found = get_args_parser().parse_args(line.split())

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from deepspeed.runtime.config import DeepSpeedConfig
 
 from model import AlbertConfig
@@ -33,6 +34,7 @@ def test_deepspeed_takes_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         if "-80gb" in path.stem:
             assert found.bfloat16_config.enabled
             assert found.grad_accum_dtype == "fp32"
+            assert found.communication_data_type is torch.float32  # otherwise the sum over the ranks is in bf16
         else:
             assert found.float16_config.enabled
             assert found.float16_config.initial_scale_power == 16

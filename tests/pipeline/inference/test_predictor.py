@@ -2,6 +2,9 @@
 
 import http.server
 import json
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -125,5 +128,22 @@ def test_a_model_of_the_hub(hub, tmp_path, capsys):
     capsys.readouterr()
     assert predict.main(["--run", "me/none", *line, "none.csv"]) == 2
     error = capsys.readouterr().err
-    assert "--run me/none is no directory, and the hub gives no such model (" in error
+    assert "--run me/none: there is no such directory, and the hub gives no model" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_mistyped_run_is_one_line_in_a_process_of_its_own(tmp_path):
+    """A process that imported another package before may have loaded what this one lacks."""
+    words = ["--run", "runs/nothing", "--mask", "a [MASK]"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline.predict", *words],
+        env={**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: --run runs/nothing: there is no such directory")
+    assert "settings.json" in ended.stderr
+    assert ended.stderr.count("\n") == 1

@@ -122,7 +122,7 @@ TIMED = Run(
 )  # fmt: skip
 RUNS = [
     *SPLITS, *UNEVEN_SPLITS, THREE_ROWS, FEW_ROWS, ELEVEN_ROWS, OUT, AWAY, BACK, *REIMPLEMENTED, *OBJECTIVES,
-    STANDING, OVERFLOWING, AT_ITS_FLOOR, DIVERGING, TIMED, DISTILLED, TAUGHT, TAUGHT_ON,
+    STANDING, OVERFLOWING, AT_ITS_FLOOR, DIVERGING, DISTILLED, TAUGHT, TAUGHT_ON,
 ]  # fmt: skip
 UNEVEN = [run for run in (*SPLITS, OBJECTIVES[0]) if run.name in ("1 rank x 12", "3 ranks x 4", "nsp")]
 """Their micro-batches do not divide the held-out rows."""
