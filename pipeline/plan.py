@@ -89,21 +89,20 @@ def parser() -> Parser:
 
 def resolve(flags: PlanFlags) -> "Plan":
     """Makes the plan of a parsed command line. Raises UserError for what cannot be planned."""
-    from pipeline.engine import config as engine_config  # torch takes seconds to import
+    from model.counts import parameter_counts  # torch takes seconds to import
+    from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds
     from pipeline.planning.plan import Plan
     from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.earlier_start import paper_steps
     from pipeline.pretraining.student import find_teacher
+    from pipeline.training import schedule
+    from pipeline.training.schedule import Length
 
     gpu = find_gpu(flags.gpu, flags.network_gbit, flags.gpu_memory, flags.gpu_tflops)
     cluster = Cluster(gpu, flags.nodes, flags.gpus_per_node)
     hardware = Hardware(gpu.name, fp16="fp16" in gpu.tflops, bf16="bf16" in gpu.tflops)
     config = engine_config.load(flags.deepspeed_config)
-    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision)
-    if engine.precision not in gpu.tflops:
-        raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
-    workarounds.reject_unsafe_settings(engine.json)
     fields = parse_fields(flags.model_args)
     if flags.objective is not None:
         fields["sentence_head"] = None if flags.objective == "mlm" else flags.objective
@@ -119,6 +118,13 @@ def resolve(flags: PlanFlags) -> "Plan":
         masking = MaskingSettings(mask_probability=flags.mask_probability)
     except ValueError as error:
         raise UserError(str(error)) from None
+    parameters = parameter_counts(model).total
+    engine = engine_config.fit(config, cluster.world_size, hardware, flags.precision, parameters)
+    if engine.precision not in gpu.tflops:
+        raise UserError(f"--precision {engine.precision}: {gpu.name} does not have it; use --precision auto")
+    workarounds.reject_unsafe_settings(engine.json)
+    steps = flags.steps or paper_steps(engine.train_batch_size)
+    schedule.of_lengths(engine.json.get("scheduler"), engine.learning_rate, None, (Length(0, steps),))
     length = model.max_position_embeddings
     return Plan(
         name=flags.preset or f"a student of {flags.teacher}",
@@ -128,7 +134,7 @@ def resolve(flags: PlanFlags) -> "Plan":
         shape=BatchShape(length, max_pairs(length), masking.max_predictions(length)),
         checkpointing=flags.activation_checkpointing,
         speed=_speed(flags, model, engine, gpu),
-        steps=flags.steps or paper_steps(engine.train_batch_size),
+        steps=steps,
         text_bytes=flags.text_gb * 1e9,
         price_per_gpu_hour=flags.price_per_gpu_hour,
         teacher=None if teacher is None else teacher.weights.config,

@@ -15,6 +15,7 @@ import functools
 import json
 import math
 import os
+import re
 import reprlib
 import stat
 from collections import Counter
@@ -38,6 +39,7 @@ Finite = Annotated[float, Interval(gt=-math.inf, lt=math.inf)]
 Probability = Annotated[float, Interval(ge=0.0, le=1.0)]
 
 _MAX_SHOWN = 80
+_COMMENT = re.compile(rb"""(?m)(?:^|[,{}\[\]"\w])[ \t]*(//|/\*|#)""")
 
 
 def read_bytes(path: Path, remedy: str, max_bytes: int = MAX_BYTES) -> bytes:
@@ -101,7 +103,9 @@ def parse_object(content: bytes, source: Path | str, remedy: str, allow_nan: boo
         # Of two equal keys, pydantic silently takes the last. Nesting and digits have been limited above.
         json.loads(content, object_pairs_hook=_refuse_repeated_keys)
     except ValueError as error:
-        raise UserError(f"{source} is no valid JSON ({error}); {remedy}") from None
+        comment = _COMMENT.search(content)
+        reason = f"JSON has no comments, {comment[1].decode()!r}" if comment else error
+        raise UserError(f"{source} is no valid JSON ({reason}); {remedy}") from None
     if not isinstance(value, dict):
         raise UserError(f"{source} holds no JSON object; {remedy}")
     return value

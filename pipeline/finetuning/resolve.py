@@ -13,6 +13,7 @@ from typing import Any
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
 from model.config import AlbertConfig, ExecutionOptions
+from model.counts import parameter_counts
 from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
 from pipeline.checkpoint.run_records import SETTINGS, FinetuneRecord, model_of, read_record
@@ -172,7 +173,8 @@ def resolve(
         data_digest: see `FinetuneSettings`.
     """
     rate, reason = _learning_rate(flags, task, initial.config)
-    engine = engine_config.fit(_deepspeed_json(flags, task, hardware, rate), world_size, hardware, flags.precision)
+    config, parameters = _deepspeed_json(flags, task, hardware, rate), parameter_counts(initial.config).total
+    engine = engine_config.fit(config, world_size, hardware, flags.precision, parameters)
     defaults = task.hyperparameters
     steps = flags.steps or defaults.steps
     if flags.epochs is not None or steps is None:

@@ -16,6 +16,7 @@ from data_prep.format.manifest import ShardManifest
 from data_prep.format.shards import ShardSet, open_shards
 from data_prep.text.vocabulary import find_vocabulary
 from model.config import GPU_KERNELS, NOT_DETERMINISTIC, AlbertConfig, ExecutionOptions
+from model.counts import parameter_counts
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
@@ -256,7 +257,8 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
     model = architecture(flags.preset, fields, flags.objective, corpora.manifest, like, flags.init)
     if teacher is not None:
         teacher.check(model, corpora.directories[0])
-    engine = engine_config.fit(config, world_size, hardware, flags.precision)
+    parameters = parameter_counts(model).total
+    engine = engine_config.fit(config, world_size, hardware, flags.precision, parameters)
     corpora.check_size(engine.train_batch_size)
     corpora.check_together(flags.eval_data)
     lengths = lengths_of(earlier, flags.steps, engine.train_batch_size, flags.max_hours)

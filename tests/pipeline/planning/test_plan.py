@@ -197,6 +197,15 @@ def test_nothing_is_proposed_that_pretrain_refuses(tmp_path: Path) -> None:
     path.write_text(json.dumps(config | {"zero_optimization": {"stage": 0}}))
     with pytest.raises(UserError, match="fp16 at ZeRO stage 0"):
         request("--deepspeed_config", str(path))
+    for block, words in (
+        ({"type": "OneCycle", "params": {}}, "OneCycle"),
+        ({"type": "WarmupLR", "params": {"warmup_num_steps": 10**6}}, "warm-up steps do not fit"),
+    ):
+        path.write_text(json.dumps(config | {"scheduler": block}))
+        with pytest.raises(UserError, match=words):
+            request("--deepspeed_config", str(path))
+    path.write_text(json.dumps(config | {"zero_optimization": {"stage": "auto", "reduce_bucket_size": "auto"}}))
+    assert request("--deepspeed_config", str(path)).engine.zero_stage == 1
 
 
 def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
