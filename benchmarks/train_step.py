@@ -28,14 +28,13 @@ import transformers
 
 from benchmarks.shared import measure, report
 from benchmarks.shared.examples import Examples, draw, open_collator
-from benchmarks.shared.systems import System, loss_difference, make_systems
+from benchmarks.shared.systems import DTYPES, System, loss_difference, make_systems
 from benchmarks.shared.texts import shards_of_lines
 from benchmarks.shared.time_shares import time_shares
 from common.command_line import Parser, entry_point
 from model import AlbertConfig, AlbertForPreTraining
 from model.counts import model_flops
 from pipeline.data.collate import Collator
-from pipeline.run.attention_choice import DTYPES
 
 CPU = torch.device("cpu")
 
@@ -89,7 +88,7 @@ def _measure_all(args: argparse.Namespace, scratch: Path) -> Iterator[dict[str, 
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
             )
-            systems = make_systems(config, DTYPES[precision], CPU, compiled=False)
+            systems = make_systems(config, DTYPES[precision], CPU)
             difference = loss_difference(systems[0], systems[-1], draw(collators["full rows"], 0, 2, CPU))
             for text, collator in collators.items():
                 for micro_batch in args.micro_batch:

@@ -103,6 +103,7 @@ class AlbertModel(nn.Module):
             ValueError: packed rows without `position_ids` or with an `attention_mask`; or rows longer than
                 max_position_embeddings.
         """
+        hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         if sequence_ids is None:
             pattern = AttentionPattern.for_padded_rows(attention_mask)
         elif position_ids is None:
@@ -110,9 +111,8 @@ class AlbertModel(nn.Module):
         elif attention_mask is not None:
             raise ValueError("packed rows (sequence_ids) take no attention_mask; mark padding with sequence id -1")
         else:
-            kernel = choose_kernel(self._execution, sequence_ids.device, sequence_ids.shape[1])
+            kernel = choose_kernel(self._execution, hidden, self.config.head_dim, cu_seqlens is not None)
             pattern = AttentionPattern.for_packed_rows(sequence_ids, kernel, cu_seqlens)
-        hidden = self.embeddings(input_ids, token_type_ids, position_ids)  # (B, S, H)
         states = self.encoder(hidden, pattern)  # layers + 1 times (B, S, H)
         return AlbertModelOutput(states[-1], self._pool(states[-1], cls_positions), tuple(states))
 

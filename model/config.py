@@ -22,10 +22,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "sentence_head": ("sop", "nsp", None),
     "embedding_projection": (True, False, None),
 }
-ATTENTION_KERNELS = ("auto", "masked", "cudnn", "flash", "sequences")
-GPU_KERNELS = ("cudnn", "flash")
-NOT_DETERMINISTIC = ("cudnn",)
-"""Attention kernels whose backward pass adds in no fixed order."""
+ATTENTION_KERNELS = ("auto", "masked", "flash", "sequences")
 
 
 @dataclass(frozen=True)
@@ -226,8 +223,8 @@ class ExecutionOptions:
     """The torch.compile backend; "aot_eager" traces without generating code."""
 
     attention: str = "auto"
-    """Attention kernel for packed rows: "masked", "cudnn", "flash", "sequences", or "auto", which takes one that
-    works on the device (`model/attention/kernels.py`)."""
+    """Attention kernel for packed rows: "masked", "flash", "sequences", or "auto", which follows the device
+    (`model/attention/kernels.py`)."""
 
     chunked_loss: bool = False
     """Whether training computes the loss of the masked tokens in chunks, and no logits of all predictions."""

@@ -4,8 +4,8 @@
         --nodes 8 --gpus-per-node 8 --gpu h100
 
 Prints parameters, bytes on a GPU by kind, the largest micro-batch that fits, the time of a step and of the run, disk
-space, warnings, and the fastest settings that fit. The speed of the GPU comes from a result file of
-`make gpu` (--benchmark). Without one it is an assumption, which is printed.
+space, warnings, and the fastest settings that fit. Without --reached-tflops the speed of the GPU is an assumption,
+which is printed.
 """
 
 import dataclasses
@@ -22,16 +22,14 @@ from model import AlbertConfig
 from model.config import ACTIVATION_CHECKPOINTING, PRESETS
 from pipeline.data.collate import BatchShape, Objective
 from pipeline.data.masking import MaskingSettings
-from pipeline.engine.hardware import GPUS, Cluster, Gpu, Hardware, find_gpu
+from pipeline.engine.hardware import GPUS, Cluster, Hardware, find_gpu
 from pipeline.settings import declare
 from pipeline.settings.declare import flag
 from pipeline.settings.pretrain import PretrainFlags
 from pipeline.settings.run import Precision
 
 if TYPE_CHECKING:
-    from pipeline.engine.config import EngineConfig
     from pipeline.planning.plan import Plan
-    from pipeline.planning.time import Speed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +63,11 @@ class PlanFlags:
     network_gbit: float | None = flag(
         "Gbit/s of a node in one direction (default: usual for the GPU)", None, above_zero, metavar="G"
     )
-    benchmark: Path | None = flag(
-        "result of `make gpu` on that GPU (default: the one in benchmarks/results, if there is one)",
+    reached_tflops: float | None = flag(
+        "TFLOP/s that training reaches on one GPU, as `make gpu` measures it (default: a part of the peak)",
         None,
-        metavar="FILE",
+        above_zero,
+        metavar="T",
     )
     price_per_gpu_hour: float | None = flag("price of a GPU for an hour; adds the cost", None, price, metavar="P")
 
@@ -93,6 +92,7 @@ def resolve(flags: PlanFlags) -> "Plan":
     from pipeline.engine import config as engine_config
     from pipeline.engine import workarounds
     from pipeline.planning.plan import Plan
+    from pipeline.planning.time import Speed, assumed_speed
     from pipeline.pretraining.architecture import parse_fields
     from pipeline.pretraining.earlier_start import paper_steps
     from pipeline.pretraining.student import find_teacher
@@ -133,28 +133,14 @@ def resolve(flags: PlanFlags) -> "Plan":
         cluster=cluster,
         shape=BatchShape(length, max_pairs(length), masking.max_predictions(length)),
         checkpointing=flags.activation_checkpointing,
-        speed=_speed(flags, model, engine, gpu),
+        speed=assumed_speed(model, gpu.tflops[engine.precision])
+        if flags.reached_tflops is None
+        else Speed(flags.reached_tflops, "--reached-tflops"),
         steps=steps,
         text_bytes=flags.text_gb * 1e9,
         price_per_gpu_hour=flags.price_per_gpu_hour,
         teacher=None if teacher is None else teacher.weights.config,
     )
-
-
-def _speed(flags: PlanFlags, model: AlbertConfig, engine: "EngineConfig", gpu: Gpu) -> "Speed":
-    """The speed in --benchmark, or that on the page of this GPU, or an assumption."""
-    from pipeline.planning.time import assumed_speed, load_benchmark, measured_speed, page_of
-
-    path = flags.benchmark or page_of(gpu)
-    measured, name = None, flags.preset or "a student"
-    if path is not None:
-        measured = measured_speed(load_benchmark(path), name, engine.precision, model.max_position_embeddings)
-    if flags.benchmark is not None and measured is None:
-        raise UserError(
-            f"--benchmark {flags.benchmark} has no measurement of {name} in {engine.precision} with rows of "
-            f"{model.max_position_embeddings} tokens; run `make gpu` for it, or leave --benchmark out"
-        )
-    return measured or assumed_speed(model, gpu.tflops[engine.precision])
 
 
 @entry_point

@@ -9,7 +9,7 @@ import torch
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
-from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
+from model import AlbertConfig, AlbertForPreTraining
 from model.counts import parameter_counts
 from pipeline.engine import config as engine_config
 from pipeline.engine import ranks, step, workarounds
@@ -34,13 +34,12 @@ def measure(place: Place, model: str) -> dict[str, Any]:
     json: dict[str, Any] = {"train_batch_size": 1, "optimizer": {"type": "Lamb", "params": {"lr": 1e-3}}}
     json |= {"zero_optimization": {"stage": 1, "reduce_bucket_size": bucket, "allgather_bucket_size": bucket}}
     precision = "fp16" if place.on_gpu else "fp32"
-    kernel = place.kernel(config, precision, collator, max(ROWS))
     found = []
     row: dict[str, float | None]
     for rows in ROWS[:1] if place.tiny else ROWS:
         plan = memory(config, rows, collator.shape, MemorySettings(precision, 1, 1, bucket=bucket))
         gc.collect()
-        net = AlbertForPreTraining(config, ExecutionOptions(attention=kernel))
+        net = AlbertForPreTraining(config)
         engine, _ = initialise(net, engine_config.fit(json, 1, detect_hardware(), precision))
         del net
         engine.train()

@@ -3,11 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipeline.engine.hardware import PAGE_FORMAT
-
 Result = dict[str, Any]
-EQUALITY = {"compile": "compiled", "chunked_loss": "chunked", "sum_gradients": "summed"}
-"""Features that may become a default, and the word in the names of the tests that show them equal to eager."""
 GOALS = {"albert-base": (0.5, 2.0), "albert-xxlarge": (0.75, 1.4)}
 """By model, what is aimed at with rows of 512 tokens: the share of the matrix product, and times `transformers`."""
 FEATURES: tuple[str, ...] = ("compile", "chunked_loss", "sum_gradients", "all", "kernel", "packing", "transformers")
@@ -22,18 +18,8 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         precision = one["measurements"][0]["precision"]
         products[precision] = max(one["matrix_product_tflops"], products.get(precision, 0.0))
     tests = {f"{part}: {name}": told for part, one in files.items() for name, told in one.get("tests", {}).items()}
-    features = {}
-    for feature, word in EQUALITY.items():
-        told = [outcome for name, outcome in tests.items() if word in name]
-        gains = {
-            name.removeprefix("speed-"): one["gains"][feature]
-            for name, one in speeds.items()
-            if feature in one["gains"]
-        }
-        features[feature] = {"equal": bool(told) and set(told) == {"passed"}, "gains": gains}
     return {
         **machine,
-        "format": PAGE_FORMAT,
         "parts": {name: {key: one[key] for key in ("seconds", "error") if key in one} for name, one in files.items()},
         "tests": tests,
         "matrix_product_tflops": products,
@@ -44,8 +30,6 @@ def combine(machine: Result, files: dict[str, Result]) -> Result:
         "runs": [row for one in files.values() for row in one.get("runs", [])],
         "measurements": rows,
         "gains": {name.removeprefix("speed-"): one["gains"] for name, one in speeds.items()},
-        "features": features,
-        "attention_kernels": sorted({kernel for one in speeds.values() for kernel in one["attention_kernels"]}),
         "memory": [row for one in files.values() for row in one.get("memory", [])],
         **{name: files[name] for name in ("network", "scaling", "demo-gpu", "demo-processor") if name in files},
     }
@@ -87,7 +71,7 @@ def _tests(result: Result) -> Iterable[str]:
 
 
 def _runs(result: Result) -> Iterable[str]:
-    names = ["model", "preset", "micro_batch", "checkpointing", "attention", "loss", "tokens_per_second"]
+    names = ["model", "preset", "micro_batch", "checkpointing", "loss", "tokens_per_second"]
     names += ["rows_per_second", "peak_memory_gb"]
 
     def cell(value: object) -> str:
@@ -141,10 +125,6 @@ def _gains(result: Result) -> Iterable[str]:
         "Times as fast with the feature as without; the last column: this model, eager, over `transformers`.",
         "",
     )
-    yield f"- attention kernels chosen: {', '.join(result['attention_kernels']) or 'none measured'}."
-    for feature, shown in result["features"].items():
-        told = "equal to eager by its tests" if shown["equal"] else "not shown equal to eager"
-        yield f"- `{feature}`: {told}."
 
 
 def _memory(result: Result) -> Iterable[str]:

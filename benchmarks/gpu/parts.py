@@ -202,7 +202,7 @@ def scaling(place: Place) -> Result:
 def train_preset(place: Place, model: str) -> Iterator[Result]:
     """Trains as the preset of a model does, but with four micro-batches a step: DeepSpeed's engine and the trainer.
 
-    Dropout, precision, micro-batch, clipping, LAMB and the choice of the kernel are those of the preset. Yields the
+    Dropout, precision, micro-batch, clipping and LAMB are those of the preset. Yields the
     figures of a start with evaluations and a save, and of a second one that loads it and checkpoints activations.
     """
     large = place.on_gpu and torch.cuda.get_device_properties(0).total_memory > 70e9
@@ -216,11 +216,9 @@ def train_preset(place: Place, model: str) -> Iterator[Result]:
         words = ["--steps", str(PRESET_STEPS * (start + 1)), "--activation-checkpointing", checkpointing]
         words += ["--eval-data", str(place.held_out(512)), "--eval-interval", str(PRESET_STEPS), "--eval-batches", "2"]
         records = _train(place, run, model, config, words)[PRESET_STEPS * start :]
-        settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
-        kernel = (settings.get("implementation") or {}).get("attention")
         figures = _middle(records, "tokens_per_second", "rows_per_second", "peak_memory_gb")
         labels = {"model": model, "preset": name, "micro_batch": rows, "checkpointing": checkpointing}
-        found.append(labels | {"attention": kernel, "loss": records[-1]["loss"]} | figures)
+        found.append(labels | {"loss": records[-1]["loss"]} | figures)
         yield {"runs": found}
 
 

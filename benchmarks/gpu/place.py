@@ -5,11 +5,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.shared.examples import batch_of
 from benchmarks.shared.texts import make_shards
-from model import AlbertConfig
-from pipeline.data.collate import Collator
-from pipeline.run import attention_choice
 
 
 @dataclass(frozen=True)
@@ -34,15 +30,6 @@ class Place:
     def shards(self, length: int) -> Path:
         """Shards of rows of `length` tokens, or of 64 if everything is tiny. They are made at the first call."""
         return make_shards(self.out / "text", 64 if self.tiny else length, 60 if self.tiny else 2000)
-
-    def kernel(self, config: AlbertConfig, precision: str, collator: Collator, rows: int) -> str:
-        """The attention kernel that a run with micro-batches of so many rows would choose; "auto" on a processor."""
-        if not self.on_gpu:
-            return "auto"
-        batch = batch_of(collator, 0, rows)
-        kernel, line = attention_choice.fastest(attention_choice.case_for(config, precision, batch), batch.sequence_ids)
-        print(line, flush=True)
-        return kernel
 
     def held_out(self, length: int) -> Path:
         """Held-out shards like `shards`."""

@@ -12,12 +12,11 @@ import transformers
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure as measuring
 from benchmarks.shared.examples import draw, open_collator
-from benchmarks.shared.systems import loss_difference, make_systems, variant
+from benchmarks.shared.systems import DTYPES, loss_difference, make_systems, variant
 from benchmarks.train_step import compare
 from common.errors import one_line
 from model import AlbertConfig, AlbertForPreTraining, ExecutionOptions
 from pipeline.engine.hardware import missing_for_compilation
-from pipeline.run.attention_choice import DTYPES
 
 MODELS = ("albert-base", "albert-xxlarge")
 LENGTHS = (128, 512)
@@ -50,8 +49,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
         sizes |= {"num_hidden_layers": 2}
     collator = open_collator(place.shards(length))
     config = AlbertConfig.preset(model, **sizes)
-    kernel = place.kernel(config, precision, collator, TOKENS[0] // length)
-    this, reference = make_systems(config, dtype, place.device, compiled=False, attention=kernel)
+    this, reference = make_systems(config, dtype, place.device)
     assert isinstance(this.model, AlbertForPreTraining)
     labels = {"model": model, "precision": precision, "text": "full rows", "length": length}
     labels |= {"loss_difference": loss_difference(this, reference, draw(collator, 0, 2, place.device))}
@@ -65,7 +63,6 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
         "copy_gigabytes_per_second": measuring.copy_gigabytes_per_second(place.device, 1 if place.tiny else 1024),
         "state": state.result(),
         "gains": {},
-        "attention_kernels": [kernel],
         "failed": {},
     }
     for tokens in (128,) if place.tiny else TOKENS:
@@ -80,7 +77,7 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
     result["gains"]["transformers"] = pair[0]["speedup"]
     yield result
     del reference
-    for name, execution in _variants(place, kernel).items():
+    for name, execution in _variants(place).items():
         _free(place)
         if execution.compile and (problem := missing_for_compilation()):
             result["failed"][name] = problem
@@ -103,9 +100,9 @@ def measure(place: Place, model: str, length: int, precision: str) -> Iterator[d
         yield result
 
 
-def _variants(place: Place, kernel: str) -> dict[str, ExecutionOptions]:
+def _variants(place: Place) -> dict[str, ExecutionOptions]:
     """How each variant is executed, by its name."""
-    common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor", "attention": kernel}
+    common: dict[str, Any] = {"compile_backend": "aot_eager" if place.tiny else "inductor"}
     return {
         "this, masked attention": ExecutionOptions(attention="masked"),
         "this, one pair a row": ExecutionOptions(),

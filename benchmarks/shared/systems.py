@@ -15,6 +15,7 @@ from model.layers.heads import IGNORED_LABEL, classification_sums
 from pipeline.engine.lamb import Lamb
 from pipeline.engine.optimizers import parameter_groups
 
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 LOSS_SCALE = {torch.float16: 1024.0}
 """Factor of the loss that keeps gradients from underflowing; 1 in other precisions."""
 
@@ -52,7 +53,7 @@ class System:
     """A model that can make training steps.
 
     Attributes:
-        name: "this", "this, compiled" or "transformers".
+        name: such as "this", "this, compiled" or "transformers".
         micro_batches: divides examples into micro-batches, in the form that the model takes.
         loss: the mean loss of one micro-batch.
     """
@@ -118,20 +119,14 @@ def reference_system(model: AlbertForPreTraining) -> System:
     return System("transformers", reference, lambda examples: examples.padded, lambda inputs: reference(**inputs).loss)
 
 
-def make_systems(
-    config: AlbertConfig, dtype: torch.dtype, device: torch.device, compiled: bool, attention: str = "auto"
-) -> list[System]:
-    """This model, the same model compiled if `compiled`, and transformers last.
+def make_systems(config: AlbertConfig, dtype: torch.dtype, device: torch.device) -> list[System]:
+    """This model, and transformers last.
 
-    `attention` is the kernel of the first two. All have the same random weights, in `dtype` on `device`.
+    All have the same random weights, in `dtype` on `device`.
     """
     torch.manual_seed(0)
-    model = AlbertForPreTraining(config, ExecutionOptions(attention=attention)).to(device=device, dtype=dtype)
-    systems = [this_system("this", model)]
-    if compiled:
-        options = ExecutionOptions(compile=True, attention=attention)
-        systems.append(variant("this, compiled", model, options))
-    return [*systems, reference_system(model)]
+    model = AlbertForPreTraining(config).to(device=device, dtype=dtype)
+    return [this_system("this", model), reference_system(model)]
 
 
 def variant(name: str, model: AlbertForPreTraining, execution: ExecutionOptions, packed: bool = True) -> System:

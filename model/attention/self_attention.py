@@ -21,7 +21,6 @@ from model.config import AlbertConfig
 from model.layers.linear import Linear, linear
 from model.layers.shared_gradients import GradientSums, begin_sums, of_one_layer
 
-CUDNN = [SDPBackend.CUDNN_ATTENTION]
 MASKED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """What may compute the kernel "masked" on a GPU; the first that can does."""
 
@@ -40,9 +39,6 @@ class AttentionPattern(NamedTuple):
 
     cu_seqlens: Tensor | None = None
     """int32 (N + 1,), cumulative lengths of the sequences of all rows, from 0. For "flash"."""
-
-    cudnn: bool = False
-    """Whether cuDNN's kernel uses `mask`."""
 
     @classmethod
     def for_packed_rows(
@@ -71,7 +67,7 @@ class AttentionPattern(NamedTuple):
                 raise ValueError("attention 'flash' has to know where each sequence begins; give cu_seqlens")
             return cls(cu_seqlens=cu_seqlens)
         same = sequence_ids[:, :, None] == sequence_ids[:, None, :]  # (B, S, S)
-        return cls(mask=same[:, None], cudnn=kernel == "cudnn")  # (B, 1, S, S)
+        return cls(mask=same[:, None])  # (B, 1, S, S)
 
     @classmethod
     def for_padded_rows(cls, attention_mask: Tensor | None) -> "AttentionPattern":
@@ -109,10 +105,11 @@ def _attend_under_mask(query: Tensor, key: Tensor, value: Tensor, pattern: Atten
     """`attend` on tensors (B, heads, S, D) by kernels that take a mask. Returns (B, heads, S, D)."""
     if query.device.type == "cpu" and query.dtype == torch.bfloat16:
         return _attend_by_products(query, key, value, pattern, dropout)
-    if not pattern.cudnn and (query.device.type == "cpu" or pattern.mask is None):
+    if query.device.type == "cpu" or pattern.mask is None:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
-    # On Hopper torch itself prefers cuDNN, which is a kernel of its own here. MATH serves heads of odd widths.
-    with sdpa_kernel(CUDNN if pattern.cudnn else MASKED):
+    # On Hopper torch itself prefers cuDNN, which can give NaN for rows of 64, 192, 320, ... positions (pytorch/pytorch
+    # issue 196678) and adds in no fixed order. MATH serves heads of odd widths.
+    with sdpa_kernel(MASKED):
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=pattern.mask, dropout_p=dropout)
 
 

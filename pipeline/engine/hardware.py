@@ -1,4 +1,4 @@
-"""This rank's accelerator: precisions, whether torch can use it, determinism; data sheets and pages of GPU kinds."""
+"""This rank's accelerator: precisions, whether torch can use it, determinism; data sheets of GPU kinds."""
 
 import os
 import re
@@ -6,12 +6,10 @@ import shutil
 import sys
 import sysconfig
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError, one_line
-from common.files.json_files import read_as
 from common.text import quantity
 from pipeline.distributed.probe import gpus_of_driver, has_gpu_device, lines_of
 
@@ -216,66 +214,3 @@ def find_gpu(
         memory_bytes=memory_gb * 1e9 if memory_gb else gpu.memory_bytes,
         tflops=dict.fromkeys(("fp16", "bf16", "fp32"), tflops) if tflops else gpu.tflops,
     )
-
-
-PAGE_FORMAT = "gpu 1"
-PAGES = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
-"""Where a checkout has the pages of `make gpu` (docs/gpu.md)."""
-WORTHWHILE = 1.01
-"""A feature is a default if a step is at least this many times as fast with it. Less is within the noise."""
-
-
-@dataclass(frozen=True)
-class ShownFeature:
-    """Whether the tests of a page found a feature equal, and by model, length and precision how many times as fast a
-    step is with it, such as {"albert-base-512-bf16": 1.2}."""
-
-    equal: bool
-    gains: dict[str, float]
-
-
-@dataclass(frozen=True)
-class PageHardware:
-    """The GPU of a page."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Page:
-    """The keys of a page's JSON file that are read here."""
-
-    format: str
-    device: str
-    date: str
-    hardware: PageHardware
-    features: dict[str, ShownFeature] = field(default_factory=dict)
-
-
-def newest_page(is_wanted: Callable[[str], bool]) -> tuple[Path, Page] | None:
-    """The newest page of a GPU whose device name is wanted; None if there is none. UserError: a page is damaged."""
-    remedy = "restore it, or delete it and run `make gpu` again"
-    pages = [(path, read_as(path, Page, remedy, extra="ignore")) for path in sorted(PAGES.glob("gpu-*.json"))]
-    found = [
-        (path, page)
-        for path, page in pages
-        if (page.format, page.device) == (PAGE_FORMAT, "cuda") and is_wanted(page.hardware.name)
-    ]
-    return max(found, key=lambda one: one[1].date, default=None)
-
-
-def is_shown_faster(feature: str, device_name: str, case: str) -> bool | None:
-    """Whether the page of this GPU shows a feature to be equal and worthwhile; None if no page measured the case.
-
-    Args:
-        feature: a key of `Page.features`, such as "compile".
-        device_name: of the GPU, as its driver says it.
-        case: model, length and precision, such as "albert-base-512-bf16".
-    Raises:
-        UserError: a page is damaged.
-    """
-    found = newest_page(lambda name: name == device_name)
-    shown = None if found is None else found[1].features.get(feature)
-    if shown is None or case not in shown.gains:
-        return None
-    return shown.equal and shown.gains[case] >= WORTHWHILE

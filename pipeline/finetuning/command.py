@@ -23,7 +23,7 @@ from pipeline.engine.hardware import detect_hardware, make_deterministic
 from pipeline.finetuning import results
 from pipeline.finetuning.fine_tuning import FineTuning, make_features
 from pipeline.finetuning.resolve import FinetuneSettings, InitialModel, find_initial_model, resolve
-from pipeline.run import attention_choice, lifecycle
+from pipeline.run import lifecycle
 from pipeline.run.launch import Prepared
 from pipeline.run.lifecycle import nothing_to_do
 from pipeline.settings.finetune import FinetuneFlags
@@ -163,9 +163,6 @@ def _run_seed(
 ) -> int:
     """Trains one seed to its end, predicts with its best step and exports it. Returns the exit status."""
     initial = work.initial
-    first_step = FineTuning(settings, features, control).steps([0])
-    outputs = [one.output for one in work.runs]
-    settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control, outputs)
     new_tensors: list[str] = []
 
     def make_initial_model() -> nn.Module:

@@ -22,7 +22,6 @@ from pipeline.planning.time import (
     Speed,
     StepTime,
     collective_seconds,
-    is_same_kind,
 )
 from pipeline.settings.pretrain import PretrainFlags
 
@@ -282,9 +281,6 @@ def warnings_of(plan: Plan) -> list[str]:
         warnings.append(
             f"{_gb(plan.memory.total)} do not fit into the usable {_gb(plan.usable_memory)} of a GPU; {remedy}"
         )
-    measured_on = plan.speed.measured_on
-    if measured_on is not None and not is_same_kind(measured_on, plan.cluster.gpu):
-        warnings.append(f"the speed was measured on {measured_on}, not on {plan.cluster.gpu.name}")
     in_collectives = plan.step.collectives / plan.step.total
     if in_collectives > NETWORK_BOUND:
         warnings.append(

@@ -1,15 +1,9 @@
 """Seconds of a step, in computation and in collectives over the ranks."""
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated
+from dataclasses import dataclass
 
-from annotated_types import Interval
-
-from common.errors import UserError
-from common.files.json_files import read_as
 from model import AlbertConfig
-from pipeline.engine.hardware import PAGE_FORMAT, Cluster, Gpu, Page, find_by_device_name, newest_page
+from pipeline.engine.hardware import Cluster
 from pipeline.planning.memory import BYTES
 
 NETWORK_EFFICIENCY = 0.8
@@ -25,13 +19,11 @@ class Speed:
 
     Attributes:
         tflops: sustained TFLOP/s, counting all operations that are executed.
-        source: how the number was found, for people.
-        measured_on: name of the hardware; None if the speed is an assumption.
+        source: where the number is from, for people.
     """
 
     tflops: float
     source: str
-    measured_on: str | None = None
 
 
 @dataclass(frozen=True)
@@ -54,62 +46,6 @@ def assumed_speed(config: AlbertConfig, peak_tflops: float) -> Speed:
         efficiency * peak_tflops,
         f"assumed: {100 * efficiency:.0f} % of {peak_tflops:g} TFLOP/s at width {config.hidden_size}",
     )
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One row of a result file; `tflops` is missing where the memory did not suffice, `length` in older files."""
-
-    model: str
-    precision: str
-    text: str
-    system: str = ""
-    micro_batch: int | None = None
-    length: int | None = None
-    tflops: Annotated[float, Interval(gt=0.0, lt=1e6)] | None = None
-
-
-@dataclass(frozen=True)
-class Benchmark(Page):
-    """The keys of a result file that are read."""
-
-    measurements: list[Measurement] = field(default_factory=list)
-
-
-def load_benchmark(path: Path) -> Benchmark:
-    """The result file of `make gpu`. Raises UserError for anything else."""
-    found = read_as(path, Benchmark, "name a file of benchmarks/results", extra="ignore")
-    if (found.format, found.device) != (PAGE_FORMAT, "cuda"):
-        raise UserError(f"--benchmark {path} is no result of `make gpu` on a GPU; name a file of benchmarks/results")
-    return found
-
-
-def page_of(gpu: Gpu) -> Path | None:
-    """The result file of `make gpu` on a GPU of this kind; None if there is none."""
-    found = newest_page(lambda name: is_same_kind(name, gpu))
-    return None if found is None else found[0]
-
-
-def measured_speed(result: Benchmark, model: str, precision: str, length: int) -> Speed | None:
-    """The best measured TFLOP/s of this model on full rows of `length` tokens in that precision; None without any."""
-    rows = [
-        row
-        for row in result.measurements
-        if (row.model, row.precision, row.text) == (model, precision, "full rows")
-        and row.tflops is not None
-        and row.length in (None, length)
-    ]
-    if not rows:
-        return None
-    best = max(rows, key=lambda row: row.tflops or 0.0)
-    hardware, how = result.hardware.name, f"{best.system}, micro-batch {best.micro_batch}"
-    return Speed(best.tflops or 0.0, f"measured: {hardware}, {result.date}, {how}", hardware)
-
-
-def is_same_kind(measured_on: str, gpu: Gpu) -> bool:
-    """Whether a CUDA device name, such as "NVIDIA H100 80GB HBM3", is that of a GPU of this kind."""
-    kind = find_by_device_name(measured_on)
-    return kind is not None and kind.name == gpu.name
 
 
 def collective_seconds(parameters: int, precision: str, zero_stage: int, accumulation: int, cluster: Cluster) -> float:

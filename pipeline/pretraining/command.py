@@ -28,7 +28,7 @@ from pipeline.pretraining.host_data import Share
 from pipeline.pretraining.resolve import PretrainSettings, resolve
 from pipeline.pretraining.student import start_as_teacher
 from pipeline.pretraining.task import PreTraining
-from pipeline.run import attention_choice, lifecycle
+from pipeline.run import lifecycle
 from pipeline.run.launch import Prepared
 from pipeline.settings.pretrain import PretrainFlags
 from pipeline.sharing.export import export_usual
@@ -76,8 +76,6 @@ def run(settings: PretrainSettings, device_name: str, check_unchanged: Callable[
     with run_directory.lock_run(settings.output, control, check_unchanged, launcher.lock_seconds()):
         if settings.changes_length and control.rank == 0:
             run_directory.reopen(settings.output)
-        first_step = make_task(settings, training, held_out, control).steps([0])
-        settings = attention_choice.choose_for_run(settings, lambda: next(first_step)[0], control)
         new_tensors: list[str] = []
 
         def make_filled_model() -> nn.Module:

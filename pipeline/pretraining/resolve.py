@@ -15,7 +15,7 @@ from data_prep.corpus.documents import HELD_OUT, TRAIN
 from data_prep.format.manifest import ShardManifest
 from data_prep.format.shards import ShardSet, open_shards
 from data_prep.text.vocabulary import find_vocabulary
-from model.config import GPU_KERNELS, NOT_DETERMINISTIC, AlbertConfig, ExecutionOptions
+from model.config import AlbertConfig, ExecutionOptions
 from model.counts import parameter_counts
 from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.collate import Objective
@@ -23,10 +23,9 @@ from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import names_of, whole_weights
 from pipeline.engine import config as engine_config
 from pipeline.engine.config import EngineConfig
-from pipeline.engine.hardware import Hardware, is_shown_faster
+from pipeline.engine.hardware import Hardware
 from pipeline.pretraining.architecture import architecture, parse_fields
 from pipeline.pretraining.earlier_start import (
-    EarlierStart,
     InitialModel,
     check_data,
     find_earlier_start,
@@ -265,7 +264,7 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
     settings = PretrainSettings(
         **declare.pass_on(flags, PretrainSettings),
         model=model,
-        execution=_execution_options(flags, model, corpora.manifest.max_seq_length, engine, hardware, earlier),
+        execution=_execution_options(flags, model, engine, hardware),
         engine=engine,
         objective=model.sentence_head or "mlm",  # type: ignore[arg-type]
         masking=masking,
@@ -285,72 +284,33 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
 
 
 def _execution_options(
-    flags: PretrainFlags,
-    model: AlbertConfig,
-    length: int,
-    engine: EngineConfig,
-    hardware: Hardware,
-    earlier: EarlierStart | None,
+    flags: PretrainFlags, model: AlbertConfig, engine: EngineConfig, hardware: Hardware
 ) -> ExecutionOptions:
-    on_cpu, at_stage_3 = hardware.name == "CPU", engine.zero_stage == 3
-    for problem, is_there in {
-        f"--attention {flags.attention} needs a GPU": flags.attention in GPU_KERNELS and on_cpu,
-        f"--attention {flags.attention} computes in 16 bits only": (
-            flags.attention in ("cudnn", "flash") and engine.precision == "fp32"
-        ),
-        f"--attention {flags.attention} adds in no fixed order, which --deterministic excludes": (
-            flags.deterministic and flags.attention in NOT_DETERMINISTIC
-        ),
-        "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph": (
-            flags.compile == "on" and at_stage_3
-        ),
-        "--sum-gradients does not work at ZeRO stage 3, which frees a matrix after each layer": (
-            flags.sum_gradients == "on" and at_stage_3
-        ),
-    }.items():
-        if is_there:
-            raise UserError(f"{problem}; leave the flag out")
-    # Without the flag, what does not fit together with the others stays off.
-    below_3 = engine.zero_stage < 3
-    fits = below_3 and flags.attention != "sequences"
-    case = f"{flags.preset}-{length}-{engine.precision}"
-
-    def is_on(feature: str, fits: bool, by_default: bool) -> bool:
-        return _is_on(getattr(flags, feature), feature, case, fits, by_default, hardware, earlier)
-
+    """How the model runs. Raises UserError for flags that the hardware or the ZeRO stage cannot serve."""
+    on_cpu, below_stage_3 = hardware.name == "CPU", engine.zero_stage < 3
+    if flags.attention == "flash" and on_cpu:
+        raise UserError("--attention flash needs a GPU; leave the flag out")
+    if flags.attention == "flash" and engine.precision == "fp32":
+        raise UserError("--attention flash computes in 16 bits only; leave the flag out")
+    if flags.compile == "on" and not below_stage_3:
+        raise UserError(
+            "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph; leave the flag out"
+        )
+    if flags.sum_gradients == "on" and not below_stage_3:
+        raise UserError(
+            "--sum-gradients does not work at ZeRO stage 3, which frees a matrix after each layer; leave the flag out"
+        )
+    compiles = hardware.compiles and below_stage_3 and flags.attention != "sequences"
     try:
         execution = ExecutionOptions(
             flags.activation_checkpointing,
-            compile=is_on("compile", fits, hardware.compiles),
+            compile=flags.compile == "on" or (flags.compile == "auto" and compiles),
             attention=flags.attention,
-            chunked_loss=is_on("chunked_loss", True, True),
-            sum_gradients=is_on("sum_gradients", below_3, True),
+            chunked_loss=flags.chunked_loss == "on" or (flags.chunked_loss == "auto" and not on_cpu),
+            sum_gradients=flags.sum_gradients == "on"
+            or (flags.sum_gradients == "auto" and not on_cpu and below_stage_3),
         )
         execution.check(model)
     except ValueError as error:
         raise UserError(str(error)) from None
     return execution
-
-
-def _is_on(
-    value: str,
-    feature: str,
-    case: str,
-    fits: bool,
-    by_default: bool,
-    hardware: Hardware,
-    earlier: EarlierStart | None,
-) -> bool:
-    """What "on", "off" or "auto" means for a feature that the other settings allow if `fits`.
-
-    "auto" is what the last start did on the same kind of GPU, so that a new page does not change a run that has begun.
-    Otherwise the page of this GPU decides; without one, `by_default`. A processor has no default but "off".
-    """
-    if value != "auto" or not fits or hardware.name == "CPU":
-        return value == "on"
-    if earlier is not None and earlier.settings.get("device") == hardware.name:
-        recorded = earlier.settings.get("implementation")
-        if isinstance(recorded, dict):
-            return recorded.get(feature) is True  # a version without the feature did not use it
-    shown = is_shown_faster(feature, hardware.name, case)
-    return by_default if shown is None else shown

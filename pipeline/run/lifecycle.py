@@ -69,6 +69,8 @@ def prepare_runs(
         f"the run in {output}": ", ".join(states),
         **{f"the setting {name}": json.dumps(value, sort_keys=True) for name, value in first.identity().items()},
         "the precision": first.engine.precision,
+        # Ranks that compute in different ways could send their gradients in different orders.
+        "how the model runs": str(first.execution),
         **facts,
     }
     return Prepared(

@@ -135,11 +135,13 @@ class PretrainFlags(MaskingFlags, RunFlags):
     max_rollbacks: int = flag("end the run at the next spike after N rollbacks", 3, positive, recorded=True)
 
     attention: str = flag(
-        "auto: the fastest on the device", "auto", choices=ATTENTION_KERNELS, group="speed and memory"
+        "auto: flash in 16 bits on a GPU of capability 8.0 or newer, masked on others, sequences on a processor",
+        "auto",
+        choices=ATTENTION_KERNELS,
+        group="speed and memory",
     )
     compile: Switch = flag(
-        "compile the layer; auto: as at the last start, else on a GPU of capability 8.0 or newer with a C "
-        "compiler, unless its page of `make gpu` shows no gain",
+        "compile the layer; auto: on a GPU of capability 8.0 or newer with a C compiler",
         "auto",
         alone="on",
     )

@@ -15,10 +15,7 @@ from benchmarks.gpu import parts as gpu_parts
 from benchmarks.gpu.parts import TEST_FILES, TESTS, parts
 from benchmarks.gpu.place import Place
 from benchmarks.shared import measure, systems
-from common.errors import UserError
 from pipeline.engine import hardware
-from pipeline.plan import parse, resolve
-from pipeline.planning import time as plan_time
 from tests.pipeline.test_pretrain import Job as ForkedJob
 
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -136,44 +133,6 @@ def test_a_part_that_is_ended_keeps_what_it_has_measured(tmp_path: Path, monkeyp
     gpu._run_alone(part, Place(torch.device("cpu"), True, tmp_path))
     found = json.loads(file.read_text())
     assert (found["gains"], found["error"]) == ({"compile": 1.5}, "took more than 590 seconds")
-
-
-def made_up(compile_gain: float, outcome: str) -> dict[str, Any]:
-    """A page's result of one speed part, with made-up figures."""
-    row = {"model": "albert-xxlarge", "precision": "fp16", "text": "full rows", "length": 512, "micro_batch": 64}
-    row |= {"system": "this, compiled", "tokens_per_second": 9000.0, "tflops": 432.1, "rows_per_second": 18.0}
-    one = {"measurements": [row | {"memory_bytes": 1}], "matrix_product_tflops": 600.0, "attention_kernels": ["flash"]}
-    one |= {"gains": {"compile": compile_gain}}
-    return page.combine(MACHINE, {f"speed-{CASE}": one, "tests-models": {"tests": {"test_compiled_x": outcome}}})
-
-
-@pytest.mark.parametrize(
-    ("gain", "outcome", "on"), [(1.01, "passed", True), (1.009, "passed", False), (1.1, "failed: no", False)]
-)
-def test_the_defaults_and_the_plan_follow_the_page(
-    gain: float, outcome: str, on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hardware, "PAGES", tmp_path)
-    assert not hardware.is_shown_faster("compile", "NVIDIA H200", CASE)
-    words = ["--model", "albert-xxlarge", "--deepspeed_config", "ds_configs/xxlarge.json"]
-    assert "assumed" in resolve(parse([*words, "--gpu", "h200"])).speed.source
-    (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(gain, outcome)))
-    (tmp_path / "gpu-y.json").write_text(json.dumps(made_up(9.9 - 9 * on, "passed") | {"date": "2026-01-01"}))
-    assert hardware.is_shown_faster("compile", "NVIDIA H200", CASE) is on  # by the newer page
-    assert not hardware.is_shown_faster("compile", "NVIDIA H100 80GB HBM3", CASE)
-    assert not hardware.is_shown_faster("compile", "NVIDIA H200", "albert-xxlarge-512-bf16")
-    assert resolve(parse([*words, "--gpu", "h200"])).speed.tflops == 432.1
-    assert "assumed" in resolve(parse([*words, "--gpu", "h100"])).speed.source
-    result = plan_time.load_benchmark(tmp_path / "gpu-x.json")
-    assert plan_time.measured_speed(result, "albert-xxlarge", "fp16", 128) is None
-
-
-@pytest.mark.parametrize("change", [{"hardware": {}}, {"features": {"compile": 1}}, {"date": None}])
-def test_a_damaged_page_is_one_line(change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "PAGES", tmp_path)
-    (tmp_path / "gpu-x.json").write_text(json.dumps(made_up(1.1, "passed") | change))
-    with pytest.raises(UserError, match=r"gpu-x.json .*; restore it, or delete it and run `make gpu` again"):
-        hardware.is_shown_faster("compile", "NVIDIA H200", CASE)
 
 
 def test_the_state_of_the_gpu_is_what_nvidia_smi_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

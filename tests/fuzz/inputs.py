@@ -74,7 +74,6 @@ def make(root: Path) -> None:
     _reviews(root / "reviews", config, vocabulary)
     (root / "configs").mkdir()
     (root / "configs" / "deepspeed.json").write_text(json.dumps(CONTENTS["deepspeed"]))
-    (root / "configs" / "benchmark.json").write_text(json.dumps(CONTENTS["benchmark"]))
     (root / "configs" / "hostfile").write_text("node1 slots=8\nnode2 slots=8\n")
     (root / "configs" / "text.txt").write_text("Some sentences. And one more.\n" * 20)
     (root / "records").mkdir()

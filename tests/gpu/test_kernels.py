@@ -3,15 +3,16 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from model.attention.kernels import agrees_with_exact_attention
 from model.attention.self_attention import AttentionPattern, attend
 from pipeline.data.packed_rows import sequence_offsets
 from tests.gpu.conftest import MARKS
 
 MAX_SEQUENCES = 7  # padding counted as one
 PLACES = [("cpu", "masked"), ("cpu", "sequences")]
-CAPABILITY = {"masked": (0, 0), "cudnn": (8, 0), "flash": (8, 0)}
+CAPABILITY = {"masked": (0, 0), "flash": (8, 0)}
 """The compute capability that a kernel needs, for the tensor cores of that generation."""
 BF16 = {torch.float16: (0, 0), torch.bfloat16: (8, 0)}
 ON_GPU = [pytest.param("cuda", kernel, marks=MARKS) for kernel in CAPABILITY]
@@ -27,6 +28,22 @@ def rows_of_sequences(rows: int, length: int) -> Tensor:
             ids[row, start:end] = number
     ids[0] = 0
     return ids
+
+
+TOLERANCE = 2e-2
+"""Largest accepted difference to exact attention, relative to the largest value. bf16 rounds at 2**-9; a kernel that
+attends to one token too many differs by 0.1 or more."""
+
+
+def exact_attention(projected: Tensor, direction: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """The context (B, S, heads, D) and the gradient (B, S, 3, heads, D) by plain products in fp32."""
+    inputs = projected.detach().float().requires_grad_()  # (B, S, 3, heads, D)
+    query, key, value = inputs.permute(2, 0, 3, 1, 4).unbind(0)  # (B, heads, S, D)
+    mask = ids[:, None, :, None] == ids[:, None, None, :]  # (B, 1, S, S)
+    with sdpa_kernel(SDPBackend.MATH):
+        context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
+    (gradient,) = torch.autograd.grad(context, inputs, direction.float())
+    return context, gradient
 
 
 @pytest.mark.parametrize(("place", "kernel"), [*PLACES, *ON_GPU])
@@ -48,15 +65,15 @@ def test_every_kernel_agrees_with_exact_attention(place: str, kernel: str, heads
     inputs = projected.detach().requires_grad_()
     context = attend(inputs, pattern, 0.0)
     (gradient,) = torch.autograd.grad(context, inputs, direction)
-    assert agrees_with_exact_attention((context.detach(), gradient), projected, direction, ids)
+    for found, exact in zip((context, gradient), exact_attention(projected, direction, ids)):
+        assert bool((found.float() - exact).abs().max() <= TOLERANCE * exact.abs().max())
 
 
-@pytest.mark.parametrize(("kernel", "is_cudnn"), [("masked", False), ("cudnn", True)])
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no GPU here")
-def test_only_the_kernel_cudnn_is_cudnn_s(kernel: str, is_cudnn: bool) -> None:
+def test_the_masked_kernel_is_not_cudnn_s() -> None:
     ids = rows_of_sequences(2, 512).cuda()
     projected = torch.randn(2, 512, 3, 12, 64, device="cuda", dtype=torch.float16)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        attend(projected, AttentionPattern.for_packed_rows(ids, kernel), 0.0)
-    assert any("cudnn_attention" in event.key for event in profile.key_averages()) is is_cudnn
+        attend(projected, AttentionPattern.for_packed_rows(ids, "masked"), 0.0)
+    assert not any("cudnn_attention" in event.key for event in profile.key_averages())

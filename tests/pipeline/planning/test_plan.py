@@ -208,28 +208,9 @@ def test_nothing_is_proposed_that_pretrain_refuses(tmp_path: Path) -> None:
     assert request("--deepspeed_config", str(path)).engine.zero_stage == 1
 
 
-def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
-    row = {"model": "albert-xxlarge", "precision": "fp16", "system": "this", "text": "full rows", "micro_batch": 32}
-    rows = [row | {"tflops": 500.0}, row | {"tflops": 600.0, "micro_batch": 64}]
-    rows += [row | {"tflops": 900.0, "text": "natural length"}, row | {"tflops": 950.0, "model": "albert-base"}]
-    rows += [row | {"system": "transformers"}]
-    result = {"format": "gpu 1", "device": "cuda", "date": "2026-01-01", "measurements": rows}
-    result |= {"hardware": {"name": "NVIDIA H100 80GB HBM3"}}
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(result))
-    assert request("--benchmark", str(path)).speed.tflops == 600.0
-    assert warnings_of(request("--benchmark", str(path))) == []
-    (warning,) = warnings_of(request("--benchmark", str(path), gpu="h200"))
-    assert warning == "the speed was measured on NVIDIA H100 80GB HBM3, not on H200 141 GB"
-    assert "micro-batch 64" in request("--benchmark", str(path)).speed.source
-    with pytest.raises(UserError, match="no measurement of albert-xxlarge in bf16"):
-        request("--benchmark", str(path), "--precision", "bf16")
-    path.write_text(json.dumps(result | {"device": "cpu"}))
-    with pytest.raises(UserError, match="is no result of `make gpu` on a GPU"):
-        request("--benchmark", str(path))
-    path.write_text("{}")
-    with pytest.raises(UserError, match="format"):
-        request("--benchmark", str(path))
+def test_a_measured_speed_replaces_the_assumption() -> None:
+    found = request("--reached-tflops", "600")
+    assert (found.speed.tflops, found.speed.source) == (600.0, "--reached-tflops")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +224,7 @@ def test_a_benchmark_replaces_the_assumption(tmp_path: Path) -> None:
         (["--mask-probability", "1.5"], "mask_probability is 1.5"),
         (["--deepspeed_config", "missing.json"], "missing.json"),
         (["--precision", "bf16", "--gpu", "v100"], "does not have it"),
-        (["--benchmark", "missing.json"], "missing.json does not exist"),
+        (["--reached-tflops", "0"], "not above 0"),
         (["--gpuss-per-node", "3"], "did you mean --gpus-per-node"),
         (["--model-args", "num_hidden_layers=1000000000"], "num_hidden_layers is 1000000000"),
         (["--steps", "9" * 400], "is not at least 1 and at most 1000000000"),

@@ -54,7 +54,6 @@ def test_flags_say_how_the_model_runs(words):
         ({"--attention": "flash"}, CPU, "needs a GPU"),
         ({"--attention": "flash"}, GPU, "16 bits"),  # the JSON asks for fp32
         ({"--attention": "sequences", "--compile": None}, GPU, "compiled"),
-        ({"--attention": "cudnn", "--deterministic": None, "--precision": "bf16"}, GPU, "adds in no fixed order"),
     ],
 )
 def test_a_kernel_that_cannot_do_what_is_asked_is_refused(words, more, hardware, message):
@@ -69,41 +68,15 @@ def test_compile_is_refused_at_stage_3_only(words, tmp_path):
         resolve(words | {"--compile": None}, hardware=GPU)
 
 
-def test_a_feature_that_a_page_shows_faster_is_on_where_it_fits(words, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipeline.pretraining.resolve.is_shown_faster", lambda feature, name, case: name == GPU.name)
-    every = ExecutionOptions(compile=True, chunked_loss=True, sum_gradients=True)
-    assert resolve(words, hardware=GPU).execution == every
-    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution == ExecutionOptions()
-    off = {"--compile": "off", "--chunked-loss": "off", "--sum-gradients": "off"}
-    assert resolve(words | off, hardware=GPU).execution == ExecutionOptions()
-    again = resolve(words | {"--activation-checkpointing": "ffn"}, hardware=GPU).execution
-    assert again == replace(every, activation_checkpointing="ffn")
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
-    assert resolve(words, hardware=GPU).execution == ExecutionOptions(chunked_loss=True)
-    with pytest.raises(UserError, match="--sum-gradients does not work at ZeRO stage 3"):
-        resolve(words | {"--sum-gradients": None}, hardware=GPU)
-
-
-def test_without_a_page_a_gpu_has_the_features_that_it_can_run(words):
+def test_a_gpu_has_the_features_that_it_can_run(words, tmp_path):
     known = ExecutionOptions(chunked_loss=True, sum_gradients=True)
     assert resolve(words, hardware=GPU).execution == known
     assert resolve(words, hardware=replace(GPU, compiles=True)).execution == replace(known, compile=True)
-    assert resolve(words | {"--compile": "off"}, hardware=replace(GPU, compiles=True)).execution == known
-
-
-@pytest.mark.parametrize("lacks", [False, True])
-def test_a_new_page_changes_no_run_that_has_begun(words, monkeypatch, lacks):
-    """Unless the run began before settings.json recorded what was used, or on another kind of GPU."""
-    settings = resolve(words, hardware=GPU)
-    told = settings.to_dict()
-    if lacks:
-        del told["implementation"]
-    settings.output.mkdir()
-    (settings.output / "settings.json").write_text(json.dumps(told))
-    monkeypatch.setattr("pipeline.pretraining.resolve.is_shown_faster", lambda feature, name, case: True)
-    assert resolve(words, hardware=GPU).execution.compile is lacks
-    assert resolve(words | {"--compile": None}, hardware=GPU).execution.compile
-    assert resolve(words, hardware=Hardware("other", fp16=True, bf16=True)).execution.compile
+    off = {"--compile": "off", "--chunked-loss": "off", "--sum-gradients": "off"}
+    assert resolve(words | off, hardware=replace(GPU, compiles=True)).execution == ExecutionOptions()
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
+    at_stage_3 = resolve(words, hardware=replace(GPU, compiles=True)).execution
+    assert at_stage_3 == ExecutionOptions(chunked_loss=True)
 
 
 def test_model_fields_are_typed_by_name(words):
