@@ -14,13 +14,13 @@ import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _BINDING, _NUMBERED, _EITHER, _STARTERS, _EXCLAIMED, _SAID = (
     frozenset(_TABLE[key].split()) for key in ("binding", "numbered", "either", "starters", "exclaimed", "said")
 )
-_SHORT = _BINDING | _NUMBERED | _EITHER
-_TAILS = frozenset(word[-4:] for word in _SHORT | _EXCLAIMED)
+_TAILS = frozenset(word[-4:] for word in _BINDING | _NUMBERED | _EITHER | _EXCLAIMED)
 _CANDIDATE = re.compile(
     r"""
     [.!?…] (?:
@@ -65,46 +65,82 @@ def english_sentences(paragraph: str) -> Iterator[str]:
         if first < _LONGEST_LABEL and (label := _LABEL.match(paragraph)) and first < label.end():
             continue
         clear = match.lastindex and paragraph[first - 4 : first] not in _TAILS
-        if clear or _ends(paragraph, match, begin):
+        if clear or _ends(_Candidate(paragraph, begin, first, after, match[0].rstrip())):
             yield paragraph[begin:after].strip()
             begin = after
     yield paragraph[begin:].strip()
 
 
-def _ends(paragraph: str, match: re.Match[str], begin: int) -> bool:
-    """Whether the sentence that begins at `begin` ends at the candidate."""
-    first, after = match.span()
-    following = paragraph[after]
-    if not following.isascii() and following.islower():
+class _Candidate(NamedTuple):
+    """A place where a sentence may end.
+
+    Attributes:
+        begin: of the sentence, in `paragraph`.
+        first: of the mark.
+        after: of what follows the mark and the blank behind it.
+        stop: the mark with the quotation marks and brackets that close after it.
+    """
+
+    paragraph: str
+    begin: int
+    first: int
+    after: int
+    stop: str
+
+    @property
+    def word(self) -> str:
+        """What stands before the mark, up to a blank: "Sept" in tokenised "Sept ." too; "" before ". . ."."""
+        start = max(self.paragraph.rfind(" ", self.begin, self.first) + 1, self.begin)
+        word = self.paragraph[start : self.first].lstrip("\"'“‘«([{`*_")
+        return word or (self.word_before(" ") if self.stop[0] == "." else "")
+
+    def word_before(self, skipped: str) -> str:
+        """The last word before the mark without the signs of `skipped` at its end."""
+        return self.paragraph[max(self.begin, self.first - 50) : self.first].rstrip(skipped).rpartition(" ")[2]
+
+    @property
+    def following(self) -> str:
+        return self.paragraph[self.after]
+
+    @property
+    def next_word(self) -> str:
+        return _NEXT_WORD.match(self.paragraph, self.after)[1]  # type: ignore[index]
+
+    @property
+    def closes_quotation(self) -> bool:
+        return _QUOTES.search(self.stop) is not None
+
+
+def _ends(here: _Candidate) -> bool:
+    """Whether the sentence ends at the candidate."""
+    if not here.following.isascii() and here.following.islower():
         return False
-    stop = match[0].rstrip()
-    word = paragraph[max(paragraph.rfind(" ", begin, first) + 1, begin) : first].lstrip("\"'“‘«([{`*_")
-    if stop.rstrip(_CLOSING)[-1] in "!?":
-        if _QUOTES.search(stop):
-            return _SPEAKER.match(paragraph, after) is None
-        if following in '"“' and paragraph[after + 1 : after + 2].islower():
-            return False
-        return word not in _EXCLAIMED
-    if not word and stop[0] == ".":  # "Sept ." in tokenised text, and ". . ."
-        word = paragraph[max(begin, first - 50) : first].rstrip().rpartition(" ")[2]
-    if stop.startswith(("..", "…")) or word.endswith("."):
-        return stop.startswith("....") or _next_word(paragraph, after) != "I"
+    if here.stop.rstrip(_CLOSING)[-1] in "!?":
+        return _ends_at_exclamation(here)
+    word = here.word
+    if here.stop.startswith(("..", "…")) or word.endswith("."):  # "well... I think", but not four points
+        return here.stop.startswith("....") or here.next_word != "I"
     if not word.isalpha():
         word = _LAST_PART.search(word)[0]  # type: ignore[index]  # "Det.-Sgt", "thing?--Mr"
-    elif len(word) > 1 and word not in _SHORT:
-        return True
-    if word in _BINDING or (following.isdigit() and word in _NUMBERED):
+    if word in _BINDING or (word in _NUMBERED and here.following.isdigit()):
         return False
-    if word == "I":  # "so say I. Draw", and not "World War I. Smith"
-        before = paragraph[max(begin, first - 50) : first].rstrip("I ").rpartition(" ")[2]
-        if not before[:1].isupper():
-            return True
+    if word == "I" and not here.word_before("I ")[:1].isupper():  # "so say I. Draw", and not "World War I. Smith"
+        return True
     if word in _EITHER or _ACRONYM.fullmatch(word) or (len(word) == 1 and word.isupper()):
-        next_word = _next_word(paragraph, after)
-        quotation = bool(_QUOTES.search(stop)) or (len(word) > 2 and following in '"“')
-        return quotation or next_word in _STARTERS or next_word == "I"
+        return _starts_sentence(here, word)
     return True
 
 
-def _next_word(paragraph: str, start: int) -> str:
-    return _NEXT_WORD.match(paragraph, start)[1]  # type: ignore[index]
+def _ends_at_exclamation(here: _Candidate) -> bool:
+    """Whether "!" or "?" ends the sentence: not before a speaker ('"Stop!" Alice cried.'), nor after "Oh"."""
+    if here.closes_quotation:
+        return _SPEAKER.match(here.paragraph, here.after) is None
+    if here.following in '"“' and here.paragraph[here.after + 1 : here.after + 2].islower():
+        return False
+    return here.word not in _EXCLAIMED
+
+
+def _starts_sentence(here: _Candidate, word: str) -> bool:
+    """Whether what follows an initial or an abbreviation that may end a sentence is the beginning of another."""
+    is_quoted = here.closes_quotation or (len(word) > 2 and here.following in '"“')
+    return is_quoted or here.next_word in _STARTERS or here.next_word == "I"

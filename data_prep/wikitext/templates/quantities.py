@@ -90,39 +90,49 @@ def convert(arguments: Arguments) -> str:
 
     ValueError: the first argument is not a number.
     """
-    parts, numbers = arguments.positional, arguments.site.numbers
+    parts = arguments.positional
     if not parts or not _NUMBER.fullmatch(parts[0]):
         raise ValueError(f"no number in {{{{convert|{'|'.join(parts)}}}}}")
-    number, is_single = written(parts[0], numbers), parts[0] in ("1", "-1")
-    if spelling := arguments.get("spell"):
-        number = spelled(number).capitalize() if spelling[0].isupper() else spelled(number)
-    at = 1
-    while at + 1 < len(parts) and parts[at].lower() in _BETWEEN and _NUMBER.fullmatch(parts[at + 1]):
-        number += _BETWEEN[parts[at].lower()] + written(parts[at + 1], numbers)
-        is_single = False
-        at += 2
-    if at >= len(parts):
+    number, units = _joined_numbers(arguments)
+    if not units:
         return number
-    is_adjective = arguments.get("adj") in ("on", "mid", "1")
-    abbreviation = arguments.get("abbr", "on" if arguments.template == "cvt" else "off")
+    adjective, abbreviation = (
+        arguments.get("adj"),
+        arguments.get("abbr", "on" if arguments.template == "cvt" else "off"),
+    )
+    is_adjective = adjective in ("on", "mid", "1")
     is_short = abbreviation not in ("off", "none", "out", "no") or not arguments.site.is_english
+    is_single = number in ("1", "-1", "one", "One")
     if is_adjective and not is_short:
         number = re.sub(r" (by|to|and|or) ", r"-\1-", number)
-    if arguments.get("adj") == "pre" and len(parts) > at + 1 and parts[-1]:
-        number += f" {parts[-1]}"
-    quantities = [_quantity(number, parts[at], is_single, is_adjective, is_short)]
-    at += 1
+    if adjective == "pre" and len(units) > 1 and units[-1]:
+        number += f" {units[-1]}"
+    quantities = [_quantity(number, units[0], is_single, is_adjective, is_short)]
     # A second number with a unit of its own belongs to the first: feet and inches, pounds and ounces.
-    while at + 1 < len(parts) and _NUMBER.fullmatch(parts[at]) and find_unit(parts[at + 1]):
-        more = written(parts[at], numbers)
-        quantities.append(_quantity(more, parts[at + 1], parts[at] == "1", is_adjective, is_short))
-        at += 2
+    rest = units[1:]
+    while len(rest) > 1 and _NUMBER.fullmatch(rest[0]) and find_unit(rest[1]):
+        more = written(rest[0], arguments.site.numbers)
+        quantities.append(_quantity(more, rest[1], rest[0] == "1", is_adjective, is_short))
+        rest = rest[2:]
     text = ("-" if is_adjective else " ").join(quantities)
-    if arguments.get("adj") == "mid" and len(parts) > at:
-        text += f"-{parts[-1].strip(' -')}"
+    if adjective == "mid" and rest:
+        text += f"-{rest[-1].strip(' -')}"
     if arguments.get("sp") == "us":
         text = text.replace("metre", "meter").replace("litre", "liter")
     return text
+
+
+def _joined_numbers(arguments: Arguments) -> tuple[str, list[str]]:
+    """The numbers at the beginning with the words between them ("6 to 8"), and the arguments behind them."""
+    parts, style = arguments.positional, arguments.site.numbers
+    number = written(parts[0], style)
+    if spelling := arguments.get("spell"):
+        number = spelled(number).capitalize() if spelling[0].isupper() else spelled(number)
+    rest = parts[1:]
+    while len(rest) > 1 and rest[0].lower() in _BETWEEN and _NUMBER.fullmatch(rest[1]):
+        number += _BETWEEN[rest[0].lower()] + written(rest[1], style)
+        rest = rest[2:]
+    return number, rest
 
 
 def _quantity(number: str, code: str, is_single: bool, is_adjective: bool, is_short: bool) -> str:

@@ -15,7 +15,7 @@ from data_prep.sources.wikipedia import Wikipedia
 from data_prep.wikitext import to_prose
 from data_prep.wikitext.site import site_of
 
-PROSE_DIGEST = "2872fba553017f57b2dfffb0b148b6dc13e7310e9e1b113497bdfb8da2b5485b"
+PROSE_DIGEST = "a4c95369175308a1f27eda869eb26e148d7a398e0dfa6212883c53953a76451e"
 """sha256 of the articles of the sample corpus."""
 
 RENDERED = tomllib.loads(Path(__file__).with_name("rendered.toml").read_text(encoding="utf-8"))
