@@ -14,7 +14,6 @@ import argparse
 import dataclasses
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -25,15 +24,13 @@ from typing import Any
 import torch
 
 from benchmarks.chaos import page
-from benchmarks.chaos.faults import KINDS, SPIKE, Fault, plan
+from benchmarks.chaos.faults import KINDS, Fault, plan
 from benchmarks.chaos.suffering import SPACING, NotSurvived, suffer
 from benchmarks.chaos.training import DISK_BYTES, Places, Training, command, environment, make_data
 from benchmarks.shared import report
 from benchmarks.shared.namespaces import REPOSITORY, what_is_missing
 from common.command_line import Parser, entry_point, positive
 from common.errors import UserError
-from pipeline.checkpoint.retention import find_latest
-from pipeline.training import rollback
 
 
 def parser() -> Parser:
@@ -47,8 +44,8 @@ def parser() -> Parser:
 
 
 def steps_of(faults: Sequence[Fault]) -> int:
-    """The steps of the run. It must not end before the last fault: a spike takes more steps than others."""
-    return len(faults) * (SPACING + 4) + (100 if any(fault.kind == SPIKE for fault in faults) else 20)
+    """The steps of the run. It must not end before the last fault."""
+    return len(faults) * (SPACING + 4) + 20
 
 
 def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str, Any]]:
@@ -72,18 +69,10 @@ def disturb(places: Places, faults: Sequence[Fault], seed: int) -> list[dict[str
 
 
 def train_undisturbed(places: Places, steps: int) -> None:
-    """Makes the other run, on one rank. Its record lists the rollbacks of the first one from the beginning."""
-    record, run = places.run / rollback.ROLLBACKS, places.undisturbed
-    words = [sys.executable, "-m", *command(places, run, steps)]
+    """Makes the other run, on one rank."""
+    words = [sys.executable, "-m", *command(places, places.undisturbed, steps)]
     variables = environment() | {"GLOO_SOCKET_IFNAME": "lo"}
     with (places.logs / "undisturbed.log").open("ab") as log:
-        if record.exists():
-            started = subprocess.Popen(words, cwd=REPOSITORY, env=variables, stdout=log, stderr=log)
-            while find_latest(run / "checkpoints") is None and started.poll() is None:
-                time.sleep(0.05)
-            started.send_signal(signal.SIGUSR1)
-            started.wait()
-            shutil.copyfile(record, run / rollback.ROLLBACKS)
         if subprocess.run(words, cwd=REPOSITORY, env=variables, stdout=log, stderr=log, check=False).returncode:
             raise UserError(f"the undisturbed run has failed; see {log.name}")
 

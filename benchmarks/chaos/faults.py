@@ -1,6 +1,5 @@
 """The faults: how each is made, which line names it, what a person has to do, and the order in which they come."""
 
-import json
 import os
 import random
 import re
@@ -10,22 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos.rank import SPOILT, flip_of
-from benchmarks.chaos.training import HOSTS, Training, steps_made
+from benchmarks.chaos.rank import flip_of
+from benchmarks.chaos.training import HOSTS, Training
 from common.files import atomic
 from pipeline.checkpoint.retention import find_latest
-from pipeline.data.sampler import batch_of_step
-from pipeline.training import rollback
 
 STORE = HOSTS[-1]
 """The host of the rendezvous. It is never lost: without it no agent can go on until it is back."""
-SPIKE_STEPS = 30
-"""Steps from the decision to the first spoilt batch. The ranks fetch batches ahead, and all must see the same ones."""
-SPIKE_LENGTH = 4
-FIRST_SPIKE = 80
-"""Steps that the detector needs before."""
 _FILLER = "filler"
-SPIKE = "a spike of the loss"
 
 
 @dataclass(frozen=True)
@@ -34,7 +25,7 @@ class Kind:
 
     Attributes:
         name: for the table.
-        inject: makes it on a host. It may return the first step that will suffer.
+        inject: makes it on a host.
         sign: of the line that names it, where {host} stands for the host.
         change: of the number of hosts that train.
         remedy: what a person does then; None for nothing.
@@ -44,7 +35,7 @@ class Kind:
     """
 
     name: str
-    inject: Callable[[Training, str, random.Random], int | None]
+    inject: Callable[[Training, str, random.Random], None]
     sign: str
     change: int = 0
     remedy: Callable[[Training], None] | None = None
@@ -142,16 +133,6 @@ def _flip_weight(training: Training, host: str, draw: random.Random) -> None:
     atomic.write_text(flip_of(training.places.requests, host), str(draw.randrange(23)))
 
 
-def _spoil(training: Training, host: str, draw: random.Random) -> int:
-    places = training.places
-    step = steps_made(places)[-1].step + SPIKE_STEPS
-    first = batch_of_step(step, rollback.skipped_batches(rollback.read(places.run)))
-    path = places.requests / SPOILT
-    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    atomic.write_text(path, json.dumps([*earlier, [first, first + SPIKE_LENGTH]]))
-    return step + 1
-
-
 _LOST = r"error: lost rank \d+ on host {host}: "
 _REPAIRED = "copied the file from its copy"
 KINDS = {
@@ -169,7 +150,6 @@ KINDS = {
         Kind("a flipped bit in a shard", _flip_shard, r"is damaged: the content of", 0, repair_shards, _REPAIRED),
         Kind("a flipped bit in a checkpoint", _flip_checkpoint, r"checkpoint step-\d+ is damaged"),
         Kind("a flipped bit in a rank's weights", _flip_weight, r"holds? wrong weights after step"),
-        Kind(SPIKE, _spoil, r"^rollback \d+ of", restarts=False),
     )
 }
 
@@ -185,7 +165,7 @@ class Fault:
 def plan(count: int, seed: int, kinds: list[str] | None = None) -> list[Fault]:
     """The faults in their order: random, each kind as often as the others where the hosts allow it.
 
-    At least two hosts train at any time. The first fault is no spike.
+    At least two hosts train at any time.
 
     Args:
         kinds: only these, as they come; None for a random order.
@@ -195,7 +175,7 @@ def plan(count: int, seed: int, kinds: list[str] | None = None) -> list[Fault]:
     faults: list[Fault] = []
     deck: list[str] = list(kinds or ())
     while len(faults) < count:
-        possible = [name for name in deck if _is_possible(name, bool(away), len(faults))]
+        possible = [name for name in deck if _is_possible(name, bool(away))]
         if not possible:
             deck += draw.sample([*KINDS, "a rank more", "a rank more"], len(KINDS) + 2)
             continue
@@ -209,11 +189,9 @@ def plan(count: int, seed: int, kinds: list[str] | None = None) -> list[Fault]:
     return faults
 
 
-def _is_possible(name: str, is_one_away: bool, number: int) -> bool:
+def _is_possible(name: str, is_one_away: bool) -> bool:
     change = KINDS[name].change
-    if change:
-        return is_one_away == (change > 0)
-    return name != SPIKE or number > 1
+    return not change or is_one_away == (change > 0)
 
 
 def matches(kind: Kind, host: str, line: str) -> bool:

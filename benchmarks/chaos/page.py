@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.chaos.faults import KINDS
 from benchmarks.chaos.training import HANG_SECONDS, HOST_SECONDS, RENDEZVOUS, SAVE_INTERVAL
 from pipeline.checkpoint.files import load_weights
-from pipeline.training import metrics_log, rollback
+from pipeline.training import metrics_log
 
-EXACT = ("samples", "tokens", "epochs", "learning_rate", "batches_passed_over")
+EXACT = ("samples", "tokens", "epochs", "learning_rate")
 """Keys of a record that must be the same."""
 ROUNDED = ("loss", "mlm_loss", "grad_norm")
 """Those that may differ by `ROUNDING` of their value."""
@@ -28,11 +28,10 @@ ABOUT = (
     "",
     "The run directory is on a small disk of its own, which is filled for a full disk. Bits of shards and checkpoints "
     "flip while no rank runs, as in a power failure: all ranks are killed first. Bits of weights flip between an "
-    "update and its save. A spike is four batches with wrong labels. The host of the rendezvous is never lost, "
+    "update and its save. The host of the rendezvous is never lost, "
     "but its agent is killed. At least two hosts train at any time.",
     "",
-    "The undisturbed run has one rank. It reads the same wrong labels, and its record lists the batches that the other "
-    "run has passed over from the beginning.",
+    "The undisturbed run has one rank.",
 )
 """The first lines of the page."""
 
@@ -48,9 +47,6 @@ def compare(run: Path, undisturbed: Path, start: Path, steps: int) -> dict[str, 
     differences = []
     if any([one["step"] for one in logged] != list(range(1, steps + 1)) for logged in (records, wanted)):
         differences.append("the logged steps")
-    made, listed = (rollback.read(one) for one in (run, undisturbed))
-    if rollback.skipped_batches(made) != rollback.skipped_batches(listed):
-        differences.append("the batches that were passed over")
     pairs = list(zip(records, wanted))
     differences += [name for name in EXACT if any(one.get(name) != other.get(name) for one, other in pairs)]
     rounding = {
@@ -69,7 +65,6 @@ def compare(run: Path, undisturbed: Path, start: Path, steps: int) -> dict[str, 
         "rounding": rounding,
         "weights_apart": apart,
         "weights_moved": moved,
-        "rollbacks": len(made),
     }
 
 

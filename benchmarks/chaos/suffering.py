@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.chaos.faults import FIRST_SPIKE, KINDS, SPIKE, Fault, matches
+from benchmarks.chaos.faults import KINDS, Fault, matches
 from benchmarks.chaos.training import Training, steps_made
 from pipeline.checkpoint.retention import find_latest
 
@@ -37,7 +37,7 @@ class Cost:
         step: the last one before it.
         line: that named it.
         noticed: seconds from the fault to the line.
-        steps_again: steps that were made a second time, or that a rollback has undone.
+        steps_again: steps that were made a second time.
         lost: seconds of training lost: from the fault until all hosts trained again and were further than before, less
             the time that the new steps of these seconds usually take.
         operator: what a person did.
@@ -61,16 +61,13 @@ def suffer(training: Training, fault: Fault, number: int, seed: int) -> Cost:
     """
     kind, places = KINDS[fault.kind], training.places
     draw = random.Random(f"{seed} {number}")
-    first_step = max(number * SPACING, FIRST_SPIKE if fault.kind == SPIKE else 0) + draw.randrange(SPACING // 2)
+    first_step = number * SPACING + draw.randrange(SPACING // 2)
     _wait(training, "the run before the fault", lambda: _trains(training, first_step))
     before = steps_made(places)
     usual = statistics.median(b.time - a.time for a, b in zip(before[-SETTLED - 1 :], before[-SETTLED:]))
     training.mark()
     began = time.time()
-    if (first := kind.inject(training, fault.host, draw)) is not None:
-        _wait(training, f"step {first:,}", lambda: steps_made(places)[-1].step >= first)
-        before = [made for made in steps_made(places) if made.step < first]
-        began = before[-1].time
+    kind.inject(training, fault.host, draw)
     found: list[str] = []
 
     def is_noticed() -> bool:

@@ -87,7 +87,6 @@ def flags(places: Places, output: Path, steps: int, rate: float | None = None) -
     words = ["--data", places.shards, "--deepspeed_config", file, "--output", output, "--precision", "fp32"]
     words += ["--steps", steps, "--log-interval", 1 if rate is None else 100, "--save-interval", SAVE_INTERVAL]
     words += ["--hang-timeout", HANG_SECONDS, "--host-timeout", HOST_SECONDS]
-    words += ["--on-divergence", "rollback", "--max-rollbacks", 1000]
     return [str(word) for word in words]
 
 

@@ -50,7 +50,7 @@ RETRY_SECONDS = 10.0
 END_SECONDS = 1200.0
 """How long a run that has ended waits for its last uploads. Less than `progress.LONG_SECONDS`."""
 _RECORDS = (
-    *(SETTINGS, "config.yaml", *VOCABULARY_FILES, "metrics.jsonl", "rollbacks.json", "trackers.json"),
+    *(SETTINGS, "config.yaml", *VOCABULARY_FILES, "metrics.jsonl", "trackers.json"),
     *("tensorboard", "results.json", "logits", "submission"),
 )
 _LAST = ("export", DONE)
@@ -105,8 +105,7 @@ def _check_same_run(store: Store, claim: _Claim | None, output: Path, held: Mapp
     newest = retention.find_latest(output / CHECKPOINTS)
     step = -1 if newest is None else retention.step_of(newest)
     later = max((retention.step_of(tag) for tag in _tags(held)), default=-1)
-    # A rollback deletes later checkpoints, also if the run is killed before the mirror learns of it.
-    if later > step and store.read("rollbacks.json") == _content(output / "rollbacks.json"):
+    if later > step:
         raise UserError(
             f"--mirror {store.url} holds step {later} of the run, and {output} step {max(step, 0)}; give an empty "
             "--output to go on from the mirror, or choose another --mirror"
@@ -245,7 +244,7 @@ class Mirror:
         held = self._store.list()
         local = retention.tags(self._output / CHECKPOINTS)
         for tag in _tags(held):
-            if local and retention.step_of(tag) > retention.step_of(local[0]):  # before a rollback
+            if local and retention.step_of(tag) > retention.step_of(local[0]):  # a person went back
                 self._remove_checkpoint(tag.name, held)
         if DONE in held and not (self._output / DONE).exists():
             self._store.remove(DONE)
@@ -348,7 +347,3 @@ def _tags(held: Mapping[str, Remote]) -> list[Path]:
         for part in parts
         if len(part) == 3 and (part[0], part[2]) == (CHECKPOINTS, MANIFEST) and retention.is_tag_name(part[1])
     ]
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.exists() else None

@@ -46,14 +46,13 @@ def tags(directory: Path, last: int | None = None) -> list[Path]:
     return sorted((tag for tag in found if last is None or step_of(tag) <= last), key=step_of, reverse=True)
 
 
-def find_latest(directory: Path, content: bool = False, last: int | None = None) -> Path | None:
+def find_latest(directory: Path, content: bool = False) -> Path | None:
     """The newest complete checkpoint in `directory`; None if there is none.
 
     Args:
         content: check the hashes of all files, not only their sizes.
-        last: look for one of at most so many steps.
     """
-    for tag in tags(directory, last):
+    for tag in tags(directory):
         with contextlib.suppress(DamagedCheckpoint):
             check(tag, content)
             return tag
@@ -118,42 +117,18 @@ def publish(temporary: Path, tag: Path, manifest: CheckpointManifest) -> os.stat
     return identity if os.path.samestat(identity, tag.lstat()) else None
 
 
-def go_back(directory: Path, step: int) -> int | None:
-    """Makes the newest complete checkpoint of at most `step` steps the latest one, and deletes all later ones.
-
-    They are deleted one by one, the newest first. If the process is killed, the others are still complete.
-
-    Returns:
-        Its step. None if there is no such checkpoint; then nothing is deleted.
-    Raises:
-        OSError: I/O error, or a later checkpoint is not ours, see `remove`.
-    """
-    tag = find_latest(directory, content=True, last=step)
-    if tag is None:
-        return None
-    write_text(directory / LATEST, tag.name + "\n")
-    for later in tags(directory):
-        if step_of(later) > step_of(tag):
-            remove(later)
-    fsync_directory(directory)
-    return step_of(tag)
-
-
 def prune(
     directory: Path,
     keep: int,
     newest: Path,
-    undo_step: int | None = None,
     published: Mapping[Path, os.stat_result | None] | None = None,
 ) -> None:
-    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, the best, and one for a rollback.
+    """Deletes all checkpoints but `newest`, the `keep` - 1 before it, and the best.
 
     Checkpoints of later steps than `newest` are deleted first. They were damaged when the run went back to an older
     one, so they must count neither as the newest nor as the best. One that cannot be deleted remains.
 
     Args:
-        undo_step: the newest checkpoint of at most this step remains as well, of those whose files all have their
-            hashes if there are any.
         published: what `publish` has returned for checkpoints of this process.
     """
 
@@ -164,11 +139,9 @@ def prune(
     for tag in tags(directory):
         if step_of(tag) > step_of(newest):
             try_to_remove(tag)
-    kept = [find_best(directory)]
-    if undo_step is not None:
-        kept += [find_latest(directory, content=True, last=undo_step) or next(iter(tags(directory, undo_step)), None)]
+    best = find_best(directory)
     for tag in tags(directory, step_of(newest))[keep:]:
-        if tag not in kept:
+        if tag != best:
             try_to_remove(tag)
 
 

@@ -26,7 +26,7 @@ EXPORT_TOOL = "pipeline.export"
 OWN_NAMES = (
     *("config.yaml", "checkpoints", "metrics.jsonl", "tensorboard", "export", "done"),
     *VOCABULARY_FILES,
-    *("results.json", "logits", "submission", "hangs", "rollbacks.json"),
+    *("results.json", "logits", "submission", "hangs"),
     *("trackers.json", "wandb", "mirror.json"),
 )
 """The names that a run writes into its directory after settings.json."""

@@ -75,6 +75,7 @@ class PretrainRecord(_Settings):
     corpora: list[CorpusRecord] | None = None
     eval_data_directories: list[str] | None = None
     lengths: list[LengthRecord] | None = None
+    skipped_batches: list[tuple[Count, Count]] | None = None
     init: str | None = None
     init_weights: str | None = None
     init_model: dict[str, Any] | None = None

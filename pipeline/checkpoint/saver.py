@@ -110,7 +110,6 @@ class Saver:
         self,
         client_state: dict[str, Any],
         score: float | None = None,
-        undo_step: int | None = None,
         without_copy: bool = False,
     ) -> None:
         """Begins to save the engine's present step; no save may be in progress. Collective.
@@ -118,7 +117,6 @@ class Saver:
         Args:
             client_state: the caller's own JSON values; a load returns them.
             score: higher is better; the checkpoint with the best score remains as well.
-            undo_step: the newest checkpoint of at most this step remains as well; None if none has to.
             without_copy: True writes at once, for a caller that waits anyway.
         Raises:
             SaveFailed: the directory cannot be made; on all ranks together.
@@ -128,7 +126,7 @@ class Saver:
         self._step, self._seconds, self._blocked = self._engine.global_steps, 0.0, 0.0
         if score is not None and math.isnan(score):
             score = None
-        self._stages = self._save(client_state, score, undo_step, self.in_background and not without_copy)
+        self._stages = self._save(client_state, score, self.in_background and not without_copy)
         self.advance()
 
     def advance(self) -> Saved | None:
@@ -169,7 +167,7 @@ class Saver:
             self._stages = None
 
     def _save(
-        self, client_state: dict[str, Any], score: float | None, undo_step: int | None, with_copy: bool
+        self, client_state: dict[str, Any], score: float | None, with_copy: bool
     ) -> Generator[Future[Any], None, None]:
         """Saves the present step. Yields what this rank's thread does, and is resumed when all ranks come together."""
         engine, step = self._engine, self._step
@@ -200,7 +198,7 @@ class Saver:
                 self._published[tag] = retention.publish(temporary, tag, manifest)
                 # The new checkpoint is complete. If an old one cannot be deleted, the next save tries again.
                 with contextlib.suppress(OSError):
-                    retention.prune(self._directory, self._keep, tag, undo_step, self._published)
+                    retention.prune(self._directory, self._keep, tag, self._published)
 
             publishing = _run(publish, in_thread=self.in_background and rank == 0)
             yield publishing

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 Phase = Literal[
     "start", "data", "agreement", "forward", "backward", "optimizer", "logging", "evaluation", "scoring", "save",
-    "rollback", "compilation", "end",
+    "compilation", "end",
 ]  # fmt: skip
 
 STEPS_FACTOR = 10
 """A rank may be silent for this many times a median step, and in a save for this many times the longest save."""
 LONG_SECONDS = 1800.0
-"""Limit of a compilation, a rollback, of the first steps of a start, of scoring, and of what follows training."""
+"""Limit of a compilation, of the first steps of a start, of scoring, and of what follows training."""
 _MEDIAN_OF = 50
 
 
@@ -106,7 +106,7 @@ class Progress:
     def _limit_of(self, phase: Phase) -> float:
         if phase == "start":
             return math.inf
-        if phase in ("rollback", "compilation", "scoring", "end") or not self._steps:
+        if phase in ("compilation", "scoring", "end") or not self._steps:
             return max(self.hang_timeout, LONG_SECONDS)
         usual = max(statistics.median(self._steps), self._longest_save if phase == "save" else 0.0)
         return max(self.hang_timeout, STEPS_FACTOR * usual)

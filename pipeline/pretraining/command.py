@@ -51,7 +51,7 @@ def prepare(flags: PretrainFlags, world_size: int) -> Prepared:
     done = lifecycle.is_done(settings) and not settings.changes_length
     finished = f"{settings.output} is finished ({settings.steps} steps): nothing to do" if done else ""
     work = functools.partial(run, settings, hardware.name)
-    facts = {"the length": str(settings.lengths)}
+    facts = {"the length": str(settings.lengths), "what is skipped": str(settings.skipped_batches)}
     return lifecycle.prepare_runs(settings.output, [settings], [done], work, finished, facts)
 
 
@@ -178,6 +178,8 @@ def _print_header(
             f"length changed after step {step:,}: {before.steps:,} -> {length.steps:,} steps; learning rate there: "
             f"{rate(step - 1):.3g} -> {rate(step):.3g}"
         )
+    for first, end in settings.skipped_batches:
+        subject.append(f"batches {first + 1:,} to {end:,} are left out")
     details = training.describe(samples)
     if not settings.eval_data:
         details.append("note: no --eval-data, so nothing is evaluated and no checkpoint counts as the best")

@@ -5,6 +5,7 @@ at an earlier step uses the learning rates of that time.
 """
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipeline.checkpoint import retention, run_directory
 from pipeline.checkpoint.initial_weights import InitialWeights, read_initial_weights, refuse_training
 from pipeline.checkpoint.new_vocabulary import carry_over
 from pipeline.checkpoint.run_records import SETTINGS, model_of
+from pipeline.data.sampler import Ranges, batch_of_step
 from pipeline.training.schedule import Length
 
 PAPER_BATCH, PAPER_STEPS = 4096, 125_000
@@ -97,6 +99,37 @@ def lengths_of(
             f"give --steps {total} to resume it, or start another run with --init {earlier.output}"
         )
     return [length for length in lengths if length.from_step < made] + [Length(made, given)]
+
+
+def skipped_batches_of(earlier: EarlierStart | None, words: Sequence[str]) -> Ranges:
+    """The batches that the run leaves out, from 0: those that earlier starts have recorded, and those in `words`.
+
+    So a batch that a checkpoint has been trained on stays one, and a resume needs no flag.
+
+    Args:
+        words: of --skip-batches. Batch N is that of step N, as long as none before it is skipped.
+    Raises:
+        UserError: a word is no range, or names a batch that is trained on or skipped already.
+    """
+    recorded = [] if earlier is None else [(first, end) for first, end in earlier.settings.get("skipped_batches") or ()]
+    next_batch = 0 if earlier is None else batch_of_step(earlier.steps_made, recorded)
+    ranges = list(recorded)
+    for word in words:
+        match = re.fullmatch(r"([1-9]\d{0,17})-([1-9]\d{0,17})", word)
+        if match is None or int(match[1]) > int(match[2]):
+            raise UserError(f"--skip-batches {word}: give the first and the last batch, as in 1200-1210")
+        first, end = int(match[1]) - 1, int(match[2])
+        if (first, end) in ranges:  # the same command again
+            continue
+        if earlier is not None and first < next_batch:
+            raise UserError(
+                f"--skip-batches {word}: {earlier.output} has been trained on batches up to {next_batch:,}; go back to "
+                "an older checkpoint first (docs/troubleshooting.md)"
+            )
+        if any(first < other_end and other < end for other, other_end in ranges):
+            raise UserError(f"--skip-batches {word}: some of these batches are skipped already; give the others")
+        ranges.append((first, end))
+    return tuple(sorted(ranges))
 
 
 @dataclass(frozen=True)

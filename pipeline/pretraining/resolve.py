@@ -21,6 +21,7 @@ from pipeline.checkpoint.run_records import CorpusRecord, SourceRecord
 from pipeline.data.collate import Objective
 from pipeline.data.masking import MaskingSettings
 from pipeline.data.mixture import names_of, whole_weights
+from pipeline.data.sampler import Ranges
 from pipeline.engine import config as engine_config
 from pipeline.engine.config import EngineConfig
 from pipeline.engine.hardware import Hardware
@@ -32,6 +33,7 @@ from pipeline.pretraining.earlier_start import (
     find_initial_model,
     fit_vocabulary,
     lengths_of,
+    skipped_batches_of,
 )
 from pipeline.pretraining.student import Teacher, find_teacher
 from pipeline.settings import declare
@@ -201,6 +203,7 @@ class PretrainSettings(PretrainFlags, RunSettings):
     distilled: Teacher | None
     lengths: tuple[Length, ...]
     earlier_steps: int | None
+    skipped_batches: Ranges = setting((), recorded=True)
     corpora: tuple[CorpusRecord, ...] = ()
 
     @property
@@ -274,6 +277,7 @@ def resolve(flags: PretrainFlags, world_size: int, hardware: Hardware) -> Pretra
         corpora=corpora.describe(),
         steps=lengths[-1].steps,
         lengths=tuple(lengths),
+        skipped_batches=skipped_batches_of(earlier, flags.skip_batches),
         earlier_steps=None if earlier is None else earlier.lengths[-1].steps,
         initial=initial,
         distilled=teacher,

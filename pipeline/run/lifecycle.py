@@ -29,12 +29,10 @@ from pipeline.engine.build import initialise
 from pipeline.run.launch import Prepared
 from pipeline.settings import declare
 from pipeline.tracking import services
-from pipeline.training import rollback
-from pipeline.training.callback import SpikeFound, TrainingFailed, cannot_begin
+from pipeline.training.callback import TrainingFailed, cannot_begin
 from pipeline.training.callbacks import make_trainer
 from pipeline.training.callbacks.step_metrics import Throughput
 from pipeline.training.run_settings import RunSettings
-from pipeline.training.spikes import Spike
 from pipeline.training.state import Clock, TrainingRun, TrainState
 from pipeline.training.training_task import TrainingTask
 
@@ -112,7 +110,6 @@ def check(
     defaults = declare.earlier_values(type(settings))
     run_directory.check_same_settings(settings.output, settings.identity(), same, defaults)
     run_directory.check_output(settings.output, reopens)
-    rollback.read(settings.output)
 
 
 def open_run(
@@ -131,9 +128,6 @@ def open_run(
     engine, description = initialise(make_model(), settings.engine)
     saved = loader.load_latest(engine, settings.output / "checkpoints")
     state = TrainState() if saved is None else _state_of(saved, settings)
-    rollbacks = control.broadcast(rollback.read(settings.output) if control.rank == 0 else [], (rollback.Rollback,))
-    rollback.check(settings.output, rollbacks, state.step, state.rollbacks)
-    state.rollbacks = len(rollbacks)
 
     def write_settings() -> None:
         run_directory.write_settings_and_vocabulary(settings.output, settings.to_dict(), vocabulary, settings.config)
@@ -141,7 +135,7 @@ def open_run(
     # After the load: a run that cannot be resumed stays as it is.
     control.all_or_raise(write_settings if control.rank == 0 else lambda: None, (OSError,), cannot_begin)
     hosts = control.gather(socket.gethostname()) or ()
-    run = TrainingRun(settings, control, engine, state, description, rollbacks, hosts, Clock(state.seconds))
+    run = TrainingRun(settings, control, engine, state, description, hosts, Clock(state.seconds))
     _open_mirror(run)
     return run
 
@@ -203,7 +197,7 @@ def print_header(run: TrainingRun, subject: Sequence[str], rows: int, noun: str,
 
 
 def train(run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput: Throughput | None = None) -> int:
-    """Trains to the end of the run. After a spike it may go back to a checkpoint and go on from there. Collective.
+    """Trains to the end of the run. Collective.
 
     Args:
         signals: stop-signal handlers, already installed.
@@ -213,12 +207,7 @@ def train(run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput
         Rank 0 has printed why.
     """
     try:
-        while True:
-            try:
-                stop_signal = make_trainer(run, task, signals, throughput).train()
-                break
-            except SpikeFound as found:
-                _go_back(run, found.spike)
+        stop_signal = make_trainer(run, task, signals, throughput).train()
     except TrainingFailed as error:  # raised on all ranks together
         if run.is_rank_0:
             print(f"error: {error}", file=sys.stderr, flush=True)
@@ -233,28 +222,6 @@ def train(run: TrainingRun, task: TrainingTask, signals: StopSignals, throughput
         _finish_mirror(run)
         run.control.barrier()  # the launcher ends all ranks as soon as one exits
     return status
-
-
-def _go_back(run: TrainingRun, spike: Spike) -> None:
-    """Sets the run to a checkpoint before the spike, whose batches it will skip. Its time does not go back. Collective.
-
-    Raises:
-        TrainingFailed: no checkpoint is old enough.
-    """
-    progress.get_progress().enter("rollback")
-    settings = run.settings
-    made = rollback.roll_back(settings.output, run.rollbacks, spike, run.control)
-    run.rollbacks.append(made)
-    run.state = _state_of(loader.load_latest(run.engine, settings.output / "checkpoints"), settings)
-    run.state.rollbacks = len(run.rollbacks)
-    run.schedule_progress, run.ends, run.score, run.undo_step = 0.0, False, None, None
-    if run.is_rank_0:
-        (first, end), number = made.passed_over, len(run.rollbacks)
-        line = (
-            f"rollback {number} of {settings.max_rollbacks}: {spike}; back to step {run.state.step:,}, skipping "
-            f"batches {first:,} to {end - 1:,}"
-        )
-        print(fit_to_terminal(line), flush=True)
 
 
 def finish(run: TrainingRun, export: Callable[[Path, Path], str], model: str = "the model") -> None:

@@ -17,7 +17,6 @@ from pipeline.settings.run import RunFlags
 if TYPE_CHECKING:
     from pipeline.data.masking import MaskingSettings
 
-OnDivergence = Literal["warn", "stop", "rollback"]
 Switch = Literal["auto", "on", "off"]
 
 
@@ -126,13 +125,9 @@ class PretrainFlags(MaskingFlags, RunFlags):
         "keep the newest N checkpoints, and the best one", 5, positive, name="--keep-checkpoints"
     )
 
-    on_divergence: OnDivergence | None = flag(
-        "after a spike of the loss: go on, end the run, or go back and skip its batches",
-        "warn",
-        recorded=True,
-        group="safety",
+    skip_batches: tuple[str, ...] = flag(
+        "leave these batches out; batch N is that of step N", (), metavar="FIRST-LAST", group="safety"
     )
-    max_rollbacks: int = flag("end the run at the next spike after N rollbacks", 3, positive, recorded=True)
 
     attention: str = flag(
         "auto: flash in 16 bits on a GPU of capability 8.0 or newer, masked on others, sequences on a processor",

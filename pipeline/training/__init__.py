@@ -10,7 +10,5 @@ state             how far a run has come, its clock, and what the trainer and it
 training_task     the interface of what is trained: batches, loss, metrics, evaluation
 meter             sums of metrics over batches and ranks
 metrics_log       reads metrics.jsonl
-spikes            finds a spike of the loss
-rollback          the way back to a checkpoint before a spike
 run_settings      the settings that both kinds of run have
 """

@@ -8,7 +8,6 @@ from torch import Tensor
 from common.errors import UserError
 from pipeline.checkpoint.saver import Saved
 from pipeline.distributed.exits import EXIT_FAILED
-from pipeline.training.spikes import Spike
 from pipeline.training.training_task import Evaluation
 
 Phase = Literal["data", "agreement", "forward", "backward", "optimizer", "logging", "evaluation", "save"]
@@ -90,18 +89,6 @@ class TrainingFailed(RuntimeError):
 def cannot_begin(problem: str) -> UserError:
     """The error of a start that cannot write its first files, for all ranks."""
     return UserError(f"the run cannot begin: {problem}; free some space, or choose another --output")
-
-
-class SpikeFound(Exception):
-    """A spike was found, and the run should go back to a checkpoint before it.
-
-    Attributes:
-        spike: that was found.
-    """
-
-    def __init__(self, spike: Spike) -> None:
-        super().__init__(str(spike))
-        self.spike = spike
 
 
 class EvaluationLeft(Exception):

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.config import AlbertConfig, ExecutionOptions
+from pipeline.data.sampler import Ranges
 from pipeline.engine.config import EngineConfig
 from pipeline.settings import declare
 from pipeline.settings.declare import setting
-from pipeline.settings.pretrain import OnDivergence
 from pipeline.settings.run import RunFlags
 from pipeline.training import schedule
 from pipeline.training.schedule import Schedule
@@ -29,8 +29,7 @@ class RunSettings(RunFlags):
         save_interval: steps from one checkpoint to the next.
         patience: stop after this many steps without a better evaluation; None disables.
         kept_checkpoints: how many of the newest checkpoints are kept; the best one is kept as well.
-        on_divergence: what happens after a spike of the loss; None to look for none.
-        max_rollbacks: how often the run may go back to a checkpoint because of a spike.
+        skipped_batches: that are not trained on, from 0.
         command: the words of the command line that gives the flags, for settings.json.
         config: the flags as YAML, for config.yaml.
 
@@ -50,8 +49,7 @@ class RunSettings(RunFlags):
     save_interval: int
     patience: int | None = None
     kept_checkpoints: int
-    on_divergence: OnDivergence | None = None
-    max_rollbacks: int = 0
+    skipped_batches: Ranges = ()
     command: tuple[str, ...] = ()
     config: str = ""
 

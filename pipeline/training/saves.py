@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pipeline.checkpoint.saver import Saved, SaveFailed, Saver
 from pipeline.distributed.exits import EXIT_LOST
 from pipeline.engine.checksums import differing_ranks, weights_checksum
-from pipeline.training.callback import Callback, SpikeFound, TrainingFailed, tell
+from pipeline.training.callback import Callback, TrainingFailed, tell
 from pipeline.training.state import TrainingRun
 
 
@@ -61,7 +61,7 @@ class Saves(Callback):
 
         def start_save() -> Saved | None:
             waits = required or not self._saver.in_background
-            self._saver.start(asdict(run.state), run.score, run.undo_step, without_copy=waits)
+            self._saver.start(asdict(run.state), run.score, without_copy=waits)
             return self._saver.finish() if waits else None
 
         self._run_stage(start_save, required)
@@ -94,7 +94,7 @@ class Saves(Callback):
         The weights of a save are checked before it, so what ends training later does not make them wrong. A second
         Ctrl-C does not wait for the disk: the process ends now, and its thread with it.
         """
-        if isinstance(error, TrainingFailed | SpikeFound):
+        if isinstance(error, TrainingFailed):
             self.finish()
         if not isinstance(error, KeyboardInterrupt):
             self._saver.abandon()

@@ -10,9 +10,7 @@ from common.files.json_files import Count, Finite
 from pipeline.checkpoint.mirror import Mirror
 from pipeline.distributed.control import ControlGroup
 from pipeline.engine.state import Engine
-from pipeline.training.rollback import Rollback
 from pipeline.training.run_settings import RunSettings
-from pipeline.training.spikes import SpikeState
 
 T = TypeVar("T")
 
@@ -80,8 +78,8 @@ class TrainState:
     """The progress of a run: all that a resume needs beside the engine's own state.
 
     Attributes:
-        step: steps made, including those whose update was skipped. With the batch size and the record of rollbacks it
-            gives the samples consumed, and with the seed the order of all rows to come.
+        step: steps made, including those whose update was skipped. With the batch size and the skipped batches it gives
+            the samples consumed, and with the seed the order of all rows to come.
         seconds: wall-clock time of all starts.
         tokens: tokens trained on up to the last logged line, without padding.
         meter: the task's sums over the steps since the last logged line and over all ranks, in the order of the
@@ -91,8 +89,6 @@ class TrainState:
         finished: True once the final step completed.
         evaluation_due: a stop signal ended the evaluation after this step early: an evaluation after the "last" step or
             after an "earlier" one; None if none is due.
-        spikes: what the detector of spikes remembers.
-        rollbacks: number of rollbacks that the run has made.
     """
 
     step: Count = 0
@@ -103,8 +99,6 @@ class TrainState:
     best_step: Count = 0
     finished: bool = False
     evaluation_due: Literal["earlier", "last"] | None = None
-    spikes: SpikeState = field(default_factory=SpikeState)
-    rollbacks: Count = 0
 
 
 @dataclass
@@ -114,14 +108,12 @@ class TrainingRun:
     Attributes:
         state: restored from the newest checkpoint, or that of a new run.
         description: of the optimizer's parameter groups, one line each.
-        rollbacks: the rollbacks that the run has made, in their order.
         hosts: host name of each rank, on rank 0; empty on the others.
         clock: wall-clock time of the run.
         say: prints a line on rank 0, above the bar; `print` until `Console` is made.
         schedule_progress: a lower bound of the progress of the learning-rate schedule, 0 to 1; a callback may set it.
         ends: whether the step in progress is the last one; a callback may set it. All ranks have the same.
         score: of the evaluation after the present step; None without one. A callback sets it.
-        undo_step: the newest checkpoint up to this step must be kept; None if none must. A callback sets it.
         mirror: uploads the run; None without --mirror, and on ranks other than 0.
     """
 
@@ -130,14 +122,12 @@ class TrainingRun:
     engine: Engine
     state: TrainState
     description: str = ""
-    rollbacks: list[Rollback] = field(default_factory=list)
     hosts: Sequence[str] = ()
     clock: Clock = field(default_factory=Clock)
     say: Callable[[str], None] = print
     schedule_progress: float = 0.0
     ends: bool = False
     score: float | None = None
-    undo_step: int | None = None
     mirror: Mirror | None = None
 
     @property

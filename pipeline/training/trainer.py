@@ -10,10 +10,10 @@ import torch
 
 from pipeline.data import rng
 from pipeline.data.prefetch import prefetch, to_device
+from pipeline.data.sampler import batches_to_come
 from pipeline.engine import step as engine_step
 from pipeline.training.agreement import Agreements
 from pipeline.training.callback import REMEDY, Callback, EvaluationLeft, Phase, TrainingFailed, tell
-from pipeline.training.rollback import batches_to_come
 from pipeline.training.saves import Saves
 from pipeline.training.schedule import step_of_progress
 from pipeline.training.state import TrainingRun
@@ -55,16 +55,15 @@ class Trainer:
             None if the final step was completed and saved. Otherwise the number of the signal that ended training
             early, after a save.
         Raises:
-            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed, the
-                run must end at a spike of the loss, or a rank holds wrong weights.
-            SpikeFound: the run should go back to a checkpoint before a spike.
+            TrainingFailed: the loss stays non-finite, the fp16 loss scale is at its floor, the last save failed, or a
+                rank holds wrong weights.
         """
         run, state, engine, task = self.run, self.run.state, self.run.engine, self.task
-        batches = batches_to_come(run.rollbacks, state.step, run.settings.steps)
+        batches = batches_to_come(state.step, run.settings.steps, run.settings.skipped_batches)
         schedule = run.settings.schedule()
         micro_batches_per_step = run.settings.engine.world_size * run.settings.engine.accumulation_steps
         with self._callbacks_at_work(), contextlib.closing(prefetch(task.steps(batches))) as prefetched:
-            run.clock.lap()  # the time before is no training: of trackers that open, of steps before a rollback
+            run.clock.lap()  # the time before is no training: trackers open
             stop_signal = None if state.finished else self._begin_training()  # a finished run only ends its records
             steps, upcoming = run.clock.waiting(prefetched), None
             while stop_signal is None and not state.finished:
@@ -136,14 +135,12 @@ class Trainer:
         return None
 
     def _begin_training(self) -> int | None:
-        """Makes what is due before the first step: a save, a trial evaluation, one that was interrupted.
+        """Makes what is due before the first step: a trial evaluation, and one that was interrupted.
 
         Returns:
             See `_finish_step`.
         """
         state = self.run.state
-        if self.run.settings.on_divergence == "rollback" and state.step == 0:
-            self._save(required=True)  # a spike may come before any other save
         if self.task.evaluates:
             self._enter("evaluation")
             with self.run.clock.paused():

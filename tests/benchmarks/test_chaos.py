@@ -23,7 +23,7 @@ def test_a_page_of_results_is_that_of_its_figures(path: Path) -> None:
     result = json.loads(path.read_text(encoding="utf-8"))
     assert path.with_suffix(".md").read_text(encoding="utf-8") == page.markdown(result) + "\n"
     times = Counter(cost["kind"] for cost in result["costs"])
-    assert times.keys() == KINDS.keys()
+    assert times.keys() >= KINDS.keys()
     assert min(times.values()) >= 5
     assert result["end"]["differences"] == []
 
@@ -53,7 +53,7 @@ def test_a_fault(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch:
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
     monkeypatch.setattr(texts, "call", call)  # what makes the data, without new interpreters
-    # tests/cluster/test_elastic.py loses hosts, and tests/pipeline/training/ has spikes and flipped bits.
+    # tests/cluster/test_elastic.py loses hosts, and tests/pipeline/training/ has flipped bits.
     kinds = ["a full disk"]
     status = chaos.main(["--faults", str(len(kinds)), "--kinds", *kinds, "--out", str(out)])
     assert status == 0, capfd.readouterr()

@@ -48,7 +48,6 @@ def make(root: Path) -> None:
     words = ("--documents", str(others), *words[2:])
     data_prep(["shards", *words, "--out", str(root / "held_out")])
     config = make_run(root / "run", vocabulary)
-    (root / "run" / "rollbacks.json").write_text(json.dumps({"rollbacks": [CONTENTS["rollback"]]}), encoding="utf-8")
     torch.manual_seed(0)
     model = AlbertForPreTraining(config)
     huggingface.save(model, root / "export", vocabulary)

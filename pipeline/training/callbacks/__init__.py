@@ -1,7 +1,7 @@
 """What accompanies training: one file for each callback, and the list of them.
 
 console           lines and the bar on the console
-divergence        losses that are not finite, and spikes
+divergence        losses that are not finite
 early_end         ends a run within --max-hours, or out of patience
 hang_progress     notes what the rank is doing
 metrics_log       metrics.jsonl, TensorBoard and trackers
@@ -39,7 +39,7 @@ def make_trainer(
     callbacks: list[Callback] = [
         HangProgress(run),
         *([] if hours is None else [Deadline(run, task, hours)]),
-        Divergence(run, metrics_log),
+        Divergence(run),
         StepMetrics(run, task, throughput),
         BestScore(run),
         metrics_log,

@@ -2,7 +2,7 @@
 
 Schedule, last evaluation and last save are within the hours. The time of a run is the wall-clock time of all its
 starts. The time between two starts does not count, and neither does what a start that was killed took after its last
-checkpoint. After a rollback the steps go back and the time does not.
+checkpoint.
 """
 
 import time
@@ -28,7 +28,7 @@ class Deadline(Callback):
     and export so far. Step, evaluation and save count twice: once for the end of the run, once for what may still
     happen before the clock is read again. A step counts once more, because the clock is read before the end of the
     step before (`pipeline.training.agreement`). An export is assumed to take as long as a save, and counts once. Each
-    start and each rollback makes a new deadline, which measures anew.
+    start makes a new deadline, which measures anew.
 
     Args:
         hours: the limit.

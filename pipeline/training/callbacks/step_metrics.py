@@ -16,7 +16,6 @@ from pipeline.engine import step as engine_step
 from pipeline.engine import zero_layout
 from pipeline.engine.config import Precision
 from pipeline.engine.hardware import find_by_device_name
-from pipeline.training import rollback
 from pipeline.training.callback import Callback
 from pipeline.training.meter import Meter, sum_over_ranks
 from pipeline.training.state import Lap, TrainingRun
@@ -33,7 +32,6 @@ class StepMetrics(Callback):
     def __init__(self, run: TrainingRun, task: TrainingTask, throughput: "Throughput | None" = None) -> None:
         self._run, self._task = run, task
         self._throughput = throughput or Throughput(None, run.control.world_size, None)
-        self._skipped_batches = rollback.skipped_batches(run.rollbacks)
         self.meter = Meter(task.sums_kind, run.engine.device)
         if run.state.meter is not None:
             self.meter.load(run.state.meter)  # on all ranks, so that all of them refuse sums that do not fit
@@ -52,7 +50,7 @@ class StepMetrics(Callback):
         tokens, rows = self.meter.of_this_start(totals)
         self.meter.reset()
         state.tokens += int(totals.tokens)
-        skipped = batch_of_step(state.step - 1, self._skipped_batches) - (state.step - 1)
+        skipped = batch_of_step(state.step - 1, run.settings.skipped_batches) - (state.step - 1)
         record |= self._task.summarise(totals) | self._task.data_progress((state.step + skipped) * batch_size)
         record |= {
             "samples": state.step * batch_size,

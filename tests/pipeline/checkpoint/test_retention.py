@@ -10,7 +10,6 @@ from common.files import locks
 from pipeline.checkpoint.retention import (
     check_ours,
     clean_up_interrupted,
-    go_back,
     make_temporary,
     prune,
     remove,
@@ -45,16 +44,6 @@ def test_the_newest_remains_though_a_later_one_cannot_be_deleted(tmp_path: Path)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "3", "2"]
 
 
-def test_the_checkpoint_that_remains_for_a_rollback_is_a_whole_one(tmp_path: Path) -> None:
-    for step in range(1, 7):
-        make(tmp_path, step)
-    flip(tmp_path / tag_name(4) / "rank-00000.safetensors", -1)
-    prune(tmp_path, 2, tmp_path / tag_name(6), undo_step=4)
-    assert [tag.name[-1] for tag in tags(tmp_path)] == ["6", "5", "3"]
-    assert go_back(tmp_path, 4) == 3
-    assert [tag.name[-1] for tag in tags(tmp_path)] == ["3"]
-
-
 def test_what_a_kill_leaves_while_safetensors_writes_is_deleted(tmp_path: Path) -> None:
     make(tmp_path, 5)
     left = tmp_path / f".{tag_name(10)}.tmp"
@@ -81,7 +70,7 @@ def test_a_checkpoint_that_was_moved_and_linked_stays_where_it_is(tmp_path: Path
     prune(run, 1, run / tag_name(5))
     assert [tag.name[-1] for tag in tags(run)] == ["5", "2"], "the others are deleted all the same"
     with pytest.raises(OSError, match="Not a directory"):
-        go_back(make(run, 1).parent, 1)
+        remove(run / tag_name(2))
     with pytest.raises(OSError, match="Not a directory"):
         make(run, 2)
     for ending in ("tmp", "replaced", "removed"):
@@ -114,7 +103,7 @@ def test_a_directory_that_this_process_has_not_written_is_not_deleted(tmp_path: 
         published[tag] = publish(temporary, tag, manifest)
     (tmp_path / tag_name(2)).rename(tmp_path / "kept")
     make(tmp_path / "other", 2).rename(tmp_path / tag_name(2))
-    prune(tmp_path, 1, tag, None, published)
+    prune(tmp_path, 1, tag, published)
     assert [tag.name[-1] for tag in tags(tmp_path)] == ["4", "2"]
 
 

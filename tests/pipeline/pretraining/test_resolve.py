@@ -119,7 +119,7 @@ def test_model_args_given_again_add_to_the_first(words):
 
 EARLIER_CODE = {
     "--steps": "100", "--mask-replacement": "0.7,0.2,0.1", "--max-hours": "3", "--eval-batches": "2", "--seed": "3",
-    "--on-divergence": "rollback", "--model-args": "hidden_size=64", "--compile": "off",
+    "--skip-batches": "5-6", "--model-args": "hidden_size=64", "--compile": "off",
 }  # fmt: skip
 """The flags of the run whose settings.json is kept in tests/pipeline/settings/pretrain_settings.json."""
 

@@ -138,7 +138,7 @@ def make_trainer(
 ) -> tuple[Trainer, Recorder, MadeSaves]:
     """A trainer of two micro-steps a step, whose data ends with the run."""
     engine_settings = SimpleNamespace(world_size=1, accumulation_steps=2, train_batch_size=8)
-    defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "on_divergence": None, "seed": 0}
+    defaults = {"eval_interval": 7, "save_interval": 6, "log_interval": 100, "skipped_batches": (), "seed": 0}
     given: Any = SimpleNamespace(
         **(defaults | settings),
         steps=steps,
@@ -263,7 +263,7 @@ def test_a_run_that_has_finished_begins_and_ends_its_callbacks_only() -> None:
 
 
 def test_the_first_lap_begins_with_training() -> None:
-    """After a rollback the clock has measured steps that no record counts."""
+    """Before it, trackers open."""
     trainer, recorder, _ = make_trainer(steps=1, evaluates=False)
     trainer.run.clock._lap_start -= 3600
     trainer.run.clock._waiting = 1800
@@ -271,12 +271,6 @@ def test_the_first_lap_begins_with_training() -> None:
     recorder.on_log = lambda record: laps.append(trainer.run.clock.lap())  # type: ignore[method-assign]
     assert trainer.train() is None
     assert (laps[0].seconds < 1800, laps[0].waiting < 1800) == (True, True)
-
-
-def test_a_run_that_may_roll_back_is_saved_before_the_first_step() -> None:
-    trainer, _, saves = make_trainer(steps=1, evaluates=False, on_divergence="rollback")
-    assert trainer.train() is None
-    assert saves.made == [(0, True), (1, True)]
 
 
 def test_a_loss_scale_at_its_floor_names_the_step_in_progress() -> None:

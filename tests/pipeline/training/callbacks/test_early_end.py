@@ -2,8 +2,6 @@
 
 import random
 import time
-from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from pipeline.checkpoint.manifest import BYTES_A_PARAMETER
 from pipeline.checkpoint.saver import Saved
-from pipeline.run import lifecycle
 from pipeline.training import schedule
 from pipeline.training.callbacks.early_end import BestScore, Deadline
 from pipeline.training.state import Clock, TrainingRun, TrainState
@@ -96,30 +93,6 @@ def test_schedule_and_last_save_end_in_time(hours: float, seed: int) -> None:
 def test_a_run_that_its_steps_end_first_has_its_own_schedule() -> None:
     _, _, rates = ended_at(hours=10.0, steps=100, seed=0)
     assert rates == [schedule.albert(step, 1.0, 10, 100) for step in range(100)]
-
-
-def test_a_rollback_gives_no_time_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps go back from 600 to 500 of 1,000, and nearly all of the hour is used."""
-    now = 3000.0
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    clock = Clock(3000.0)
-
-    def load(*_: object) -> dict[str, object]:
-        nonlocal now
-        now += 100.0  # to load a checkpoint, which was saved after 1,500 seconds
-        return asdict(TrainState(step=500, seconds=1500.0))
-
-    monkeypatch.setattr(lifecycle.loader, "load_latest", load)
-    monkeypatch.setattr(lifecycle.rollback, "roll_back", lambda *_: None)
-    settings: Any = SimpleNamespace(output=Path("run"), max_hours=1.0, patience=None)
-    control, engine, state = SimpleNamespace(rank=1), SimpleNamespace(), TrainState(step=600)
-    run = TrainingRun(settings, control, engine, state, clock=clock)  # type: ignore[arg-type]
-    before = make_deadline(saved_bytes=10**9)[0].progress(600, clock.seconds())
-    lifecycle._go_back(run, None)  # type: ignore[arg-type]
-    assert (run.state.step, run.state.rollbacks, run.clock.seconds()) == (500, 1, 3100.0)
-    after = make_deadline(saved_bytes=10**9)[0].progress(run.state.step, run.clock.seconds())
-    assert (before, after) == (pytest.approx(3000 / 3562.5), pytest.approx(3100 / 3562.5))
-    assert schedule.step_of_progress(after, 500, 1000) == 870  # as if there had been 870 steps
 
 
 def test_only_rank_0_votes_and_at_the_limit_the_step_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def make_step_metrics(rank: int, throughput: Any = None) -> tuple[StepMetrics, T
         rank=rank, world_size=2, sum=list, begin_sum=lambda values: lambda: [float(value) for value in values]
     )
     engine: Any = SimpleNamespace(device=torch.device("cpu"), skipped_steps=3)
-    settings: Any = SimpleNamespace(engine=SimpleNamespace(train_batch_size=2))
+    settings: Any = SimpleNamespace(engine=SimpleNamespace(train_batch_size=2), skipped_batches=())
     run = TrainingRun(settings, control, engine, TrainState(step=4, tokens=1000, meter=[1.0, 50.0, 5.0]))
     task: Any = SimpleNamespace(
         sums_kind=Sums,
