@@ -29,7 +29,7 @@ from pipeline.checkpoint.manifest import (
     read_content,
 )
 from pipeline.checkpoint.retention import clean_up_interrupted, find_latest, prune, publish, tag_name
-from tests.fuzz import inputs
+from tests.pipeline.sharing import runs
 
 
 def prepare(directory: Path, step: int, score: float | None = None) -> tuple[Path, Path, CheckpointManifest]:
@@ -229,8 +229,8 @@ def test_a_manifest_that_cannot_be_is_damaged(tmp_path: Path, place: Sequence[An
 @pytest.fixture
 def tag(corpus: SimpleNamespace, tmp_path: Path) -> Path:
     """A checkpoint of a run."""
-    inputs.make_run(tmp_path / "run", corpus.vocabulary)
-    (tag,) = (tmp_path / "run" / "checkpoints").glob("step-*")
+    run = runs.pretraining(tmp_path / "run", corpus.vocabulary, state=runs.STATE)
+    (tag,) = (run / "checkpoints").glob("step-*")
     assert files.verify_share(tag, 0, 1).state["step"] == 1
     return tag
 

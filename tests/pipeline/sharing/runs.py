@@ -40,6 +40,11 @@ RECORDED = {
     "warmup_steps": None,
     "deepspeed": {"zero_optimization": {"stage": 1}},
 }
+STATE = {
+    "step": 1, "samples": 4, "skipped_steps": 0, "optimizer": "Lamb", "optimizer_steps": 1, "groups": [{"lr": 0.001}],
+    "loss_scaler": None, "zero_stage": 0, "world_size": 1, "client_state": {},
+}  # fmt: skip
+"""What state.json of a checkpoint holds."""
 
 
 def config_of(**fields):
@@ -48,14 +53,14 @@ def config_of(**fields):
     return AlbertConfig.preset("albert-tiny", **{**FIELDS, **more, **fields})
 
 
-def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None):
+def pretraining(directory, vocabulary, steps=(1,), config=None, recorded=None, state=MappingProxyType({})):
     """A pre-training run with a checkpoint of each of these steps; the weights are random and differ."""
     config = config or config_of()
     settings = {"model": config.to_dict(), **SETTINGS, **(recorded or {})}
     run_directory.write_settings_and_vocabulary(directory, settings, Vocabulary.load(vocabulary))
     for step in steps:
         torch.manual_seed(step)
-        checkpoint(directory, step, AlbertForPreTraining(config).state_dict())
+        checkpoint(directory, step, AlbertForPreTraining(config).state_dict(), state=state)
     return directory
 
 
