@@ -1,6 +1,7 @@
 """Measurements beside other systems, each a command of its own: `python -m benchmarks.NAME --help`.
 
 batches            rows a second that one thread makes into batches
+claims             the paper's claims, tested with small models of the same compute
 chaos/             100 random faults in one training on three hosts, and what each cost
 data_prep          data preparation beside a bare SentencePiece
 encoders           scores and speed of a fine-tuned encoder beside transformers.Trainer, several tasks and seeds

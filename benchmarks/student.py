@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.shared import report
+from benchmarks.shared.commands import Command, run
 from benchmarks.study import page, text
-from benchmarks.study.__main__ import run
 from benchmarks.study.text import Corpus
 from common.command_line import Parser, entry_point, hours, positive
 from common.files import atomic, owned
@@ -27,8 +27,6 @@ from common.text import markdown_table, printable
 from data_prep.text.sentences import split_sentences
 from model.counts import parameter_counts
 from pipeline.inference.predictor import Predictor, open_predictor
-from pipeline.paper.experiments import Command
-from pipeline.paper.runner import Runner
 from pipeline.tasks.files import reading
 from pipeline.tasks.metrics import spearman
 from pipeline.tasks.registry import find_task
@@ -190,20 +188,19 @@ def show(student: Path, paragraphs: Sequence[str]) -> str:
 def main(argv: Sequence[str]) -> None:
     """Runs the command line."""
     args, python = parser().parse_all(argv), (sys.executable, "-m")
-    runner = Runner(args.out / "logs", at_a_time=report.cores())
     launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module") if args.ranks > 1 else python
     args.out.mkdir(parents=True, exist_ok=True)
     root, teacher = args.data_root or args.out / "sample", args.teacher or _packaged(args.out)
     sample = Command("sample", (*python, "data_prep", "sample", "--out", str(root)), root / "books")
-    run(runner, [*([] if args.data_root else [(sample,)]), *([] if args.teacher else fetching(args.out, python))])
+    run([*([] if args.data_root else [(sample,)]), *([] if args.teacher else fetching(args.out, python))], args.out)
     corpora = text.find_corpora(root)
-    run(runner, text.stages(corpora, LENGTH, args.out, python, teacher))
+    run(text.stages(corpora, LENGTH, args.out, python, teacher), args.out)
     sentences = write_sentences(corpora, args.out)
-    run(runner, text.stages([sentences], LENGTH, args.out, python, teacher, None, "--min-tokens", "4"))
+    run(text.stages([sentences], LENGTH, args.out, python, teacher, None, "--min-tokens", "4"), args.out)
     export = args.out / "export"
     words = (*python, "pipeline.export", "--run", str(args.out / "run"), "--out", str(export))
     exported = Command("export", words, export / "config.json")
-    run(runner, [(distillation(args, teacher, corpora, launcher),), (exported,)])
+    run([(distillation(args, teacher, corpora, launcher),), (exported,)], args.out)
     names = {"the teacher": teacher, "the student": export}
     result = report.describe_host("student 1") | {
         "models": [measure(name, directory, args.data_root) for name, directory in names.items()],

@@ -2,7 +2,6 @@
 
 python -m pipeline.evaluate summary --run runs/base
 python -m pipeline.evaluate tables --runs runs --out tables
-python -m pipeline.evaluate claims --runs reproduction/small --out claims
 python -m pipeline.evaluate ensemble --runs runs/large/rte runs/base/rte --out runs/ensemble
 python -m pipeline.evaluate compare --runs runs/base --random runs/random --out comparison
 """
@@ -13,10 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from common.command_line import Parser, entry_point
-from common.errors import UserError
 from common.files import storage
-
-_PLACES = "directories to search for runs; for `claims` DIR/small of pipeline.reproduce"
 
 
 def _summary(args: argparse.Namespace) -> str:
@@ -26,29 +22,11 @@ def _summary(args: argparse.Namespace) -> str:
 
 
 def _tables(args: argparse.Namespace) -> str:
-    from pipeline.analysis import finished_runs
     from pipeline.paper.printed_tables import find_table
-    from pipeline.paper.tables import Evidence, write_tables
+    from pipeline.paper.tables import make_tables
 
     names = [find_table(name).name for name in args.tables]
-    runs = finished_runs.find_runs(args.runs)
-    evidence = Evidence(
-        runs, finished_runs.find_pretrained(args.runs, runs), finished_runs.digest_of(args.additional_data)
-    )
-    written = write_tables(evidence, args.out, names)
-    lines = [written[0].read_text(encoding="utf-8"), f"written: {', '.join(map(str, written))}"]
-    if lost := [str(run.directory) for run in runs if not run.origins and not run.results.get("random_weights")]:
-        lines.append(f"in no table, because their pre-training run was not found: {', '.join(lost)}")
-    return "\n".join(lines)
-
-
-def _claims(args: argparse.Namespace) -> str:
-    from pipeline.paper import claims_page
-
-    if len(args.runs) != 1:
-        raise UserError("--runs of `claims` takes one directory, DIR/small of pipeline.reproduce")
-    written = claims_page.write(args.runs[0], args.out)
-    return f"{written[0].read_text(encoding='utf-8')}\nwritten: {', '.join(map(str, written))}"
+    return make_tables(args.runs, args.out, names, args.additional_data)
 
 
 def _ensemble(args: argparse.Namespace) -> str:
@@ -72,7 +50,9 @@ def parser() -> Parser:
         command = commands.add_parser(name, help=summary)
         command.set_defaults(run_command=function)
         if name != "summary":
-            command.add_argument("--runs", nargs="+", required=True, type=storage.records, metavar="DIR", help=_PLACES)
+            command.add_argument(
+                "--runs", nargs="+", required=True, type=storage.records, metavar="DIR", help="where to search"
+            )
             command.add_argument("--out", required=writes, type=Path, metavar="DIR", help="directory to write")
         return command
 
@@ -86,7 +66,6 @@ def parser() -> Parser:
     command.add_argument(
         "--additional-data", type=Path, metavar="DIR", help="shards of the runs with more data (Table 7, Figure 2)"
     )
-    add("claims", _claims, "the page of `pipeline.reproduce --scale small` from what has ended")
     add("ensemble", _ensemble, "the average of several runs' predictions for each task, and its submissions")
     command = add("compare", _compare, "metrics beside the majority class and random weights", writes=False)
     command.add_argument(

@@ -1,23 +1,15 @@
-"""Makes tables of the paper: runs every training that they need, then writes them.
+"""Prints the commands that make a table of the paper, and makes the table of the runs that have ended.
 
-The claims behind the tables, tested with small models and three seeds on two cores (docs/study.md):
+    python -m pipeline.reproduce 2 --data shards/train --eval-data shards/held_out --data-root tasks --out tables \\
+        > table-2.sh
+    bash -e table-2.sh
+    python -m pipeline.reproduce 2 --out tables --collect
 
-    python -m pipeline.reproduce claims --out reproduction [--documents DIR...]
-
-TABLE is 3, 4, 5 or 8 for the claim of that table, masks, or claims for all of them. Without --documents,
-made by `python -m data_prep extract`, it makes the sample corpus. Set OMP_NUM_THREADS=1: two runs share the cores.
-
-A table at the paper's scale: its commands, without running them:
-
-    python -m pipeline.reproduce 2 --scale paper --dry-run --data shards/train --eval-data shards/held_out \\
-        --data-root tasks --out reproduction
-
-The same command resumes what was stopped; runs that are done are not run again. Runs that two tables with the same
---out have in common are made once. The directory --data-root holds the tasks' official files: GLUE's directories (CoLA,
-SST-2, ...), there or in glue/; squad/train-v1.1.json and so on; race/train, race/dev, race/test. Tasks without files
-are named and left out.
-
-Exit status: 0 done; 2 a mistake in the command line; 75 stopped by a signal; otherwise that of the failed command.
+With --makefile it prints rules, which `make -j N -f FILE` runs N at a time. Trainings that have ended are not printed,
+and the others resume, so the same lines go on after any stop. Runs that two tables with the same --out have in common
+are made once. The directory --data-root holds the tasks' official files: GLUE's directories (CoLA, SST-2, ...), there
+or in glue/; squad/train-v1.1.json and so on; race/train, race/dev, race/test. Tasks without files are named and left
+out.
 """
 
 import argparse
@@ -25,22 +17,16 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from common.command_line import Parser, entry_point, hours, positive
+from common.command_line import Parser, entry_point, hours
 from common.errors import UserError
 from pipeline.analysis.finished_runs import digest_of
 from pipeline.checkpoint.run_records import SETTINGS, read_settings
-from pipeline.paper import claims, claims_page
-from pipeline.paper.claims import CLAIMS, SMALL, find_claims
-from pipeline.paper.experiments import Paths, describe_commands, stages
+from pipeline.paper.experiments import Paths, as_makefile, as_shell, commands
 from pipeline.paper.printed_tables import TABLES, Table, find_table
-from pipeline.paper.runner import Runner
 from pipeline.tasks.registry import TASKS
 from pipeline.tasks.task import Task
 
-CLAIMS_SCALE = "small"
 PAPER_SCALE = "paper"
-TABLE_FLAGS = ("data_root", "data", "eval_data", "additional_data", "max_hours", "hostfile")
-CLAIM_FLAGS = ("documents", "seeds")
 
 
 def find_task_data(
@@ -62,6 +48,17 @@ def find_task_data(
     return found
 
 
+def scale_of(text: str) -> float:
+    """The fraction of the paper's steps that --scale names."""
+    try:
+        scale = 1.0 if text == PAPER_SCALE else float(text)
+    except ValueError:
+        scale = 0.0
+    if not 0 < scale <= 1:
+        raise UserError(f"--scale {text} is neither {PAPER_SCALE} nor a fraction of its steps; give one such as 0.01")
+    return scale
+
+
 def parser() -> Parser:
     """The command line."""
     p = Parser(
@@ -69,37 +66,29 @@ def parser() -> Parser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = f"scale small: {', '.join(CLAIMS)}, claims (all of these); scale paper: {', '.join(TABLES)}"
-    p.add_argument("table", metavar="TABLE", help=f"{names}; 7 and 8 also make Figure 2")
-    p.add_argument(
-        "--scale",
-        choices=(CLAIMS_SCALE, PAPER_SCALE),
-        default=CLAIMS_SCALE,
-        help="small: the claims with small models (default); paper: the paper's models",
-    )
+    p.add_argument("table", metavar="TABLE", help=f"one of {', '.join(TABLES)}")
     p.add_argument("--out", required=True, type=Path, metavar="DIR", help="all files are written below DIR/SCALE")
     p.add_argument(
-        "--documents", nargs="+", type=Path, metavar="DIR", help="scale small: text by `data_prep extract` (the sample)"
+        "--scale",
+        default=PAPER_SCALE,
+        metavar="SCALE",
+        help="paper (default), or a fraction of the paper's pre-training steps, such as 0.01",
     )
-    p.add_argument("--seeds", type=positive, metavar="N", help="scale small: runs of each side (3)")
     p.add_argument("--data-root", type=Path, metavar="DIR", help="the tasks' official files")
     p.add_argument("--data", type=Path, metavar="DIR", help="shards to pre-train on")
     p.add_argument("--eval-data", type=Path, metavar="DIR", help="shards of held-out documents")
     p.add_argument("--additional-data", type=Path, metavar="DIR", help="shards of the rows with more data")
-    p.add_argument("--dry-run", action="store_true", help="print the commands, and run nothing")
-    p.add_argument(
-        "--jobs", type=positive, metavar="N", help="number of commands that run at the same time (paper: 1, small: 2)"
-    )
     p.add_argument(
         "--max-hours", type=hours, metavar="H", help="time limit of every pre-training (Table 6: equal time)"
     )
-    p.add_argument("--hostfile", type=Path, metavar="FILE", help="hostfile for the DeepSpeed launcher (scale paper)")
+    p.add_argument("--hostfile", type=Path, metavar="FILE", help="hostfile for the DeepSpeed launcher")
+    p.add_argument("--makefile", action="store_true", help="print rules for `make -j` instead of shell commands")
+    p.add_argument("--collect", action="store_true", help="make the table of the runs that have ended")
     return p
 
 
-def resolve(args: argparse.Namespace) -> tuple[Table, Paths]:
-    """The table and the paths of a command line. Raises UserError for a mistake."""
-    table = find_table(args.table)
+def resolve(args: argparse.Namespace, table: Table) -> Paths:
+    """The paths of a command line. Raises UserError for a mistake."""
     if args.data_root is None or not args.data_root.is_dir():
         raise UserError(f"--data-root {args.data_root} is no directory; name the one with the tasks' official files")
     if args.data is None or args.eval_data is None:
@@ -112,16 +101,14 @@ def resolve(args: argparse.Namespace) -> tuple[Table, Paths]:
             flag = name.replace("_", "-")
             raise UserError(f"--{flag} {directory} holds no shards; make them with `python -m data_prep shards`")
     hosts = () if args.hostfile is None else ("--hostfile", str(args.hostfile))
-    paths = Paths(
-        root=args.out / PAPER_SCALE,
+    return Paths(
+        root=args.out / args.scale,
         data=args.data,
         eval_data=args.eval_data,
         additional_data=args.additional_data,
         tasks=find_task_data(args.data_root),
         launcher=("deepspeed", *hosts, "--module"),
-        python=(sys.executable, "-m"),
     )
-    return table, paths
 
 
 def check_runs(table: Table, paths: Paths) -> None:
@@ -132,56 +119,36 @@ def check_runs(table: Table, paths: Paths) -> None:
             raise UserError(f"{run} read other shards than {shards}; choose another --out")
 
 
-def resolve_claims(args: argparse.Namespace) -> claims.Setting:
-    """Where the claims of a command line are made. Raises UserError for a mistake."""
-    documents = tuple(args.documents or ())
-    for directory in documents:
-        if not (directory / "documents.json").exists():
-            raise UserError(f"--documents {directory} holds no documents; make them with `python -m data_prep extract`")
-    root = args.out / CLAIMS_SCALE
-    return claims.Setting(root, documents, SMALL, args.seeds or 3, (sys.executable, "-m"))
+def collect(table: Table, root: Path, scale: float, additional_data: Path | None) -> str:
+    """Makes the ensembles and the table of the runs below `root` that have ended, and returns what is printed."""
+    from pipeline.analysis.ensemble import write_ensembles
+    from pipeline.paper.tables import make_tables
 
-
-def _check_flags(args: argparse.Namespace) -> None:
-    """Raises UserError for a flag that the scale does not have."""
-    small = args.scale == CLAIMS_SCALE
-    for name in TABLE_FLAGS if small else CLAIM_FLAGS:
-        if getattr(args, name) is not None:
-            other = PAPER_SCALE if small else CLAIMS_SCALE
-            raise UserError(f"--{name.replace('_', '-')} is a flag of scale {other}, not of scale {args.scale}")
-
-
-def make_claims(args: argparse.Namespace) -> int:
-    """Runs or prints the commands of claims, and returns the exit status. UserError: a mistake."""
-    chosen, setting = find_claims(args.table), resolve_claims(args)
-    planned = claims.stages(chosen, setting)
-    if args.dry_run:
-        print(describe_commands(f"claims: {', '.join(claim.name for claim in chosen)}", planned))
-        return 0
-    claims.prepare(chosen, setting)
-    if status := Runner(setting.root / "logs", args.jobs or 2).run(planned):
-        return status
-    written = claims_page.write(setting.root, setting.root / "claims")
-    print(f"written: {', '.join(map(str, written))}")
-    return 0
+    printed = []
+    ended = [root / row.slug / task / "results.json" for row in table.pretrainings for task in table.tasks]
+    runs = [results.parent for results in ended if results.exists()]
+    if runs and any(row.ensemble for row in table.rows):
+        printed.append(write_ensembles(runs, root / f"ensemble-{table.name}"))
+    out = root / f"table-{table.name}"
+    return "\n".join([*printed, make_tables([root], out, [table.name], additional_data, scale)])
 
 
 @entry_point
-def main(argv: Sequence[str]) -> int:
-    """Runs or prints the commands of a table, and returns the exit status. UserError: a mistake."""
+def main(argv: Sequence[str]) -> None:
+    """Prints the commands of a table, or makes it. UserError: a mistake."""
     args = parser().parse_all(argv)
-    _check_flags(args)
-    if args.scale == CLAIMS_SCALE:
-        return make_claims(args)
-    table, paths = resolve(args)
+    table, scale = find_table(args.table), scale_of(args.scale)
+    if args.collect:
+        print(collect(table, args.out / args.scale, scale, args.additional_data))
+        return
+    paths = resolve(args, table)
     check_runs(table, paths)
-    planned = stages(table, paths, args.max_hours)
+    planned = commands(table, paths, scale, args.max_hours)
+    left = [command for command in planned if not command.done.exists()]
+    print(f"# {table.caption}, scale {args.scale}: {len(left)} of {len(planned)} commands left to run")
     for task in (task for task in table.tasks if task not in paths.tasks):
         print(f"# {task} is left out: {args.data_root} has no training file of it")
-    if args.dry_run:
-        print(describe_commands(f"{table.caption}, scale {args.scale}", planned))
-        return 0
-    return Runner(paths.root / "logs", args.jobs or 1).run(planned)
+    print(as_makefile(left) if args.makefile else as_shell(left))
 
 
 if __name__ == "__main__":

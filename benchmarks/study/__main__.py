@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.shared import report
+from benchmarks.shared.commands import Command, run
 from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.finetune import Job, Start
 from benchmarks.study.plan import PLANS, Plan
@@ -22,8 +23,6 @@ from common.errors import UserError
 from common.files import atomic, owned
 from common.files.json_files import read_object
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.paper.experiments import Command, Stage
-from pipeline.paper.runner import Runner
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.registry import find_task
 from pipeline.training.metrics_log import read_records
@@ -96,15 +95,7 @@ def check_model(plan: Plan, out: Path) -> None:
             raise UserError(f"{out} has a study of another model; give another --out, or move it away")
 
 
-def run(runner: Runner, stages: Sequence[Stage]) -> None:
-    """Runs commands that are not done. Raises SystemExit with the status of the first that failed or was stopped."""
-    if status := runner.run(stages):
-        raise SystemExit(status)
-
-
-def tune(
-    runner: Runner, plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float
-) -> list[Pair]:
+def tune(plan: Plan, found: dict[str, Path], out: Path, python: tuple[str, ...], tokens: float) -> list[Pair]:
     """Chooses the settings of each task that there is time for, and fine-tunes it. Returns the final jobs.
 
     Args:
@@ -124,10 +115,10 @@ def tune(
         samples = tokens / len(chosen) / ready[name].mean_tokens
         runs = out / "runs"
         tried = finetune.trials(task, ready[name], samples, plan, starts, runs / "choice" / name)
-        run(runner, [tuple(finetune.command(job, plan, python) for job in tried)])
+        run([tuple(finetune.command(job, plan, python) for job in tried)], out)
         rate = finetune.choose(tried)
         both = finetune.final(task, ready[name], samples, rate, plan, starts, runs / "final" / name)
-        run(runner, [tuple(finetune.command(job, plan, python) for job in both)])
+        run([tuple(finetune.command(job, plan, python) for job in both)], out)
         pairs.append(both)
     return pairs
 
@@ -178,7 +169,6 @@ def main(argv: Sequence[str]) -> None:
     if unknown := set(args.tasks or ()) - set(found):
         raise UserError(f"{args.data_root} has no data to train and evaluate {', '.join(sorted(unknown))}")
     chosen = {name: found[name] for name in args.tasks or found}
-    runner = Runner(args.out / "logs", at_a_time=report.cores())
     launcher: tuple[str, ...] = python
     if args.ranks > 1:
         launcher = ("deepspeed", "--quiet", "--num_accelerators", str(args.ranks), "--module")
@@ -186,10 +176,10 @@ def main(argv: Sequence[str]) -> None:
     check_model(plan, args.out)
     atomic.write_text(args.out / "deepspeed.json", json.dumps(plan.pretraining, indent=1) + "\n")
     shards = text.stages(corpora, plan.length, args.out, python, args.out / "vocabulary.model", plan.vocabulary_size)
-    run(runner, [*shards, (speed_run(plan, corpora, args.out, launcher),)])
+    run([*shards, (speed_run(plan, corpora, args.out, launcher),)], args.out)
     speed = tokens_a_second(args.out / "speed")
-    run(runner, [(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, speed),)])
-    pairs = tune(runner, plan, chosen, args.out, python, 3600 * FINETUNING_PART * args.hours * speed)
+    run([(pretraining(plan, corpora, args.out, PRETRAINING_PART * args.hours, launcher, speed),)], args.out)
+    pairs = tune(plan, chosen, args.out, python, 3600 * FINETUNING_PART * args.hours * speed)
     left_out = sorted(set(chosen) - {trained.task.name for trained, _ in pairs})
     print(write_page(plan, corpora, pairs, left_out, args.out))
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.shared.commands import Command
 from benchmarks.study.plan import Plan
 from benchmarks.study.tasks import Prepared
 from common.files.json_files import read_object
-from pipeline.paper.experiments import Command
 from pipeline.tasks.task import Task
 
 CHOICE_PART = 0.2

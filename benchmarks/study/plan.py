@@ -4,7 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.paper.claims import small_model_config
+
+def small_model_config(rate: float, rows: int, micro_batch: int) -> dict[str, Any]:
+    """The DeepSpeed JSON of a small model in bf16, trained by AdamW.
+
+    Args:
+        rate: peak learning rate.
+        rows: of a batch.
+        micro_batch: rows of a micro-batch on each rank.
+    """
+    return {
+        "train_batch_size": rows,
+        "train_micro_batch_size_per_gpu": micro_batch,
+        "optimizer": {
+            "type": "AdamW",
+            "params": {"lr": rate, "betas": [0.9, 0.98], "eps": 1e-6, "weight_decay": 0.01},
+        },
+        "gradient_clipping": 1.0,
+        "bf16": {"enabled": True},
+        "zero_optimization": {"stage": 1, "reduce_bucket_size": 2_000_000, "allgather_bucket_size": 2_000_000},
+        "zero_allow_untested_optimizer": True,
+    }
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.shared.commands import Command, Stage
 from common.errors import UserError
-from pipeline.paper.experiments import Command, Stage
 
 HELD_OUT = "0.05"
 

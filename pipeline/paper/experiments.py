@@ -25,7 +25,7 @@ SEEDS = 5
 
 @dataclass(frozen=True)
 class Paths:
-    """The directories and launchers of all commands.
+    """The directories and the launcher of all commands.
 
     Attributes:
         root: directory of everything that is made.
@@ -34,7 +34,6 @@ class Paths:
         additional_data: shards of the rows with more data; None if the table has no such row.
         tasks: the directory of each task's files; missing tasks are not run.
         launcher: the words before the module of a training, such as ("deepspeed", "--hostfile", "hosts", "--module").
-        python: the words before the module of a command with one process.
     """
 
     root: Path
@@ -43,7 +42,6 @@ class Paths:
     additional_data: Path | None
     tasks: Mapping[str, Path]
     launcher: tuple[str, ...]
-    python: tuple[str, ...]
 
     def shards(self, row: PreTraining) -> Path:
         """The shards to pre-train a row on."""
@@ -52,85 +50,74 @@ class Paths:
 
 @dataclass(frozen=True)
 class Command:
-    """One command.
+    """One training.
 
     Attributes:
-        name: for the log.
+        name: its directory below the root, such as "albert-base/mnli".
         argv: its words.
-        done: a file that exists once the command has ended; None if the command is always run.
+        done: a file that exists once it has ended.
+        after: the name of the training that it starts from; None for a pre-training.
     """
 
     name: str
     argv: tuple[str, ...]
-    done: Path | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the command has ended in an earlier start and need not run again."""
-        return self.done is not None and self.done.exists()
+    done: Path
+    after: str | None = None
 
 
-Stage = tuple[Command, ...]
-"""Commands that may run at the same time."""
-
-
-def describe_commands(caption: str, stages: Sequence[Stage]) -> str:
-    """The commands for a shell, each below a comment with its name."""
-    commands = [command for stage in stages for command in stage]
-    lines = [f"# {caption}"]
-    for command in commands:
-        lines += ["", f"# {command.name}{', done' if command.is_done else ''}", shlex.join(command.argv)]
-    left = sum(not command.is_done for command in commands)
-    return "\n".join([*lines, "", f"# {left} of {len(commands)} commands left to run"])
-
-
-def stages(table: Table, paths: Paths, max_hours: float | None = None) -> list[Stage]:
-    """All commands that `table` needs, in order; each stage waits for the stage before it.
+def commands(table: Table, paths: Paths, scale: float = 1.0, max_hours: float | None = None) -> list[Command]:
+    """All trainings that `table` needs; each comes after the one that it starts from.
 
     Args:
+        scale: the steps of each pre-training, as a fraction of the paper's.
         max_hours: a limit on every pre-training in addition to the steps, for Table 6 on other hardware than the
             paper's.
     """
-    rows, name = table.pretrainings, table.name
     tasks = [task for task in table.tasks if task in paths.tasks]
-    later = [task for task in tasks if TASKS[task].starts_from == "mnli" and "mnli" in tasks]
-    first = [task for task in tasks if task not in later]
-    found: list[Stage] = [
-        tuple(_pretraining(row, paths, max_hours) for row in rows),
-        tuple(_finetuning(row, task, "pretrain", paths) for row in rows for task in first),
-        tuple(_finetuning(row, task, "mnli/seed-0", paths) for row in rows for task in later),
+    starts = {task: "mnli" if TASKS[task].starts_from == "mnli" and "mnli" in tasks else "pretrain" for task in tasks}
+    first = [task for task in tasks if starts[task] == "pretrain"]
+    later = [task for task in tasks if starts[task] == "mnli"]
+    return [
+        *(_pretraining(row, paths, scale, max_hours) for row in table.pretrainings),
+        *(_finetuning(row, task, "pretrain", paths) for row in table.pretrainings for task in first),
+        *(_finetuning(row, task, "mnli", paths) for row in table.pretrainings for task in later),
     ]
-    evaluate = (*paths.python, f"{PREFIX}pipeline.evaluate")
-    if any(row.ensemble for row in table.rows) and tasks:
-        runs = [str(paths.root / row.slug / task) for row in rows for task in tasks]
-        words = (*evaluate, "ensemble", "--runs", *runs, "--out", str(paths.root / f"ensemble-{name}"))
-        found.append((Command("ensemble", words),))
-    words = (*evaluate, "tables", "--runs", str(paths.root), "--tables", name)
-    words += ("--out", str(paths.root / f"table-{name}"))
-    if any(row.additional_data for row in rows):
-        words += ("--additional-data", str(paths.additional_data))
-    return [stage for stage in [*found, (Command("table", words),)] if stage]
 
 
-def _pretraining(row: PreTraining, paths: Paths, max_hours: float | None) -> Command:
-    """The command that pre-trains a row."""
+def _pretraining(row: PreTraining, paths: Paths, scale: float, max_hours: float | None) -> Command:
     out = paths.root / row.slug / "pretrain"
     argv = [*paths.launcher, f"{PREFIX}pipeline.pretrain", "--model", row.model]
     if fields := row.model_fields:
         argv += ["--model-args", *(f"{name}={value}" for name, value in fields.items())]
     argv += ["--objective", row.objective, "--data", str(paths.shards(row)), "--eval-data", str(paths.eval_data)]
     argv += ["--deepspeed_config", f"ds_configs/{row.model.partition('-')[2]}.json"]
-    argv += ["--output", str(out), "--steps", str(row.steps), "--log-interval", "200"]
+    argv += ["--output", str(out), "--steps", str(row.steps_at(scale)), "--log-interval", "200"]
     argv += ["--eval-interval", "1000", "--save-interval", "5000"]
     if max_hours is not None:
         argv += ["--max-hours", f"{max_hours:g}"]
-    return Command(f"pre-train {row.slug}", tuple(argv), out / "done")
+    return Command(f"{row.slug}/pretrain", tuple(argv), out / "done")
 
 
-def _finetuning(row: PreTraining, task: str, init: str, paths: Paths) -> Command:
-    """The command that fine-tunes a row's model on one task, from the run `init` of the same row."""
+def _finetuning(row: PreTraining, task: str, start: str, paths: Paths) -> Command:
+    """The fine-tuning of a row's model on one task, from its run `start`; of several seeds the first."""
     home = paths.root / row.slug
-    argv = [*paths.launcher, f"{PREFIX}pipeline.finetune", "--task", task, "--init", str(home / init)]
+    init = home / start if start == "pretrain" else home / start / "seed-0"
+    argv = [*paths.launcher, f"{PREFIX}pipeline.finetune", "--task", task, "--init", str(init)]
     argv += ["--data", str(paths.tasks[task]), "--output", str(home / task), "--seeds", str(SEEDS)]
     # results.json is the summary of the seeds, and is written last.
-    return Command(f"fine-tune {row.slug} on {task}", tuple(argv), home / task / "results.json")
+    return Command(f"{row.slug}/{task}", tuple(argv), home / task / "results.json", f"{row.slug}/{start}")
+
+
+def as_shell(left: Sequence[Command]) -> str:
+    """The commands for a shell, in an order in which they can run."""
+    return "\n".join(f"\n# {command.name}\n{shlex.join(command.argv)}" for command in left)
+
+
+def as_makefile(left: Sequence[Command]) -> str:
+    """The commands as rules for `make -j`; each waits for the one that it starts from, unless this one is done."""
+    names = [command.name for command in left]
+    rules = [f".PHONY: all {' '.join(names)}", f"all: {' '.join(names)}"]
+    for command in left:
+        after = command.after if command.after in names else ""
+        rules.append(f"{command.name}: {after}\n\t{shlex.join(command.argv).replace('$', '$$')}")
+    return "\n".join(rules)

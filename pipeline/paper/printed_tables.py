@@ -73,21 +73,26 @@ class PreTraining:
             parts.append("more-data")
         return "_".join([self.model, *parts])
 
-    def matches(self, settings: Mapping[str, Any], additional_data: str | None) -> bool:
+    def steps_at(self, scale: float) -> int:
+        """The steps at a fraction of the paper's."""
+        return max(1, round(scale * self.steps))
+
+    def matches(self, settings: Mapping[str, Any], additional_data: str | None, scale: float = 1.0) -> bool:
         """Whether a pre-training run is one of this row.
 
         Args:
             settings: the run's `settings.json`.
             additional_data: the digest of the larger corpus, as in `settings["data"]`; None if there is none.
+            scale: the fraction of the paper's steps that runs have.
         """
         wanted, found, data = self.config.to_dict(), settings["model"], settings["data"]
-        samples, expected = settings["steps"] * settings["train_batch_size"], self.steps * BATCH
+        samples, expected = settings["steps"] * settings["train_batch_size"], self.steps_at(scale) * BATCH
         digests = [data] if isinstance(data, str) else [digest for digest, _ in data]
         masking = asdict(MaskingSettings())
         return (
             all(found.get(name) == wanted[name] for name in _COMPARED)
             and settings["objective"] == self.objective
-            and masking | settings.get("masking", {}) == masking  # what an older run lacks had the default
+            and settings.get("masking") == masking
             and settings.get("init") is None
             and len(settings.get("lengths") or (None,)) == 1  # a changed length is another schedule
             and abs(samples - expected) <= STEPS_TOLERANCE * expected

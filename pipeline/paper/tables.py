@@ -6,26 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from common.files import atomic, owned
 from common.text import markdown_table
 from model import AlbertConfig
 from model.counts import parameter_counts
-from pipeline.analysis.finished_runs import Pretrained, TaskRun
+from pipeline.analysis.finished_runs import Pretrained, TaskRun, digest_of, find_pretrained, find_runs
 from pipeline.checkpoint.run_records import RESULTS
 from pipeline.paper.printed_tables import GLUE_SCORE, TABLES, Cell, Column, Table, TableRow
-from pipeline.training import metrics_log
 
 NOT_RUN = "not run"
 PRINTED_DIGITS = {"parameters": 0, "steps": 0, "hours": 0}
 MEASURED_DIGITS = {"parameters": 3, "speed": 2, "steps": 0, "hours": 3}
 """Decimals by column; other columns have one."""
-FIGURE_2 = {
-    "7": ("figure2a", "Figure 2a: the effect of additional data on MLM accuracy"),
-    "8": ("figure2b", "Figure 2b: the effect of dropout on MLM accuracy"),
-}
-"""By table, the panel of Figure 2 with its rows: held-out MLM accuracy over the steps. The paper prints no numbers."""
 _READING = (
     "All values are percentages unless the column says otherwise. SQuAD: F1/EM, for 2.0 at the threshold that is best "
     "on the same questions, as in the paper's code. CoLA: Matthews correlation; STS: Pearson correlation; other GLUE "
@@ -43,16 +35,20 @@ class Evidence:
         runs: of fine-tuning.
         pretrained: of pre-training, also those without any fine-tuning.
         additional_data: digest of the larger corpus; None if there is none.
+        scale: the fraction of the paper's steps that the rows' pre-training has.
     """
 
     runs: Sequence[TaskRun]
     pretrained: Sequence[Pretrained]
     additional_data: str | None = None
+    scale: float = 1.0
 
     def pretrained_as(self, row: TableRow) -> list[Pretrained]:
         """The pre-training runs of a row."""
         wanted = row.pretraining
-        return [run for run in self.pretrained if wanted and wanted.matches(run.settings, self.additional_data)]
+        return [
+            run for run in self.pretrained if wanted and wanted.matches(run.settings, self.additional_data, self.scale)
+        ]
 
 
 @dataclass(frozen=True)
@@ -181,13 +177,13 @@ def markdown(table: Table, rows: Iterable[MeasuredRow]) -> str:
     return f"## {table.caption}\n\n{markdown_table(titles, lines, 'll' + 'r' * len(table.columns))}\n"
 
 
-def as_json(table: Table, rows: Sequence[MeasuredRow]) -> dict[str, object]:
+def as_json(table: Table, rows: Sequence[MeasuredRow], scale: float) -> dict[str, object]:
     """The table as plain values; cells that were not run are null."""
     names = [column.name for column in table.columns]
     return {
         "table": table.name,
         "caption": table.caption,
-        "scale": "paper",
+        "scale": scale,
         "columns": names,
         "rows": [
             {
@@ -201,54 +197,27 @@ def as_json(table: Table, rows: Sequence[MeasuredRow]) -> dict[str, object]:
     }
 
 
-def curve(run: Pretrained) -> list[tuple[int, float]]:
-    """(step, MLM accuracy in percent) of every evaluation on held-out text."""
-    records = metrics_log.read_records(run.directory, "eval")
-    found = [(record["step"], record.get("mlm_accuracy")) for record in records]
-    return [(step, 100 * accuracy) for step, accuracy in found if accuracy is not None]
-
-
-def plot_curves(path: Path, title: str, measured: Mapping[str, Sequence[tuple[int, float]]]) -> None:
-    """Plots held-out MLM accuracy over the steps, a line for each row that was measured."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for name, points in measured.items():
-        if points:
-            axes.plot(*zip(*points), label=name)
-    axes.set(xlabel="step", ylabel="held-out MLM accuracy (%)", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with atomic.replacing(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
-
-
-def write_tables(evidence: Evidence, out: Path, names: Sequence[str] | None = None) -> list[Path]:
-    """Writes `tables.md`, `tables.json` and the plots of Figure 2 into `out`.
+def make_tables(
+    runs: Sequence[Path], out: Path, names: Sequence[str], additional_data: Path | None, scale: float = 1.0
+) -> str:
+    """Writes tables.md and tables.json of the runs in and below directories into `out`, and returns what is printed.
 
     Args:
-        names: of the tables; all of them by default.
-
-    Returns:
-        The files.
+        names: of the tables; all of them if there are none.
+        additional_data: the shards of the rows with more data.
+        scale: see `Evidence`.
     Raises:
-        UserError: it would overwrite files that this command did not write.
+        UserError: a file of a run cannot be read, or `out` has such files that this command did not write.
     """
-    tables, written = [TABLES[name] for name in names or TABLES], ["tables.md", "tables.json"]
-    measured = [(table, measure(table, evidence)) for table in tables]
+    tuned = find_runs(runs)
+    evidence = Evidence(tuned, find_pretrained(runs, tuned), digest_of(additional_data), scale)
+    measured = [(TABLES[name], measure(TABLES[name], evidence)) for name in names or TABLES]
     sections = [f"# The paper's tables\n\n{_READING}\n", *(markdown(table, rows) for table, rows in measured)]
-    values = [as_json(table, rows) for table, rows in measured]
     with owned.adding_files(out, "pipeline.evaluate tables") as place:
-        for table in (table for table in tables if table.name in FIGURE_2):
-            name, caption = FIGURE_2[table.name]
-            curves = {row.name: curve(runs[0]) for row in table.rows if (runs := evidence.pretrained_as(row))}
-            sections.append(f"## {caption}\n")
-            if missing := [row.name for row in table.rows if not curves.get(row.name)]:
-                sections.append("".join(f"{row}: {NOT_RUN}\n" for row in missing))
-            if any(curves.values()):
-                written.append(f"paper-{name}.png")
-                plot_curves(place / written[-1], f"{caption} (measured)", curves)
-                sections.append(f"![{caption}]({written[-1]})\n")
-            values.append({"figure": name, "caption": caption, "scale": "paper", "curves": curves})
         atomic.write_text(place / "tables.md", "\n".join(sections))
+        values = [as_json(table, rows, scale) for table, rows in measured]
         atomic.write_text(place / "tables.json", json.dumps(values, indent=1) + "\n")
-    return [out / name for name in written]
+    lines = ["\n".join(sections), f"written: {out / 'tables.md'}, {out / 'tables.json'}"]
+    if lost := [str(run.directory) for run in tuned if not run.origins and not run.results.get("random_weights")]:
+        lines.append(f"in no table, because their pre-training run was not found: {', '.join(lost)}")
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import student
-from pipeline.paper import runner
+from benchmarks.shared import commands
 from tests.data_prep.corpora import make_sentences
 from tests.pipeline.pretraining import trained_models
 from tests.pipeline.tasks import task_files
@@ -17,7 +17,7 @@ from tests.pipeline.workers.forked import ForkedCommands
 def test_a_whole_student_is_made_once(
     corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(runner, "subprocess", ForkedCommands)
+    monkeypatch.setattr(commands, "subprocess", ForkedCommands)
     root, out = tmp_path / "root", tmp_path / "student"
     (root / "wikipedia").mkdir(parents=True)
     records = [{"text": " ".join(make_sentences(20, seed=number))} for number in range(60)]

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.shared import commands
 from benchmarks.study import __main__ as study
 from benchmarks.study import finetune, page, tasks, text
 from benchmarks.study.__main__ import tokens_a_second
 from benchmarks.study.plan import FULL, SMALL
 from common.errors import UserError
 from data_prep.text.vocabulary import Vocabulary
-from pipeline.paper import runner
 from pipeline.reproduce import find_task_data
 from pipeline.tasks.files import reading
 from pipeline.tasks.kinds.logits import Logits
@@ -153,7 +153,7 @@ def test_the_interval_of_a_gain_covers_other_seeds(tmp_path: Path) -> None:
 def test_a_whole_study_is_written_and_not_made_twice(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(runner, "subprocess", ForkedCommands)
+    monkeypatch.setattr(commands, "subprocess", ForkedCommands)
     measured = []
     # A speed at which no limit of time is reached on any machine.
     monkeypatch.setattr(study, "tokens_a_second", lambda run: measured.append(run) or 5.0)

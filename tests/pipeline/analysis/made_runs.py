@@ -1,9 +1,11 @@
 """Makes up the files of finished runs, with metrics that a test can compute by hand."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 
+from pipeline.data.masking import MaskingSettings
 from pipeline.paper.printed_tables import BATCH
 from pipeline.tasks.kinds.answers import Answers, AnswersById, Span
 from pipeline.tasks.kinds.logits import Logits
@@ -19,6 +21,7 @@ def pretraining(directory, row, data="small", **last):
         "steps": row.steps,
         "train_batch_size": BATCH,
         "data": data,
+        "masking": asdict(MaskingSettings()),
         "world_size": 2,
     }
     (directory / "settings.json").write_text(json.dumps(settings))

@@ -1,35 +1,27 @@
-"""From tables to commands: their order and arguments, and how they are run."""
+"""From tables to commands: their order and arguments, and how they are printed."""
 
 import hashlib
-import io
 import json
 import shlex
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from model import AlbertConfig
 from pipeline import reproduce
-from pipeline.paper.experiments import Command, Paths, stages
+from pipeline.paper.experiments import Paths, as_makefile, commands
 from pipeline.paper.printed_tables import TABLES
-from pipeline.paper.runner import Runner
 from pipeline.pretraining.architecture import parse_fields
 from pipeline.settings import finetune, pretrain
-from tests.pipeline.conftest import REPOSITORY
+from tests.pipeline.analysis import made_runs
 
 ALL_TASKS = ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "squad1", "squad2", "race"]
 SHARDS = [Path(name) for name in ("train", "held_out", "more")]
 
 
-def paths(tasks=ALL_TASKS):
-    return Paths(
-        Path("out"), *SHARDS, {task: Path("data") for task in tasks}, ("deepspeed", "--module"), ("python", "-m")
-    )
+def paths(root=Path("out"), tasks=ALL_TASKS):
+    return Paths(root, *SHARDS, {task: Path("data") for task in tasks}, ("deepspeed", "--module"))
 
 
 def words_after(flag, command):
@@ -38,37 +30,49 @@ def words_after(flag, command):
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_the_trainers_accept_every_command(table):
-    made = [command for stage in stages(table, paths(), max_hours=9) for command in stage]
+    made = commands(table, paths(), scale=0.1, max_hours=9)
     rows = iter(table.pretrainings)
-    for command in made:
-        words = command.argv[command.argv.index("--module") + 2 :] if "--module" in command.argv else ()
+    for number, command in enumerate(made):
+        words = command.argv[command.argv.index("--module") + 2 :]
         if "pipeline.pretrain" in command.argv:
             args, row = pretrain.parse(words), next(rows)
             assert parse_fields(args.model_args) == row.model_fields
             assert args.deepspeed_config.exists()
-            assert (args.objective, args.steps, args.max_hours) == (row.objective, row.steps, 9)
+            assert (args.objective, args.steps, args.max_hours) == (row.objective, row.steps / 10, 9)
             assert args.shards == ("more" if row.additional_data else "train",)
             assert args.output / "done" == command.done
-        elif "pipeline.finetune" in command.argv:
+        else:
             args = finetune.parse(words)
             assert command.done == args.output / "results.json"
             assert (args.task_word, args.seeds, args.learning_rate) == (args.output.name, 5, None)
+            (before,) = [other for other in made[:number] if other.name == command.after]
+            assert Path(words_after("--output", before)) in (Path(args.init), Path(args.init).parent)
     assert next(rows, None) is None
-    more = [words_after("--additional-data", command) for command in made if "--additional-data" in command.argv]
-    assert more == (["more"] if any(row.additional_data for row in table.pretrainings) else [])
 
 
-def test_table_9_starts_three_tasks_from_mnli_and_averages_two_models():
-    pretraining, first, later, ensemble, _ = stages(TABLES["9"], paths())
-    assert [words_after("--steps", command) for command in pretraining] == ["1000000", "1500000"]
+def test_table_9_starts_three_tasks_from_mnli():
+    made = commands(TABLES["9"], paths())
+    assert [words_after("--steps", command) for command in made[:2]] == ["1000000", "1500000"]
+    later = [command for command in made if command.after and command.after.endswith("/mnli")]
     assert {words_after("--task", command) for command in later} == {"rte", "stsb", "mrpc"}
-    assert {words_after("--task", command) for command in first} == {"cola", "sst2", "qqp", "mnli", "qnli", "wnli"}
     for command in later:
         assert words_after("--init", command) == str(Path(words_after("--output", command)).parent / "mnli" / "seed-0")
-    assert len(ensemble[0].argv[ensemble[0].argv.index("--runs") + 1 : -2]) == 18
-    without = stages(TABLES["9"], paths(tasks=["rte", "sst2"]))
-    assert len(without) == 4
-    assert words_after("--init", without[1][0]).endswith("pretrain")
+    without = commands(TABLES["9"], paths(tasks=["rte", "sst2"]))
+    assert all(words_after("--init", command).endswith("pretrain") for command in without[2:])
+
+
+def test_make_runs_each_training_after_the_one_that_it_starts_from(tmp_path):
+    made = commands(TABLES["9"], paths(tmp_path / "a $b"))
+    (tmp_path / "rules.mk").write_text(as_makefile(made[1:]))  # the first one is done
+    (tmp_path / "deepspeed").write_text('#!/bin/sh\necho "$@" >> order\n')
+    (tmp_path / "deepspeed").chmod(0o755)
+    subprocess.run(
+        ["make", "-j4", "-s", "-f", "rules.mk"], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True
+    )
+    order = (tmp_path / "order").read_text().splitlines()
+    assert sorted(order) == sorted(" ".join(command.argv[1:]) for command in made[1:])
+    places = {command.name: order.index(" ".join(command.argv[1:])) for command in made[1:]}
+    assert all(places[command.after] < places[command.name] for command in made[1:] if command.after in places)
 
 
 @pytest.fixture
@@ -85,28 +89,50 @@ def task_data(tmp_path):
 
 
 def arguments(root, table, *more):
-    words = [table, "--scale", "paper", "--out", str(root / "out dir"), "--data-root", str(root / "tasks")]
+    words = [table, "--out", str(root / "out dir"), "--data-root", str(root / "tasks")]
     return [*words, "--data", str(root / "train"), "--eval-data", str(root / "held_out"), *more]
 
 
-def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
+def test_it_prints_shell_commands_and_writes_nothing(task_data, capsys):
     root = task_data
-    assert reproduce.main(arguments(root, "6", "--dry-run")) == 0
+    assert reproduce.main(arguments(root, "6")) in (None, 0)
     printed = capsys.readouterr().out
     assert "# squad2 is left out" in printed
     lines = [line for line in printed.splitlines() if line and not line.startswith("#")]
-    assert len(lines) == 2 + 2 * 4 + 1
-    assert all(shlex.split(line)[0] in ("deepspeed", sys.executable) for line in lines)
+    assert len(lines) == 2 + 2 * 4
+    assert all(shlex.split(line)[0] == "deepspeed" for line in lines)
     assert str(root / "out dir" / "paper" / "bert-large_400k" / "sst2") in shlex.split(printed)
     assert not (root / "out dir").exists()
-    # Commands that are done are not counted as left.
     done = root / "out dir" / "paper" / "albert-xxlarge" / "pretrain" / "done"
     done.parent.mkdir(parents=True)
     done.write_text("")
-    assert reproduce.main(arguments(root, "6", "--dry-run", "--hostfile", "hosts")) == 0
+    assert reproduce.main(arguments(root, "6", "--hostfile", "hosts")) in (None, 0)
     printed = capsys.readouterr().out
-    assert "\n# pre-train albert-xxlarge, done\ndeepspeed --hostfile hosts --module pipeline.pretrain " in printed
-    assert "# 10 of 11 commands left to run" in printed
+    assert "\n# bert-large_400k/pretrain\ndeepspeed --hostfile hosts --module pipeline.pretrain " in printed
+    assert "# albert-xxlarge/pretrain\n" not in printed
+    assert "9 of 10 commands left to run" in printed
+
+
+def test_collect_makes_the_table_and_the_ensemble(tmp_path, capsys):
+    row = TABLES["10"].pretrainings[1]
+    root = tmp_path / "0.01"
+    base = made_runs.pretraining(root / row.slug / "pretrain", row, data="more")
+    settings = json.loads((base / "settings.json").read_text())
+    (base / "settings.json").write_text(json.dumps(settings | {"steps": row.steps // 100}))
+    tuned = made_runs.finetuning(root / row.slug / "squad1", "squad1", base, {"dev": {"f1": 75.0, "exact": 75.0}})
+    made_runs.answers(tuned, "dev", 15, 5)
+    shards = tmp_path / "more"
+    shards.mkdir()
+    (shards / "manifest.json").write_text("{}")
+    digest = hashlib.sha256(b"{}").hexdigest()
+    (base / "settings.json").write_text(json.dumps(settings | {"steps": row.steps // 100, "data": digest}))
+    words = ["10", "--out", str(tmp_path), "--scale", "0.01", "--collect", "--additional-data", str(shards)]
+    assert reproduce.main(words) in (None, 0)
+    assert "75.0/75.0" in capsys.readouterr().out
+    (table,) = json.loads((root / "table-10" / "tables.json").read_text())
+    measured = {row["name"]: row["measured"]["squad1"] for row in table["rows"]}
+    assert measured["ALBERT (1.5M), single"] == measured["ALBERT, ensemble"] == [75.0, 75.0]
+    assert table["scale"] == 0.01
 
 
 @pytest.mark.parametrize(
@@ -116,8 +142,7 @@ def test_a_dry_run_prints_shell_commands_and_writes_nothing(task_data, capsys):
         (["2", "--data-root", "{root}/none"], "is no directory"),
         (["2", "--data", "{root}/tasks"], "holds no shards"),
         (["7"], "--additional-data"),
-        (["2", "--max-hours", "-1"], "-1 is not a number of hours above 0"),
-        (["2", "--job", "1"], "unknown argument --job"),
+        (["2", "--scale", "small"], "--scale small"),
     ],
 )
 def test_mistakes_are_one_line(task_data, capsys, more, message):
@@ -128,93 +153,13 @@ def test_mistakes_are_one_line(task_data, capsys, more, message):
     assert error.count("\n") == 1
 
 
-def test_a_command_of_the_pipeline_escapes_what_others_wrote(task_data):
-    hostile = task_data.rename(task_data.parent / "a\x1b[2J\u202eb")
-    words = [sys.executable, "-m", "pipeline.reproduce", *arguments(hostile, "6", "--dry-run")]
-    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert r"a\x1b[2J\u202eb" in done.stdout
-    assert not {"\x1b", "\u202e"} & set(done.stdout)
-
-
 def test_runs_of_other_shards_are_not_those_of_a_table(task_data, capsys):
-    words = arguments(task_data, "6", "--dry-run")
     run = task_data / "out dir" / "paper" / "albert-xxlarge" / "pretrain"
     run.mkdir(parents=True)
     model = AlbertConfig.preset("albert-xxlarge").to_dict()
     settings = {"model": model, "objective": "sop", "steps": 100, "train_batch_size": 64}
     digest = hashlib.sha256((task_data / "train" / "manifest.json").read_bytes()).hexdigest()
-    for data, status in ((digest, 0), ("of other shards", 2)):
+    for data, statuses in ((digest, (None, 0)), ("of other shards", (2,))):
         (run / "settings.json").write_text(json.dumps(settings | {"data": data}))
-        assert reproduce.main(words) == status
+        assert reproduce.main(arguments(task_data, "6")) in statuses
     assert f"{run} read other shards than {task_data / 'train'}; choose another --out" in capsys.readouterr().err
-
-
-APPEND = "import sys; open(sys.argv[1], 'a').write(sys.argv[2]); open(sys.argv[3], 'w')"
-"""A command that adds a word to one file and makes another."""
-
-
-def python(name, code, done=None, *argv):
-    return Command(name, (sys.executable, "-c", code, *map(str, argv)), done)
-
-
-class Writes(io.StringIO):
-    """Keeps what each write was given: threads take turns between writes."""
-
-    def __init__(self):
-        super().__init__()
-        self.given = []
-
-    def write(self, text):
-        self.given += [text] if text else []
-        return len(text)
-
-
-def test_commands_run_stage_by_stage_and_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", printed := Writes())
-    log, other = tmp_path / "order", tmp_path / "other"
-    first = tuple(python(f"make {n}", APPEND, tmp_path / n, tmp_path / f"part-{n}", n, tmp_path / n) for n in "ab")
-    second = (python("join", APPEND, None, log, "x", other),)
-    for expected in ("x", "xx"):
-        assert Runner(tmp_path / "logs", 2).run([first, second]) == 0
-        assert log.read_text() == expected
-        assert (tmp_path / "part-a").read_text() == "a"  # not run again
-    assert sorted(printed.given[3:5]) == ["[1/3] make a: done before\n", "[2/3] make b: done before\n"]
-    assert all(text.count("\n") == 1 for text in printed.given)
-
-
-def test_a_failed_command_stops_everything_and_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", printed := Writes())
-    after = python("after", "open(__import__('sys').argv[1], 'w')", None, tmp_path / "after")
-    runner = Runner(tmp_path / "logs")
-    assert runner.run([(python("bad", "print('the reason'); raise SystemExit(7)"), after), (after,)]) == 7
-    (text,) = printed.given
-    assert text.startswith("[1/3] bad: failed with status 7")
-    assert "\nthe reason\n" in text
-    assert not (tmp_path / "after").exists()
-    killed = python("killed", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    assert Runner(tmp_path / "logs").run([(killed,)]) == 137  # as a shell has it
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
-def test_a_signal_reaches_the_running_commands(tmp_path, number):
-    code = """
-import signal, sys, pathlib
-from pipeline.paper.experiments import Command
-from pipeline.paper.runner import Runner
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
-child = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(75)); open(sys.argv[1], 'w'); time.sleep(60)"
-here = pathlib.Path(sys.argv[1])
-stage = tuple(Command(n, (sys.executable, "-c", child, str(here / n))) for n in "ab")
-sys.exit(Runner(here / "logs", 2).run([stage, stage]))
-"""
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 1500
-    while not all((tmp_path / name).exists() for name in "ab"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    children = psutil.Process(process.pid).children()
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=1500)
-    assert process.returncode == 75
-    assert "the same command resumes it" in output
-    assert not any(child.is_running() for child in children)

@@ -1,0 +1,83 @@
+"""Runs commands that may take hours: several at a time, without those that are done."""
+
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.shared import report
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its name for people, its words, and a file that exists once it has ended."""
+
+    name: str
+    argv: tuple[str, ...]
+    done: Path
+
+
+Stage = tuple[Command, ...]
+"""Commands that may run at the same time."""
+
+
+def run(stages: Sequence[Stage], out: Path) -> None:
+    """Runs the commands that are not done, one on each core. Each stage waits for the one before it.
+
+    Prints a line for each command; its output is a file in OUT/logs. SIGTERM and Ctrl-C end the running
+    commands, which save first.
+
+    Raises SystemExit: with the status of a command that failed, or with 128 and the number of the signal.
+    """
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    children: set[subprocess.Popen[bytes]] = set()
+    status = 0
+    ends = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        nonlocal status
+        status = 128 + number
+        print("stopping; the same command goes on where it was", flush=True)
+        ends.set()
+        for child in list(children):
+            child.terminate()
+
+    def run_one(command: Command) -> None:
+        nonlocal status
+        if command.done.exists() or ends.is_set():
+            print(f"{command.name}: {'not started' if ends.is_set() else 'done before'}", flush=True)
+            return
+        log, began = logs / f"{command.name.replace(' ', '-')}.log", time.monotonic()
+        with log.open("wb") as file:
+            # A session of its own: Ctrl-C comes from here only.
+            child = subprocess.Popen(command.argv, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+            children.add(child)
+            if ends.is_set():
+                child.terminate()
+            failed = child.wait()
+            children.discard(child)
+        if failed and not ends.is_set():
+            ends.set()
+            status = failed if failed > 0 else 128 - failed
+            end = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+            failure = f"{command.name}: failed with status {status}: {shlex.join(command.argv)}"
+            print("\n".join([failure, *end, f"its whole output: {log}"]), flush=True)
+        elif not failed:
+            print(f"{command.name}: {time.monotonic() - began:.0f} s", flush=True)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with ThreadPoolExecutor(report.cores()) as pool:
+            for stage in stages:
+                list(pool.map(run_one, stage))
+                if ends.is_set():
+                    raise SystemExit(status)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
