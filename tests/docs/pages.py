@@ -98,7 +98,7 @@ def commands_of(page: Path) -> Iterator[tuple[int, str]]:
 def module_command(command: str) -> tuple[str, list[str]] | None:
     """(module, arguments) of a command that starts one of the project's modules; else None."""
     try:
-        words = shlex.split(command)
+        words = shlex.split(command.partition(" > ")[0])
     except ValueError:
         return None
     for flag in ("-m", "--module"):
