@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import UserError
-from common.files import owned
 from common.files.atomic import replacing, write_text
 from common.files.checksums import FileEntry, describe_file
 from data_prep.corpus.documents import HELD_OUT, TRAIN, DocumentCounts, read_manifest
@@ -124,7 +123,6 @@ def find(ranks: Ranks, comparison: Comparison, scratch: Path) -> Duplicates:
     pairs = Ledger(scratch / "pairs", UnitRecord, is_scratch=True)
 
     def begin() -> None:
-        owned.take_workplace(scratch, "data_prep shards --dedup")
         for ledger in (prints, pairs):
             ledger.begin({"method": comparison.method, "digest": comparison.digest})
 

@@ -26,7 +26,6 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from common.files import owned
 from common.files.atomic import write_text
 from data_prep.corpus.dedup import names_of, write_array
 from data_prep.corpus.fingerprints import LONG_TEXT, WordHashes, skeleton
@@ -244,7 +243,6 @@ def find(
     held_out_stem, task_stem = f"{ledger.output}/00000", f"{ledger.output}/10000"
 
     def begin() -> None:
-        owned.take_workplace(scratch, "data_prep shards")
         ledger.begin({"overlaps": overlaps.digest, "documents": corpus.digest})
         owners, texts = [0], [""]
         for owner, path in enumerate(overlaps.task_files):

@@ -24,7 +24,6 @@ import sentencepiece
 from common import environment
 from common.command_line import bounded, natural, positive
 from common.errors import UserError
-from common.files import owned
 from common.files.atomic import replacing, write_text
 from common.files.checksums import describe_file
 from common.files.json_files import Count, check_as, read_bytes, read_object
@@ -89,7 +88,6 @@ def run(args: argparse.Namespace) -> None:
         scratch = args.out.with_name(f".{args.out.name}.sample")
 
         def work() -> None:
-            ranks.on_root(lambda: owned.take_workplace(scratch, "data_prep vocab"))
             sample, described = sample_sentences(ranks, corpus, options, scratch, normalization)
 
             def finish() -> None:

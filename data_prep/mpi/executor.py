@@ -12,7 +12,6 @@ puts the results together, in the order of the units.
 """
 
 import contextlib
-import functools
 import os
 import sys
 import threading
@@ -81,8 +80,6 @@ class Ranks:
 
     rank: int = 0
     communicator: Any = None  # mpi4py.MPI.Intracomm; None with one process
-    shared_error: BaseException | None = None
-    """On rank 0: the error of `on_root` for which all ranks end."""
 
     @property
     def is_root(self) -> bool:
@@ -91,7 +88,7 @@ class Ranks:
     def on_root(self, function: Callable[[], Result]) -> Result:
         """Calls `function` on rank 0. Every rank returns its (pickled) result.
 
-        If it fails, rank 0 raises its error, and the others SystemExit.
+        If it fails under MPI, rank 0 prints why, and every rank raises SystemExit.
         """
         if self.communicator is None:
             return function()
@@ -100,14 +97,14 @@ class Ranks:
             try:
                 result = function()
             except Exception as error:
-                self.shared_error, status = error, 1 if _explain(error) is None else 2
+                status = _report(error)
         # A barrier that sleeps instead of spinning: a rank may have to wait for hours.
         request = self.communicator.Ibarrier()
         while not request.Test():
             time.sleep(POLL_INTERVAL)
         result, status = self.communicator.bcast((result, status))
         if status:
-            raise self.shared_error or SystemExit(status)
+            sys.exit(status)
         return result
 
     def run(
@@ -144,7 +141,9 @@ class Ranks:
                     ledger.write(index, record)
             return record
 
-        def finish(index: int, record: Record) -> None:
+        def finish(index: int, future: "Future[Record] | None" = None) -> None:
+            """Counts a unit that another rank has done, or does it here."""
+            record = do_unit(index) if future is None else future.result()
             with lock:
                 records[index] = record
                 progress.update(sizes[index])
@@ -154,20 +153,14 @@ class Ranks:
             left = sorted(set(range(len(units))) - records.keys(), key=lambda index: (-sizes[index], index))
             if self.communicator is None:
                 for index in left:
-                    finish(index, do_unit(index))
+                    finish(index)
             else:
                 self._share(left, do_unit, finish)
         return [records[index] for index in range(len(units))] if self.is_root else []
 
-    def _share(
-        self, indices: Sequence[int], do_unit: Callable[[int], Record], finish: Callable[[int, Record], None]
-    ) -> None:
-        """Does the units of rank 0's `indices` on all ranks, in this order. Rank 0 calls `finish` after each."""
+    def _share(self, indices: Sequence[int], do_unit: Callable[[int], Any], finish: Callable[..., None]) -> None:
+        """Does the units of rank 0's `indices` on all ranks, in this order. Rank 0 calls `finish` for each."""
         from mpi4py.futures import MPICommExecutor
-
-        def finish_remote(index: int, done: Future[Record]) -> None:
-            if not done.cancelled():
-                finish(index, done.result())
 
         _assigned["do"] = do_unit
         pool: Any
@@ -176,38 +169,38 @@ class Ranks:
                 return
             futures = {index: pool.submit(_do_assigned, index) for index in indices}
             for index, future in futures.items():
-                future.add_done_callback(functools.partial(finish_remote, index))
+                future.add_done_callback(lambda done, index=index: None if done.cancelled() else finish(index, done))
             for index, future in futures.items():
                 if future.cancel():  # not sent yet
-                    finish(index, do_unit(index))
+                    finish(index)
             for future in futures.values():
                 if not future.cancelled():
-                    future.result()
+                    future.result()  # raises what a rank raised
 
     @contextlib.contextmanager
     def aborting(self) -> Iterator[None]:
-        """Ends the job on all ranks after an error in the block, unless all ranks know of it; prints the error."""
+        """Prints an error in the block and ends the job on all ranks, unless they end together (`on_root`)."""
         try:
             yield
         except SystemExit:
             raise
         except BaseException as error:
-            if self.communicator is not None and error is not self.shared_error:
-                explained = _explain(error)
-                if isinstance(error, KeyboardInterrupt):
-                    line, status = INTERRUPTED, 130
-                elif explained is not None:
-                    line, status = f"error: rank {self.rank}: {explained}", 2
-                else:
-                    line, status = f"rank {self.rank} ends the job:\n{traceback.format_exc()}", 1
-                print(line, file=sys.stderr, flush=True)
-                self.communicator.Abort(status)
+            if self.communicator is not None:
+                self.communicator.Abort(_report(error, f"rank {self.rank}: "))
             raise
 
 
-def _explain(error: BaseException) -> UserError | None:
-    """The error as a line for the user; None if the program is wrong."""
-    return error if isinstance(error, UserError) else explain(error)
+def _report(error: BaseException, where: str = "") -> int:
+    """Prints an error, as one line if it is a mistake or the machine's. Returns the exit status."""
+    explained = error if isinstance(error, UserError) else explain(error)
+    if isinstance(error, KeyboardInterrupt):
+        line, status = INTERRUPTED, 130
+    elif explained is not None:
+        line, status = f"error: {where}{explained}", 2
+    else:
+        line, status = f"{where}the job ends\n{''.join(traceback.format_exception(error))}", 1
+    print(line, file=sys.stderr, flush=True)
+    return status
 
 
 def run_job(
@@ -231,22 +224,23 @@ def run_job(
         UserError: another process works on the same output, another result is there, or the output is moved.
     """
 
+    def is_done() -> bool:
+        return is_complete() and not any(directory.exists() for directory in scratch)
+
     def clear() -> None:
         for directory in scratch:
             discard_work(directory)
 
-    is_done = ranks.on_root(lambda: is_complete() and not any(directory.exists() for directory in scratch))
-    if not is_done:
+    if not (was_done := ranks.on_root(is_done)):
         with contextlib.ExitStack() as held:
             ranks.on_root(lambda: held.enter_context(locks.holding(lock, output)))
             if not ranks.is_root:
                 held.enter_context(locks.watching(lock))
             # Another process may have finished meanwhile, or was killed between the last file and the clearing.
-            is_done = ranks.on_root(is_complete)
-            if not is_done:
+            if not (was_done := ranks.on_root(is_complete)):
                 work()
             ranks.on_root(clear)
-    if is_done and ranks.is_root:
+    if was_done and ranks.is_root:
         print(f"{output} is complete; nothing to do")
 
 
@@ -254,9 +248,8 @@ def run_job(
 def launch() -> Iterator[Ranks]:
     """Yields the ranks of this job, and ends all of them when one fails.
 
-    After an error that every rank knows (see `Ranks.on_root`), only rank 0 raises it. After an error on a single rank,
-    that rank prints it and aborts the job. The exit status is 2 for a UserError, else 1. After SIGINT in a rank it is
-    130. Ctrl-C at mpirun ends the ranks by SIGTERM; then mpirun decides message and status, and Open MPI's is 1.
+    A rank that fails prints why. The exit status is 2 for a UserError, else 1. After SIGINT in a rank it is 130. Ctrl-C
+    at mpirun ends the ranks by SIGTERM; then mpirun decides message and status, and Open MPI's is 1.
     """
     if launched_size() == 1:
         yield Ranks()

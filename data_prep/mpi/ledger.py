@@ -1,18 +1,20 @@
-"""Records which work units of a job are finished, so that a killed job can continue."""
+"""Records which work units of a job are finished, so that a killed job can continue.
+
+A job writes into its hidden directory `.units` the options that decide its result, and a done-file for each unit.
+"""
 
 import contextlib
 import json
-import re
 import reprlib
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from common.errors import UserError
-from common.files import owned
 from common.files.atomic import TEMPORARY, write_text
-from common.files.checksums import FileEntry, file_checksum
+from common.files.checksums import FileEntry
 from common.files.json_files import read_as, read_object
 from common.files.locks import LOCK
 from common.files.places import FULL, is_plain_name
@@ -26,23 +28,13 @@ class UnitRecord:
 
 
 Record = TypeVar("Record", bound=UnitRecord)
-
-RECORD_FILE = re.compile(r"options\.json|\d{6,}\.json")
-UNIT_FILE = re.compile(
-    r"(?:train|held_out|shard)-\d{5,}\.(?:parquet|arrow)|\d{6,}(?:\.(?:keys|values|sizes))?\.(?:npy|txt)"
-)
-"""The names of the files that units of any job leave."""
-WORK_FILE = re.compile(f"{RECORD_FILE.pattern}|{UNIT_FILE.pattern}")
-ANY_FILE = re.compile(
-    rf"{WORK_FILE.pattern}|(?:documents|manifest|tokenizer)\.json|README\.md|spiece\.model|(?:duplicates|overlaps)\.jsonl"
-)
-"""The names of these, and of what a job writes after its last unit."""
-_TOOL = "data_prep"
+OPTIONS = "options.json"
 
 
 def discard_work(directory: Path) -> None:
-    """Deletes the records and intermediate results in `directory`, and no other files."""
-    owned.remove_workplace(directory, WORK_FILE)
+    """Deletes a hidden directory of records or intermediate results, if a job made it."""
+    if not directory.is_symlink() and any(directory.glob(f"**/{OPTIONS}")):
+        shutil.rmtree(directory)
 
 
 def describe_differences(recorded: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
@@ -64,9 +56,8 @@ class Ledger(Generic[Record]):
     Args:
         output: of the job.
         kind: dataclass of the records.
-        is_scratch: whether the files are intermediate results in a directory that no user named. They must also have
-            the content that their record says, and a run with other options discards them. The other files are in a
-            manifest, and `verify` compares them.
+        is_scratch: whether `output` is a hidden directory of intermediate results, which a run with other options
+            begins anew.
     """
 
     def __init__(self, output: Path, kind: type[Record], is_scratch: bool = False) -> None:
@@ -92,31 +83,23 @@ class Ledger(Generic[Record]):
             raise UserError(f"cannot write to {self.output}: {error.strerror}; choose another --out") from error
 
     def _begin(self, options: dict[str, Any]) -> None:
-        path = self.directory / "options.json"
+        path = self.directory / OPTIONS
         files = list(self.output.iterdir()) if self.output.exists() else []
-        others = [file for file in files if file.name not in (self.directory.name, LOCK)]
-        is_untouched = all(map(_is_temporary, others)) and not any(self.directory.glob("[0-9]*.json"))
-        recorded = None
-        if path.exists():
-            recorded = {}  # as after a power failure on some file systems
-            with contextlib.suppress(UserError):
-                recorded = read_object(path, "")
-        elif others and not self._is_scratch:
+        if not (path.exists() or self._is_scratch or {file.name for file in files} <= {LOCK}):
             raise UserError(f"{self.output} is not empty and holds no run to continue; use another --out or empty it")
-        owned.take_workplace(self.directory, _TOOL)
-        if recorded != options:
-            if recorded is not None and not (self._is_scratch or is_untouched):
+        recorded = _read(path)
+        if path.exists() and recorded != options:
+            if not self._is_scratch and any(self.directory.glob("[0-9]*.json")):
                 raise UserError(
                     f"{self.output} holds an unfinished run of other options "
                     f"({describe_differences(recorded, options)}); "
                     f"use the same options to finish it, or another --out, or delete that directory"
                 )
-            owned.remove_own(self.directory, RECORD_FILE)
-            owned.remove_own(self.output, UNIT_FILE)
-            owned.take_workplace(self.directory, _TOOL)  # which is gone if it was empty
-            write_text(path, json.dumps(options))
+            discard_work(self.output if self._is_scratch else self.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(options))
         for leftover in (*self.output.glob(".*.tmp"), *self.directory.glob(".*.tmp")):
-            if _is_temporary(leftover):
+            if TEMPORARY.fullmatch(leftover.name) and leftover.is_file():
                 leftover.unlink()  # written by a process that was killed
 
     def finished(self, index: int) -> Record | None:
@@ -130,9 +113,7 @@ class Ledger(Generic[Record]):
     def _is_there(self, file: FileEntry) -> bool:
         """Whether a file of a record is in `output`. Links, and names that are paths, do not count."""
         path = self.output / (file.name if is_plain_name(file.name) else ".")
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != file.bytes:
-            return False
-        return not self._is_scratch or file_checksum(path) == file.xxh3_128
+        return not path.is_symlink() and path.is_file() and path.stat().st_size == file.bytes
 
     def write(self, index: int, record: Record) -> None:
         """Records unit `index` as done."""
@@ -151,6 +132,8 @@ class Ledger(Generic[Record]):
         return self.directory / f"{index:06d}.json"
 
 
-def _is_temporary(path: Path) -> bool:
-    """Whether it is the temporary file of a name that jobs write."""
-    return TEMPORARY.fullmatch(path.name) is not None and owned.is_own(path, ANY_FILE)
+def _read(path: Path) -> dict[str, Any]:
+    """The options in `path`; {} if they cannot be read, as after a power failure on some file systems."""
+    with contextlib.suppress(UserError):
+        return read_object(path, "")
+    return {}

@@ -1,16 +1,14 @@
 """The ledger: which units count as finished, and what becomes of other runs and of files of a person."""
 
 import json
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
-from common.files import owned
 from common.files.checksums import FileEntry, describe_file
-from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences
+from data_prep.mpi.ledger import Ledger, UnitRecord, describe_differences, discard_work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,32 +51,29 @@ def test_a_run_that_finished_nothing_gives_way_to_another(tmp_path: Path) -> Non
     assert json.loads((tmp_path / "out" / ".units" / "options.json").read_text()) == {"seed": 1}
     assert names(tmp_path / "out") == [".units"]
     (tmp_path / "out" / "notes.tmp").touch()  # a person's
-    with pytest.raises(UserError, match="unfinished run of other options"):
-        begun(tmp_path / "out", {"seed": 0})
+    begun(tmp_path / "out", {"seed": 0})
     assert names(tmp_path / "out") == [".units", "notes.tmp"]
 
 
-def test_intermediate_results_of_other_options_are_discarded_also_after_a_kill_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_intermediate_results_of_other_options_are_discarded(tmp_path: Path) -> None:
     ledger = begun(tmp_path / "out", {"seed": 0}, is_scratch=True)
     (ledger.output / "000003.npy").write_text("of seed 0")
-    (ledger.output / "notes").touch()
     ledger.write(3, Squared(n=1))
-    remove_own = owned.remove_own
-
-    def killed_behind_the_records(directory: Path, own: re.Pattern[str]) -> None:
-        if directory == ledger.output:
-            raise KeyboardInterrupt
-        remove_own(directory, own)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owned, "remove_own", killed_behind_the_records)
-        with pytest.raises(KeyboardInterrupt):
-            ledger.begin({"seed": 1})
     ledger.begin({"seed": 1})
-    assert names(ledger.output) == [".units", "notes"]
+    assert names(ledger.output) == [".units"]
     assert ledger.finished(3) is None
+    discard_work(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_that_no_job_made_is_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    discard_work(tmp_path)
+    begun(tmp_path / "out", {})
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    discard_work(tmp_path / "link")
+    assert (tmp_path / "out").exists()
+    assert (tmp_path / "notes").exists()
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -104,16 +99,14 @@ def test_a_damaged_record_does_not_count(tmp_path: Path, record: str) -> None:
     assert ledger.finished(0) is None
 
 
-def test_a_changed_file_is_work_to_be_done_again(tmp_path: Path) -> None:
-    ledger, path = begun(tmp_path / "out", {}, is_scratch=True), tmp_path / "out" / "000000.npy"
+def test_a_file_of_another_size_is_work_to_be_done_again(tmp_path: Path) -> None:
+    ledger, path = begun(tmp_path / "out", {}), tmp_path / "out" / "000000.npy"
     path.write_text("abc")
     ledger.write(0, Squared(n=1, files=[describe_file(path)]))
     assert ledger.finished(0) is not None
-    path.write_text("abd")
-    assert ledger.finished(0) is None
-    ledger = Ledger(tmp_path / "out", Squared)  # its files are compared by `verify`
-    assert ledger.finished(0) is not None
     path.write_text("abcd")
+    assert ledger.finished(0) is None
+    path.unlink()
     assert ledger.finished(0) is None
 
 
