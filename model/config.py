@@ -13,7 +13,7 @@ from typing import Any, Self
 
 IGNORED_LABEL = -100
 """The label of a position that the losses ignore."""
-ACTIVATION_CHECKPOINTING = ("none", "pointwise", "layer", "ffn")
+ACTIVATION_CHECKPOINTING = ("none", "layer")
 NEIGHBOURS = "neighbours"
 _CHOICES: dict[str, tuple[object, ...]] = {
     "parameter_sharing": ("all", "attention", "ffn", "none"),
@@ -212,8 +212,7 @@ class ExecutionOptions:
     """
 
     activation_checkpointing: str = "none"
-    """Activations that the backward pass recomputes: "none", "pointwise" (outputs of GELU and LayerNorm), "ffn"
-    (feed-forward only) or "layer" (whole blocks)."""
+    """Activations that the backward pass recomputes: "none", or "layer" (whole blocks)."""
 
     compile: bool = False
     """Whether torch.compile fuses each block's GELU, dropout, residual and LayerNorm. The first step then takes

@@ -88,9 +88,6 @@ def model_flops(config: AlbertConfig, sequence_length: int, predictions: int, sq
 
 
 def executed_flops(config: AlbertConfig, sequence_length: int, predictions: int, checkpointing: str) -> int:
-    """Counts `model_flops`, plus what activation `checkpointing` ("none", "pointwise", "ffn", "layer") recomputes."""
+    """Counts `model_flops`, plus what activation `checkpointing` ("none" or "layer") recomputes."""
     forward = forward_flops(config, sequence_length, predictions)
-    recomputed = {"none": 0, "pointwise": 0, "ffn": forward.ffn, "layer": forward.attention + forward.ffn}[
-        checkpointing
-    ]
-    return 3 * sum(forward) + recomputed
+    return 3 * sum(forward) + (forward.attention + forward.ffn if checkpointing == "layer" else 0)

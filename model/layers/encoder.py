@@ -5,7 +5,6 @@ Legend of the shapes: B rows, S positions in a row, H hidden_size, FFN intermedi
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple, cast
 
@@ -16,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from model.attention.self_attention import AttentionPattern, FusedProjection, SelfAttention
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.linear import Linear
-from model.layers.recomputation import PointwiseRecomputation
 from model.layers.shared_gradients import GradientSums, begin_sums, of_one_layer
 
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
@@ -80,28 +78,25 @@ class SharedEncoder(nn.Module):
         self.indices = block_indices(config)
         self._run_block = _block_runner(execution)
         self._uses = [Counter(numbers) for numbers in zip(*self.indices)] if execution.sum_gradients else None
-        recompute = execution.activation_checkpointing == "pointwise"
-        self._keeping = PointwiseRecomputation(self).active if recompute else nullcontext
 
     def forward(self, hidden: Tensor, pattern: AttentionPattern) -> list[Tensor]:
         """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H)."""
         states = [hidden]  # (B, S, H) each
         fused: dict[int, FusedProjection] = {}  # one for each block, because autograd would keep every copy
         sums: dict[int, FeedForwardSums] = {}
-        with self._keeping():
-            for attention, feed_forward in self.indices:
-                block = cast(SelfAttention, self.attention[attention])
-                inner = cast(FeedForward, self.feed_forward[feed_forward])
-                if attention not in fused:
-                    fused[attention] = block.project(self._sums_gradients(0, attention))
-                if feed_forward not in sums:
-                    summed = self._sums_gradients(1, feed_forward)
-                    sums[feed_forward] = inner.begin_sums() if summed else _NO_SUMS
-                layer_sums = FeedForwardSums(*map(of_one_layer, sums[feed_forward]))
-                hidden = self._run_block(
-                    block, inner, hidden, pattern, fused[attention].of_one_layer(), layer_sums
-                )  # (B, S, H)
-                states.append(hidden)
+        for attention, feed_forward in self.indices:
+            block = cast(SelfAttention, self.attention[attention])
+            inner = cast(FeedForward, self.feed_forward[feed_forward])
+            if attention not in fused:
+                fused[attention] = block.project(self._sums_gradients(0, attention))
+            if feed_forward not in sums:
+                summed = self._sums_gradients(1, feed_forward)
+                sums[feed_forward] = inner.begin_sums() if summed else _NO_SUMS
+            layer_sums = FeedForwardSums(*map(of_one_layer, sums[feed_forward]))
+            hidden = self._run_block(
+                block, inner, hidden, pattern, fused[attention].of_one_layer(), layer_sums
+            )  # (B, S, H)
+            states.append(hidden)
         return states
 
     def _sums_gradients(self, kind: int, number: int) -> bool:
@@ -123,22 +118,9 @@ def _block(
     return feed_forward(attention(hidden, pattern, fused), sums)  # (B, S, H)
 
 
-def _block_with_checkpointed_ffn(
-    attention: nn.Module,
-    feed_forward: nn.Module,
-    hidden: Tensor,
-    pattern: AttentionPattern,
-    fused: FusedProjection,
-    sums: FeedForwardSums,
-) -> Tensor:
-    return checkpoint(feed_forward, attention(hidden, pattern, fused), sums, use_reentrant=False)  # (B, S, H)
-
-
 def _block_runner(execution: ExecutionOptions) -> _BlockRunner:
     """Returns the function that applies one block. Compiled, one graph serves every block of a model."""
     run: _BlockRunner = _block
-    if execution.activation_checkpointing == "ffn":
-        run = _block_with_checkpointed_ffn
     if execution.compile:
         run = torch.compile(run, backend=execution.compile_backend, fullgraph=True)
     if execution.activation_checkpointing == "layer":

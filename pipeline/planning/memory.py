@@ -45,7 +45,7 @@ class MemorySettings:
         precision: of training: "fp16", "bf16" or "fp32".
         zero_stage: 0 to 3.
         world_size: ranks.
-        checkpointing: of activations: "none", "pointwise", "ffn" or "layer".
+        checkpointing: of activations: "none" or "layer".
         accumulation: micro-steps in a step.
         accumulates: precision in which gradients are accumulated; None for that of training.
         bucket: elements of the reduce bucket.
@@ -147,12 +147,7 @@ def block_bytes(config: AlbertConfig, positions: int, width: int, checkpointing:
     statistics = 2 * 4
     if checkpointing == "layer":
         return positions * hidden * width
-    attention = positions * (7 * hidden * width + statistics + dropout * hidden)
-    if checkpointing == "ffn":
-        return attention
-    if checkpointing == "pointwise":  # without the outputs of both LayerNorms and of GELU
-        return attention + positions * ((inner - hidden) * width + statistics + dropout * hidden)
-    return attention + positions * ((hidden + 2 * inner) * width + statistics + dropout * hidden)
+    return positions * ((8 * hidden + 2 * inner) * width + 2 * statistics + 2 * dropout * hidden)
 
 
 def activation_bytes(config: AlbertConfig, rows: int, shape: BatchShape, settings: MemorySettings) -> float:

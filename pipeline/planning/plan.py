@@ -49,7 +49,7 @@ class Plan:
         engine: the DeepSpeed JSON, fitted to the ranks.
         cluster: the GPUs.
         shape: of a batch.
-        checkpointing: of activations: "none", "ffn" or "layer".
+        checkpointing: of activations: "none" or "layer".
         speed: of a GPU.
         steps: optimizer steps of the run.
         text_bytes: size of the corpus.

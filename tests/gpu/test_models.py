@@ -78,7 +78,7 @@ def test_compiled_equals_eager(device: torch.device, dtype: torch.dtype) -> None
 
 @PRECISIONS
 def test_chunked_loss_and_summed_gradients_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
-    check_as_close_as_eager(device, dtype, ExecutionOptions("pointwise", chunked_loss=True, sum_gradients=True))
+    check_as_close_as_eager(device, dtype, ExecutionOptions("layer", chunked_loss=True, sum_gradients=True))
 
 
 @PRECISIONS

@@ -47,7 +47,7 @@ def kept_of_rows(rows: int, what: str) -> int:
     return kept_bytes(model, forward)
 
 
-@pytest.mark.parametrize("what", ["none", "layer", "ffn"])
+@pytest.mark.parametrize("what", ["none", "layer"])
 def test_flash_attention_is_traced_into_the_compiled_block(what: str) -> None:
     torch.compiler.reset()
     execution = ExecutionOptions(what, compile=True, compile_backend="aot_eager", attention="flash")
@@ -58,19 +58,13 @@ def test_flash_attention_is_traced_into_the_compiled_block(what: str) -> None:
 
 
 def test_xxlarge_keeps_little_of_a_row() -> None:
-    everything, pointwise, without_ffn, inputs = (
-        kept_of_rows(2, what) - kept_of_rows(1, what) for what in ("none", "pointwise", "ffn", "layer")
-    )
+    everything, inputs = (kept_of_rows(2, what) - kept_of_rows(1, what) for what in ("none", "layer"))
     block = (everything - inputs) / 12  # what one of the 12 layers keeps beside its input, when it is computed again
     assert 0.8e9 < everything <= 0.85e9
     assert 0.12e9 < inputs + block <= 0.13e9
-    # The outputs of GELU and of two LayerNorms; the input of the first layer is none of them.
-    assert everything - pointwise == pytest.approx((12 * (16384 + 2 * 4096) - 4096) * 512 * 2, rel=0.001)
-    # The feed-forward keeps 2 * 16384 + 4096 numbers a token; computed again, only its input.
-    assert everything - without_ffn == pytest.approx(12 * 512 * (2 * 16384 + 4096) * 2, rel=0.01)
 
 
-@pytest.mark.parametrize(("what", "summed"), [("none", False), ("pointwise", True), ("layer", True), ("ffn", True)])
+@pytest.mark.parametrize(("what", "summed"), [("none", False), ("none", True), ("layer", True)])
 def test_compiled_blocks_change_nothing(what: str, summed: bool) -> None:
     torch.compiler.reset()
     plain = losses_and_gradients(ExecutionOptions())
@@ -82,7 +76,7 @@ def test_compiled_blocks_change_nothing(what: str, summed: bool) -> None:
         torch.testing.assert_close(compiled[name] / scale, value / scale, rtol=1e-5, atol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("what", ["none", "layer", "ffn"])
+@pytest.mark.parametrize("what", ["none", "layer"])
 def test_forward_and_backward_never_wait_for_the_device(what: str) -> None:
     config = tiny_config(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     model = AlbertForPreTraining(config, ExecutionOptions(activation_checkpointing=what))

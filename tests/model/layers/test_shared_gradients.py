@@ -31,7 +31,7 @@ def gradients(execution: ExecutionOptions, sharing: str = "all", dropout: float 
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
-@pytest.mark.parametrize("what", ["none", "pointwise", "ffn", "layer"])
+@pytest.mark.parametrize("what", ["none", "layer"])
 def test_sums_of_the_layers_equal_those_of_autograd(sharing: str, what: str) -> None:
     expected = gradients(ExecutionOptions(), sharing, dropout=0.2)
     found = gradients(ExecutionOptions(what, sum_gradients=True), sharing, dropout=0.2)
@@ -68,24 +68,3 @@ def test_a_pass_without_gradients_makes_no_sums(monkeypatch: pytest.MonkeyPatch)
     model = AlbertForPreTraining(tiny_config(), ExecutionOptions(sum_gradients=True))
     with torch.no_grad():
         assert torch.isfinite(model(**BATCH).mlm_loss_sum)
-
-
-def test_recomputed_outputs_change_no_bit_and_are_not_kept() -> None:
-    kept: dict[str, int] = {}
-    for what in ("none", "pointwise"):
-        model = AlbertForPreTraining(tiny_config(num_hidden_layers=3), ExecutionOptions(what))
-        randomise(model, seed=5)
-        found: list[int] = []
-        for name, part in model.albert.encoder.named_modules():
-            if name.rpartition(".")[2] in ("activation", "layer_norm"):
-                part.register_forward_hook(
-                    lambda _, __, made, found=found: found.append(made.untyped_storage()._weak_ref())
-                )
-        output = model(**BATCH)
-        loss = output.mlm_loss_sum + output.sentence_loss_sum
-        del output
-        kept[what] = sum(not torch.UntypedStorage._expired(reference) for reference in found)
-        loss.backward()
-    assert kept == {"none": 9, "pointwise": 1}
-    expected, again = gradients(ExecutionOptions(), dropout=0.2), gradients(ExecutionOptions("pointwise"), dropout=0.2)
-    assert all(torch.equal(again[name], one) for name, one in expected.items())

@@ -22,7 +22,7 @@ CASES = {
         *(Case("albert-tiny", stage, "fp32") for stage in (0, 3)),
         Case("albert-tiny", 1, "bf16", checkpointing="layer"),
         Case(**BASE, stage=0, precision="bf16"),
-        Case(**BASE, stage=1, precision="bf16", checkpointing="ffn"),
+        Case(**BASE, stage=1, precision="bf16", checkpointing="layer"),
         Case(**BASE, stage=1, precision="fp32", dropout=0.1),
     ],
     2: [
@@ -76,8 +76,6 @@ def test_arithmetic_by_hand() -> None:
     assert model_flops(XXLARGE, 512, 77) == 3 * forward == pytest.approx(7.58e12, rel=1e-3)
     # With whole blocks recomputed only projection, heads and pooler run three times instead of four.
     assert executed_flops(XXLARGE, 512, 77, "layer") == 4 * forward - 536_870_912 - 672_100_352 - 33_554_432
-    ffn = 12 * 512 * 4 * 4096 * 16384
-    assert executed_flops(XXLARGE, 512, 77, "ffn") == 3 * forward + ffn
     # 6 blocks of 10 tokens; projection, head and pooler, which E = H and a missing sentence head leave out
     blocks, head = 6 * 10 * 2 * (4 * 64 + 2 * 128) + 4 * 6 * 100 * 8, 3 * (2 * 8 * 4 + 2 * 4 * 50)
     assert sum(forward_flops(small(), 10, 3)) == blocks + 2 * 10 * 4 * 8 + head + 2 * 64
@@ -125,7 +123,6 @@ def small(**fields: object) -> AlbertConfig:
         # A block's attention keeps 7 * 8 numbers and 8 bytes of statistics a token, its feed-forward 8 + 2 * 16 and 8.
         (small(), "bf16", "none", 6 * 20 * (120 + 88) + 2 * 3 * 8 * 9 * 2 + 20 * 40 + 6 * 240 + 4 * 32),
         (small(), "fp32", "none", 6 * 20 * (232 + 168) + 2 * 3 * 8 * 9 * 4 + 20 * 56 + 6 * 280 + 4 * 64),
-        (small(), "bf16", "ffn", 6 * 20 * 120 + 864 + 800 + 1440 + 128),
         (small(), "bf16", "layer", 6 * 20 * 16 + 864 + 800 + 1440 + 128),
         # A byte for each number that dropout may take: 8 twice a block, 4 of the embeddings.
         (small(hidden_dropout_prob=0.1), "bf16", "none", 6 * 20 * (128 + 96) + 864 + 20 * 44 + 1440 + 128),
@@ -152,7 +149,6 @@ def test_activations_by_hand(config: AlbertConfig, precision: str, checkpointing
         (MemorySettings("bf16", 3, 1, bucket=300), 4000 + 600),  # and keeps it during the update,
         (MemorySettings("bf16", 2, 1, bucket=300), 4000),  # where stage 2 has none
         (MemorySettings("bf16", 1, 4, "layer", bucket=300), 20 * (208 - 16) + 1800 + 600),
-        (MemorySettings("bf16", 1, 4, "ffn", bucket=300), 20 * 88 + 1800 + 600),
     ],
 )
 def test_buffers_by_hand(engine: MemorySettings, expected: int) -> None:
@@ -191,7 +187,7 @@ def test_flash_attention_by_heads() -> None:
     assert plan_memory.attention_bytes(small(), 2, BatchShape(10, pairs=2, predictions=3), "bf16") == 0  # heads of 4
 
 
-@pytest.mark.parametrize("checkpointing", ["none", "ffn", "layer"])
+@pytest.mark.parametrize("checkpointing", ["none", "layer"])
 @pytest.mark.parametrize("gigabytes", [1, 5, 40, 80])
 def test_the_largest_micro_batch_fits_and_the_next_does_not(checkpointing: str, gigabytes: int) -> None:
     engine = MemorySettings("fp16", 1, 8, checkpointing, bucket=224_000_000)

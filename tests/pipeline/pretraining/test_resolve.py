@@ -42,9 +42,9 @@ def test_objectives_choose_the_sentence_head(words):
 
 def test_flags_say_how_the_model_runs(words):
     assert resolve(words, hardware=CPU).execution == ExecutionOptions()
-    words |= {"--activation-checkpointing": "ffn", "--compile": None, "--attention": "masked"}
+    words |= {"--activation-checkpointing": "layer", "--compile": None, "--attention": "masked"}
     words |= {"--chunked-loss": None}
-    expected = ExecutionOptions("ffn", compile=True, attention="masked", chunked_loss=True)
+    expected = ExecutionOptions("layer", compile=True, attention="masked", chunked_loss=True)
     assert resolve(words, hardware=CPU).execution == expected
 
 
