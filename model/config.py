@@ -228,10 +228,6 @@ class ExecutionOptions:
     chunked_loss: bool = False
     """Whether training computes the loss of the masked tokens in chunks, and no logits of all predictions."""
 
-    sum_gradients: bool = False
-    """Whether the layers add the gradients of a matrix that they share to one fp32 buffer. Not for ZeRO stage 3, which
-    gathers a matrix in each application."""
-
     def __post_init__(self) -> None:
         check_choice("attention", self.attention, ATTENTION_KERNELS)
         check_choice("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)

@@ -6,7 +6,7 @@ from typing import Any
 Result = dict[str, Any]
 GOALS = {"albert-base": (0.5, 2.0), "albert-xxlarge": (0.75, 1.4)}
 """By model, what is aimed at with rows of 512 tokens: the share of the matrix product, and times `transformers`."""
-FEATURES: tuple[str, ...] = ("compile", "chunked_loss", "sum_gradients", "all", "kernel", "packing", "transformers")
+FEATURES: tuple[str, ...] = ("compile", "chunked_loss", "all", "kernel", "packing", "transformers")
 
 
 def combine(machine: Result, files: dict[str, Result]) -> Result:

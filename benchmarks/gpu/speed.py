@@ -27,7 +27,6 @@ GAINS = {
     "this, masked attention": "kernel",
     "this, one pair a row": "packing",
     "this, chunked loss": "chunked_loss",
-    "this, summed gradients": "sum_gradients",
     "this, compiled": "compile",
     "this, all": "all",
 }
@@ -107,9 +106,8 @@ def _variants(place: Place) -> dict[str, ExecutionOptions]:
         "this, masked attention": ExecutionOptions(attention="masked"),
         "this, one pair a row": ExecutionOptions(),
         "this, chunked loss": ExecutionOptions(chunked_loss=True, **common),
-        "this, summed gradients": ExecutionOptions(sum_gradients=True, **common),
         "this, compiled": ExecutionOptions(compile=True, **common),
-        "this, all": ExecutionOptions(compile=True, chunked_loss=True, sum_gradients=True, **common),
+        "this, all": ExecutionOptions(compile=True, chunked_loss=True, **common),
     }
 
 

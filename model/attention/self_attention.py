@@ -19,7 +19,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from model.config import AlbertConfig
 from model.layers.linear import Linear, linear
-from model.layers.shared_gradients import GradientSums, begin_sums, of_one_layer
 
 MASKED = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """What may compute the kernel "masked" on a GPU; the first that can does."""
@@ -225,16 +224,6 @@ class FusedProjection(NamedTuple):
     bias: Tensor
     """(3H,)"""
 
-    sums: GradientSums | None = None
-    """Where the layers add up the gradients of the two; None: autograd does it."""
-
-    dense_sums: GradientSums | None = None
-    """The same for the output projection of the block."""
-
-    def of_one_layer(self) -> "FusedProjection":
-        """See `model.layers.shared_gradients.of_one_layer`."""
-        return self._replace(sums=of_one_layer(self.sums), dense_sums=of_one_layer(self.dense_sums))
-
 
 class QueryKeyValue(nn.Module):
     """The query, key and value projections of attention, fused into one matrix product.
@@ -274,14 +263,6 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def project(self, sum_gradients: bool) -> FusedProjection:
-        """What the layers of a pass that use this block share. `sum_gradients`: they sum the gradients in fp32."""
-        projection: FusedProjection = self.query_key_value()
-        if not sum_gradients:
-            return projection
-        sums = begin_sums(projection.weight, projection.bias)
-        return projection._replace(sums=sums, dense_sums=begin_sums(self.dense.weight, self.dense.bias))
-
     def forward(self, hidden: Tensor, pattern: AttentionPattern, projection: FusedProjection | None = None) -> Tensor:
         """Maps (B, S, H) to (B, S, H).
 
@@ -289,8 +270,8 @@ class SelfAttention(nn.Module):
         computed here.
         """
         projection = projection or self.query_key_value()
-        projected = linear(hidden, projection.weight, projection.bias, projection.sums)  # (B, S, 3H)
+        projected = linear(hidden, projection.weight, projection.bias)  # (B, S, 3H)
         projected = projected.unflatten(-1, (3, self.num_attention_heads, -1))  # (B, S, 3, heads, D)
         context = attend(projected, pattern, self.probs_dropout if self.training else 0.0)  # (B, S, heads, D)
         context = context.flatten(2)  # (B, S, H)
-        return self.layer_norm(hidden + self.dropout(self.dense(context, projection.dense_sums)))  # (B, S, H)
+        return self.layer_norm(hidden + self.dropout(self.dense(context)))  # (B, S, H)

@@ -4,5 +4,4 @@ embeddings  factorised embeddings
 encoder     layers that share their parameters
 heads       the pooler, the pre-training heads, and sums of losses
 linear      matrix products, by oneDNN on a CPU
-shared_gradients  gradients of a matrix that several layers share, in one fp32 buffer
 """

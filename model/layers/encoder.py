@@ -3,10 +3,9 @@
 Legend of the shapes: B rows, S positions in a row, H hidden_size, FFN intermediate_size.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,6 @@ from torch.utils.checkpoint import checkpoint
 from model.attention.self_attention import AttentionPattern, FusedProjection, SelfAttention
 from model.config import AlbertConfig, ExecutionOptions
 from model.layers.linear import Linear
-from model.layers.shared_gradients import GradientSums, begin_sums, of_one_layer
 
 _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
 
@@ -23,16 +21,6 @@ _APPROXIMATION = {"gelu_new": "tanh", "gelu": "none"}
 def activation(config: AlbertConfig) -> nn.GELU:
     """Returns the activation function that `config.hidden_act` names."""
     return nn.GELU(approximate=_APPROXIMATION[config.hidden_act])
-
-
-class FeedForwardSums(NamedTuple):
-    """Where the layers of a pass add up the gradients of a feed-forward block's products; None: autograd does it."""
-
-    intermediate: GradientSums | None = None
-    output: GradientSums | None = None
-
-
-_NO_SUMS = FeedForwardSums()
 
 
 class FeedForward(nn.Module):
@@ -49,14 +37,10 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def begin_sums(self) -> FeedForwardSums:
-        """Sums for the gradients of all layers of a pass that use this block."""
-        return FeedForwardSums(*(begin_sums(part.weight, part.bias) for part in (self.intermediate, self.output)))
-
-    def forward(self, hidden: Tensor, sums: FeedForwardSums = _NO_SUMS) -> Tensor:
+    def forward(self, hidden: Tensor) -> Tensor:
         """Maps (B, S, H) to (B, S, H)."""
-        inner = self.activation(self.intermediate(hidden, sums.intermediate))  # (B, S, FFN)
-        return self.layer_norm(hidden + self.dropout(self.output(inner, sums.output)))  # (B, S, H)
+        inner = self.activation(self.intermediate(hidden))  # (B, S, FFN)
+        return self.layer_norm(hidden + self.dropout(self.output(inner)))  # (B, S, H)
 
 
 def block_indices(config: AlbertConfig) -> list[tuple[int, int]]:
@@ -76,51 +60,37 @@ class SharedEncoder(nn.Module):
         self.attention = nn.ModuleList(SelfAttention(config) for _ in range(config.num_attention_blocks))
         self.feed_forward = nn.ModuleList(FeedForward(config) for _ in range(config.num_ffn_blocks))
         self.indices = block_indices(config)
-        self._run_block = _block_runner(execution)
-        self._uses = [Counter(numbers) for numbers in zip(*self.indices)] if execution.sum_gradients else None
+        self._run_layer = _layer_runner(execution)
 
     def forward(self, hidden: Tensor, pattern: AttentionPattern) -> list[Tensor]:
         """Returns the input of the first layer and the output of every layer: num_hidden_layers + 1 times (B, S, H)."""
+        # One for each block, not for each layer, because autograd would keep every copy.
+        projections = [cast(SelfAttention, block).query_key_value() for block in self.attention]
         states = [hidden]  # (B, S, H) each
-        fused: dict[int, FusedProjection] = {}  # one for each block, because autograd would keep every copy
-        sums: dict[int, FeedForwardSums] = {}
         for attention, feed_forward in self.indices:
-            block = cast(SelfAttention, self.attention[attention])
-            inner = cast(FeedForward, self.feed_forward[feed_forward])
-            if attention not in fused:
-                fused[attention] = block.project(self._sums_gradients(0, attention))
-            if feed_forward not in sums:
-                summed = self._sums_gradients(1, feed_forward)
-                sums[feed_forward] = inner.begin_sums() if summed else _NO_SUMS
-            layer_sums = FeedForwardSums(*map(of_one_layer, sums[feed_forward]))
-            hidden = self._run_block(
-                block, inner, hidden, pattern, fused[attention].of_one_layer(), layer_sums
+            hidden = self._run_layer(
+                self.attention[attention], self.feed_forward[feed_forward], hidden, pattern, projections[attention]
             )  # (B, S, H)
             states.append(hidden)
         return states
 
-    def _sums_gradients(self, kind: int, number: int) -> bool:
-        """Whether a pass sums the gradients of a block: of attention (0) or feed-forward (1)."""
-        return self._uses is not None and self._uses[kind][number] > 1 and torch.is_grad_enabled()
+
+_Layer = Callable[[nn.Module, nn.Module, Tensor, AttentionPattern, FusedProjection], Tensor]
 
 
-_BlockRunner = Callable[[nn.Module, nn.Module, Tensor, AttentionPattern, FusedProjection, FeedForwardSums], Tensor]
-
-
-def _block(
+def _run_layer(
     attention: nn.Module,
     feed_forward: nn.Module,
     hidden: Tensor,
     pattern: AttentionPattern,
-    fused: FusedProjection,
-    sums: FeedForwardSums,
+    projection: FusedProjection,
 ) -> Tensor:
-    return feed_forward(attention(hidden, pattern, fused), sums)  # (B, S, H)
+    return feed_forward(attention(hidden, pattern, projection))  # (B, S, H)
 
 
-def _block_runner(execution: ExecutionOptions) -> _BlockRunner:
-    """Returns the function that applies one block. Compiled, one graph serves every block of a model."""
-    run: _BlockRunner = _block
+def _layer_runner(execution: ExecutionOptions) -> _Layer:
+    """Returns the function that applies one layer. Compiled, one graph serves every layer of a model."""
+    run: _Layer = _run_layer
     if execution.compile:
         run = torch.compile(run, backend=execution.compile_backend, fullgraph=True)
     if execution.activation_checkpointing == "layer":

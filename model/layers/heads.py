@@ -16,7 +16,6 @@ from torch.nn import functional
 from model.config import IGNORED_LABEL, AlbertConfig
 from model.layers.encoder import activation
 from model.layers.linear import Linear, linear
-from model.layers.shared_gradients import add_product
 
 CHUNK = 2048
 """Predictions whose logits `chunked_sums` computes at once: 246 MB in fp32 with 30,000 pieces."""
@@ -140,10 +139,18 @@ class _ChunkedSums(torch.autograd.Function):
             of_bias += of_logits.sum(0)
             rounded = of_logits.to(inputs.dtype)  # (C, V)
             torch.mm(rounded, weight, out=gradient)
-            add_product(of_weight, rounded, part)
+            _add_product(of_weight, rounded, part)
         return of_inputs, of_weight.to(weight.dtype), of_bias.to(bias.dtype), None
 
 
 def _chunks(inputs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Up to `CHUNK` rows (C, E) of `inputs` with their labels (C,)."""
     return zip(inputs.split(CHUNK), labels.split(CHUNK))
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Adds left^T right, of (C, V) and (C, E), to `total` (V, E), without rounding the product to their dtype."""
+    if left.is_cuda and left.dtype != total.dtype:
+        torch.addmm(total, left.T, right, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(left.T.to(total.dtype), right.to(total.dtype))

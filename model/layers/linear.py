@@ -14,23 +14,19 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from model.layers.shared_gradients import GradientSums, linear_with_sums
-
 _HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class Linear(nn.Linear):
     """`nn.Linear`, computed by `linear`."""
 
-    def forward(self, input: Tensor, sums: GradientSums | None = None) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Maps (..., in_features) to (..., out_features)."""
-        return linear(input, self.weight, self.bias, sums)
+        return linear(input, self.weight, self.bias)
 
 
-def linear(inputs: Tensor, weight: Tensor, bias: Tensor, sums: GradientSums | None = None) -> Tensor:
-    """Computes inputs weight^T + bias: (..., K), (N, K) and (N,) to (..., N). `sums` get the gradients of both."""
-    if sums is not None:
-        return linear_with_sums(inputs, weight, bias, sums)  # (..., N)
+def linear(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Computes inputs weight^T + bias: (..., K), (N, K) and (N,) to (..., N)."""
     if _HAS_ONEDNN and _is_fp32_on_cpu(inputs) and not torch.compiler.is_compiling():
         return _OneDnnLinear.apply(inputs, weight, bias)
     return functional.linear(inputs, weight, bias)  # (..., N)

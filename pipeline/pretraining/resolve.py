@@ -300,10 +300,6 @@ def _execution_options(
         raise UserError(
             "--compile does not work at ZeRO stage 3, whose hooks cannot be part of a graph; leave the flag out"
         )
-    if flags.sum_gradients == "on" and not below_stage_3:
-        raise UserError(
-            "--sum-gradients does not work at ZeRO stage 3, which frees a matrix after each layer; leave the flag out"
-        )
     compiles = hardware.compiles and below_stage_3 and flags.attention != "sequences"
     try:
         execution = ExecutionOptions(
@@ -311,8 +307,6 @@ def _execution_options(
             compile=flags.compile == "on" or (flags.compile == "auto" and compiles),
             attention=flags.attention,
             chunked_loss=flags.chunked_loss == "on" or (flags.chunked_loss == "auto" and not on_cpu),
-            sum_gradients=flags.sum_gradients == "on"
-            or (flags.sum_gradients == "auto" and not on_cpu and below_stage_3),
         )
         execution.check(model)
     except ValueError as error:

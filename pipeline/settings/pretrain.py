@@ -143,9 +143,6 @@ class PretrainFlags(MaskingFlags, RunFlags):
     chunked_loss: Switch = flag(
         "compute the loss of the masked tokens in chunks, without logits of all; auto: on a GPU", "auto", alone="on"
     )
-    sum_gradients: Switch = flag(
-        "sum the gradients of a shared matrix over the layers in one fp32 buffer; auto: on a GPU", "auto", alone="on"
-    )
 
 
 def parser() -> Parser:

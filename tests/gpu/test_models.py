@@ -77,14 +77,14 @@ def test_compiled_equals_eager(device: torch.device, dtype: torch.dtype) -> None
 
 
 @PRECISIONS
-def test_chunked_loss_and_summed_gradients_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
-    check_as_close_as_eager(device, dtype, ExecutionOptions("layer", chunked_loss=True, sum_gradients=True))
+def test_the_chunked_loss_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
+    check_as_close_as_eager(device, dtype, ExecutionOptions("layer", chunked_loss=True))
 
 
 @PRECISIONS
-def test_compiled_chunked_and_summed_equal_eager(device: torch.device, dtype: torch.dtype) -> None:
-    both = ExecutionOptions(chunked_loss=True, sum_gradients=True)
-    check_as_close_as_eager(device, dtype, replace(both, compile=True, compile_backend=backend(device)))
+def test_compiled_with_the_chunked_loss_equals_eager(device: torch.device, dtype: torch.dtype) -> None:
+    execution = ExecutionOptions(compile=True, compile_backend=backend(device), chunked_loss=True)
+    check_as_close_as_eager(device, dtype, execution)
 
 
 def test_an_exported_model_is_equal_in_transformers(device: torch.device, tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def test_xxlarge_keeps_little_of_a_row() -> None:
     assert 0.12e9 < inputs + block <= 0.13e9
 
 
-@pytest.mark.parametrize(("what", "summed"), [("none", False), ("none", True), ("layer", True)])
-def test_compiled_blocks_change_nothing(what: str, summed: bool) -> None:
+@pytest.mark.parametrize("what", ["none", "layer"])
+def test_compiled_blocks_change_nothing(what: str) -> None:
     torch.compiler.reset()
     plain = losses_and_gradients(ExecutionOptions())
     compiled = losses_and_gradients(
-        ExecutionOptions(activation_checkpointing=what, compile=True, compile_backend="aot_eager", sum_gradients=summed)
+        ExecutionOptions(activation_checkpointing=what, compile=True, compile_backend="aot_eager")
     )
     for name, value in plain.items():
         scale = max(1.0, value.abs().max().item())

@@ -33,10 +33,10 @@ def graphs_of(corpus, batches: int, sharing: str = "all", **options) -> int:
 
 
 def test_inductor_needs_a_graph_for_training_and_one_for_evaluation_in_200_batches(corpus) -> None:
-    assert graphs_of(corpus, 200, chunked_loss=True, sum_gradients=True) == 2
+    assert graphs_of(corpus, 200, chunked_loss=True) == 2
 
 
 @pytest.mark.parametrize("what", ACTIVATION_CHECKPOINTING)
 def test_with_every_option_two_graphs_serve_all_layers_and_batches(corpus, what: str) -> None:
     options = {"activation_checkpointing": what, "compile_backend": "aot_eager"}
-    assert graphs_of(corpus, 3, "ffn", sum_gradients=what != "none", **options) == 2
+    assert graphs_of(corpus, 3, "ffn", **options) == 2

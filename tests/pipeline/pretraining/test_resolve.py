@@ -69,10 +69,10 @@ def test_compile_is_refused_at_stage_3_only(words, tmp_path):
 
 
 def test_a_gpu_has_the_features_that_it_can_run(words, tmp_path):
-    known = ExecutionOptions(chunked_loss=True, sum_gradients=True)
+    known = ExecutionOptions(chunked_loss=True)
     assert resolve(words, hardware=GPU).execution == known
     assert resolve(words, hardware=replace(GPU, compiles=True)).execution == replace(known, compile=True)
-    off = {"--compile": "off", "--chunked-loss": "off", "--sum-gradients": "off"}
+    off = {"--compile": "off", "--chunked-loss": "off"}
     assert resolve(words | off, hardware=replace(GPU, compiles=True)).execution == ExecutionOptions()
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"zero_optimization": {"stage": 3}}))
     at_stage_3 = resolve(words, hardware=replace(GPU, compiles=True)).execution
@@ -131,8 +131,7 @@ def test_a_run_that_was_begun_with_earlier_code_is_resumed(words):
     now = json.loads(json.dumps(found.to_dict()))
     for name in ("data", "corpora", "data_directories", "eval_data_directories", "command"):  # of other places
         written[name] = now[name]
-    for feature in ("chunked_loss", "sum_gradients"):  # newer than the file, and on by default on a GPU
-        assert now["implementation"].pop(feature)
+    assert now["implementation"].pop("chunked_loss")  # newer than the file, and on by default on a GPU
     assert now == written
     found.output.mkdir()
     (found.output / "settings.json").write_text(json.dumps(written))
