@@ -3,7 +3,7 @@
 Legend of the shapes: B rows, S positions in a row, P sequences in a row, H hidden_size.
 """
 
-from typing import ClassVar, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from torch import Tensor, nn
 
@@ -128,13 +128,7 @@ class ModelWithHead(nn.Module):
     """The base of every model: the encoder under the name `albert`, and beside it the modules of a head.
 
     A subclass creates the modules of its head after `super().__init__` and then calls `initialise_head`.
-
-    Attributes:
-        onnx_outputs: the fields of what `forward` returns that an ONNX graph has as its outputs, called as those of
-            `transformers`; none if the model has no ONNX form.
     """
-
-    onnx_outputs: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self, config: AlbertConfig, execution: ExecutionOptions | None, add_pooling_layer: bool | None = None

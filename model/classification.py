@@ -40,8 +40,6 @@ class ClassificationOutput(NamedTuple):
 class _PooledClassifier(ModelWithHead):
     """Dropout and a linear map on the pooled [CLS] of some sequences. Subclasses turn its values into logits."""
 
-    onnx_outputs = ("logits",)
-
     def __init__(self, config: AlbertConfig, num_outputs: int, execution: ExecutionOptions | None) -> None:
         super().__init__(config, execution, add_pooling_layer=True)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
@@ -106,8 +104,6 @@ class AlbertForMultipleChoice(_PooledClassifier):
 
 class AlbertForTokenClassification(ModelWithHead):
     """Classifies tokens into `num_labels` classes by dropout and a linear map on their hidden states."""
-
-    onnx_outputs = ("logits",)
 
     def __init__(self, config: AlbertConfig, num_labels: int, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution, add_pooling_layer=False)

@@ -112,8 +112,6 @@ class _SpanModel(ModelWithHead, ABC):
 class AlbertForQuestionAnswering(_SpanModel):
     """Predicts start and end by two independent linear maps of every token (SQuAD 1.1)."""
 
-    onnx_outputs = ("start_logits", "end_logits")
-
     def __init__(self, config: AlbertConfig, execution: ExecutionOptions | None = None) -> None:
         super().__init__(config, execution, add_pooling_layer=False)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)

@@ -27,7 +27,6 @@ def parser() -> Parser:
         action="store_true",
         help="the checkpoint with the lowest held-out loss; of a fine-tuning run, with the best metric",
     )
-    p.add_argument("--onnx", action="store_true", help="also write model.onnx, for ONNX Runtime")
     p.add_argument(
         "--sentence-transformers",
         action="store_true",

@@ -54,7 +54,6 @@ class ExportOptions:
     Attributes:
         license: identifier as on the hub, such as "apache-2.0"; "other" if it is not stated.
         languages: codes such as "en"; none if they are not stated.
-        onnx: whether to write an ONNX graph.
         repository: OWNER/NAME on the hub, for the card; None if the export is not pushed.
         sentence_transformers: whether the library of that name can open the export.
 
@@ -64,7 +63,6 @@ class ExportOptions:
 
     license: str = "other"
     languages: tuple[str, ...] = ()
-    onnx: bool = False
     repository: str | None = None
     sentence_transformers: bool = False
 
@@ -99,7 +97,7 @@ def model_card(
     record, task = read_record(run.directory / SETTINGS), run.task
     data = record.data_directory if isinstance(record, FinetuneRecord) and record.data_on_hub else None
     is_bert = bert.can_express(model.config)
-    tags = ["bert" if is_bert else "albert", *(["onnx"] if options.onnx else []), *([task.name] if task else [])]
+    tags = ["bert" if is_bert else "albert", *([task.name] if task else [])]
     fields = ModelCardData(
         license=options.license,
         license_name="unknown" if options.license == "other" else None,

@@ -1,4 +1,4 @@
-"""Exports a checkpoint as a directory: the model, its vocabulary, a model card and, if wanted, an ONNX graph.
+"""Exports a checkpoint as a directory: the model, its vocabulary and a model card.
 
 `run` is the work of `pipeline.export`, which also pushes it to the Hugging Face hub.
 """
@@ -21,7 +21,6 @@ from common.errors import UserError, one_line
 from common.files import atomic, owned
 from data_prep.text.vocabulary import VOCABULARY_FILES, Vocabulary, find_vocabulary
 from model import checkpoint, huggingface
-from model.onnx_export import missing_packages, output_names, save_onnx
 from pipeline.checkpoint import run_directory
 from pipeline.checkpoint.initial_weights import HEAD_FILE, restore_file_ids
 from pipeline.checkpoint.retention import step_of
@@ -30,12 +29,11 @@ from pipeline.sharing.trained_run import TrainedRun, open_run
 from pipeline.tasks.own_tasks import RECORD
 from pipeline.tasks.task import SpanLimits
 
-ONNX_FILE = "model.onnx"
 MAIN = "main"
 FILES = (
     *(huggingface.CONFIG_FILE, huggingface.WEIGHTS_FILE, *VOCABULARY_FILES),
     *("tokenizer_config.json", checkpoint.CONFIG_FILE, checkpoint.WEIGHTS_FILE, HEAD_FILE),
-    *(CARD, ONNX_FILE, "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
+    *(CARD, "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"),
 )
 """The names of all files that an export may have."""
 _MODULES = (("0", "", "Transformer"), ("1", "1_Pooling", "Pooling"), ("2", "2_Normalize", "Normalize"))
@@ -84,8 +82,6 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
     model, task, vocabulary_file = run.load(tag), run.task, find_vocabulary(run.directory)
     vocabulary = Vocabulary.load(vocabulary_file)
     head = None if task is None else task.kind.head_fields(task) | {"fine_tuning": _prediction_record(run)}
-    if options.onnx:
-        output_names(model)  # raises before anything is written
     shares_alike = model.config.num_attention_blocks == model.config.num_ffn_blocks
     in_layout = shares_alike and (task is None or task.kind.architecture is not None)
     if in_layout:
@@ -99,8 +95,6 @@ def _write(run: TrainedRun, tag: Path, directory: Path, name: str, options: Expo
         shutil.copyfile(vocabulary_file, directory / vocabulary.file_name)
         lacking = "has no such head" if shares_alike else f"cannot share {model.config.parameter_sharing!r} alone"
         form = f"in the project's own format: transformers {lacking}"
-    if options.onnx:
-        save_onnx(model, directory / ONNX_FILE)
     if options.sentence_transformers:
         if not in_layout:
             raise ValueError(f"--sentence-transformers: the model is {form}; leave the flag out")
@@ -143,9 +137,7 @@ def run(args: argparse.Namespace) -> None:
     """
     if args.public and args.push is None:
         raise UserError("--public says how --push makes a repository; give --push OWNER/NAME, or leave it out")
-    options = ExportOptions(args.license, tuple(args.language), args.onnx, args.push, args.sentence_transformers)
-    if args.onnx and (missing := missing_packages()):
-        raise UserError(f"--onnx needs {' and '.join(missing)}; pip install 'albert-pretraining[onnx]'")
+    options = ExportOptions(args.license, tuple(args.language), args.push, args.sentence_transformers)
     owned.check_replaceable(args.out, run_directory.EXPORT_TOOL)
     seeds = sorted(path.parent for path in args.run.glob("seed-*/settings.json"))
     if seeds and not (args.run / "settings.json").exists():

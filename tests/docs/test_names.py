@@ -16,7 +16,7 @@ from pipeline.settings.pretrain import PretrainFlags
 from tests.docs.pages import PAGES, REPOSITORY, blocks_of
 
 FOLDERS = "benchmarks|common|data_prep|docs|ds_configs|examples|model|pipeline|tests"
-FILE_ENDINGS = {"arrow", "bin", "json", "md", "model", "onnx", "py", "safetensors"}
+FILE_ENDINGS = {"arrow", "bin", "json", "md", "model", "py", "safetensors"}
 
 FOREIGN_FLAGS = {
     "--exclude": "deepspeed", "--hostfile": "deepspeed", "--include": "deepspeed", "--launcher": "deepspeed",

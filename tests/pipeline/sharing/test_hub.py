@@ -49,7 +49,7 @@ def test_the_best_goes_to_main_a_step_to_its_branch_only_and_files_of_people_sta
     assert branches["main"] == INITIAL | files_of(tmp_path / "best")
     assert branches["step-1"] == INITIAL | files_of(tmp_path / "first")
     assert set(branches) == {"main", "step-1", "step-2"}
-    branches["main"] |= {"model.onnx": b"of an earlier export", "notes.md": b"of a person"}
+    branches["main"] |= {"modules.json": b"of an earlier export", "notes.md": b"of a person"}
     assert push(run, tmp_path / "best", "--best") == 0
     assert branches["main"] == INITIAL | files_of(tmp_path / "best") | {"notes.md": b"of a person"}
 
