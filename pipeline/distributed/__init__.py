@@ -5,9 +5,6 @@ launcher    what started this rank: stops the rank when its launcher ends, and s
 exits       stop signals, exit statuses, and the end of a rank's process
 rendezvous  the ranks meet and agree before training starts
 progress    what a rank is doing, how long that may take, and which ranks hang
-channel     a connection between two ranks that carries signed lines
 watch       notices a lost rank or host and a rank that hangs, and ends the job
 guard       ends a rank that cannot end itself
-query       reads the hostfile, and asks its hosts over ssh
-probe       examines a host; preflight runs this file on every host
 """

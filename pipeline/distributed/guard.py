@@ -1,8 +1,7 @@
-"""Ends a rank that cannot end itself: it is stopped (SIGSTOP), or holds Python's lock for ever.
+"""Kills a rank that cannot end itself: it is stopped (SIGSTOP), or holds Python's lock for ever.
 
-`start_guard` runs this file as a small process beside the rank. It waits until the connections of the rank's watch have
-been closed by the other ranks, so the job has ended. Then it continues the rank, which may have been stopped, and kills
-it if it still does not end.
+`start_guard` runs this file as a small process beside the rank. The rank's watch writes to its stdin again and again
+how many seconds may pass until the next time. Time in which the guard itself is stopped, as by Ctrl-Z, does not count.
 """
 
 import contextlib
@@ -11,49 +10,29 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
 
-CONTINUE_SECONDS = 2.0
-"""From the end of the others until the rank is continued."""
-KILL_SECONDS = 12.0
-"""From then until it is killed: a rank that is continued writes its stacks first, for at most 10 s."""
+MORE_SECONDS = 5
+"""A rank that is silent for so much longer is killed: the others must have named it by then."""
 
 
-def start_guard(connections: Iterable[int]) -> "subprocess.Popen[bytes]":
-    """Starts the guard of this process. It ends with the process, or when its stdin is closed.
-
-    Args:
-        connections: descriptors of sockets, one to each rank that this one is connected to.
-    """
-    descriptors = tuple(connections)
-    words = [sys.executable, "-ISs", __file__, str(os.getpid()), *map(str, descriptors)]
-    return subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=descriptors)
+def start_guard() -> "subprocess.Popen[bytes]":
+    """Starts the guard of this process. It ends with the process, or when its stdin is closed."""
+    return subprocess.Popen([sys.executable, "-ISs", __file__, str(os.getpid())], stdin=subprocess.PIPE)
 
 
 def main() -> None:
     """Guards the process that the first word names, until stdin is closed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the rank obeys them
-    rank, *connections = map(int, sys.argv[1:])
-    ends = [0]
     with contextlib.suppress(OSError):  # the rank has ended, or the kernel is older than 5.3
-        ends.append(os.pidfd_open(rank))  # stdin may have been inherited by children of the rank
-    poll = select.poll()
-    for end in ends:
-        poll.register(end, select.POLLIN | select.POLLHUP)
-    for connection in connections:
-        poll.register(connection, select.POLLRDHUP)
-    while connections:
-        for descriptor, _ in poll.poll():
-            if descriptor in ends:
+        rank = os.pidfd_open(int(sys.argv[1]))
+        left = 600
+        while left > 0:
+            ready, _, _ = select.select([0, rank], [], [], 1.0)
+            if rank in ready or (ready and not (said := os.read(0, 4096))):
                 return
-            poll.unregister(descriptor)
-            connections.remove(descriptor)
-    for seconds, number in ((CONTINUE_SECONDS, signal.SIGCONT), (KILL_SECONDS, signal.SIGKILL)):
-        if select.select(ends, [], [], seconds)[0]:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(rank, number)
+            left = int(said.split()[-1]) + MORE_SECONDS if ready else left - 1
+        signal.pidfd_send_signal(rank, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from common.errors import UserError
 LOCK_SECONDS = 600.0
 """How long a start waits for the lock of the start before it: a file server may keep the lock of a lost host."""
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "env")
+_DEEPSPEED = ("deepspeed", "ds", "deepspeed.launcher.runner")
 
 
 def launchers(ancestors: Sequence[Process]) -> list[Process]:
@@ -35,36 +36,28 @@ def launchers(ancestors: Sequence[Process]) -> list[Process]:
     found = list(ancestors[:1])
     if found and any("deepspeed.launcher.launch" in word for word in found[0].cmdline()):
         # sshd starts the agent through a shell.
-        above = next((ancestor for ancestor in ancestors[1:] if ancestor.name() not in _SHELLS), None)
-        if above is not None and (is_deepspeed(above) or above.name().startswith("sshd")):
-            found.append(above)
+        for above in [ancestor for ancestor in ancestors[1:] if ancestor.name() not in _SHELLS][:1]:
+            is_deepspeed = any(Path(word).name in _DEEPSPEED for word in above.cmdline()[:3])
+            found += [above] if is_deepspeed or above.name().startswith("sshd") else []
     return found
-
-
-def is_deepspeed(candidate: Process) -> bool:
-    """Whether it is the `deepspeed` command."""
-    return any(Path(word).name in ("deepspeed", "ds", "deepspeed.launcher.runner") for word in candidate.cmdline()[:3])
 
 
 def watch() -> None:
     """Starts a thread that stops this process when its launcher ends. Called in a rank that a launcher started."""
-    launcher_names: dict[int, str] = {}  # by descriptor
+    names: dict[int, str] = {}  # by descriptor
     with contextlib.suppress(OSError, psutil.Error):  # one has ended, or the kernel is older than 5.3
         for found in launchers(psutil.Process().parents()):
-            launcher_names[os.pidfd_open(found.pid)] = f"{found.name()}, process {found.pid}"
-    if launcher_names:
-        threading.Thread(target=_wait, args=(launcher_names,), name="launcher", daemon=True).start()
+            names[os.pidfd_open(found.pid)] = f"{found.name()}, process {found.pid}"
 
+    def wait() -> None:
+        ended, _, _ = select.select(list(names), [], [])
+        keep_output_open()
+        if os.environ.get("LOCAL_RANK") == "0":
+            write_now(1, f"the launcher ({names[ended[0]]}) has ended, so this run stops\n")
+        os.kill(os.getpid(), signal.SIGTERM)
 
-def _wait(launcher_names: dict[int, str]) -> None:
-    poll = select.poll()
-    for descriptor in launcher_names:
-        poll.register(descriptor, select.POLLIN)
-    (descriptor, _), *_ = poll.poll()
-    keep_output_open()
-    if os.environ.get("LOCAL_RANK") == "0":
-        write_now(1, f"the launcher ({launcher_names[descriptor]}) has ended, so this run stops\n")
-    os.kill(os.getpid(), signal.SIGTERM)
+    if names:
+        threading.Thread(target=wait, name="launcher", daemon=True).start()
 
 
 def keep_output_open() -> None:
@@ -97,8 +90,8 @@ def agent_serves_store() -> bool:
 def check_agent() -> None:
     """Raises UserError if torchrun's agent may start the ranks again, but with the store of an earlier start.
 
-    torch 2.13 makes the agent's store once and keeps it. There the ranks would find addresses of processes that have
-    ended. A host would even look for it on a first host that is lost.
+    torch 2.13 makes the agent's store once and keeps it. There the ranks would find the words of an earlier start. A
+    host would even look for it on a first host that is lost.
     """
     if max_restarts() and agent_serves_store():
         raise UserError(

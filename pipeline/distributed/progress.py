@@ -32,7 +32,6 @@ class Report(NamedTuple):
         collectives: that the rank has entered.
         limit: seconds until its next note after which it hangs; infinite if it is not watched.
         idle: seconds since its last note.
-        silent: seconds for which the rank has sent no report.
     """
 
     phase: str
@@ -41,7 +40,6 @@ class Report(NamedTuple):
     collectives: int
     limit: float
     idle: float = 0.0
-    silent: float = 0.0
 
 
 class Progress:
@@ -139,9 +137,7 @@ def find_hanging(reports: Mapping[int, Report]) -> list[int]:
     if all(report.idle <= report.limit for report in awaited.values()):
         return []
     # The limits of the ranks differ a little, as their median steps do.
-    late = [rank for rank, report in awaited.items() if report.idle > report.limit / 2]
-    silent = [rank for rank in late if reports[rank].silent > reports[rank].limit / 2]
-    return silent or late
+    return [rank for rank, report in awaited.items() if report.idle > report.limit / 2]
 
 
 def describe_hanging(ranks: Sequence[int], reports: Mapping[int, Report], hosts: Sequence[str]) -> str:
@@ -152,8 +148,6 @@ def describe_hanging(ranks: Sequence[int], reports: Mapping[int, Report], hosts:
         f"rank {ranks[0]} on host {hosts[ranks[0]]} hangs: no progress for {report.idle:.0f} s in phase "
         f"{report.phase} of step {report.step}{micro_step}"
     ]
-    if report.silent > report.limit / 2:
-        parts.append("no thread of it runs: it is stopped, or holds Python's lock")
     if waiting := sum(other.collectives > report.collectives for other in reports.values()):
         parts.append(f"{waiting} other rank{'s wait' if waiting > 1 else ' waits'} for it")
     if len(ranks) > 1:

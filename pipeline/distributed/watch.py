@@ -1,29 +1,30 @@
 """Notices a rank or host that is lost, and a rank that hangs; names it and ends the job.
 
-Each rank has a thread, which is connected to rank 0's thread. Two kinds of messages travel, in both directions:
+Each rank has a thread that writes into the store of the rendezvous, twice a second, what the rank is doing
+(`pipeline.distributed.progress`). Rank 0 reads what all others write, and they read what rank 0 writes. The key "end"
+says why the job ends; whoever sets it first decides. A rank sets it
 
-    report  what the rank is doing (`pipeline.distributed.progress`)
-    leave   how the rank leaves the watch: status 0, or why it ends, and so all ranks end
+- when a rank is lost: its process on the same host has ended, nothing has been heard of it for `host_timeout`, or the
+  store does not answer. So a rank may compute, compile, save or evaluate for any time;
+- when it leaves by an exception;
+- when ranks hang, by what all ranks write. Each rank then writes its stacks to RUN/hangs/.
 
-Rank 0 ends the job
-
-- when a rank is lost: its connection ends without notice, or the kernel finds by keepalive probes that the host does
-  not answer. So a rank may compute, compile, save or evaluate for any time;
-- when a rank leaves by an exception;
-- when ranks hang, by the reports of all ranks. Each rank then writes its stacks to RUN/hangs/.
-
-The other ranks watch rank 0 in the same way. Without this they would wait in a collective until its timeout of ten
-minutes. Time during which a thread itself does not run, as after Ctrl-Z, does not count. A rank that is stopped cannot
-end itself: `pipeline.distributed.guard` does it.
+Without this the ranks would wait in a collective until its timeout. Time during which a thread itself does not run, as
+after Ctrl-Z, does not count. A rank that is stopped cannot end itself: `pipeline.distributed.guard` does it. A call of
+torch's store waits without end for a server that is stopped or cut off, so a second thread watches the first.
 """
 
+import contextlib
 import faulthandler
+import json
 import os
-import selectors
+import select
 import subprocess
 import threading
 import time
 import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -32,205 +33,214 @@ from common.errors import UserError, one_line
 from pipeline.distributed import launcher, progress
 from pipeline.distributed.exits import EXIT_LOST, EXIT_MISTAKE, ExitNotice, exit_notice
 from pipeline.distributed.guard import start_guard
-from pipeline.distributed.launcher import write_now
 from pipeline.distributed.progress import Report
-from pipeline.distributed.rendezvous import Rendezvous
+from pipeline.distributed.rendezvous import JOIN_SECONDS, Rendezvous, wait_for_keys
 
 ADVICE = "the same command continues from the last checkpoint, on the remaining hosts as well"
-_VERDICT_SECONDS = 3.0  # for the cause of a broken collective: usually another rank is lost or leaves
+TICK = 0.5
+_VERDICT_SECONDS = 3.0  # for the cause of an exception, which may be that another rank is lost or leaves
 _WRITE_SECONDS = 10.0  # for RUN/hangs/, which may be on the disk that does not answer
-_REPORTS = 20  # in the time after which a rank hangs
-_MAX_TICK = 1.0
+_BROKEN = ("gloo", "NCCL", "Connection", "Broken pipe")  # in the message of a collective that another rank has left
+_SHOWN = 8
+
+
+_STARTS = Report("start", 0, 0, 0, float("inf"))
+
+
+@dataclass
+class _Seen:
+    """What is known of another rank: its last beat, seconds since then, and its report."""
+
+    beat: bytes = b""
+    silent: float = 0.0
+    report: Report = _STARTS
 
 
 class Watch:
     """Watches this rank inside its `with` block, which every rank enters and leaves.
 
     If a rank is lost or hangs, the processes of all ranks end with EXIT_LOST. If a rank leaves the block by an
-    exception, they end with status 1, or 2 for a UserError. A line names rank, host and reason. After a hang,
-    RUN/hangs/ has the stacks of all ranks that can still write them.
+    exception, they end with status 1, or 2 for a UserError. A line names rank, host and reason.
 
     Args:
         rendezvous: of ranks that have agreed.
         output: the directory of the run.
-        host_timeout: seconds without an answer after which a host is lost, at least 3.
+        host_timeout: seconds without a sign of life after which a rank is lost.
         hang_timeout: seconds without progress after which a rank hangs, at least; 0: no rank hangs.
     """
 
     def __init__(self, rendezvous: Rendezvous, output: Path, host_timeout: float, hang_timeout: float) -> None:
-        self._rank, self._hosts = rendezvous.rank, rendezvous.hosts
-        self._channels = rendezvous.channels  # by rank: on rank 0 to all others, else to rank 0
-        self._reports = dict.fromkeys(self._channels, Report("start", 0, 0, 0, float("inf")))
+        self._rank, self._hosts, self._siblings = rendezvous.rank, rendezvous.hosts, rendezvous.siblings
         self._hangs, self._host_timeout, self._hang_timeout = output.absolute() / "hangs", host_timeout, hang_timeout
-        self._is_needed = bool(self._channels or hang_timeout)
-        self._speaks = os.environ.get("LOCAL_RANK", "0") == "0"
-        self._notes, self._idle = -1, 0.0
-        self._left: ExitNotice | None = None  # how the main thread leaves
-        self._ending: ExitNotice | None = None  # why the job ends
-        self._ends_at = float("inf")
-        self._stop = os.eventfd(0)
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._store, self._several = rendezvous.store, len(self._hosts) > 1
+        others = range(1, len(self._hosts)) if self._rank == 0 else [0]
+        self._seen = {rank: _Seen() for rank in others}  # of those that have not left
+        self._notes, self._idle, self._rounds = -1, 0.0, 0
+        self._left = threading.Event()
+        self._processes: dict[int, int] = {}  # rank by descriptor, of this host's other ranks
+        self._ended = select.poll()
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._run, self._mind_the_store)]
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> None:
         own = progress.get_progress()
         own.hang_timeout = self._hang_timeout
         own.start_run()
-        if not self._is_needed:
-            return
-        for channel in self._channels.values():
-            channel.watch_host(self._host_timeout)
-        if self._channels:
-            self._guard = start_guard(channel.connection.fileno() for channel in self._channels.values())
-        self._thread.start()
+        if self._several:
+            self._guard = start_guard()
+            for rank, number in self._siblings.items():
+                with contextlib.suppress(OSError):  # it has ended: nothing is heard of it
+                    self._processes[descriptor := os.pidfd_open(number)] = rank
+                    self._ended.register(descriptor, select.POLLIN)
+        if self._several or self._hang_timeout:
+            for thread in self._threads:
+                thread.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._is_needed:
-            return
-        several = len(self._hosts) > 1
-        if several and isinstance(error, RuntimeError):
-            time.sleep(_VERDICT_SECONDS)  # the thread may end the process meanwhile
-        broken = several and isinstance(error, Exception) and not isinstance(error, UserError)
+        broken = self._several and isinstance(error, Exception) and not isinstance(error, UserError)
+        if broken and isinstance(error, RuntimeError):  # a thread may end the process meanwhile
+            by_another = any(word in str(error) for word in _BROKEN)
+            time.sleep(_VERDICT_SECONDS + (self._host_timeout if by_another else 0.0))
         if broken:  # printed first: as soon as another rank ends, the launcher ends this process as well
             traceback.print_exception(error)
         notice = exit_notice(self._name_of(self._rank), error)
-        self._left = notice
-        os.eventfd_write(self._stop, 1)
-        self._thread.join()
-        os.close(self._stop)
+        while self._seen and self._rank == 0 and error is None:  # the store ends with this process
+            time.sleep(TICK / 10)
+        self._left.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(self._host_timeout)
+        with contextlib.suppress(RuntimeError):  # rank 0 has ended
+            if self._several and notice.status:
+                self._store.compare_set("end", "", json.dumps(notice))
+            self._say_farewell()
+        for descriptor in self._processes:
+            os.close(descriptor)
         if self._guard is not None:
             self._guard.communicate()
         if broken:
             raise SystemExit(notice.status) from None
 
     def _run(self) -> None:
-        """The thread. Whatever fails here ends the process, so that no hang goes unnoticed."""
+        """The first thread. Whatever fails here ends the process, so that no hang goes unnoticed."""
         try:
-            with selectors.DefaultSelector() as selector:
-                self._watch(selector)
-            for channel in self._channels.values():
-                channel.send("leave", notice=self._left)
-                channel.connection.close()
+            while not self._left.wait(TICK):
+                self._look()
         except BaseException as error:
-            write_now(
-                2, f"error: the watch of {self._name_of(self._rank)} failed ({one_line(repr(error))}); {ADVICE}\n"
-            )
-            os._exit(EXIT_LOST)
+            line = f"the watch of {self._name_of(self._rank)} failed ({one_line(repr(error))}); {ADVICE}"
+            if type(error).__name__.startswith("Dist"):  # of torch's store, whose server has ended
+                line = self._loss([0])
+            self._end_rank(ExitNotice(EXIT_LOST, line), with_store=False)
 
-    def _watch(self, selector: selectors.BaseSelector) -> None:
-        """Hears the other ranks and looks at all until the main thread leaves."""
-        selector.register(self._stop, selectors.EVENT_READ)
-        for rank, channel in self._channels.items():
-            selector.register(channel.connection, selectors.EVENT_READ, rank)
-        tick = min(_MAX_TICK, self._hang_timeout / _REPORTS) if self._hang_timeout else _MAX_TICK
-        last = due = time.monotonic()
-        while self._left is None:
-            for key, _ in selector.select(max(0.0, min(due, self._ends_at) - time.monotonic())):
-                if key.data is not None and not self._hear(key.data):
-                    selector.unregister(key.fileobj)
-                    self._channels.pop(key.data).connection.close()
-                    del self._reports[key.data]
-            now = time.monotonic()
-            if now >= self._ends_at:
-                self._end_rank()
-            if now >= due:
-                self._look(min(now - last, 3 * tick))
-                last, due = now, now + tick
+    def _mind_the_store(self) -> None:
+        """The second thread: ends the rank if the first one waits for the store too long, and tells the guard."""
+        silent, rounds = 0.0, 0
+        while not self._left.wait(TICK):
+            silent, rounds = silent + TICK if self._rounds == rounds else 0.0, self._rounds
+            limit = self._limit(progress.get_progress().phase)
+            if self._guard is not None and self._guard.stdin is not None:
+                with contextlib.suppress(OSError):
+                    os.write(self._guard.stdin.fileno(), b"%d\n" % limit)
+            if silent > limit:
+                self._end_rank(ExitNotice(EXIT_LOST, self._loss([0], limit)), with_store=False)
 
-    def _hear(self, rank: int) -> bool:
-        """Takes a message of a rank. Returns False once it has left or is lost."""
-        try:
-            message = self._channels[rank].receive() or {"kind": ""}
-        except (EOFError, OSError, ValueError) as error:
-            self._end_job(self._loss_by(rank, error), speaks=self._rank == 1)  # nobody else may be left on its host
-            return False
-        if message["kind"] == "report":
-            self._reports[rank] = Report(*message["report"])
-        if message["kind"] == "leave" and (notice := ExitNotice(*message["notice"])).status:
-            self._end_job(notice)
-        return message["kind"] != "leave"
-
-    def _look(self, seconds: float) -> None:
-        """Reports to the others, and looks which ranks hang, `seconds` after the last time."""
-        if not self._hang_timeout or self._ending is not None:
-            return
-        own = self._report(seconds)
-        for rank, channel in self._channels.items():
-            channel.send("report", report=own)
-            self._reports[rank] = self._age(self._reports[rank], seconds)
-        if self._rank == 0:
-            reports = {0: own, **self._reports}
-            ranks = progress.find_hanging(reports)
-        else:  # of rank 0 it sees only whether it runs
-            reports = self._reports
-            ranks = [rank for rank, report in reports.items() if report.silent > report.limit]
-        if ranks:
-            directory = self._hangs / f"{time.strftime('%Y%m%d-%H%M%S')}-step-{reports[ranks[0]].step}"
-            line = progress.describe_hanging(ranks, reports, self._hosts)
-            line = f"{line}; the stacks are in {directory}; {ADVICE}"
-            self._end_job(ExitNotice(EXIT_LOST, line, 0.0, str(directory)), speaks=self._rank == 1)
-
-    def _report(self, seconds: float) -> Report:
-        """What this rank does, so many seconds after the last report."""
+    def _look(self) -> None:
+        """Writes what this rank does, and looks at the others."""
         own = progress.get_progress()
-        self._idle = self._idle + seconds if own.notes == self._notes else 0.0
+        self._idle = self._idle + TICK if own.notes == self._notes else 0.0
         self._notes = own.notes
-        return own.report(self._idle)
+        reports = {self._rank: own.report(self._idle)}
+        if self._several:
+            ended = [self._processes[descriptor] for descriptor, _ in self._ended.poll(0)]
+            if 0 in ended:  # which leaves last
+                self._end_rank(ExitNotice(EXIT_LOST, self._loss([0])), with_store=False)
+            if lost := [rank for rank in ended if self._store.get(f"beat/{rank}") != b"left"]:
+                self._end_job(ExitNotice(EXIT_LOST, self._loss(lost)))
+            self._store.set(f"beat/{self._rank}", json.dumps([self._rounds, *reports[self._rank]]))
+            self._hear()
+            reports |= {rank: seen.report for rank, seen in self._seen.items()}
+        self._rounds += 1
+        if self._rank == 0 and self._hang_timeout and (ranks := progress.find_hanging(reports)):
+            place = self._hangs / f"{time.strftime('%Y%m%d-%H%M%S')}-step-{reports[ranks[0]].step}"
+            line = progress.describe_hanging(ranks, reports, self._hosts)
+            line = f"{line}; the stacks are in {place}; {ADVICE}"
+            self._end_job(ExitNotice(EXIT_LOST, line, 0.0, str(place)))
 
-    def _age(self, report: Report, seconds: float) -> Report:
-        """The last report of a rank, so many seconds later.
+    def _hear(self) -> None:
+        """Takes what the others have written last."""
+        end, *beats = self._store.multi_get(["end", *(f"beat/{rank}" for rank in self._seen)])
+        if end and not self._left.wait((notice := ExitNotice(*json.loads(end))).grace):
+            self._end_rank(notice)
+        for (rank, seen), beat in zip(list(self._seen.items()), beats):
+            seen.silent, seen.beat = seen.silent + TICK if beat == seen.beat else 0.0, beat
+            if beat == b"left":
+                del self._seen[rank]
+            elif beat:
+                seen.report = Report(*json.loads(beat)[1:])
+        silent = {rank: seen for rank, seen in self._seen.items() if seen.silent > self._limit(seen.report.phase)}
+        if silent:
+            self._end_job(ExitNotice(EXIT_LOST, self._loss(list(silent), next(iter(silent.values())).silent)))
 
-        A rank that sends nothing for `hang_timeout` does not run at all, whatever its phase is. Only before training
-        may it load libraries for long, which holds Python's lock.
-        """
-        idle, silent = report.idle + seconds, report.silent + seconds
-        stands = silent > self._hang_timeout and report.phase != "start"
-        return report._replace(idle=idle, silent=silent, limit=self._hang_timeout if stands else report.limit)
+    def _limit(self, phase: str) -> float:
+        """Seconds of silence until a rank is lost. Before training it loads libraries, which holds Python's lock."""
+        return max(self._host_timeout, JOIN_SECONDS) if phase == "start" else self._host_timeout
 
-    def _loss_by(self, rank: int, error: Exception) -> ExitNotice:
-        """The notice that a rank is lost, by what its connection says."""
-        reason = f"its connection carries something else ({one_line(error)})"
-        if isinstance(error, EOFError | ConnectionResetError):
-            reason = "its process ended without notice"
-        elif isinstance(error, OSError):
-            reason = f"its host did not answer for {self._host_timeout:.0f} s ({one_line(error)})"
-        return ExitNotice(EXIT_LOST, f"lost {self._name_of(rank)}: {reason}; {ADVICE}")
+    def _loss(self, ranks: Sequence[int], seconds: float | None = None) -> str:
+        """The line about lost ranks: their processes have ended, or nothing is heard of them for `seconds`."""
+        names = ", ".join(map(self._name_of, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
+        if seconds is None:
+            return f"lost {names}: its process ended without notice; {ADVICE}"
+        return (
+            f"lost {names}: no sign of life for {seconds:.0f} s: its host or its link is down, or the process is "
+            f"stopped or holds Python's lock; {ADVICE}"
+        )
 
     def _name_of(self, rank: int) -> str:
         """A rank and its host."""
         return f"rank {rank} on host {UserError(self._hosts[rank])}"
 
-    def _end_job(self, notice: ExitNotice, speaks: bool = False) -> None:
-        """Tells the others, and ends this rank after the grace of the first notice.
+    def _end_job(self, notice: ExitNotice) -> NoReturn:
+        """Ends all ranks by this notice, or by an earlier one."""
+        if self._several:
+            notice = ExitNotice(*json.loads(self._store.compare_set("end", "", json.dumps(notice))))
+        self._end_rank(notice)
+
+    def _end_rank(self, notice: ExitNotice, with_store: bool = True) -> NoReturn:
+        """Prints why the job ends, once a host, writes the stacks, and ends this process.
 
         Args:
-            speaks: whether this rank prints the notice also if it is not the first one of its host.
+            with_store: False if the store does not answer.
         """
-        if self._ending is not None:
-            return
-        self._ending, self._ends_at = notice, time.monotonic() + notice.grace
-        self._speaks = self._speaks or speaks
-        for channel in self._channels.values():
-            channel.send("leave", notice=notice)
-
-    def _end_rank(self) -> NoReturn:
-        """Prints why the job ends, once a host, and ends this process."""
-        assert self._ending is not None
-        if self._speaks:
-            write_now(2, f"error: {self._ending.line}\n")
-        if self._ending.stacks:
-            writer = threading.Thread(target=self._write_stacks, args=(Path(self._ending.stacks),), daemon=True)
+        speaks = os.environ.get("LOCAL_RANK", "0") == "0" or (self._rank == 1 and 0 in self._siblings)
+        with contextlib.suppress(RuntimeError):
+            if with_store and self._several:
+                speaks = self._store.add(f"said/{self._hosts[self._rank]}", 1) == 1
+        if speaks:
+            launcher.write_now(2, f"error: {notice.line}\n")
+        if notice.stacks:
+            writer = threading.Thread(target=self._write_stacks, args=(Path(notice.stacks),), daemon=True)
             writer.start()
             writer.join(_WRITE_SECONDS)
-        if self._ending.status == EXIT_MISTAKE:
+        if notice.status == EXIT_MISTAKE:
             launcher.end_agent()
-        os._exit(self._ending.status)
+        with contextlib.suppress(RuntimeError):
+            if with_store:
+                self._say_farewell()
+        os._exit(notice.status)
+
+    def _say_farewell(self) -> None:
+        """Says that this rank has left. Rank 0, whose process serves the store, lets the others read the end first."""
+        if self._several:
+            self._store.add(f"left/{self._rank}", 1)  # which waits for the answer
+            self._store.set(f"beat/{self._rank}", "left")
+            if self._rank == 0:
+                wait_for_keys(self._store, [f"left/{rank}" for rank in self._seen], _VERDICT_SECONDS)
 
     def _write_stacks(self, directory: Path) -> None:
         """Writes what this rank does and the stacks of its threads."""
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / f"rank-{self._rank:05d}.txt").open("w", encoding="utf-8") as file:
-            print(self._name_of(self._rank), self._report(0.0), file=file, flush=True)
+            print(self._name_of(self._rank), progress.get_progress().report(self._idle), file=file, flush=True)
             faulthandler.dump_traceback(file, all_threads=True)

@@ -3,25 +3,21 @@
 Where the launcher has no part in what is shown, the ranks are forked.
 """
 
-import contextlib
 import json
 import os
 import shutil
 import signal
-import socket
 import sys
-from datetime import timedelta
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.distributed import TCPStore
 
 from benchmarks.shared import job
 from benchmarks.shared.outcome import differences, outcome
 from data_prep.format.shards import open_shards
 from pipeline.checkpoint.retention import tags
 from pipeline.distributed.exits import EXIT_STOPPED
-from pipeline.distributed.rendezvous import SECRET_FILE, raise_file_limit, reserve_port
+from pipeline.distributed.rendezvous import reserve_port
 from tests.pipeline.conftest import REPOSITORY, data_prep, newest, run
 from tests.pipeline.test_kept_files import other_modes
 from tests.pipeline.workers import killed_runs
@@ -216,54 +212,3 @@ def test_a_run_whose_host_and_disk_are_gone_goes_on_from_its_mirror_to_the_same_
     assert {name.split("/")[2] for name in held if name.endswith("manifest.json")} == {
         tag.name for tag in tags(moved / "checkpoints")
     }
-
-
-@contextlib.contextmanager
-def attack(port):
-    """Does to a job what a stranger can who reads its store. 2,000 silent connections stay open in the block."""
-    raise_file_limit()
-    store = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=200))
-    server = int(store.get("job/1").split()[0])
-
-    def connect():
-        return opened.enter_context(socket.create_connection(("127.0.0.1", server), timeout=1000))
-
-    with contextlib.ExitStack() as opened:
-        for said in (
-            b'{"kind": "hello", "answer": {"rank": 1}}\n',
-            b"[" * 60_000 + b"\n",
-            b"x" * 2_000_000,
-            b"\n" * 1000,
-        ):
-            for greeting in (b"", b"0" * 32 + b"\n"):
-                stranger = connect()
-                with contextlib.suppress(ConnectionError):
-                    stranger.sendall(greeting + said)
-                    stranger.sendall(b"0" * 64 + b' {"kind": "leave", "notice": [1, "forged", 0, ""]}\n')
-        silent = [connect() for _ in range(2000)]
-        with contextlib.suppress(ConnectionError):
-            while silent[0].recv(64):  # the oldest ones are dropped
-                pass
-        yield
-
-
-def test_a_stranger_beside_a_run_of_two_ranks_changes_nothing(finished, corpus, config, tmp_path):
-    """Forged, endless, nested and silent connections while the ranks meet; the silent ones stay to the end."""
-    secret = tmp_path / "secret"
-    secret.write_text("0123456789abcdef")
-    secret.chmod(0o600)
-    output, port = tmp_path / "run", reserve_port()
-    flags = of_module(command(corpus, config, output))[1:]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), SECRET_FILE: str(secret)}
-    shared |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-
-    def start(rank):
-        environment = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        return ForkedRank(tmp_path / f"rank{rank}", "pipeline.pretrain", flags, environment)
-
-    first = start(0)
-    with attack(port):
-        second = start(1)
-        assert [first.wait(), second.wait()] == [0, 0], first.stderr + second.stderr
-    assert "error" not in first.stderr + second.stderr
-    assert differences(output, finished[0]) == []

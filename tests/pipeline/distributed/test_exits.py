@@ -198,6 +198,5 @@ def test_a_scheduler_s_signal_is_answered_without_the_words_for_a_person(monkeyp
     monkeypatch.setattr(exits, "get_progress", Progress)
     monkeypatch.setattr(exits, "keep_output_open", lambda: None)
     stop = StopSignals.__new__(StopSignals)  # without handlers
-    stop._saves = True
     stop._print_answer(number)
     assert capfd.readouterr().out == f"\nending before the first step{words}\n"
